@@ -64,6 +64,7 @@ tests-of: $(VENV)/has-test
 lint: $(VENV)/has-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.english.plain_english
 	rm -rf $(LINT)
 	$(BIN)/python setup.py --quiet build --build-base $(LINT)/base --build-lib $(LINT)/lib
 	cd $(LINT)/lib && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache

@@ -1,4 +1,4 @@
-"""What a layer is given, checked before anything is asked of it."""
+"""Checks of a layer's operands, before the layer asks anything of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from meshtf.errors import GraphError
 
 
 def checked_operand(x: object, what: str) -> mtf.Tensor:
-    """GraphError for what is no tensor of the language."""
+    """The operand, if it is a tensor of the language.
+
+    Raises:
+      GraphError: it is something else.
+    """
     if not isinstance(x, mtf.Tensor):
         raise GraphError(
             f"{what} must be an mtf.Tensor, not {type(x).__name__}; bring values in as inputs of mtf.function, "

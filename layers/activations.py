@@ -11,7 +11,10 @@ from meshtf.errors import GraphError, nearest
 
 ActivationFunction: TypeAlias = "Callable[[mtf.Tensor], mtf.Tensor]"
 Activation: TypeAlias = "ActivationFunction | str | None"
-"""A function of a tensor, the name of one in `activation_names`, or None for none, which is also called "linear"."""
+"""A function of a tensor, the name of one in `activation_names`, or None.
+
+None is also called "linear", and does nothing.
+"""
 
 _OF_THE_LANGUAGE = (
     "elu",
@@ -31,13 +34,13 @@ _OF_THE_LANGUAGE = (
 
 
 def activation_function(activation: Activation) -> ActivationFunction:
-    """The function that is meant.
+    """The activation function that a name or a function stands for.
 
-    "gelu" is the tanh approximation and "gelu_exact" the function itself; "squared_relu" is relu(x)^2 (So et al. 2021);
-    "linear" is x.
+    "gelu" is the tanh approximation, and "gelu_exact" the function itself. "squared_relu" is relu(x)^2 (So et al.
+    2021). "linear" is x.
 
     Raises:
-      GraphError: there is none of this name.
+      GraphError: no activation has this name.
 
     Examples:
       >>> mtf.layers.activation_function("relu") is mtf.relu

@@ -26,13 +26,13 @@ def conv1d(
     filter_initializer: DenseInitializer | None = None,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """[..., length, in] -> [..., length / stride, output_dim], without a bias.
+    """A convolution over `length`: [..., length, in] -> [..., length / stride, output_dim], without a bias.
 
     Args:
       x: [..., length, in]; the last is summed.
       output_dim: the channels of the result.
-      filter_size: of the window: a number, or one for each spatial dimension.
-      stride: from one window to the next: a number, or one for each spatial dimension.
+      filter_size: the window's size: a number, or one for each spatial dimension.
+      stride: the step from one window to the next: a number, or one for each spatial dimension.
       padding: "SAME" (zeros around) or "VALID" (none).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `kernel` [filter_length, in, output_dim]; by default "conv1d", made unique.
@@ -60,16 +60,17 @@ def conv2d(
     filter_initializer: DenseInitializer | None = None,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """[..., height, width, in] -> [..., height / stride, width / stride, output_dim], without a bias.
+    """A convolution of images: [..., height, width, in] -> [..., height / stride, width / stride, output_dim], without
+    a bias.
 
-    The names of the spatial dimensions are the user's; the order says what they are. Channels that bear the name of
-    `output_dim` are renamed with a leading underscore, as in `dense`.
+    You name the spatial dimensions; their order says what they are. If the channels have the name of `output_dim`, they
+    are renamed with a leading underscore, as in `dense`.
 
     Args:
       x: an image, with any number of dimensions before.
       output_dim: the channels of the result.
-      filter_size: of the windows: one number, or one for each spatial dimension.
-      strides: from one window to the next, likewise.
+      filter_size: the windows' sizes: one number, or one for each spatial dimension.
+      strides: the steps from one window to the next, likewise.
       padding: "SAME" (zeros around; sizes are divided by the strides and rounded up) or "VALID" (none).
       filter_initializer: given [filter_height, filter_width, in] as reduced and [filter_height, filter_width, out] as
         new dimensions, which makes fan-in and fan-out those of He et al. 2015. By default as in `dense`.
@@ -99,13 +100,14 @@ def conv3d(
     filter_initializer: DenseInitializer | None = None,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """[..., depth, height, width, in] -> the same divided by the strides, with `output_dim`, without a bias.
+    """A convolution of volumes: [..., depth, height, width, in] -> the sizes divided by the strides, with `output_dim`,
+    no bias.
 
     Args:
       x: [..., depth, height, width, in]; the last is summed.
       output_dim: the channels of the result.
-      filter_size: of the window: a number, or one for each spatial dimension.
-      strides: from one window to the next: a number, or one for each spatial dimension.
+      filter_size: the window's size: a number, or one for each spatial dimension.
+      strides: the steps from one window to the next: a number, or one for each spatial dimension.
       padding: "SAME" (zeros around) or "VALID" (none).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `kernel`; by default "conv3d", made unique.
@@ -134,15 +136,17 @@ def conv2d_transpose(
     filter_initializer: DenseInitializer | None = None,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """[..., height, width, in] -> [..., height · stride, width · stride, output_dim], without a bias.
+    """A transposed convolution: [..., height, width, in] -> [..., height · stride, width · stride, output_dim], no
+    bias.
 
-    The gradient of a convolution by its image, with `kernel` [filter_height, filter_width, output_dim, in].
+    It is the gradient of a convolution with respect to its image, with `kernel` [filter_height, filter_width,
+    output_dim, in].
 
     Args:
       x: [..., height, width, in]; the last is summed.
       output_dim: the channels of the result.
-      filter_size: of the window: a number, or one for each spatial dimension.
-      strides: of that convolution: a number, or one for each spatial dimension.
+      filter_size: the window's size: a number, or one for each spatial dimension.
+      strides: the strides of that convolution: a number, or one for each spatial dimension.
       padding: "SAME" (zeros around) or "VALID" (none).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `kernel`; by default "conv2d_transpose", made unique.
@@ -173,15 +177,15 @@ def conv3d_transpose(
     filter_initializer: DenseInitializer | None = None,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """[..., depth, height, width, in] -> the same times the strides, with `output_dim`, without a bias.
+    """A transposed convolution of volumes: [..., depth, height, width, in] -> the sizes times the strides, no bias.
 
-    The gradient of a convolution by its image.
+    It is the gradient of a convolution with respect to its image.
 
     Args:
       x: [..., depth, height, width, in]; the last is summed.
       output_dim: the channels of the result.
-      filter_size: of the window: a number, or one for each spatial dimension.
-      strides: of that convolution: a number, or one for each spatial dimension.
+      filter_size: the window's size: a number, or one for each spatial dimension.
+      strides: the strides of that convolution: a number, or one for each spatial dimension.
       padding: "SAME" (zeros around) or "VALID" (none).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `kernel`; by default "conv3d_transpose", made unique.
@@ -213,9 +217,9 @@ def separable_conv1d(
     use_bias: bool = True,
     name: str | None = None,
 ) -> mtf.Tensor:
-    """Each channel's weighted sum over nearby positions, then a dense layer over the channels.
+    """A weighted sum of each channel over nearby positions, then a dense layer over the channels.
 
-    Positions outside count as zeros; with `max_relative_pos` 0 none sees a later one.
+    Positions outside count as zeros. With `max_relative_pos` 0, no position sees a later one.
 
     Args:
       x: [..., length, channels].
@@ -225,7 +229,7 @@ def separable_conv1d(
       depthwise_filter_initializer_scale: variance of `depthwise_kernel` [filter_length, channels], times its length.
       pointwise_filter_initializer_scale: variance of `pointwise/kernel` [channels, output_dim], times its fan-in.
       use_bias: whether `pointwise/bias` is added.
-      name: the scope of the three; by default "separable_conv1d", made unique.
+      name: the scope of the three variables; by default "separable_conv1d", made unique.
 
     Returns:
       [..., length, output_dim].
@@ -265,7 +269,7 @@ def _with_kernel(
     *,
     is_transposed: bool = False,
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
-    """x, its channels renamed where the result's bear their name, and the variable `kernel`."""
+    """x and the variable `kernel`. The channels of x are renamed if the result's have their name."""
     check_not_whole(x)
     if x.shape.ndims <= len(spatial):
         raise ShapeError(f"[{x.shape}] must have {', '.join(spatial)} and channels, in this order, at its end")

@@ -1,4 +1,4 @@
-"""Dense layers."""
+"""Dense layers: matrix products with biases and activations."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def dense(
 ) -> mtf.Tensor:
     """activation(x . kernel + bias), summed over `reduced_dims`.
 
-    A reduced dimension that bears the name of a new one is renamed with a leading underscore, in x and in the kernel,
-    so that a layout rule for the name splits one side of the kernel and not both.
+    If a reduced dimension has the name of a new one, it is renamed with a leading underscore, in x and in the kernel. A
+    layout rule for the name then splits one side of the kernel and not both.
 
     Args:
       x: [..., expert_dims, reduced_dims].
@@ -74,7 +74,11 @@ def dense(
 
 
 def check_not_whole(x: mtf.Tensor) -> None:
-    """DtypeError for integers and truth values: converted to those, the weights of a kernel are all 0."""
+    """Checks that an operand is floating: in integers and truth values, the weights of a kernel would all be 0.
+
+    Raises:
+      DtypeError: it is not.
+    """
     x = checked_operand(x, "the operand")
     if x.dtype.is_integer or x.dtype.is_bool:
         raise DtypeError(f"a floating tensor is needed, not {x.dtype.name}; convert it with mtf.cast")
@@ -100,11 +104,11 @@ def dense_product(
       x: [..., expert_dims, reduced_dims].
       reduced_dims: dimensions of x.
       new_dims: dimensions of the result that take the place of `reduced_dims`.
-      activation_functions: of each factor, functions or names; one that stands alone is a dense layer.
+      activation_functions: each factor's function or name; with only one it is a dense layer.
       use_bias: whether each factor has a bias [expert_dims, new_dims].
-      kernel_initializer: of each factor, as in `dense`.
+      kernel_initializer: each factor's initializer, as in `dense`.
       expert_dims: as in `dense`.
-      name: the scope of the one factor; of several, followed by _0, _1 and so on.
+      name: the scope of the factor; several have it with _0, _1 and so on.
 
     Returns:
       [dimensions of x without reduced_dims, new_dims].
@@ -149,7 +153,7 @@ def _one_or_each(activations: Sequence[Activation] | Activation) -> list[Activat
 
 
 def _dims_of(x: mtf.Tensor, reduced_dims: Dims | None) -> mtf.Shape:
-    """The dimensions to be summed over, each checked to be one of x."""
+    """The dimensions to be summed over. Each must be one of x."""
     if reduced_dims is None:
         return x.shape[-1:]
     reduced = mtf.convert_to_shape(reduced_dims)
@@ -159,7 +163,7 @@ def _dims_of(x: mtf.Tensor, reduced_dims: Dims | None) -> mtf.Shape:
 
 
 def _without_clash(x: mtf.Tensor, reduced: mtf.Shape, new: mtf.Shape) -> tuple[mtf.Tensor, mtf.Shape]:
-    """x and the reduced dimensions, with those renamed whose name a new dimension bears."""
+    """x and the reduced dimensions, renamed where a new dimension has their name."""
     for dim in reduced:
         if new.has(dim.name):
             inner_name = f"_{dim.name}"

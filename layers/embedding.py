@@ -1,4 +1,4 @@
-"""Embeddings of ids, and logits over a vocabulary, which may be split and need not divide."""
+"""Embeddings of ids, and logits over a vocabulary. The vocabulary may be split, and need not divide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meshtf.layers._operands import checked_operand
 from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer
 
 MASKED_LOGIT = -1e9
-"""The logit of what is no entry of a vocabulary: finite, and its exponential is 0 beside that of any real logit."""
+"""The logit of padding in a vocabulary. It is finite, and its exponential is 0 beside any real logit's."""
 
 _IDS_ADVICE = """\
 where ids do not count, give the embedding their `weights`, 0 there; \
@@ -23,7 +23,7 @@ with check_ids=False nothing is checked, and the vector of such an id is zeros""
 
 
 def padded_vocab_size(vocab_size: int, multiple: int = 128) -> int:
-    """The least multiple of `multiple` that is not below `vocab_size`.
+    """The smallest multiple of `multiple` that holds `vocab_size` ids.
 
     Raises:
       GraphError: one of the two is not a positive integer.
@@ -48,16 +48,16 @@ def embedding_weights(
     initializer: Initializer | None = None,
     name: str = "embedding",
 ) -> mtf.Tensor:
-    """The variable of this name [vocab_dim, output_dim], a vector for each id.
+    """The variable of this name [vocab_dim, output_dim], with a vector for each id.
 
     Args:
-      mesh: where it lives.
+      mesh: the mesh of the variable.
       vocab_dim: the ids. May be split.
       output_dim: the vectors.
-      vocab_size: how many ids there are, where `vocab_dim` is padded: the rows behind them start at zero, and are no
+      vocab_size: how many ids there are, if `vocab_dim` is padded. The rows behind them start at zero, and are no
         part of what is saved.
       initializer: by default normal with standard deviation 1.
-      name: of the variable.
+      name: the variable's name.
 
     Raises:
       ShapeError: `vocab_size` is not in 1 .. size of `vocab_dim`.
@@ -94,12 +94,12 @@ def embedding(
         `mtf.check_indices`.
       vocab_dim: the ids. May be split.
       output_dim: the vectors.
-      vocab_size: how many ids there are, where `vocab_dim` is padded: see `embedding_weights`.
+      vocab_size: how many ids there are, if `vocab_dim` is padded; see `embedding_weights`.
       initializer: by default normal with standard deviation 1.
-      weights: of the ids, or of some of their dimensions: where it is 0, an id may be any number, and has a vector of
+      weights: over dimensions of the ids. Where it is 0, an id may be any number, and has a vector of
         zeros if it is in no vocabulary.
-      check_ids: whether ids are checked; if not, one that is in no vocabulary has a vector of zeros.
-      name: of the variable.
+      check_ids: whether ids are checked. If not, an id that is in no vocabulary has a vector of zeros.
+      name: the variable's name.
 
     Raises:
       ShapeError: `vocab_size` is not in 1 .. size of `vocab_dim`.
@@ -125,14 +125,14 @@ def embedding(
 class VocabularyEmbedding:
     """One table [vocab, d_model] that turns ids into vectors and vectors into logits.
 
-    A model that ties the two uses one; a model that does not has two, under two names. The dimension `vocab` is padded
-    to a multiple so that it can be split; logits of the padding are `MASKED_LOGIT`, with no gradient, so that softmax,
-    top-k and sampling never choose them. Checkpoints and parameter counts show the true size.
+    A model that ties the two uses one table. A model that does not has two, under two names. The dimension `vocab` is
+    padded to a multiple, so that it can be split. Logits of the padding are `MASKED_LOGIT`, without a gradient, so
+    softmax, top-k and sampling never choose them. Checkpoints and parameter counts show the true size.
 
     Attributes:
       vocab_size: how many ids there are.
-      multiple: `vocab` is a multiple of it.
-      initializer: of the table, as of a dense layer that sums over d_model; by default normal of standard deviation 1.
+      multiple: the number of which `vocab` is a multiple.
+      initializer: the table's, as for a dense layer that sums over d_model; by default normal of standard deviation 1.
       scale_embeddings: whether vectors are multiplied by sqrt(d_model) (Vaswani et al. 2017).
       scale_logits: whether logits are divided by sqrt(d_model) (T5, where the table is tied).
       logit_cap: if given, logits become logit_cap · tanh(logits / logit_cap) (Gemma 2).
@@ -180,9 +180,10 @@ class VocabularyEmbedding:
     def ids_to_embedding(
         self, ids: mtf.Tensor, d_model: mtf.Dimension, *, weights: mtf.Tensor | None = None, are_checked: bool = False
     ) -> mtf.Tensor:
-        """[...] int32 -> [..., d_model].
+        """The vectors of ids: [...] int32 -> [..., d_model].
 
-        `weights` are as for `checked`; `are_checked` says that what the ids were made of is `checked` already.
+        `weights` are as for `checked`. `are_checked` says that the tensor from which the ids were made is `checked`
+        already.
         """
         _checked_type(ids)
         if not are_checked:
@@ -192,17 +193,18 @@ class VocabularyEmbedding:
 
     @language_function
     def checked(self, ids: mtf.Tensor, weights: mtf.Tensor | None = None) -> mtf.Tensor:
-        """The ids; a step with one that is in no vocabulary raises IndexRangeError, unless `check_ids` is False.
+        """The ids. A step with an id that is in no vocabulary raises IndexRangeError, unless `check_ids` is False.
 
-        Where `weights`, of the dimensions of the ids or of some, are 0, an id may be any number.
+        `weights` have the dimensions of the ids or some of them. Where they are 0, an id may be any number.
         """
         return _check_ids(ids, self.vocab_size, weights) if self.check_ids else ids
 
     @language_function
     def hidden_to_logits(self, x: mtf.Tensor, d_model: mtf.Dimension | None = None) -> mtf.Tensor:
-        """[..., d_model] -> [..., vocab], of the type of x. `d_model` is x's last dimension by default."""
+        """The logits: [..., d_model] -> [..., vocab], in the dtype of x. `d_model` is x's last dimension by default."""
         summed = x.shape[x.shape.axis(d_model)] if d_model is not None else x.shape[-1]
         weights = mtf.cast(self.weights(x.mesh, summed), x.dtype)
+        # Scaling x and not the logits costs d_model products per token and not vocab products.
         if self.scale_logits:
             x *= summed.size**-0.5
         logits = mtf.einsum([x, weights], output_shape=x.shape - [summed] + [self.vocab])
@@ -210,6 +212,7 @@ class VocabularyEmbedding:
             logits += mtf.cast(self._output_bias(x.mesh), x.dtype)
         if self.logit_cap is not None:
             logits = mtf.tanh(logits * (1.0 / self.logit_cap)) * self.logit_cap
+        # The mask comes last, so that neither bias nor cap changes the padding's logits.
         return mask_padded_logits(logits, self.vocab, self.vocab_size)
 
     def _output_bias(self, mesh: mtf.Mesh) -> mtf.Tensor:
@@ -220,7 +223,7 @@ class VocabularyEmbedding:
 
 @language_function
 def mask_padded_logits(logits: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size: int) -> mtf.Tensor:
-    """Logits [..., vocab_dim], those from `vocab_size` on replaced by `MASKED_LOGIT`, or the type's own limit.
+    """Logits [..., vocab_dim], with `MASKED_LOGIT` or the dtype's own limit from `vocab_size` on.
 
     Raises:
       ShapeError: the logits lack `vocab_dim`, or `vocab_size` is not in 1 .. its size.
@@ -234,14 +237,14 @@ def mask_padded_logits(logits: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size:
     if _true_size(vocab_dim, vocab_size) == vocab_dim.size:
         return logits
     is_entry = mtf.less(mtf.range(logits.mesh, vocab_dim, tf.int32), vocab_size)
-    # Half the limit, from which the logarithm of a sum can be subtracted.
+    # Half the limit: the logarithm of a sum can be subtracted from it without overflow.
     masked = max(MASKED_LOGIT, float(logits.dtype.min) / 2)
     return mtf.where(is_entry, logits, masked, output_shape=logits.shape)
 
 
 def _looked_up(weights: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size: int) -> mtf.Tensor:
     if vocab_size < vocab_dim.size:
-        # Else an id that is in no vocabulary would train the padding.
+        # Without this, an id that is in no vocabulary would train the padding.
         ids = mtf.where(mtf.less(ids, vocab_size), ids, -1)
     return mtf.gather(weights, ids, vocab_dim)
 

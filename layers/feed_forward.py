@@ -33,8 +33,8 @@ def feed_forward(
         GEGLU and ("swish", "linear") is SwiGLU.
       use_bias: whether both products add a bias.
       dropout_rate: the share of [..., d_ff] that is dropped.
-      kernel_initializer: of all kernels, as in `dense`.
-      name: the scope of `wi/kernel` (of several factors `wi_0/kernel`, ...) and `wo/kernel`, and of the biases; by
+      kernel_initializer: the initializer of all kernels, as in `dense`.
+      name: the scope of `wi/kernel` (`wi_0/kernel`, ... for several factors), `wo/kernel` and the biases; by
         default "feed_forward", made unique.
 
     Returns:
@@ -42,7 +42,7 @@ def feed_forward(
 
     Raises:
       GraphError: an activation has no such name, or the rate is not in [0, 1).
-      ShapeError: x has a dimension called as `d_ff` is.
+      ShapeError: x has a dimension with the name of `d_ff`.
 
     Examples:
       >>> mtf.layers.feed_forward(x, mtf.Dimension("d_ff", 32), is_training=True, dropout_rate=0.1).shape
@@ -80,7 +80,7 @@ def dense_relu_dense(
       x: [..., in], floating.
       hidden_channels: the dimension between the two layers.
       is_training: whether elements are dropped.
-      dropout: the probability of that.
+      dropout: the probability that an element is dropped.
       dropout_broadcast_dims: dimensions along which elements are dropped together.
       name: the scope of the two layers.
 

@@ -1,7 +1,9 @@
 """Initial values of a layer's weights, from the roles of its dimensions.
 
-An initializer of the language fills one shape, and cannot know which of its dimensions a layer sums over. The layer
-does: it gives a `DenseInitializer` the dimensions by role, so that fan-in is never guessed from their order.
+An initializer of the language fills one shape, and cannot know which dimensions a layer sums over. The layer knows. It
+gives a `DenseInitializer` the dimensions by role, so that fan-in is never guessed from their order. For attention's q
+[d_model:512, heads:8, d_kv:64], which sums over d_model, fan-in is 512. From the order of the dimensions, one would
+guess 4096.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import tensorflow as tf
 import meshtf as mtf
 
 Initializer: TypeAlias = "Callable[[mtf.Mesh, mtf.Shape, tf.DType], mtf.Tensor]"
-"""Fills a shape on a mesh with initial values; the engine runs it slice by slice."""
+"""A function that fills a shape on a mesh with initial values; the engine runs it slice by slice."""
 
 FanMode: TypeAlias = Literal["fan_in", "fan_out", "fan_avg"]
 Distribution: TypeAlias = Literal["normal", "untruncated_normal", "uniform"]
@@ -29,7 +31,7 @@ CUT_STDDEV = 0.8796256610342398
 class DenseInitializer(Protocol):
     """Makes the initializer of a kernel [expert_dims, reduced_dims, new_dims].
 
-    Dimensions of the kernel that stand in neither argument are parallel copies: they count in no fan.
+    Dimensions of the kernel that are in neither argument are parallel copies. They count in no fan.
 
     Examples:
       >>> zeros: mtf.layers.DenseInitializer = lambda reduced_dims, new_dims: mtf.zeros
@@ -46,7 +48,7 @@ class VarianceScalingInitializer:
     """Weights of variance `scale / fan` (Glorot & Bengio 2010; He et al. 2015 with `scale=2.0`).
 
     Attributes:
-      scale: what the variance is multiplied with.
+      scale: a factor of the variance.
       mode: the fan: the inputs that a sum runs over, the outputs, or the mean of the two.
       distribution: "normal" is a normal of that variance cut at two standard deviations, as in Mesh-TensorFlow (the cut
         leaves a standard deviation 0.88 times as large); "untruncated_normal" and "uniform" have exactly that variance.
@@ -105,7 +107,7 @@ class TruncatedNormalInitializer:
     """Weights of a normal cut at two of its standard deviations.
 
     Attributes:
-      stddev: of the weights, after the cut; that of the normal is 1 / 0.88 times as large.
+      stddev: the standard deviation after the cut; the normal's is 1 / 0.88 times as large.
 
     Examples:
       >>> initializer = mtf.layers.TruncatedNormalInitializer(stddev=0.02)

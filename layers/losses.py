@@ -1,4 +1,4 @@
-"""Losses, in float32 or, of float64 logits, in float64."""
+"""Losses, computed in float32, or in float64 for float64 logits."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def softmax_cross_entropy_with_logits(
     weights: mtf.Tensor | None = None,
     check_targets: bool = True,
 ) -> mtf.Tensor:
-    """Cross-entropy of the softmax of `logits` over `vocab_dim`, with targets soft or hard.
+    """The cross-entropy of the softmax of `logits` over `vocab_dim`, with soft or hard targets.
 
-    The normaliser is a log-sum-exp about the maximum, exact also where `vocab_dim` is split. Of hard targets only the
-    logits that they choose are looked up, and sent. A logit of -inf costs nothing where its target is 0.
+    The normaliser is a log-sum-exp about the maximum, which is exact also if `vocab_dim` is split. For hard targets,
+    cores look up and send only the logits that the targets choose. A logit of -inf costs nothing if its target is 0.
 
     Args:
       logits: [..., vocab_dim], floating; those from `vocab_size` on are masked, as `VocabularyEmbedding` does.
@@ -39,9 +39,9 @@ def softmax_cross_entropy_with_logits(
         an index that is negative, or not below `vocab_size`, raises IndexRangeError: see `mtf.check_indices`.
       vocab_dim: the dimension of the classes.
       z_loss: coefficient of log(Z)^2, which keeps the normaliser Z near 1 (a common choice is 1e-4).
-      label_smoothing: the share of each target that is spread evenly over the vocabulary (Szegedy et al. 2016).
-      vocab_size: how many classes there are, where `vocab_dim` is padded. The padding gets no share of the targets.
-      weights: of integer targets, or of some of their dimensions: where it is 0, a target may be any number, as padding
+      label_smoothing: the share of each target that all classes get alike (Szegedy et al. 2016).
+      vocab_size: how many classes there are, if `vocab_dim` is padded. The padding gets no share of the targets.
+      weights: over the dimensions of integer targets, or some. Where it is 0, a target may be any number, as padding
         is (-1, -100), and its loss is 0 if it is no class. The loss is not multiplied by it.
       check_targets: whether integer targets are checked; if not, the loss of one that is no class is 0.
 
@@ -106,7 +106,7 @@ def sigmoid_cross_entropy_with_logits(logits: mtf.Tensor, targets: mtf.Tensor) -
         raise ShapeError(f"targets need the dimensions of the logits, [{logits.shape}], not [{targets.shape}]")
     logits = _widened(logits)
     targets = mtf.cast(targets, logits.dtype)
-    # Each logarithm by itself: neither loses the small losses of confident predictions.
+    # Each logarithm is taken by itself, so that neither loses the small losses of confident predictions.
     return _weighted(mtf.softplus(mtf.negative(logits)), targets) + _weighted(mtf.softplus(logits), 1.0 - targets)
 
 
@@ -124,10 +124,10 @@ def weights_nonzero(targets: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Te
 def _chosen(
     logits: mtf.Tensor, targets: mtf.Tensor, vocab_dim: mtf.Dimension, size: int
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
-    """The total of each target, and the sum of the logits that it weights."""
+    """The total of each target, and the sum of logits with the target's weights."""
     if targets.dtype.is_integer:
         is_class = mtf.logical_and(mtf.greater_equal(targets, 0), mtf.less(targets, size))
-        inside = mtf.where(is_class, targets, -1)  # beyond the classes a logit may be infinite
+        inside = mtf.where(is_class, targets, -1)  # the padding's logits may be infinite
         chosen = mtf.gather(logits, inside, vocab_dim, output_shape=logits.shape - [vocab_dim])
         return mtf.cast(is_class, logits.dtype), chosen
     targets = mtf.cast(targets, logits.dtype)
@@ -137,12 +137,12 @@ def _chosen(
 
 
 def _weighted(x: mtf.Tensor, weight: mtf.Tensor) -> mtf.Tensor:
-    """x times a weight: 0 where the weight is, whatever x is."""
+    """x times a weight. The result is 0 where the weight is 0, whatever x is."""
     return _where_it_counts(x, weight) * weight
 
 
 def _where_it_counts(x: mtf.Tensor, weight: mtf.Tensor) -> mtf.Tensor:
-    """x with 0 in place of infinities that have the weight 0."""
+    """x with 0 in place of infinities whose weight is 0."""
     is_lost = mtf.logical_and(mtf.equal(weight, 0.0), mtf.equal(mtf.abs(x), math.inf), output_shape=x.shape)
     return mtf.where(is_lost, 0.0, x)
 
@@ -174,4 +174,4 @@ def _check_numbers(size: int, vocab_dim: mtf.Dimension, label_smoothing: float) 
     if not 1 <= size <= vocab_dim.size:
         raise ShapeError(f"vocab_size is {size}, and must be from 1 to the size of [{vocab_dim}]")
     if not 0.0 <= label_smoothing <= 1.0:
-        raise GraphError(f"label_smoothing is a share of the targets, in [0, 1], and is {label_smoothing!r}")
+        raise GraphError(f"label_smoothing must be in [0, 1], and is {label_smoothing!r}")

@@ -1,4 +1,8 @@
-"""Low-rank adapters: small trained products beside large kernels that stay as they are (LoRA, Hu et al. 2022)."""
+"""Low-rank adapters: small trained products beside large kernels that stay as they are (LoRA, Hu et al. 2022).
+
+A kernel of [4096, 4096] has 16.8 million numbers. An adapter of rank 8 beside it has [4096, 8] and [8, 4096]: 65,536
+numbers, and only these are trained.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from meshtf.call_sites import language_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
 A, B, SCALE = "lora_a", "lora_b", "lora_scale"
-"""How the variables of an adapter end, behind the name of the kernel and an underscore."""
+"""The endings of an adapter's variables, behind the name of the kernel and an underscore."""
 
 
 @gin.configurable(module="meshtf.layers")
@@ -20,15 +24,15 @@ A, B, SCALE = "lora_a", "lora_b", "lora_scale"
 class LowRank:
     """Adapters of the projections of attention.
 
-    Beside a kernel `q` are `q_lora_a` [reduced dimensions, lora_rank], `q_lora_b` [lora_rank, new dimensions], zeros at
-    first, and a number `q_lora_scale`, alpha / rank, which is not trained: the projection is that of
-    q + lora_scale · lora_a · lora_b. meshtf-checkpoint export makes one kernel of them.
+    Beside a kernel `q` there are three variables: `q_lora_a` [reduced dimensions, lora_rank]; `q_lora_b` [lora_rank,
+    new dimensions], zeros at first; and a number `q_lora_scale`, alpha / rank, which is not trained. The projection is
+    then that of q + lora_scale · lora_a · lora_b. meshtf-checkpoint export makes one kernel of them.
 
     Attributes:
-      rank: size of the dimension `lora_rank`.
-      alpha: of the scale.
-      projections: which have adapters, of "q", "k", "v" and "o".
-      initializer: of `lora_a`.
+      rank: the size of the dimension `lora_rank`.
+      alpha: the scale's numerator.
+      projections: the projections with adapters, among "q", "k", "v" and "o".
+      initializer: the initializer of `lora_a`.
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4, low_rank=mtf.layers.LowRank(rank=1))
@@ -51,13 +55,13 @@ class LowRank:
 
 @language_function
 def low_rank_product(x: mtf.Tensor, name: str, reduced: mtf.Shape, new: mtf.Shape, low_rank: LowRank) -> mtf.Tensor:
-    """What an adapter adds to a product. Makes `<name>_lora_a`, `_lora_b` and `_lora_scale` under the open scope.
+    """The product that an adapter adds. Makes `<name>_lora_a`, `_lora_b` and `_lora_scale` under the open scope.
 
     Args:
       x: [.., reduced].
-      name: of the kernel beside it.
+      name: the name of the kernel beside it.
       reduced: the dimensions that are summed over.
-      new: those that take their place.
+      new: the dimensions that take their place.
       low_rank: the settings.
 
     Returns:

@@ -1,6 +1,7 @@
-"""Normalization of activations. Statistics are taken in float32, whatever narrower type the activations have.
+"""Normalization of activations, with statistics in float32 whatever narrower dtype the activations have.
 
-Variances are of values less their mean, however large that is beside them: equal numbers have none.
+Variances are means of (x - mean)^2, however large the mean is. The shortcut mean(x^2) - mean(x)^2 would lose all digits
+for values near 10,000 with a deviation of 1: float32 has 7 digits, and 10^8 needs 8 before the point.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def rms_norm(
       dim: one dimension of x, or several, over which the mean is taken together.
       epsilon: added to the mean of squares.
       use_scale: whether there is a variable `scale` [dim], 1 - scale_offset at first.
-      scale_offset: added to it; 1 in Gemma, whose weight decay draws scales to 1.
+      scale_offset: a number added to `scale`; 1 in Gemma, whose weight decay draws scales to 1.
       name: its scope; by default "rms_norm", made unique.
 
     Returns:
@@ -120,11 +121,12 @@ def batch_norm(
 ) -> mtf.Tensor:
     """(x - mean) / sqrt(variance + epsilon) · scale + bias, with statistics over the batch (Ioffe & Szegedy 2015).
 
-    In training the statistics are those of x, over all of the mesh and all dimensions but `channel_dims`, and the
-    program assigns moving averages of them. In evaluation they are the moving averages. As published, x is normalised
-    by the biased variance, and the unbiased one is averaged. Of a batch that is computed in parts
-    (`mtf.serialize_training_step`) each part has statistics of its own, and moves the averages. In a stack of layers
-    (`mtf.layer_stack`) that is not unrolled nothing can be assigned.
+    In training, the statistics are those of x, over all of the mesh and all dimensions but `channel_dims`. The program
+    assigns moving averages of them. In evaluation, the statistics are the moving averages. As published, x is
+    normalised by the biased variance, and the unbiased one is averaged.
+
+    If a batch is computed in parts (`mtf.serialize_training_step`), each part has statistics of its own, and moves the
+    averages. In a stack of layers (`mtf.layer_stack`) that is not unrolled, nothing can be assigned.
 
     Args:
       x: [..., channel_dims], floating, its dimensions in any order.
@@ -132,7 +134,7 @@ def batch_norm(
       momentum: the share of a moving average that a step leaves in it, such as 0.9.
       epsilon: added to the variance.
       channel_dims: dimensions with statistics, scale and bias for every element; by default x's last.
-      init_zero: whether `scale` starts at 0 and not at 1, so that a residual branch starts as nothing.
+      init_zero: whether `scale` starts at 0 and not at 1, so that a residual branch adds nothing at first.
       name: the scope of `scale`, `bias`, `moving_mean` and `moving_variance`, each [channel_dims] and the last two not
         trainable; by default "batch_norm", made unique.
 
@@ -153,7 +155,7 @@ def batch_norm(
     """
     channels = _dims_of(x, x.shape[-1:] if channel_dims is None else channel_dims)
     if not 0.0 <= momentum <= 1.0:
-        raise GraphError(f"momentum is the share of a moving average that is kept, in [0, 1], and is {momentum!r}")
+        raise GraphError(f"momentum must be in [0, 1], and is {momentum!r}")
     with mtf.variable_scope(name, default_name="batch_norm"):
         wide = _widened(x)
         moving_mean = _moving_average(wide, "moving_mean", channels, mtf.zeros)
@@ -164,6 +166,7 @@ def batch_norm(
             count = x.size // channels.size
             y, mean, variance = _NormalizedBatch(scale, bias, epsilon).of(wide)
             _move(moving_mean, mean, momentum)
+            # n / (n - 1) makes the variance of n samples unbiased.
             _move(moving_variance, variance * (count / max(1, count - 1)), momentum)
         else:
             inverse = mtf.rsqrt(mtf.read_variable(moving_variance) + epsilon)
@@ -172,14 +175,15 @@ def batch_norm(
 
 
 class _NormalizedBatch:
-    """A batch of which the mean is taken off, and that is divided by its standard deviation, in a call of `batch_norm`.
+    """A batch minus its mean, divided by its standard deviation, in one call of `batch_norm` with a gradient of its
+    own.
 
-    The gradient takes two sums over the batch, of dy and of dy · (x - mean), which are also those of bias and scale;
-    over a mesh they are reduced in one go. Step by step a third would be reduced after them, of the gradients of
-    x - mean, though what comes to it by way of the variance is 0: x - mean adds up to 0.
+    The gradient takes two sums over the batch: of dy, and of dy · (x - mean). They are also the gradients of bias and
+    scale. Over a mesh they are reduced in one go. A gradient made step by step would need a third sum after them, of
+    the gradients of x - mean. Its part by way of the variance is 0, because x - mean adds up to 0.
 
-    The mean is rounded, and so is off by more than the deviation where that is small. What it leaves on, the mean of
-    x - mean, is taken off the sums, and not off every element: that reads the batch once more, and writes nothing.
+    The mean is rounded, so it may be off by more than a small deviation. The mean of x - mean says by how much. It is
+    subtracted from the sums, and not from every element: that reads the batch once more, and writes nothing.
     """
 
     def __init__(self, scale: mtf.Tensor, bias: mtf.Tensor, epsilon: float) -> None:
@@ -187,13 +191,14 @@ class _NormalizedBatch:
         self._channels = scale.shape
 
     def of(self, x: mtf.Tensor) -> list[mtf.Tensor]:
-        """x, normalized; its mean and its biased variance [channels], for averages of which nobody takes gradients."""
+        """x normalized, and its mean and biased variance [channels], for averages whose gradients nobody takes."""
         return mtf.custom_gradient(self._forward, self._backward, [x, self._scale, self._bias])
 
     def _forward(self, x: mtf.Tensor, scale: mtf.Tensor, bias: mtf.Tensor) -> list[mtf.Tensor]:
         mean = mtf.reduce_mean(x, output_shape=self._channels)
         self._centred = x - mean
         self._rest = mtf.reduce_mean(self._centred, output_shape=self._channels)
+        # mean((x - mean)^2) - rest^2 is the variance around the exact mean mean + rest.
         squares = mtf.reduce_mean(mtf.square(self._centred), output_shape=self._channels)
         variance = mtf.maximum(squares - mtf.square(self._rest), 0.0)
         self._inverse = mtf.rsqrt(variance + self._epsilon)
@@ -211,6 +216,7 @@ class _NormalizedBatch:
         dy, centred, inverse = output_grads[0], self._centred, self._inverse
         assert dy is not None
         dbias = mtf.reduce_sum(dy, output_shape=self._channels)
+        # `centred` is still off by `rest`, which the second term takes out of the sum.
         along = mtf.reduce_sum(dy * centred, output_shape=self._channels) - dbias * self._rest
         slope, share = inverse * self._scale, self._channels.size / centred.size
         steepness = along * mtf.square(inverse) * slope * -share
@@ -219,16 +225,19 @@ class _NormalizedBatch:
 
 
 def _centred(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
-    """x less its mean over the dimensions that `shape` lacks. The mean is rounded: what it leaves on goes, too."""
+    """x minus its mean over the dimensions that `shape` lacks.
+
+    The mean is rounded, so a second mean removes the rest.
+    """
     near = x - mtf.reduce_mean(x, output_shape=shape)
-    # Whatever x is, the mean of what is left is 0 but for rounding, and so is its gradient.
+    # The second mean is 0 except for rounding, whatever x is. So its gradient is 0.
     return near - mtf.stop_gradient(mtf.reduce_mean(near, output_shape=shape))
 
 
 def _dims_of(x: mtf.Tensor, dims: OneOrMoreDims) -> mtf.Shape:
-    """The dimensions, each checked to be one of x; and x checked to be floating."""
+    """The dimensions, each of which x must have. x must be floating."""
     if not x.dtype.is_floating:
-        raise DtypeError(f"statistics are of floating tensors, and x is {x.dtype.name}; convert it with mtf.cast")
+        raise DtypeError(f"statistics need floating numbers, and x is {x.dtype.name}; convert it with mtf.cast")
     found = mtf.Shape([dims] if isinstance(dims, mtf.Dimension) else dims)
     for dim in found:
         x.shape.axis(dim)
@@ -248,7 +257,7 @@ def _filled(value: float) -> Initializer:
 
 
 def _moving_average(like: mtf.Tensor, name: str, shape: mtf.Shape, initializer: Initializer) -> mtf.Tensor:
-    # Small steps towards a statistic would be rounded away in a narrow type, whatever the other variables' is.
+    # A narrow dtype would round small steps towards a statistic away, so the dtype is not that of other variables.
     return mtf.get_variable(like.mesh, name, shape, dtype=like.dtype, initializer=initializer, trainable=False)
 
 

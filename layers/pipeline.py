@@ -1,4 +1,18 @@
-"""Pipelines: layers in stages that are computed at once, each on a micro-batch of its own."""
+"""Pipelines: layers in stages that are computed at once, each on a micro-batch of its own.
+
+Take 4 layers in 2 stages, and a batch in 3 micro-batches. All stages are one computation, vectorized along `stage`. A
+buffer [stage, batch, ..] holds each stage's input. Each step applies every stage to its part, and then shifts the
+buffer by one place:
+
+    step    stage 0 (layers 0, 1)    stage 1 (layers 2, 3)    leaves
+    0       m0                       waits                    -
+    1       m1                       m0                       m0
+    2       m2                       m1                       m1
+    3       waits                    m2                       m2
+
+If a mesh axis splits `stage`, each core computes one stage, and the shift is a permute between neighbours. A stage that
+waits computes too, on numbers that go nowhere, so that all cores run the same program.
+"""
 
 from __future__ import annotations
 
@@ -38,37 +52,37 @@ def pipeline(
     recompute: Recompute = None,
     name: str = "layer",
 ) -> list[mtf.Tensor]:
-    """Applies layers as `mtf.layer_stack` does, those of different stages at once (Huang et al. 2018).
+    """Applies layers as `mtf.layer_stack` does, but layers of different stages at once (Huang et al. 2018).
 
-    A stage's layers stand behind one another along `layers`; those of different stages are abreast along `stage`, which
-    a layout splits over the mesh. Where stages do not divide the layers the last have fewer, and pass on what they are
-    given for as long as the others compute. In every step each stage takes a micro-batch one stage further, and one
-    permute brings all results to the next stages: the shifting buffer of GSPMD (Xu et al. 2021). The gradient does the
-    same backwards. Results, gradients, initial values, random bits and files are those of the plain stack.
+    A stage's layers follow one another along `layers`. Layers of different stages are vectorized along `stage`, which a
+    layout splits over the mesh. If stages do not divide the layers, the last stages have fewer, and pass on their input
+    while the others compute. In every step each stage takes a micro-batch one stage further. Then one permute moves all
+    results to the next stages: the shifting buffer of GSPMD (Xu et al. 2021). The gradient does the same backwards.
+    Results, gradients, initial values, random bits and files are those of the plain stack.
 
-    A layer's tensors have `stage` beside the dimensions that it knows: see `mtf.LayersAbreast`. Under `batch_name` it
-    sees a part of the batch: micro-batch k has every n-th example from the k-th on.
+    A layer's tensors have `stage` beside the dimensions that it knows; see `mtf.LayersAbreast`. Under `batch_name` it
+    sees a part of the batch: of n micro-batches, micro-batch k has every n-th example from the k-th on.
 
     Args:
       layer_fn: `layer_fn(carried, beside) -> carried`, one layer; shapes and dtypes stay the same.
-      carried: what the first layer is given, [.., batch, ..].
-      layers: counts all layers, as many in each round.
-      schedule: stages, micro-batches, rounds.
-      beside: what every layer is given of its micro-batch, [.., batch, ..], such as segments. It is not passed on: each
-        stage reads its own.
+      carried: the first layer's inputs, [.., batch, ..].
+      layers: the dimension that counts all layers, with as many in each round.
+      schedule: the stages, micro-batches and rounds.
+      beside: inputs of every layer for its micro-batch, [.., batch, ..], such as segments. They are not passed on:
+        each stage reads its own.
       batch_name: the dimension that is cut into micro-batches.
       recompute: what the gradient keeps of each step of a stage. "nothing": only what enters a stage (as GPipe);
         "nested": the same, and as the stage is computed again only what enters each layer; else as for `mtf.scan`.
-      name: of the layers' scope.
+      name: the name of the layers' scope.
 
     Returns:
-      What the last layer returned, in the shapes of `carried`.
+      The results of the last layer, in the shapes of `carried`.
 
     Raises:
       ShapeError: rounds do not divide the layers, or micro-batches the batch; there are fewer layers than stages;
         something lacks the batch; a layer changes a shape.
       DtypeError: a layer changes a dtype.
-      GraphError: a layer prints, checks or assigns, or mixes what belongs to different layers.
+      GraphError: a layer prints, checks or assigns, or mixes tensors of different layers.
 
     Examples:
       >>> def layer(carried, beside):
@@ -99,27 +113,27 @@ def pipeline_with_sums(
     recompute: Recompute = None,
     name: str = "layer",
 ) -> CarriedAndResults:
-    """A pipeline of layers that also add something up over the batch: losses of their own, statistics.
+    """A pipeline whose layers also add something up over the batch: losses of their own, or statistics.
 
-    Sums of micro-batches are added; what a stage computes while it waits is left out of them, whatever it is.
+    The sums of micro-batches are added up. Values that a stage computes while it waits are left out of them.
 
     Args:
       layer_fn: `layer_fn(carried, beside) -> (carried, sums)`, one layer; sums, any number of them, are over its
         micro-batch, without `batch`.
-      carried: see `pipeline`, and so on.
-      layers: see there.
-      schedule: see there.
-      beside: see there.
-      batch_names: the dimension that is cut into micro-batches, and what a layer calls others that it makes of it, such
+      carried: see `pipeline`.
+      layers: see `pipeline`.
+      schedule: see `pipeline`.
+      beside: see `pipeline`.
+      batch_names: the dimension that is cut into micro-batches, then the names of others that a layer makes of it, such
         as groups of examples: random bits are those of the whole batch along these too.
-      recompute: see there.
-      name: see there.
+      recompute: see `pipeline`.
+      name: see `pipeline`.
 
     Returns:
-      What the last layer returned, and the sums of all layers over the whole batch, [layers, ..].
+      The results of the last layer, and the sums of all layers over the whole batch, [layers, ..].
 
     Raises:
-      ShapeError, DtypeError, GraphError: see there; and a sum has the batch.
+      ShapeError, DtypeError, GraphError: as for `pipeline`, or a sum has the batch.
 
     Examples:
       >>> def layer(carried, beside):
@@ -149,9 +163,9 @@ def pipeline_with_sums(
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """Where the layers are: groups of `inside`, of the stages one after the other, of all rounds.
+    """The places of layers: for each round, the stages in order, and in each stage `inside` layers.
 
-    Of each round the last places are left over where stages do not divide its layers.
+    If the stages do not divide a round's layers, its last places are left over.
     """
 
     rounds: tuple[mtf.Dimension, ...]
@@ -181,12 +195,12 @@ class _Places:
 
     @property
     def of_variables(self) -> list[mtf.Dimension]:
-        """What counts the layers of variables, which have no place that is left over."""
+        """The dimensions that count the layers of variables, which have no place that is left over."""
         stages = [mtf.Dimension(STAGE, self.per_round)] if self.left_over else [self.stage, self.inside]
         return [*self.rounds, *stages]
 
     def by_stage(self, weights: mtf.Tensor) -> mtf.Tensor:
-        """[round, stage, layers, ..], of a variable. In places that are left over it has anything."""
+        """A variable as [round, stage, layers, ..]. Places that are left over hold arbitrary numbers."""
         if not self.left_over:
             return weights
         rest = weights.shape[len(self.of_variables) :]
@@ -195,7 +209,7 @@ class _Places:
         )
 
     def by_layer(self, x: mtf.Tensor, layers: mtf.Dimension) -> mtf.Tensor:
-        """[layers, ..], of something for each place [round, stage, layers, ..]."""
+        """A tensor with a value for each place [round, stage, layers, ..], as [layers, ..]."""
         rest = x.shape[len(self.rounds) + 2 :]
         if self.left_over:
             all_places = mtf.Dimension(layers.name, self.stage.size * self.inside.size)
@@ -203,13 +217,13 @@ class _Places:
         return mtf.reshape(x, [layers, *rest])
 
     def is_left_over(self, stages: mtf.Tensor, number: mtf.Tensor) -> mtf.Tensor:
-        """bool [stage]: of the places with this number, in each stage."""
+        """bool [stage]: whether the place with this number is left over, in each stage."""
         return mtf.greater_equal(stages * self.inside.size + number, self.per_round)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Cut:
-    """How the batch is cut into micro-batches: a part keeps the batch's name, and what splits it."""
+    """The cut of the batch into micro-batches. A part keeps the batch's name, and its split."""
 
     batch: mtf.Dimension
     microbatch: mtf.Dimension
@@ -240,39 +254,39 @@ class _Cut:
         return mtf.Shape([self.micro if d.name == self.batch.name else d for d in x.shape])
 
     def parts(self, x: mtf.Tensor) -> mtf.Tensor:
-        """[microbatch, ...]"""
+        """The parts of x, [microbatch, ...]."""
         x = mtf.replace_dimensions(x, self.batch, [self.micro, self.microbatch])
         return mtf.transpose(x, [self.microbatch, *(d for d in x.shape if d != self.microbatch)])
 
     def summed(self, x: mtf.Tensor, stage: mtf.Dimension) -> mtf.Tensor:
-        """[stage, ...], of a layer's sum."""
+        """A layer's sum, [stage, ...]."""
         if x.shape.has(self.batch.name):
             raise ShapeError(f'a sum over the micro-batch has dimension "{self.batch.name}" itself: [{x.shape}]')
         rest = [d for d in x.shape if d.name != stage.name]
         return mtf.transpose(x if x.shape.has(stage.name) else mtf.broadcast(x, [stage, *rest]), [stage, *rest])
 
     def whole(self, parts: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
-        """The opposite of `parts`, in this shape."""
+        """The parts put together again in this shape: the opposite of `parts`."""
         dims = [d for own in shape for d in ((self.micro, self.microbatch) if own == self.batch else (own,))]
         return mtf.reshape(mtf.transpose(parts, dims), shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Turn:
-    """What each stage does in a step: tensors [stage]."""
+    """The work of each stage in a step, as tensors [stage]."""
 
     rounds: mtf.Tensor
     microbatches: mtf.Tensor
     is_waiting: mtf.Tensor
 
     def used(self, x: mtf.Tensor) -> mtf.Tensor:
-        """x [.., stage, ..], without gradients of what stages compute while they wait."""
+        """x [.., stage, ..], without gradients through stages that wait."""
         return _without_gradients(x, self.is_waiting)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pipeline:
-    """The scan over steps, each a scan over the layers of a group."""
+    """The scan over steps. Each step scans over the layers of a group."""
 
     abreast: mtf.LayersAbreast
     schedule: PipelineSchedule
@@ -293,7 +307,7 @@ class _Pipeline:
         return mtf.Dimension(STEP, self.schedule.num_steps)
 
     def run(self, xs: list[mtf.Tensor], recompute: Recompute) -> CarriedAndResults:
-        """What the last layer returned, and sums over [round, stage, layers], or [stage, layers] in one round."""
+        """The results of the last layer, and sums over [round, stage, layers], or [stage, layers] in one round."""
         mesh, schedule = xs[0].mesh, self.schedule
         beside = [self.cut.parts(x) for x in self.beside]
         buffers = [mtf.zeros(mesh, [self.stage, *self.cut.part(x)], x.dtype) for x in xs]
@@ -307,7 +321,8 @@ class _Pipeline:
             def one_step(arrived: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
                 rounds, microbatches, takes, waits, entering_now, *others = parts
                 entering, ready = [mtf.gather(x, entering_now, MICROBATCH) for x in parts_of_xs], iter(others)
-                # A stage that waits works on a first layer's input; its results go nowhere, and it gives no gradients.
+                # A stage that waits computes on a first layer's input. Its results go nowhere, and it gives no
+                # gradients.
                 given = [
                     mtf.where(takes, old, new, output_shape=old.shape)
                     for old, new in zip(arrived, entering, strict=True)
@@ -316,10 +331,14 @@ class _Pipeline:
                 turn = _Turn(rounds, microbatches, waits)
                 used, used_beside = [turn.used(x) for x in given], [turn.used(x) for x in own]
                 ys, sums = self._group(used, used_beside, weights, turn, of_layer)
+                # Only one term of the sum is not zero. The sum becomes an allreduce, after which every core has the
+                # last stage's result.
                 last = [mtf.reduce_sum(mtf.where(is_last, y, 0, output_shape=y.shape), reduced_dim=STAGE) for y in ys]
+                # With several rounds the last stage hands its result to the first, which has the next round's layers.
                 return [mtf.shift(y, 1, self.stage, wrap=schedule.num_rounds > 1) for y in ys], [*last, *sums]
 
-            # What has a gradient is brought to all steps at once, and so the gradient crosses the stages once.
+            # Floating tensors have gradients. They are gathered for all steps at once, so that their gradient crosses
+            # the stages once.
             early = [mtf.gather(x, sliced[1], MICROBATCH) for x in beside if x.dtype.is_floating]
             parts_of_xs = [self.cut.parts(x) for x in xs]
             sliced += [self._constant(schedule.microbatches[:, 0], [self.step]), *early]
@@ -338,7 +357,10 @@ class _Pipeline:
         turn: _Turn,
         recompute: Recompute,
     ) -> CarriedAndResults:
-        """Every stage's layers of one round, in turn; and their sums, [layers, stage, ...]."""
+        """Applies every stage's layers of one round, one after the other; returns their sums, too, [layers, stage,
+        ...].
+        """
+        # Stages are in different rounds at one step, so each takes the weights of its own round.
         if self.schedule.num_rounds > 1:
             weights = [mtf.gather(w, turn.rounds, ROUND) for w in weights]
         weights = [turn.used(w) for w in weights]
@@ -351,7 +373,7 @@ class _Pipeline:
             given = [*entering, *beside]
             if self.places.left_over:
                 is_left_over = self.places.is_left_over(stages, number)
-                # Gradients of the weights there are left out with the places: see `_Places.by_stage`.
+                # `_Places.by_stage` leaves out the gradients of weights at these places.
                 given = [_without_gradients(x, is_left_over) for x in given]
             outputs = self.abreast(
                 given, own, first + number, turn.microbatches, cut, also_microbatched=self.cut.aliases
@@ -367,8 +389,9 @@ class _Pipeline:
         )
 
     def _leaving(self, ys: mtf.Tensor) -> mtf.Tensor:
-        """[step, ...] -> [microbatch, ...]: what left the last stage in the last round."""
+        """[step, ...] -> [microbatch, ...]: the results of the last stage in the last round."""
         rest, rounds = ys.shape[1:], self.schedule.num_rounds
+        # The first micro-batch leaves the last stage after stage.size - 1 steps.
         ys = mtf.slice(ys, self.stage.size - 1, self.cut.microbatch.size * rounds, STEP)
         if rounds > 1:
             group, places = self._groups
@@ -377,16 +400,16 @@ class _Pipeline:
         return mtf.reshape(ys, [self.cut.microbatch, *rest])
 
     def _added_up(self, sums: mtf.Tensor) -> mtf.Tensor:
-        """[step, layers, stage, ...] -> [round, stage, layers, ...], of the useful steps."""
+        """[step, layers, stage, ...] -> [round, stage, layers, ...]: the sums over the useful steps."""
         rest = sums.shape[3:]
         rounds = np.arange(self.schedule.num_rounds)[:, None, None]
         counts = self.schedule.is_useful & (self.schedule.rounds == rounds)
         round_dim = mtf.Dimension(ROUND, self.schedule.num_rounds)
         is_counted = self._constant(counts, [round_dim, self.step, self.stage])
-        # Chosen, not multiplied: what is computed on nothing useful may be infinite.
+        # Chosen, not multiplied by 0: a stage that waits may compute infinities.
         parts = mtf.where(is_counted, sums, 0, output_shape=[round_dim, *sums.shape])
         of_stages = mtf.reduce_sum(parts, output_shape=[round_dim, self.stage, self.inside, *rest])
-        # As a sum over the stages, since many small sums travel together.
+        # A sum over the stages, because many small sums can travel together in one collective.
         everywhere = mtf.Dimension(f"({STAGE})", self.stage.size)
         own = mtf.cast(self._constant(np.eye(self.stage.size, dtype=bool), [everywhere, self.stage]), sums.dtype)
         ordered = mtf.einsum([own, of_stages], output_shape=[round_dim, everywhere, self.inside, *rest])
@@ -394,7 +417,7 @@ class _Pipeline:
 
     @property
     def _groups(self) -> list[mtf.Dimension]:
-        """What micro-batches are made of: in a circular schedule, groups that go round together."""
+        """The dimensions of micro-batches: in a circular schedule, the groups that go round together come first."""
         if self.schedule.num_rounds == 1:
             return [self.cut.microbatch]
         count = self.cut.microbatch.size // self.stage.size
@@ -405,15 +428,15 @@ class _Pipeline:
 
 
 def _without_gradients(x: mtf.Tensor, of: mtf.Tensor) -> mtf.Tensor:
-    """x [.., stage, ..], without gradients of these stages, bool [stage]."""
+    """x [.., stage, ..], without gradients through the stages `of`, bool [stage]."""
     return mtf.stop_gradient(x, of) if x.dtype.is_floating else x
 
 
 def _policies(recompute: Recompute, group: str) -> tuple[Recompute, Recompute]:
-    """What is kept of a step, and of each layer in a group of this name."""
+    """The recomputation policies of a step, and of each layer in a group of this name."""
     if recompute == "nested":
         return "nothing", "nothing"
     if recompute == "nothing" or recompute is True:
         return "nothing", None
-    # The weights of a round are not kept a second time.
+    # The weights of a round are gathered in each step; the gradient must not keep them a second time.
     return mtf.RecomputePolicy("nothing", names=(group,)), recompute

@@ -1,4 +1,7 @@
-"""Which layer of which micro-batch each stage of a pipeline works on, step by step. Numbers only."""
+"""The schedule of a pipeline: which layers of which micro-batch each stage works on, step by step.
+
+It has numbers only.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ import numpy as np
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class PipelineSchedule:
-    """Micro-batches that pass from stage to stage, one stage a step (Huang et al. 2018).
+    """Micro-batches that pass from stage to stage, one stage per step (Huang et al. 2018).
 
-    With one round each stage has `layers / num_stages` neighbouring layers, and every micro-batch passes the stages
-    once. With several rounds the schedule is circular: each stage has as many groups of layers, which are no
-    neighbours, and a micro-batch that leaves the last stage enters the first again. A step is then so much shorter, and
-    so is the time in which stages wait.
+    With one round, each stage has `layers / num_stages` neighbouring layers, and every micro-batch passes the stages
+    once. With several rounds the schedule is circular. Each stage has `num_rounds` groups of layers, which are not
+    neighbours, and a micro-batch that leaves the last stage enters the first one again. A step is then `num_rounds`
+    times shorter, and so is the time in which stages wait.
 
     Attributes:
-      num_stages: size of the dimension `stage`, which a layout splits.
-      num_microbatches: parts of the batch; with several rounds a multiple of `num_stages`.
-      num_rounds: groups of layers of each stage.
+      num_stages: the size of the dimension `stage`, which a layout splits.
+      num_microbatches: the number of parts of the batch; with several rounds a multiple of `num_stages`.
+      num_rounds: the number of groups of layers of each stage.
 
     Examples:
       >>> schedule = mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=4)
@@ -54,7 +57,7 @@ class PipelineSchedule:
 
     @property
     def num_steps(self) -> int:
-        """Steps of the forward pass; the backward pass has as many."""
+        """The steps of the forward pass; the backward pass has as many."""
         return self.num_microbatches * self.num_rounds + self.num_stages - 1
 
     @property
@@ -73,24 +76,27 @@ class PipelineSchedule:
 
     @functools.cached_property
     def rounds(self) -> np.ndarray:
-        """int32 [step, stage]: which group of its layers the stage applies."""
+        """int32 [step, stage]: the group of its layers that the stage applies."""
         return self._places[1]
 
     @functools.cached_property
     def microbatches(self) -> np.ndarray:
-        """int32 [step, stage]: which micro-batch the stage works on."""
+        """int32 [step, stage]: the micro-batch that the stage works on."""
         group, _, place = self._places
         return group * self.num_stages + place if self.num_rounds > 1 else np.clip(self._turns, 0, self._last_turn)
 
     @functools.cached_property
     def takes_from_neighbour(self) -> np.ndarray:
-        """bool [step, stage]: whether the stage goes on with what the stage before it had in the step before."""
+        """bool [step, stage]: whether the stage's input is the result of the stage before it, in the step before."""
         is_first = np.arange(self.num_stages) == 0
         return self.is_useful & ~(is_first & (self.rounds == 0))
 
     @property
     def _turns(self) -> np.ndarray:
-        """How many useful steps each stage has had before each step; the bubble is below 0 and above the last."""
+        """The number of useful steps that each stage has had before each step.
+
+        The bubble is below 0 and above the last turn.
+        """
         return np.arange(self.num_steps, dtype=np.int32)[:, None] - np.arange(self.num_stages, dtype=np.int32)
 
     @property
@@ -99,7 +105,7 @@ class PipelineSchedule:
 
     @property
     def _places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The group of micro-batches that go round together, the round, and the place in the group, in each turn."""
+        """The group of micro-batches that go round together, the round, and the place in the group, for each turn."""
         turns = np.clip(self._turns, 0, self._last_turn)
         if self.num_rounds == 1:
             return turns, np.zeros_like(turns), np.zeros_like(turns)

@@ -1,4 +1,14 @@
-"""Reverse mode over the graph: gradients are operations like any other, so they can be differentiated again."""
+"""Reverse-mode differentiation of the graph.
+
+Gradients are operations like any other, so they can be differentiated again.
+
+The walk goes through the operations in reverse program order. Each operation gets the gradients of its outputs, and
+gives one for each input. For y = a * b + a, and the gradient 1 of y:
+
+    operation       gives
+    add(p, a)       dp = 1, da = 1
+    p = a * b       da += b, db = a
+"""
 
 from __future__ import annotations
 
@@ -16,7 +26,7 @@ from meshtf.ops.inputs.constants import ones_like
 from meshtf.ops.rearranging.with_layout import with_layout_of
 
 _MOST_TERMS = 8
-"""Of a narrow gradient, before they become one in float32: each takes memory until it is added."""
+"""The most terms of a narrow gradient that wait before they are summed in float32. Each takes memory until then."""
 
 
 @language_function
@@ -50,7 +60,7 @@ def gradients(
 def differentiate(
     ys: Sequence[Tensor], xs: Sequence[Tensor], grad_ys: Sequence[Tensor | None], operations: Sequence[Operation]
 ) -> list[Tensor | None]:
-    """As `gradients`, through these operations (in program order): a program's, or those of a block."""
+    """Gradients as of `gradients`, through `operations` (in program order): those of a program, or those of a block."""
     grads = _initial(ys, grad_ys)
     between = _between(ys, set(xs), operations)
     for operation in reversed(between):
@@ -89,8 +99,11 @@ def _initial(ys: Sequence[Tensor], grad_ys: Sequence[Tensor | None]) -> dict[Ten
 
 
 def _lay_out_like(grad: Tensor, x: Tensor) -> None:
-    """A gradient has its primal's layout, also where it has dimensions that only the rules would lay out, perhaps
-    against an override. Where blocks give it, they say how it is laid out, and it is brought to its layout after."""
+    """Gives a gradient the layout of its primal.
+
+    A gradient may have dimensions that only the rules would lay out, perhaps against an override. If a block returns
+    the gradient, the block says how it is laid out, and the program moves it to the primal's layout later.
+    """
     operation = grad.operation
     is_overridden = x.is_overridden or grad.is_overridden
     if is_overridden and len(operation.outputs) == 1 and not operation.blocks and operation.like is None:
@@ -98,7 +111,10 @@ def _lay_out_like(grad: Tensor, x: Tensor) -> None:
 
 
 def _accumulate(grads: dict[Tensor, list[Tensor]], x: Tensor, grad: Tensor) -> None:
-    """Adds what one use of x gives. Narrow ones are kept apart for a while, so that few sums of them are rounded."""
+    """Adds what one use of x contributes.
+
+    Narrow terms wait apart for a while, so that few of their sums are rounded.
+    """
     if (x.is_overridden or grad.is_overridden) and grad.operation.like is not x:
         grad = with_layout_of(grad, x)
     terms, wide = grads.setdefault(x, []), sum_dtype(x.dtype)
@@ -109,7 +125,7 @@ def _accumulate(grads: dict[Tensor, list[Tensor]], x: Tensor, grad: Tensor) -> N
 
 
 def _total(grads: dict[Tensor, list[Tensor]], x: Tensor) -> Tensor | None:
-    """The gradient of x, where there is one: all that gives some has been asked."""
+    """The gradient of x, or None. Every operation that contributes to it has been asked before."""
     if x not in grads:
         return None
     if len(grads[x]) > 1 or grads[x][0].dtype != x.dtype:

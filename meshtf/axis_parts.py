@@ -1,9 +1,11 @@
 """Mesh axes that a program takes apart, so that parts of one axis may split different dimensions.
 
-512 cores along one axis divide no dimension of [d_model:768 d_ff:768], though 16 of them divide one and 32 the other.
-Taken apart, "data:512" is "data.0:16;data.1:32": cores keep their numbers, and what is split over the whole axis is
-split over both parts. Updates of weights take axes apart by themselves; with `axis_parts="data:16x32"` users do, and
-then name parts in layouts. Reports show them.
+512 cores along one axis divide no dimension of [d_model:768 d_ff:768], but 16 of them divide one and 32 the other.
+Taken apart, "data:512" becomes "data.0:16;data.1:32". Cores keep their numbers. A dimension split over the whole axis
+is then split over both parts.
+
+Updates of weights take axes apart by themselves. Users do so with `axis_parts="data:16x32"`, and can then name the
+parts in layouts. Reports show the parts.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from meshtf.errors import LayoutError, ShapeError, nearest
 from meshtf.layout import Axes, TensorLayout
 
 SizesOfParts: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
-"""By name of a mesh axis, the sizes of its parts."""
+"""The sizes of an axis's parts, after the name of the mesh axis."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AxisParts:
-    """The parts of each axis that is taken apart, the first one major; by default none is."""
+    """The parts of each axis that is taken apart; the first part is major. No axis is by default."""
 
     parts: tuple[tuple[Dimension, tuple[Dimension, ...]], ...] = ()
 
     @classmethod
     def of(cls, mesh_shape: Shape, sizes: Mapping[str, Sequence[int]]) -> AxisParts:
-        """Of axes of a mesh, by name, in parts of these sizes."""
+        """The parts of a mesh's axes, from the sizes of the parts of each axis by its name."""
         parts = []
         for name, own in sizes.items():
             names = part_names(name, len(own))
@@ -50,7 +52,7 @@ class AxisParts:
         return Shape([*mesh_shape, *(part for _, own in self.parts for part in own)])
 
     def joined(self, mesh_shape: Shape) -> Shape:
-        """The mesh as it was."""
+        """The mesh before its axes were taken apart."""
         axes = {parts[0]: axis for axis, parts in self.parts}
         others = {part for _, parts in self.parts for part in parts[1:]}
         return Shape([axes.get(part, part) for part in mesh_shape if part not in others])
@@ -60,7 +62,10 @@ class AxisParts:
         return tuple(part for axis in axes for part in parts.get(axis, (axis,)))
 
     def axes_joined(self, axes: Axes) -> Axes:
-        """With each axis whose parts follow one another in its own name; parts that are apart keep theirs."""
+        """The axes, with the axis's own name for parts that follow one another in order.
+
+        Parts that are apart keep their names.
+        """
         for axis, own in self.parts:
             names = tuple(part.name for part in own)
             for start in range(len(axes) - len(names) + 1):
@@ -76,16 +81,16 @@ class AxisParts:
         return TensorLayout(tuple(map(self.axes_joined, layout.axes)))
 
     def __str__(self) -> str:
-        """As `data:512 in data.0:16 and data.1:32`."""
+        """Text such as `data:512 in data.0:16 and data.1:32`."""
         return "; ".join(f"{axis} in {' and '.join(map(str, parts))}" for axis, parts in self.parts)
 
 
 @says_where
 def sizes_of_parts(x: str | Mapping[str, Sequence[int]] | SizesOfParts) -> SizesOfParts:
-    """From text such as "data:16x32;model:2x4", or a mapping or pairs of names and sizes.
+    """The sizes of parts from text such as "data:16x32;model:2x4", from a mapping, or from pairs of names and sizes.
 
     Raises:
-      LayoutError: it is neither, or an axis has fewer than two parts, or parts of no size.
+      LayoutError: the form is another, an axis has fewer than two parts, or a part has no positive size.
     """
     form = "axis:sizexsize"
     try:
@@ -105,10 +110,10 @@ def sizes_of_parts(x: str | Mapping[str, Sequence[int]] | SizesOfParts) -> Sizes
 
 
 def axis_parts_of(mesh_shape: Shape, sizes: SizesOfParts) -> AxisParts:
-    """The parts that are asked for of axes of a mesh.
+    """The parts of a mesh's axes, for the sizes that a user asks for.
 
     Raises:
-      LayoutError: the mesh has no such axis, or one of another size, or one that is called as a part is.
+      LayoutError: the mesh lacks the axis, its size differs, or another axis has the name of a part.
     """
     for name, own in sizes:
         if not mesh_shape.has(name):
@@ -126,7 +131,7 @@ def axis_parts_of(mesh_shape: Shape, sizes: SizesOfParts) -> AxisParts:
 
 
 def part_names(axis: str, count: int) -> tuple[str, ...]:
-    """What the parts of a mesh axis are called, were it taken apart."""
+    """The names of a mesh axis's parts, if it is taken apart in `count`: `data.0`, `data.1`."""
     return tuple(f"{axis}.{i}" for i in range(count))
 
 

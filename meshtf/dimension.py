@@ -15,7 +15,7 @@ from meshtf.errors import ShapeError, counted, nearest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dimension:
-    """A named dimension. Its identity in an operation is its name; a size that disagrees is an error there.
+    """A named dimension. Operations match dimensions by name; it is an error if their sizes then differ.
 
     Examples:
       >>> hidden = mtf.Dimension("hidden", 8)
@@ -53,8 +53,11 @@ ShapeLike: TypeAlias = "Shape | str | Iterable[DimensionLike] | Dimension"
 
 
 class Dims(tuple[Dimension, ...]):
-    """The dimensions of a shape, which do not change. To a list they are as another list, as Mesh TensorFlow's are:
-    `shape.dims[:-1] + [d]` is a list, and `shape.dims == [d]` compares."""
+    """The dimensions of a shape, as a tuple.
+
+    Beside a list they act as a list, as Mesh TensorFlow's do: `shape.dims[:-1] + [d]` is a list, and `shape.dims ==
+    [d]` compares.
+    """
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> Dimension: ...
@@ -138,12 +141,20 @@ class Shape:
         return [math.prod(self.to_integer_list[:i]) for i in range(self.ndims)]
 
     def get_dim_by_name(self, name: str) -> Dimension:
-        """The dimension of that name; ShapeError with the nearest name where there is none."""
+        """The dimension of that name.
+
+        Raises:
+          ShapeError: there is none; the message has the nearest name.
+        """
         return self.dims[self.axis(name)]
 
     @says_where
     def axis(self, dim: Dimension | str) -> int:
-        """Position of a dimension; ShapeError where it is absent or has another size."""
+        """The position of a dimension.
+
+        Raises:
+          ShapeError: it is absent, or has another size.
+        """
         name = _name(dim)
         for i, own in enumerate(self.dims):
             if own.name == name:
@@ -153,7 +164,7 @@ class Shape:
         raise ShapeError(f'no dimension "{name}" in [{self}]{nearest(name, self.dimension_names)}')
 
     def has(self, dim: Dimension | str) -> bool:
-        """Whether a dimension of that name is here (its size is not compared)."""
+        """Whether the shape has a dimension of that name; sizes are not compared."""
         name = dim if isinstance(dim, str) else _name(dim)
         for own in self.dims:  # noqa: SIM110  # asked so often that a generator shows
             if own.name == name:
@@ -172,7 +183,7 @@ class Shape:
         return Shape([*self.dims, *(convert_to_shape(other) if other is not None else ())])
 
     def __sub__(self, other: ShapeLike | None) -> Shape:
-        """Without these dimensions; each must be here."""
+        """The shape without these dimensions, each of which it must have."""
         removed = {self.axis(d) for d in convert_to_shape(other)} if other is not None else set()
         return Shape([d for i, d in enumerate(self.dims) if i not in removed])
 
@@ -250,9 +261,12 @@ def shape_of(x: ShapeLike) -> Shape:
 
 
 def parse_pairs(text: str, value_pattern: str, form: str, *, shown: str | None = None) -> list[tuple[str, str]]:
-    """Splits `a:x;b:y` into pairs; the error underlines the token that is not of the form, in the text as `shown`.
+    """Splits `a:x;b:y` into pairs.
 
-    A dot separates, but before a number that ends a name: "a:x.0" is the part 0 of x.
+    A dot separates pairs too, unless it stands before a number that ends a name: "a:x.0" is the part 0 of x.
+
+    Raises:
+      ShapeError: a token is not of the form; the message underlines it in the text, or in `shown`.
     """
     pairs = []
     for token in _TOKEN.finditer(text):
@@ -266,7 +280,7 @@ def parse_pairs(text: str, value_pattern: str, form: str, *, shown: str | None =
 
 @says_where
 def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -> Dimension:
-    """One dimension whose size is the product; named like the first unless a name is given.
+    """One dimension whose size is the product of the sizes. It has the name of the first, unless you give one.
 
     Examples:
       >>> mtf.combined_dimension([("heads", 2), ("d_kv", 4)], name="hidden")
@@ -302,7 +316,7 @@ def _text(dims: Iterable[Dimension]) -> str:
 
 
 def described(shape: Shape, unpadded_shape: Shape) -> str:
-    """A variable's shape, with what it is without padding where it has any."""
+    """A variable's shape as text. If the variable has padding, the shape without it comes first."""
     return f"[{shape}]" if shape == unpadded_shape else f"[{unpadded_shape}] (padded to [{shape}])"
 
 

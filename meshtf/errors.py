@@ -58,7 +58,7 @@ class NonFiniteError(MeshtfError, ArithmeticError):
 
 
 class IndexRangeError(MeshtfError, IndexError):
-    """An id outside of its vocabulary, or a label outside of the classes, met by `check_indices` while a step ran."""
+    """An id outside of its vocabulary, or a label outside of the classes, that `check_indices` found."""
 
 
 class MachineError(MeshtfError, ValueError):
@@ -70,7 +70,7 @@ class CompilationError(MeshtfError, ValueError):
 
 
 class UsageError(MeshtfError, RuntimeError):
-    """A call where it cannot be made: two threads in one step, an outer GradientTape or `jit_compile`."""
+    """A call in a place that does not allow it: two threads in one step, an outer GradientTape or `jit_compile`."""
 
 
 class CheckpointError(MeshtfError, ValueError):
@@ -78,15 +78,14 @@ class CheckpointError(MeshtfError, ValueError):
 
 
 class DamagedCheckpointError(CheckpointError):
-    """A checkpoint of which something is missing, or was changed after it was written."""
+    """A checkpoint that lacks a part, or that was changed after it was written."""
 
 
 class OtherModelError(CheckpointError):
-    """A checkpoint of another model than the programs have.
+    """A checkpoint of another model than the program's.
 
     Attributes:
-      difference: what the message says, without what to do about it: a program of the command line has advice of its
-        own.
+      difference: the message without advice. A program of the command line has advice of its own.
     """
 
     def __init__(self, difference: str, advice: str = "") -> None:
@@ -95,7 +94,10 @@ class OtherModelError(CheckpointError):
 
 
 class SaveError(CheckpointError):
-    """A checkpoint that could not be written: a full disk, a read-only folder. Earlier ones are as they were."""
+    """A checkpoint that could not be written: a full disk, a read-only folder.
+
+    Earlier checkpoints stay as they were.
+    """
 
 
 class LayoutWarning(UserWarning):

@@ -1,4 +1,10 @@
-"""Layouts: which dimension of a tensor is split over which axes of the mesh."""
+"""Layouts: which dimension of a tensor is split over which axes of the mesh.
+
+A layout rule maps a dimension's name to mesh axes. On a mesh "rows:2 cols:4", the rules "batch:rows;hidden:cols" give
+
+    x [batch:4 hidden:8]     TensorLayout((("rows",), ("cols",)))     a slice of [2, 2] on each core
+    w [hidden:8 vocab:16]    TensorLayout((("cols",), ()))            a slice of [2, 16]; both rows hold a copy
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ _FORMS = 'a layout is text such as "batch:rows;hidden:pods+cols", or a dict such
 _PLACE = re.compile(r"([^{};]*)\{([^{}]*)\}")
 
 MAX_PADDING = 1 / 3
-"""Of what cores hold along a dimension that does not divide: a layout under which more would be padding is an error."""
+"""The largest share of padding that a layout may have along a dimension that its axes do not divide."""
 
 Axes: TypeAlias = tuple[str, ...]
 """Mesh axes in order, the first one major: a dimension over ("pods", "rows") has `pods` outermost."""
@@ -45,7 +51,7 @@ class TensorLayout:
         return frozenset(a for axes in self.axes for a in axes)
 
     def parts(self, mesh_shape: Shape) -> tuple[int, ...]:
-        """In how many parts each dimension is cut."""
+        """The number of parts into which each dimension is cut."""
         return tuple(axes_size(axes, mesh_shape) if axes else 1 for axes in self.axes)
 
     def slice_shape(self, shape: Shape, mesh_shape: Shape) -> tuple[int, ...]:
@@ -53,7 +59,7 @@ class TensorLayout:
         return tuple(-(-d.size // n) for d, n in zip(shape, self.parts(mesh_shape), strict=True))
 
     def to_string(self, shape: Shape) -> str:
-        """As `batch:64/rows hidden:32`: each dimension, and the axes that split it."""
+        """Each dimension with the axes that split it, as in `batch:64/rows hidden:32`."""
         return " ".join(f"{d}/{'+'.join(axes)}" if axes else str(d) for d, axes in zip(shape, self.axes, strict=True))
 
 
@@ -61,15 +67,15 @@ class TensorLayout:
 class LayoutRules:
     """Maps names of dimensions to mesh axes: `LayoutRules({"batch": ("rows",), "hidden": ("cols",)})`.
 
-    Rules may be for one place of the program: `{"batch": "rows", "encoder/.*": {"hidden": "cols"}}`, as text
+    Rules may hold for one place of the program: `{"batch": "rows", "encoder/.*": {"hidden": "cols"}}`, as text
     "batch:rows;encoder/.*{hidden:cols}". A place is a regular expression that matches the whole name of a scope, of an
-    operation or of a variable. Its rules hold for all that is there, in place of those for the same dimensions
-    elsewhere; of several places the last one counts. An axis that they take no longer splits another dimension of the
-    tensor. A rule with no axis, "encoder/.*{hidden:}", splits nothing.
+    operation or of a variable. Its rules hold for everything there. They replace the rules for the same dimensions from
+    outside. If several places match, the last one counts. An axis that such a rule takes no longer splits another
+    dimension of the tensor. A rule with no axis, "encoder/.*{hidden:}", splits nothing.
 
     Attributes:
-      rules: for the whole program.
-      places: rules by place.
+      rules: the rules for the whole program.
+      places: the rules of each place.
 
     Examples:
       >>> rules = mtf.LayoutRules({"batch": "rows", "hidden": ("pods", "cols")})
@@ -109,10 +115,10 @@ class LayoutRules:
         return f"{name}:{'+'.join(self.axes(name))}"
 
     def tensor_layout(self, shape: Shape, mesh_shape: Shape, max_padding: float = MAX_PADDING) -> TensorLayout:
-        """The layout of a tensor under the rules for the whole program, checked.
+        """The layout of a tensor under the rules for the whole program. The method checks it.
 
         Raises:
-          LayoutError: more than `max_padding` of a size would be padding, or two dimensions stand on one mesh axis.
+          LayoutError: more than `max_padding` of a size would be padding, or one mesh axis splits two dimensions.
         """
         by_name = dict(self.rules)
         layout = TensorLayout(tuple(by_name.get(d.name, ()) for d in shape))
@@ -146,7 +152,11 @@ def _pairs(rules: object) -> list[tuple[str, RuleLike]]:
 
 
 def _checked_place(place: str, known: Collection[str]) -> str:
-    """LayoutError for what is no regular expression, or cannot be written as text, or stands there twice."""
+    """The place, if it can be one.
+
+    Raises:
+      LayoutError: it is no regular expression, cannot be written as text, or is there already.
+    """
     if place in known:
         raise LayoutError(f'two groups of layout rules for "{place}"; write them as one')
     if not place or set(place) & set("{};") or place != place.strip():
@@ -193,7 +203,7 @@ def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
 
 
 def _parsed(text: str) -> list[tuple[str, RuleLike]]:
-    """The rules of a text, those of places last."""
+    """The rules of a text. Rules of places come last."""
     form = "dimension:axis or dimension:axis+axis"
     outside = _PLACE.sub(lambda match: " " * len(match[0]), text)
     if set(outside) & set("{}"):
@@ -213,13 +223,17 @@ def axes_size(axes: Iterable[str], mesh_shape: Shape) -> int:
 
 
 def padding_share(size: int, parts: int) -> float:
-    """Of what cores hold along a dimension in so many parts, how much is padding."""
+    """The share of padding in what cores hold of a dimension in this many parts: 0.25 for size 3 in 2 parts is (4 - 3)
+    / 4.
+    """
     padded = -(-size // parts) * parts
     return (padded - size) / padded if size else 0.0
 
 
 def restricted(layout: TensorLayout, shape: Shape, part: Shape) -> TensorLayout:
-    """The layout of a tensor with some of the dimensions of `shape`, split as they are there."""
+    """The layout of a tensor with dimensions `part`: each is split as the layout splits it in `shape`, others not at
+    all.
+    """
     return TensorLayout(tuple(layout.axes[shape.axis(d.name)] if shape.has(d.name) else () for d in part))
 
 
@@ -231,8 +245,11 @@ def without_split(layout: TensorLayout, shape: Shape, dim_name: str) -> TensorLa
 def check_tensor_layout(
     layout: TensorLayout, shape: Shape, mesh_shape: Shape, max_padding: float = MAX_PADDING
 ) -> None:
-    """Raises LayoutError unless every size divides, or with at most this share of padding, and no mesh axis splits two
-    dimensions."""
+    """Checks that sizes divide, and that no mesh axis splits two dimensions.
+
+    Raises:
+      LayoutError: padding would be more than the share `max_padding`, or a mesh axis splits two dimensions.
+    """
     holder: dict[str, Dimension] = {}
     for dim, axes in zip(shape, layout.axes, strict=True):
         for axis in axes:
@@ -255,7 +272,11 @@ def check_tensor_layout(
 
 
 def check_mesh_axes(rules: LayoutRules, mesh_shape: Shape) -> None:
-    """Raises LayoutError where a rule names an axis that the mesh does not have."""
+    """Checks that the mesh has every axis that a rule names.
+
+    Raises:
+      LayoutError: it lacks one.
+    """
     for name, axes in [*rules.rules, *(rule for _, own in rules.places for rule in own.rules)]:
         for axis in axes:
             if not mesh_shape.has(axis):
@@ -273,7 +294,7 @@ def _parts_hint(axis: str, mesh_shape: Shape) -> str:
 
 
 def _legal(dim: Dimension, parts: int, taken: Collection[str], mesh_shape: Shape) -> str:
-    """What may be done instead; `taken` are mesh axes that split other dimensions."""
+    """Advice on what the user can do instead. `taken`: mesh axes that split other dimensions."""
     fitting = [a.name for a in mesh_shape if a.name not in taken and a.size > 1 and dim.size % a.size == 0]
     alternatives = [f'"{dim.name}:{a}" would divide' for a in fitting] or ["leave it unsplit"]
     larger = -(-dim.size // parts) * parts

@@ -1,4 +1,4 @@
-"""Python's operators on tensors. What they do is registered by `meshtf.ops`, which stands above the graph."""
+"""Python's operators on tensors. `meshtf.ops`, which stands above the graph, registers the functions that they call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _registered: dict[str, Callable[..., Any]] = {}
 
 
 def register_operators(**functions: Callable[..., Any]) -> None:
-    """Says which functions the operators call, by the functions' names: `add` is what `x + y` and `1 + y` call."""
+    """Says which functions the operators call, by the functions' names: `add` for `x + y` and `1 + y`."""
     _registered.update(functions)
 
 
@@ -22,7 +22,7 @@ class TensorOperators(SymbolicValue):
     """Base of `Tensor`: each operator is the operation of the language that bears its name."""
 
     def _operand(self, other: Any) -> Any:
-        """What stands beside it, as its graph takes it."""
+        """The other operand of an operator, in the form that the graph takes."""
         return other
 
     def __add__(self, other: Any) -> Tensor:

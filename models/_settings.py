@@ -1,4 +1,4 @@
-"""Settings of models, checked when the model is made."""
+"""Checks of models' settings, when a model is made."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from meshtf.layers.embedding import VocabularyEmbedding
 
 
 def check_size(model: object, name: str) -> None:
-    """Raises ValueError unless the setting of this name is a positive integer."""
+    """Checks that the setting of this name is a positive integer.
+
+    Raises:
+      ValueError: it is not.
+    """
     size = getattr(model, name)
     if not isinstance(size, int) or size < 1:
         raise ValueError(f"{type(model).__name__}: {name} must be a positive integer, and is {size!r}")
 
 
 def check_id(model: object, name: str, vocabulary: VocabularyEmbedding) -> None:
-    """Raises ValueError unless the setting of this name is an id of the vocabulary."""
+    """Checks that the setting of this name is an id of the vocabulary.
+
+    Raises:
+      ValueError: it is not.
+    """
     token = getattr(model, name)
     if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocabulary.vocab_size:
         raise ValueError(
@@ -22,7 +30,11 @@ def check_id(model: object, name: str, vocabulary: VocabularyEmbedding) -> None:
 
 
 def check_parts(model: object, may_be_none: tuple[str, ...] = (), **kinds: type) -> None:
-    """Raises ValueError unless each setting is of its kind, or None where it may be."""
+    """Checks that each setting is of its kind, or None where that is allowed.
+
+    Raises:
+      ValueError: one is not.
+    """
     for name, kind in kinds.items():
         part = getattr(model, name)
         if not (isinstance(part, kind) or (part is None and name in may_be_none)):

@@ -12,12 +12,12 @@ from meshtf.layers.attention import Tokens
 
 @dataclasses.dataclass(frozen=True)
 class TokenSequence:
-    """Ids, and where each stands.
+    """Ids, with their positions and segments.
 
     Attributes:
       ids: int32 [batch, length].
-      positions: int32 [batch, length], from 0 in each packed example; or [length], where nothing is packed.
-      segments: int32 [batch, length], 0 on padding and from 1 on the number of the example; None where all see all.
+      positions: int32 [batch, length], from 0 in each packed example; or [length], if nothing is packed.
+      segments: int32 [batch, length], 0 for padding, else the number of the example, from 1; None if all see all.
     """
 
     ids: mtf.Tensor
@@ -39,17 +39,22 @@ class TokenSequence:
 
     @property
     def tokens(self) -> Tokens:
-        """As attention sees them: by their index along `length`, which differs as positions do inside a segment."""
+        """The tokens for attention, with their index along `length` as position.
+
+        Within a segment, it differs as positions do.
+        """
         return Tokens.along(self.ids, self.segments)
 
     def unpadded_tokens(self, padding_id: int) -> Tokens:
-        """The same for attention that is not causal: where no segments are given, whatever is no padding is one."""
+        """The tokens for attention that is not causal.
+
+        Without segments, all tokens that are no padding are one segment.
+        """
         segments = mtf.to_int32(mtf.not_equal(self.ids, padding_id)) if self.segments is None else self.segments
         return Tokens.along(self.ids, segments)
 
     def shifted_right(self, start_id: int) -> mtf.Tensor:
-        """Before each token the one that comes before it in its example, `start_id` for the first. int32 [batch,
-        length]."""
+        """The token before each one in its example, and `start_id` for the first: int32 [batch, length]."""
         length = self.ids.shape.get_dim_by_name("length")
         before = shifted_right(self.ids, start_id)
         if self.segments is None:

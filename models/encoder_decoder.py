@@ -22,18 +22,19 @@ ENCODER, DECODER = "encoder", "decoder"
 @gin.configurable(module="meshtf.models")
 @dataclasses.dataclass(frozen=True)
 class EncoderDecoder:
-    """An encoder reads the inputs; a decoder predicts each target from those before it and from what was read.
+    """A model of two stacks: an encoder reads the inputs, and a decoder predicts each target from those before it and
+    from that.
 
     Attributes:
-      d_model: size of the vectors.
-      embedding: of tokens: of both sides, or of the inputs where the targets have one of their own.
+      d_model: the size of the vectors.
+      embedding: the embedding of both sides' tokens, or of the inputs' if the targets have one of their own.
       encoder: layers of self-attention and feed-forward.
       decoder: layers of self-attention, cross-attention and feed-forward.
       output: gives logits; by default the table of the targets' embedding.
       loss: smoothing and z-loss.
-      targets_embedding: of the targets, where their vocabulary is another one; its table needs another name.
-      start_id: what the first target is predicted from.
-      padding_id: which of the inputs nobody sees, where no segments are given.
+      targets_embedding: the targets' embedding, if their vocabulary differs; its table needs another name.
+      start_id: the id from which the first target is predicted.
+      padding_id: the id of inputs that nobody sees, if no segments are given.
     """
 
     d_model: int
@@ -55,15 +56,15 @@ class EncoderDecoder:
 
     @property
     def vocabulary(self) -> VocabularyEmbedding:
-        """Which ids targets may be."""
+        """The vocabulary of the targets."""
         return self.output or self._targets_embedding.vocabulary
 
     def encode(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> Memory:
-        """Features with `inputs` [batch, length] -> what the decoder attends to, [batch, length, d_model]."""
+        """The memory of the decoder: features with `inputs` [batch, length] -> [batch, length, d_model]."""
         return self._encoded(features, is_training)[0]
 
     def _encoded(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[Memory, Observations]:
-        """What the decoder attends to, and what the encoder's layers tell beside."""
+        """The memory of the decoder, and the observations of the encoder's layers."""
         sequence = TokenSequence.of(features, "inputs")
         tokens = sequence.unpadded_tokens(self.padding_id)
         context = Context(AttentionMask(), tokens, sequence.positions, is_training)
@@ -73,11 +74,11 @@ class EncoderDecoder:
         return Memory(x, tokens), observations.under(ENCODER)
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
-        """Features with `inputs` and `targets` -> [batch, length of the targets, vocab]."""
+        """The logits: features with `inputs` and `targets` -> [batch, length of the targets, vocab]."""
         return self._observed(features, is_training)[0]
 
     def _observed(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[mtf.Tensor, Observations]:
-        """The logits, and what the layers of both sides tell beside."""
+        """The logits, and the observations of both sides' layers."""
         memory, observations = self._encoded(features, is_training)
         sequence = TokenSequence.of(features, "targets")
         context = Context(
@@ -92,14 +93,14 @@ class EncoderDecoder:
         return self.vocabulary.hidden_to_logits(x, self._d_model), observations | more.under(DECODER)
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
-        """ "loss" and "accuracy" of each target [batch, length], with its weight: `targets_weights`, if given."""
+        """The "loss" and "accuracy" of each target [batch, length], with its weight: `targets_weights`, if given."""
         weights = features.get("targets_weights")
         logits, observations = self._observed(features, is_training)
         metrics = self.loss.metrics(logits, features["targets"], weights, self.vocabulary, is_training=is_training)
         return observations.added_to(metrics, is_training=is_training)
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
-        """For decoding the outputs of `inputs` token by token."""
+        """The decoder that makes the outputs of `inputs` token by token."""
         memory, mask = self.encode(features, is_training=False), AttentionMask(is_causal=True)
         embedding = self._targets_embedding
         return IncrementalDecoder(

@@ -1,4 +1,9 @@
-"""Decoding token by token: what a model's decoder does in each step, with the state that it carries."""
+"""Decoding token by token: the work of a model's decoder in each step, with the state that it carries.
+
+state = decoder.start(mesh, batch_dims, max_length, dtype)
+logits, state = decoder.step(tokens, zero, zero, state)        # the logits of token 0, from `start_id`
+logits, state = decoder.step(tokens, one, one, state)          # the logits of token 1, from token 0
+"""
 
 from __future__ import annotations
 
@@ -16,22 +21,22 @@ from meshtf.models._token_sequence import shifted_right
 
 @dataclasses.dataclass(frozen=True)
 class IncrementalDecoder:
-    """A decoder of one program.
+    """A decoder in one program.
 
-    At position i the decoder is given the token of position i - 1 (`start_id` at the start), and gives the logits of
-    that of position i. Its state is a list of tensors over [layers, batch dimensions, ..], carried through a loop.
+    At position i, the decoder gets the token of position i - 1 (`start_id` at the start), and returns the logits of
+    position i. Its state is a list of tensors over [layers, batch dimensions, ..], which a loop carries.
 
     Attributes:
-      embedding: of the tokens.
-      output: gives logits.
+      embedding: the tokens' embedding.
+      output: makes logits.
       stack: the layers.
-      d_model: of their vectors.
-      scope: of the stack's variables.
+      d_model: the dimension of the layers' vectors.
+      scope: the scope of the stack's variables.
       mask: who sees whom. With `sees_prefix`, the tokens of a prompt all see each other.
-      memory: of cross-attention.
-      start_id: what stands before the first token.
-      beam: of the batch dimensions, that of a beam search, which puts in order what of the state has it. Keys and
-        values may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
+      memory: the memory of cross-attention.
+      start_id: the id before the first token.
+      beam: the batch dimension of a beam search, which puts the state's tensors that have it in order. Keys and values
+        may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
     """
 
     embedding: TokenEmbedding
@@ -46,21 +51,24 @@ class IncrementalDecoder:
 
     @property
     def vocab(self) -> mtf.Dimension:
-        """The dimension of logits, padded; those that are no token's are too low ever to be chosen."""
+        """The padded dimension of logits. Logits of padding are too low ever to be chosen."""
         return self.output.vocab
 
     def with_beam(self, beam: mtf.Dimension) -> IncrementalDecoder:
-        """The same for a beam search over this dimension: no step copies keys and values unless that is quicker."""
+        """The same decoder for a beam search over this dimension.
+
+        No step copies keys and values unless that is quicker.
+        """
         return dataclasses.replace(self, beam=beam)
 
     def start(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, dtype: tf.DType) -> list[mtf.Tensor]:
         """The state before the first token.
 
         Args:
-          mesh: of the program.
-          batch_dims: of the sequences, such as [batch], or [batch, beam].
+          mesh: the program's mesh.
+          batch_dims: the sequences' dimensions, such as [batch], or [batch, beam].
           max_length: tokens of the longest sequence.
-          dtype: of activations.
+          dtype: the dtype of activations.
 
         Raises:
           ShapeError: the model has fewer positions.
@@ -72,10 +80,10 @@ class IncrementalDecoder:
         return [*state, *self._table(mesh, batch_dims, max_length)]
 
     def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor, max_length: int | None = None) -> list[mtf.Tensor]:
-        """The state after prompts, from one pass over all of their tokens; without the beam, where there is one.
+        """The state after prompts, by one pass over all of their tokens; without the beam, if there is one.
 
         Args:
-          prompts: int32 [batch dimensions, length], as long as the longest prompt; what stands behind a prompt does not
+          prompts: int32 [batch dimensions, length], as long as the longest prompt. Ids behind a prompt do not
             matter.
           prompt_lengths: int32 [batch dimensions].
           max_length: tokens of the longest sequence, prompts included; by default as many as `prompts` has room for.
@@ -101,13 +109,13 @@ class IncrementalDecoder:
     def step(
         self, tokens: mtf.Tensor, position: mtf.Tensor, writes_at: mtf.Tensor, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """One step of all sequences.
+        """Makes one step of all sequences.
 
         Args:
-          tokens: int32 [batch dimensions], those before `position`; what it is at the start does not matter.
+          tokens: int32 [batch dimensions], the tokens before `position`. At the start any ids will do.
           position: int32 scalar.
           writes_at: int32 [batch dimensions] or fewer: `position`, or -1 where the state has that position already.
-          state: from the step before.
+          state: the state of the step before.
 
         Returns:
           Logits [batch dimensions, vocab] of the tokens at `position`, and the new state.
@@ -119,7 +127,7 @@ class IncrementalDecoder:
         context = Context(self.mask, Tokens(position), position, memory=self.memory, slots=slots)
         if self.start_id:
             tokens = mtf.where(mtf.equal(position, 0), self.start_id, tokens, output_shape=tokens.shape)
-        # What a step is given was chosen by the model, or checked where prompts are read.
+        # The model chose these tokens, or they were checked when prompts were read.
         x = self.embedding(tokens, position, self.d_model, is_training=False, are_checked=True)
         with mtf.variable_scope(self.scope):
             x, state = self.stack.step(x, context, writes_at, state)
@@ -128,7 +136,7 @@ class IncrementalDecoder:
         return self.output.hidden_to_logits(x, self.d_model), state
 
     def _table(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int) -> list[mtf.Tensor]:
-        """Where hypotheses have their keys and values as long as all beams have the same."""
+        """The table of hypotheses' keys and values while all beams are alike; empty without a beam."""
         return [] if self.beam is None else [BeamSlots.start(mesh, batch_dims, max_length, self.beam).holders]
 
     def _check_length(self, length: int) -> None:

@@ -25,14 +25,14 @@ class MaskedLM:
     """An encoder, and a head that names the tokens behind the masks (Devlin et al. 2019).
 
     Attributes:
-      d_model: size of the vectors.
-      embedding: of tokens; its table also gives the logits.
-      stack: layers of self-attention and feed-forward.
-      norm: of the head: a dense layer, its activation, the norm, the logits.
-      activation: of the head.
-      kernel_initializer: of the head's dense layer.
+      d_model: the size of the vectors.
+      embedding: the tokens' embedding, whose table also makes the logits.
+      stack: the layers of self-attention and feed-forward.
+      norm: the norm of the head, which is a dense layer, its activation, the norm and the logits.
+      activation: the head's activation.
+      kernel_initializer: the initializer of the head's dense layer.
       loss: smoothing and z-loss.
-      padding_id: which of the inputs nobody sees, where no segments are given.
+      padding_id: the id of inputs that nobody sees, if no segments are given.
     """
 
     d_model: int
@@ -50,11 +50,13 @@ class MaskedLM:
         activation_function(self.activation)
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
-        """Features with `inputs` [batch, length], and perhaps `inputs_token_types` -> [batch, length, vocab]."""
+        """The logits: features with `inputs` [batch, length], and perhaps `inputs_token_types` -> [batch, length,
+        vocab].
+        """
         return self._observed(features, is_training)[0]
 
     def _observed(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[mtf.Tensor, Observations]:
-        """The logits, and what the layers tell beside."""
+        """The logits, and the layers' observations."""
         sequence, d_model = TokenSequence.of(features, "inputs"), mtf.Dimension("d_model", self.d_model)
         token_types = features.get("inputs_token_types")
         x = self.embedding(sequence.ids, sequence.positions, d_model, is_training=is_training, token_types=token_types)
@@ -71,14 +73,16 @@ class MaskedLM:
         return self.embedding.vocabulary.hidden_to_logits(x), observations
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
-        """ "loss" and "accuracy" of each masked token [batch, length], by the weights `targets_weights`."""
+        """The "loss" and "accuracy" of each masked token [batch, length], with the weights `targets_weights`."""
         logits, observations = self._observed(features, is_training)
         targets, weights = feature(features, "targets"), feature(features, "targets_weights")
         metrics = self.loss.metrics(logits, targets, weights, self.embedding.vocabulary, is_training=is_training)
         return observations.added_to(metrics, is_training=is_training)
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
-        """What stands at each place, masked or not: "ids", int32, and their "probabilities", [batch, length]."""
+        """The likeliest token at each place, masked or not: "ids", int32, and their "probabilities", [batch,
+        length].
+        """
         logits = mtf.cast(self.logits(features, is_training=False), tf.float32)
         vocab = logits.shape[-1]
         likeliest = mtf.reduce_max(mtf.softmax(logits, vocab), reduced_dim=vocab)

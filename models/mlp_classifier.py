@@ -21,8 +21,8 @@ class MLPClassifier:
     Attributes:
       num_classes: size of the dimension `classes`.
       hidden_sizes: size of the dimension `hidden` after each hidden layer.
-      activation: its name, one of `mtf.layers.activation_names()`.
-      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
+      activation: the activation's name, one of `mtf.layers.activation_names()`.
+      check_labels: whether a step with a label that is no class raises IndexRangeError. If not, its loss is 0.
     """
 
     num_classes: int
@@ -44,7 +44,7 @@ class MLPClassifier:
         return mtf.Dimension("classes", self.num_classes)
 
     def logits(self, images: mtf.Tensor) -> mtf.Tensor:
-        """[batch, pixels] -> [batch, classes]."""
+        """The logits: [batch, pixels] -> [batch, classes]."""
         h = images
         for number, size in enumerate(self.hidden_sizes):
             hidden = mtf.Dimension("hidden", size)
@@ -52,7 +52,7 @@ class MLPClassifier:
         return mtf.layers.dense(h, [self.classes], name="logits")
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
-        """`images` [batch, pixels] and `labels` [batch] -> "loss" and "accuracy" of each example, [batch]."""
+        """The "loss" and "accuracy" of each example [batch], from `images` [batch, pixels] and `labels` [batch]."""
         logits, labels = self.logits(features["images"]), features["labels"]
         loss = mtf.layers.softmax_cross_entropy_with_logits(
             logits, labels, self.classes, check_targets=self.check_labels
@@ -61,7 +61,7 @@ class MLPClassifier:
         return {"loss": loss, "accuracy": mtf.cast(is_right, tf.float32)}
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
-        """`images` [batch, pixels] -> "classes" [batch], the most likely, and "probabilities" [batch, classes]."""
+        """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images` [batch, pixels]."""
         logits = self.logits(features["images"])
         probabilities = mtf.softmax(mtf.cast(logits, tf.float32), self.classes)
         return {"classes": mtf.argmax(logits, self.classes), "probabilities": probabilities}

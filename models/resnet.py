@@ -12,7 +12,7 @@ import meshtf as mtf
 from meshtf.layers import VarianceScalingInitializer
 
 EXPANSION = 4
-"""How many times more filters leave a block than its 3x3 convolution has."""
+"""The factor by which a block's output has more filters than its 3x3 convolution."""
 
 _HE = VarianceScalingInitializer(scale=2.0, mode="fan_out", distribution="untruncated_normal")
 
@@ -22,19 +22,21 @@ _HE = VarianceScalingInitializer(scale=2.0, mode="fan_out", distribution="untrun
 class ResNet50:
     """Bottleneck blocks (He et al. 2016), "version 1.5": a block that halves the image does so in its 3x3 convolution.
 
-    As Goyal et al. (2017) train it: the last scale of each block starts at zero, weights follow He et al. (2015), and
-    those of the classifier have a standard deviation of 0.01. Statistics of batch normalization are those of the whole
-    batch, over all of the mesh. `height` and `width` may be split: the last stage has a 32nd of each, so that 256 can
-    be split over 8 cores, and 224 over 7. Channels between the layers are called `filters`, so that a rule may split
-    them and leave the images' alone. Windows are padded as "SAME" has it.
+    The training is that of Goyal et al. (2017): the last scale of each block starts at zero, and weights follow He et
+    al. (2015). The classifier's have a standard deviation of 0.01. Batch normalization takes its statistics over the
+    whole batch, on all of the mesh.
+
+    You may split `height` and `width`. The last stage has a 32nd of each, so that 256 can be split over 8 cores, and
+    224 over 7. Channels between the layers are called `filters`, so that a rule may split them and not the images'
+    channels. Windows are padded as "SAME".
 
     Attributes:
       num_classes: size of the dimension `classes`.
-      stage_sizes: blocks in each stage. Every stage but the first halves the image, and doubles the filters.
-      width: filters of the stem and of the first stage's 3x3 convolutions.
+      stage_sizes: the blocks in each stage. Every stage but the first halves the image, and doubles the filters.
+      width: the filters of the stem and of the first stage's 3x3 convolutions.
       batch_norm_momentum: the share of the moving averages that a step leaves in them.
-      batch_norm_epsilon: added to variances.
-      label_smoothing: in the loss, the share of a label that is spread over all classes.
+      batch_norm_epsilon: the number added to variances.
+      label_smoothing: the share of a label that all classes get alike in the loss.
       check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
     """
 
@@ -59,7 +61,7 @@ class ResNet50:
         return mtf.Dimension("classes", self.num_classes)
 
     def logits(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
-        """[batch, height, width, channels] -> [batch, classes]."""
+        """The logits: [batch, height, width, channels] -> [batch, classes]."""
         x = self._convolved(images, self.width, 7, 2, is_training, name="stem")
         height, width = x.shape[-3:-1]
         x = mtf.max_pool(mtf.relu(x), {height.name: 3, width.name: 3}, 2, "SAME")
@@ -73,7 +75,7 @@ class ResNet50:
         return mtf.layers.dense(pooled, [self.classes], kernel_initializer=initializer, name="logits")
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
-        """`images` [batch, height, width, channels] and `labels` [batch] -> "loss" and "accuracy", [batch]."""
+        """The "loss" and "accuracy" [batch], from `images` [batch, height, width, channels] and `labels` [batch]."""
         logits, labels = self.logits(features["images"], is_training), features["labels"]
         loss = mtf.layers.softmax_cross_entropy_with_logits(
             logits,
@@ -86,13 +88,15 @@ class ResNet50:
         return {"loss": loss, "accuracy": mtf.cast(is_right, tf.float32)}
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
-        """`images` -> "classes" [batch], the most likely, and "probabilities" [batch, classes]."""
+        """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
         logits = self.logits(features["images"], is_training=False)
         probabilities = mtf.softmax(mtf.cast(logits, tf.float32), self.classes)
         return {"classes": mtf.argmax(logits, self.classes), "probabilities": probabilities}
 
     def _block(self, x: mtf.Tensor, width: int, stride: int, is_training: bool) -> mtf.Tensor:
-        """[..., height, width, filters] -> [..., height / stride, width / stride, 4 · width filters]."""
+        """A bottleneck block: [..., height, width, filters] -> [..., height / stride, width / stride, 4 · width
+        filters].
+        """
         outer = EXPANSION * width
         y = mtf.relu(self._convolved(x, width, 1, 1, is_training, name="reduce"))
         y = mtf.relu(self._convolved(y, width, 3, stride, is_training, name="convolve"))
@@ -112,7 +116,7 @@ class ResNet50:
         name: str,
         init_zero: bool = False,
     ) -> mtf.Tensor:
-        """A convolution without a bias, normalised."""
+        """A normalised convolution without a bias."""
         output_dim = mtf.Dimension("filters", filters)
         with mtf.variable_scope(name):
             y = mtf.layers.conv2d(x, output_dim, filter_size, stride, filter_initializer=_HE, name="conv2d")

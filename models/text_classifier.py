@@ -1,4 +1,4 @@
-"""A Transformer that says what class a text is of."""
+"""A Transformer that says to which class a text belongs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ LABELS = "labels"
 class TextClassifier:
     """An encoder, and a class for each text from the vector of its first token (Devlin et al. 2019).
 
-    The vector goes through a dense layer with tanh, BERT's pooler, and another that gives the logits.
+    The vector goes through a dense layer with tanh (BERT's pooler), and another that makes the logits.
 
     Attributes:
-      d_model: size of the vectors.
-      embedding: of tokens.
-      stack: layers of self-attention and feed-forward.
-      num_classes: how many there are.
-      dropout_rate: of the pooled vector.
-      kernel_initializer: of both dense layers.
-      padding_id: which of the inputs nobody sees.
+      d_model: the size of the vectors.
+      embedding: the tokens' embedding.
+      stack: the layers of self-attention and feed-forward.
+      num_classes: the number of classes.
+      dropout_rate: the share of the pooled vector that is dropped.
+      kernel_initializer: the initializer of both dense layers.
+      padding_id: the id of inputs that nobody sees.
     """
 
     d_model: int
@@ -57,12 +57,13 @@ class TextClassifier:
         return mtf.Dimension("classes", self.num_classes)
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
-        """Features with `inputs` [batch, length], a text in each row, and perhaps `inputs_token_types` -> [batch,
-        classes]."""
+        """The logits [batch, classes], from `inputs` [batch, length], a text in each row, and perhaps
+        `inputs_token_types`.
+        """
         return self._observed(features, is_training)[0]
 
     def _observed(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[mtf.Tensor, Observations]:
-        """The logits, and what the layers tell beside."""
+        """The logits, and the layers' observations."""
         sequence, d_model = TokenSequence.of(features, "inputs"), mtf.Dimension("d_model", self.d_model)
         token_types = features.get("inputs_token_types")
         x = self.embedding(sequence.ids, sequence.positions, d_model, is_training=is_training, token_types=token_types)
@@ -78,7 +79,7 @@ class TextClassifier:
         return dense(pooled, [self.classes], kernel_initializer=initializer, name="classifier"), observations
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
-        """ "loss" and "accuracy" of each text [batch], whose classes are `labels`, int32 [batch]."""
+        """The "loss" and "accuracy" of each text [batch], whose classes are `labels`, int32 [batch]."""
         logits, observations = self._observed(features, is_training)
         labels = feature(features, LABELS)
         loss = softmax_cross_entropy_with_logits(logits, labels, self.classes)
@@ -89,7 +90,7 @@ class TextClassifier:
         )
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
-        """ "probabilities" [batch, classes] and "class", int32 [batch]."""
+        """The "probabilities" [batch, classes] and the likeliest "class", int32 [batch]."""
         logits = self.logits(features, is_training=False)
         probabilities = mtf.softmax(mtf.cast(logits, tf.float32), self.classes)
         return {"probabilities": probabilities, "class": mtf.argmax(logits, self.classes)}

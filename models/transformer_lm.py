@@ -25,15 +25,15 @@ class TransformerLM:
     """A decoder: each token is predicted from those before it.
 
     Attributes:
-      d_model: size of the vectors.
-      embedding: of tokens.
+      d_model: the size of the vectors.
+      embedding: the tokens' embedding.
       stack: the layers, self-attention and feed-forward.
-      output: gives logits; by default the embedding's own table.
+      output: makes logits; by default the embedding's own table.
       loss: smoothing and z-loss.
       sees_prefix: whether the tokens marked as `targets_prefix` all see each other (prefix language model, Raffel et
         al. 2020).
-      start_id: what the first token is predicted from, such as the end of a text before (GPT-2), or a token that stands
-        at the beginning of every text (Llama).
+      start_id: the id from which the first token is predicted, such as the end of a text (GPT-2), or a token
+        that begins every text (Llama).
     """
 
     d_model: int
@@ -52,15 +52,17 @@ class TransformerLM:
 
     @property
     def vocabulary(self) -> VocabularyEmbedding:
-        """Which ids there are."""
+        """The vocabulary of the targets."""
         return self.output or self.embedding.vocabulary
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
-        """Features with `targets` [batch, length] -> [batch, length, vocab]: each target's from those before it."""
+        """The logits of each target from those before it: features with `targets` [batch, length] -> [batch, length,
+        vocab].
+        """
         return self._observed(features, is_training)[0]
 
     def _observed(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[mtf.Tensor, Observations]:
-        """The logits, and what the layers tell beside."""
+        """The logits, and the layers' observations."""
         sequence = TokenSequence.of(features, "targets")
         d_model = mtf.Dimension("d_model", self.d_model)
         self.embedding.vocabulary.checked(sequence.ids, features.get("targets_weights"))
@@ -74,7 +76,7 @@ class TransformerLM:
         return self.vocabulary.hidden_to_logits(x, d_model), observations
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
-        """ "loss" and "accuracy" of each target [batch, length], with its weight: `targets_weights`, if given.
+        """The "loss" and "accuracy" of each target [batch, length], with its weight: `targets_weights`, if given.
 
         With them come scalars of the layers, such as the share of tokens that a mixture of experts dropped.
         """
@@ -84,7 +86,7 @@ class TransformerLM:
         return observations.added_to(metrics, is_training=is_training)
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
-        """For decoding token by token. No feature is needed."""
+        """The decoder that makes text token by token. It needs no feature."""
         d_model = mtf.Dimension("d_model", self.d_model)
         return IncrementalDecoder(
             self.embedding, self.vocabulary, self.stack, d_model, SCOPE, self._mask, start_id=self.start_id

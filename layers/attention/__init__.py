@@ -1,7 +1,16 @@
 """Attention over named dimensions: projections, masks, positions, five ways to attend, and a cache for decoding.
 
-Dimensions go by their names: `length` of the queries, `memory_length` of what they attend to, `heads` (with grouped
-queries also `queries_per_head`), `d_kv` of keys and values. Any of them may be split, and others may be beside them.
+Dimensions have fixed names. `length` is that of the queries, and `memory_length` that of the tokens to which they
+attend. `heads` counts heads (with grouped queries also `queries_per_head`), and `d_kv` is the size of a key or value. A
+layout may split any of them, and there may be others beside them.
+
+All five ways compute the same means of values. They differ in what they hold and move:
+
+    dot_product_attention    the whole matrix of scores
+    lean_attention           one block of scores at a time, for long sequences
+    local_attention          scores within a window, for masks with a window
+    ring_attention           keys and values go round the cores, for layouts that split `length`
+    BeamSlots.attention      a beam search's caches, which stay in their places
 """
 
 from __future__ import annotations

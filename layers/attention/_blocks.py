@@ -1,4 +1,4 @@
-"""Cutting a dimension into blocks of equal size, padded where it does not divide."""
+"""Cuts a dimension into blocks of equal size, and pads it if it does not divide."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import meshtf as mtf
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """`count` blocks of `size` places, of which the first `used`, in the order of the dimension, are its own.
+    """`count` blocks of `size` positions. The first `used` positions are the dimension's own, and the rest is padding.
 
-    The rest is padding. Of powers of two and of 3, one of the two numbers divides by what the dimension divides by, as
-    far as it is large enough, so that it divides over the mesh axes over which the dimension does.
+    Either the count or the size keeps the dimension's factors of 2 and 3, as far as it is large enough. That number
+    then divides over the mesh axes over which the dimension divides.
     """
 
     used: int
@@ -22,7 +22,7 @@ class Blocks:
 
     @classmethod
     def of_many(cls, length: int, size: int) -> Blocks:
-        """Blocks of at most `size`, their number dividing as the length does, up to 24 at least."""
+        """Blocks of at most `size`. Their number divides as the length does, at least up to 24."""
         count = aligned(max(-(-length // size), math.gcd(length, 24)), length)
         return cls(length, count, -(-length // count))
 
@@ -34,7 +34,7 @@ class Blocks:
 
     @classmethod
     def exact(cls, length: int, size: int) -> Blocks:
-        """The fewest blocks of at most `size` that need no padding; their size is 1 where the length is prime."""
+        """The fewest blocks of at most `size` that need no padding. For a prime length their size is 1."""
         count = next(n for n in range(-(-length // size), length + 1) if length % n == 0)
         return cls(length, count, length // count)
 
@@ -43,12 +43,12 @@ class Blocks:
         return self.count * self.size - self.used
 
     def padded(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
-        """x with zeros at the end of the dimension, as long as all blocks."""
+        """x with zeros at the end of the dimension, so that it fills all blocks."""
         return mtf.pad(x, [0, self.padding], name) if self.padding else x
 
 
 def aligned(n: int, length: int) -> int:
-    """n, brought up to a multiple of the divisor of the length that is a power of two, times 3 if it can, up to n."""
+    """n, rounded up to a multiple of the length's largest divisor up to n that is a power of two, or 3 times one."""
     three = 3 if length % 3 == 0 and n >= 3 else 1
     step = math.gcd(length, three << ((n // three).bit_length() - 1))
     return -(-n // step) * step

@@ -1,4 +1,4 @@
-"""Which weights dropout keeps, where scores are made block by block: those that it keeps of the whole matrix."""
+"""The weights that dropout keeps, for scores that are made block by block. They are those kept of the whole matrix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH
 
 
 def is_independent(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> bool:
-    """Whether each weight is dropped by itself, along queries and memory."""
+    """Whether dropout decides for each weight by itself, along queries and memory."""
     if not options.dropout_rate:
         return False
     noise_shape = noise_shape_of(q, k, options)
@@ -17,7 +17,7 @@ def is_independent(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> b
 
 
 def kept_weights(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> mtf.Tensor | None:
-    """bool: which weights are kept, drawn at once, as dropout of the whole matrix draws it; None where all are."""
+    """bool: the weights that are kept, drawn at once as dropout of the whole matrix draws them; None if all are."""
     if not options.dropout_rate:
         return None
     ones = mtf.ones(q.mesh, noise_shape_of(q, k, options))
@@ -30,7 +30,10 @@ def noise_shape_of(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> m
 
 
 def without_dropped(terms: mtf.Tensor, kept: mtf.Tensor | None, rate: float) -> mtf.Tensor:
-    """The terms, those that are not kept 0 and the others the larger for it. kept: None where all are."""
+    """The terms, with 0 for those that are not kept, and the others scaled up by 1 / (1 - rate).
+
+    `kept` is None if all are.
+    """
     if kept is None:
         return terms
     return mtf.where(kept, terms * (1.0 / (1.0 - rate)), 0.0, output_shape=terms.shape)

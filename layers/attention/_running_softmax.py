@@ -1,6 +1,13 @@
-"""A softmax over what comes block by block: running maximum, sum of exponentials, and weighted mean.
+"""A softmax over logits that come block by block: it keeps a running maximum, sum and mean for each row.
 
-Milakov & Gimelshein (2018); Rabe & Staats (2021).
+Milakov & Gimelshein (2018); Rabe & Staats (2021). For the logits 1, 3 and then 2 of values a, b, c:
+
+    block     maximum   sum of exp(logit - maximum)     weighted values
+    1, 3      3         e^-2 + e^0                      e^-2 a + e^0 b
+    2         3         e^-2 + e^0 + e^-1               e^-2 a + e^0 b + e^-1 c
+
+If a block raises the maximum, the sums so far shrink by exp(old maximum - new maximum). The quotient of both sums is
+the mean, as if all logits had been there at once. No exponential overflows.
 """
 
 from __future__ import annotations
@@ -15,18 +22,22 @@ from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.tokens import D_KV, MEMORY_LENGTH
 
 State = list[mtf.Tensor]
-"""Of each row: the maximum, the sum of exponentials less it, and the values weighted by these, [.., d_kv]."""
+"""Three tensors with a value per row: the maximum, the sum of exp(logit - maximum), and the values weighted so, [..,
+d_kv].
+"""
 
 
 def initial_state(
     mesh: mtf.Mesh, rows: mtf.Shape, d_kv: mtf.Dimension, dtype: tf.DType, options: AttentionOptions
 ) -> State:
-    """Before the first block."""
+    """The state before the first block."""
     zeros, means = mtf.zeros(mesh, rows, dtype), mtf.zeros(mesh, rows + [d_kv], dtype)
     extra = extra_logit(options, rows, dtype)
     if extra is None:
-        lowest = masked_value(dtype) / 2  # above it, so that the terms of what is not visible are 0
+        lowest = masked_value(dtype) / 2  # above masked logits, so their terms are 0
         return [mtf.fill(mesh, lowest, rows, dtype), zeros, means]
+    # The extra logit is the first element of each row: its own maximum, with exp(0) = 1 as the sum and a value of
+    # zeros.
     one = mtf.ones(mesh, rows, dtype)
     return [one * extra, one, means]
 
@@ -37,32 +48,36 @@ def with_block(
     weighted: Callable[[mtf.Tensor], mtf.Tensor],
     memory_dim: str = MEMORY_LENGTH,
 ) -> State:
-    """With one block more, of the memory along a dimension. weighted: sums of values, weighted by what it is given."""
+    """The state with one block more, of the memory along a dimension.
+
+    `weighted` sums values with the weights it is given.
+    """
     top, total, mean = state
     new_top = mtf.maximum(top, mtf.reduce_max(logits, reduced_dim=memory_dim))
+    # Earlier sums are relative to the old maximum. `shrinking` makes them relative to the new one.
     terms, shrinking = mtf.exp(logits - new_top), mtf.exp(top - new_top)
     total = total * shrinking + mtf.reduce_sum(terms, reduced_dim=memory_dim)
     return [new_top, total, mean * shrinking + weighted(terms)]
 
 
 def finished(state: Sequence[mtf.Tensor]) -> list[mtf.Tensor]:
-    """Means, and the logarithms of the sums of exponentials."""
+    """The means, and the logarithms of the sums of exponentials."""
     top, total, mean = state
-    total = mtf.where(mtf.greater(total, 0.0), total, 1.0)  # 0 in a row that sees nothing
+    total = mtf.where(mtf.greater(total, 0.0), total, 1.0)  # the sum of a row that sees nothing is 0
     return [mean / total, top + mtf.log(total)]
 
 
 def sum_gradients(
     outputs: Sequence[mtf.Tensor], output_grads: Sequence[mtf.Tensor | None]
 ) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
-    """The logarithms of the sums of exponentials; and the gradients of `block_sums`, added up over all blocks.
+    """The logarithms of the sums of exponentials, and the gradients of the two `block_sums`.
 
-    These are 1 and the mean. A softmax does not change with what all logits are shifted by, so that the shift counts as
-    a constant.
+    Added up over all blocks, the two sums are 1 and the mean. A softmax does not change if all logits are shifted, so
+    the shift by `log_total` counts as a constant.
 
     Args:
-      outputs: what `finished` gave.
-      output_grads: of these.
+      outputs: the two tensors that `finished` returned.
+      output_grads: their gradients.
     """
     (mean, log_total), (dmean, dlog_total) = outputs, output_grads
     dmean = mtf.zeros_like(mean) if dmean is None else dmean
@@ -76,6 +91,8 @@ def block_sums(
     weighted: Callable[[mtf.Tensor], mtf.Tensor],
     memory_dim: str = MEMORY_LENGTH,
 ) -> list[mtf.Tensor]:
-    """Of a block whose scores are computed again: sums of exp(logits - log_total), and of values weighted by them."""
+    """The sum of exp(logits - log_total) of a block whose scores are computed again, and of its values weighted by
+    these.
+    """
     terms = mtf.exp(logits - log_total)
     return [mtf.reduce_sum(terms, reduced_dim=memory_dim), weighted(terms)]

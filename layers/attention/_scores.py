@@ -1,4 +1,4 @@
-"""Logits and what becomes of them: what the ways to attend share."""
+"""Logits and weights of attention: the steps that all ways to attend share."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from meshtf.layers.attention.tokens import D_KV
 def check_operands(
     q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, memory_name: str | None = None, beside: str | None = None
 ) -> None:
-    """Raises where q, k and v do not fit together.
+    """Checks that q, k and v fit together.
 
     Args:
-      q: of the queries.
-      k: of the memory.
-      v: of the memory.
-      memory_name: of the dimension that k and v have, and q has not.
-      beside: of another such dimension.
+      q: the queries.
+      k: the memory's keys.
+      v: the memory's values.
+      memory_name: the name of the dimension that k and v have, and q has not.
+      beside: the name of another such dimension.
+
+    Raises:
+      DtypeError: they are not floating, or differ.
+      ShapeError: dimensions are missing, misspelt or of other sizes.
     """
     for name, tensor in {"q": q, "k": k, "v": v}.items():
         if not tensor.dtype.is_floating or tensor.dtype != q.dtype:
-            raise DtypeError(f"q, k and v must be floating and alike; q is {q.dtype.name}, {name} {tensor.dtype.name}")
+            raise DtypeError(
+                f"q, k and v must have one floating dtype; q is {q.dtype.name}, {name} {tensor.dtype.name}"
+            )
         tensor.shape.axis(D_KV)
     if {*k.shape} != {*v.shape}:
         raise ShapeError(f"k [{k.shape}] and v [{v.shape}] must have the same dimensions")
@@ -40,7 +46,9 @@ def check_operands(
 
 
 def logits_shape(q: mtf.Shape, k: mtf.Shape, memory_name: str) -> mtf.Shape:
-    """Dimensions that q and k share, those of q alone, and the memory's: the order of a batched matrix product."""
+    """The dimensions that q and k share, then those of q alone, then the memory's: the order of a batched matrix
+    product.
+    """
     of_q = [d for d in q if d.name != D_KV]
     shared, own = [d for d in of_q if k.has(d.name)], [d for d in of_q if not k.has(d.name)]
     return mtf.Shape([*shared, *own, k.get_dim_by_name(memory_name)])
@@ -52,14 +60,16 @@ def logits_dtype(q: mtf.Tensor, options: AttentionOptions) -> tf.DType:
 
 
 def masked_value(dtype: tf.DType) -> float:
-    """The logit of what is not visible: finite, so that a row of nothing else is no NaN, and below all others."""
+    """The logit of a token that is not visible: below all others, but finite, so that a row of nothing else is no
+    NaN.
+    """
     return float(dtype.min) / 2
 
 
 def make_logits(
     q: mtf.Tensor, k: mtf.Tensor, pattern: AttentionPattern, options: AttentionOptions, memory_name: str
 ) -> tuple[mtf.Tensor, mtf.Tensor | None]:
-    """q . k + bias, with `masked_value` where nothing is visible; and what is visible, if not everything is."""
+    """q . k + bias, with `masked_value` for what is not visible; and the visible places (bool), or None if all are."""
     shape, dtype = logits_shape(q.shape, k.shape, memory_name), logits_dtype(q, options)
     products = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=shape)
     return biased_and_masked(products, pattern, options)
@@ -68,9 +78,10 @@ def make_logits(
 def biased_and_masked(
     logits: mtf.Tensor, pattern: AttentionPattern, options: AttentionOptions
 ) -> tuple[mtf.Tensor, mtf.Tensor | None]:
-    """What `make_logits` makes of q . k."""
+    """The logits of `make_logits`, from q . k."""
     shape, dtype = logits.shape, logits.dtype
     if options.logit_cap is not None:
+        # The cap comes before the bias and the mask: a capped mask would let hidden tokens through.
         logits = mtf.tanh(logits * (1.0 / options.logit_cap)) * options.logit_cap
     query, memory = pattern.query, pattern.memory
     if pattern.bias is not None:
@@ -89,7 +100,7 @@ def biased_and_masked(
 def attend(
     q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, pattern: AttentionPattern, options: AttentionOptions, memory_name: str
 ) -> mtf.Tensor:
-    """Weighted means of values, from the whole matrix of scores. `options.dropout_rate` is applied as it is."""
+    """Weighted means of values, from the whole matrix of scores. It applies `options.dropout_rate` as it is."""
     logits, visible = make_logits(q, k, pattern, options, memory_name)
     weights = softmax_weights(logits, options, memory_name)
     if options.dropout_rate:
@@ -99,19 +110,19 @@ def attend(
 
 
 def softmax_weights(logits: mtf.Tensor, options: AttentionOptions, memory_name: str) -> mtf.Tensor:
-    """Of logits [.., memory], the extra one beside them."""
+    """The softmax of logits [.., memory], with the extra logit if there is one."""
     return mtf.softmax(logits, memory_name, extra_logit(options, logits.shape[:-1], logits.dtype))
 
 
 def where_any_visible(visible: mtf.Tensor | None, y: mtf.Tensor, memory_name: str) -> mtf.Tensor:
-    """Means y, and 0 where nothing is visible."""
+    """The means y, and 0 for queries that see nothing."""
     if visible is None:
         return y
     return mtf.where(mtf.reduce_any(visible, reduced_dim=memory_name), y, 0.0, output_shape=y.shape)
 
 
 def extra_logit(options: AttentionOptions, rows: mtf.Shape, dtype: tf.DType) -> mtf.Tensor | float | None:
-    """The extra logit of rows over these dimensions, which are checked, in the logits' type."""
+    """The extra logit of rows with these dimensions, checked, in the logits' dtype."""
     extra = options.extra_logit
     if not isinstance(extra, mtf.Tensor):
         return extra
@@ -123,7 +134,5 @@ def _check_dims(tensor: mtf.Tensor, what: str, shape: mtf.Shape) -> None:
     for dim in tensor.shape:
         if not shape.has(dim.name):
             hint = nearest(dim.name, shape.dimension_names)
-            raise ShapeError(
-                f'the {what} [{tensor.shape}] has dimension "{dim.name}", and what it is for [{shape}]{hint}'
-            )
+            raise ShapeError(f'the {what} [{tensor.shape}] has dimension "{dim.name}", which [{shape}] lacks{hint}')
         shape.axis(dim)

@@ -1,4 +1,13 @@
-"""A sequence in blocks round a ring, the work of causal attention balanced among them."""
+"""A sequence in blocks round a ring, arranged so that causal attention has the same work at every place.
+
+With 4 places in the order of the sequence, the first block would see only itself, and the last one all four. Here 8
+parts of the sequence lie in a zigzag, two at each place. Striped attention (Brandon et al. 2023) balances the same work
+with other parts.
+
+    place        0       1       2       3
+    parts        0, 7    2, 5    4, 3    6, 1
+    sees         1 + 8   3 + 6   5 + 4   7 + 2    parts: 9 everywhere
+"""
 
 from __future__ import annotations
 
@@ -11,20 +20,20 @@ from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH
 HALVES, LENGTH_IN_BLOCK, MEMORY_IN_BLOCK = "halves", "length_in_block", "memory_in_block"
 
 Half: TypeAlias = "int | mtf.Tensor"
-"""Which half of the blocks: its number, or bool [length], true where it is the first."""
+"""A half of the blocks: its number, or bool [length], which is true at places where it is the first."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ring:
-    """A sequence in `num_blocks` blocks, which take the name `length`: split over the mesh, each core has some of them.
+    """A sequence in `num_blocks` blocks, which take the name `length`. Split over the mesh, each core has some of them.
 
-    With two halves a block is an early part of the sequence and the late part that mirrors it: of 2n parts, numbers
-    2r and 2n - 1 - 2r at place r. For causal attention then every place has the same work at every step.
+    With two halves, a block is an early part of the sequence and the late part that mirrors it. With 2n parts, place r
+    has the parts 2r and 2n - 1 - 2r. For causal attention every place then has the same work at every step.
 
     Attributes:
-      used: positions of the sequence, padding not counted.
-      num_blocks: places of the ring.
-      halves: 2 where causal work is balanced, else 1.
+      used: the sequence's positions, without padding.
+      num_blocks: the number of places of the ring.
+      halves: 2 if causal work is balanced, else 1.
     """
 
     used: int
@@ -33,7 +42,7 @@ class Ring:
 
     @property
     def size(self) -> int:
-        """Of a half of a block."""
+        """The number of positions in a half of a block."""
         return -(-self.used // (self.num_blocks * self.halves))
 
     @property
@@ -45,7 +54,7 @@ class Ring:
         return mtf.Dimension(LENGTH, self.num_blocks)
 
     def cut(self, x: mtf.Tensor, inside: str) -> mtf.Tensor:
-        """[.., length, ..] -> [.., length, halves, inside, ..]; what has no `length` as it is."""
+        """[.., length, ..] -> [.., length, halves, inside, ..]; a tensor without `length` stays as it is."""
         x = as_sequence(x)
         if not x.shape.has(LENGTH):
             return x
@@ -54,6 +63,7 @@ class Ring:
         x = mtf.replace_dimensions(x, x.shape.get_dim_by_name(LENGTH), parts)
         if self.halves == 1:
             return x
+        # Cutting puts parts 2r and 2r + 1 at place r. Reversing the odd ones brings part 2n - 1 - 2r there.
         even, odd = mtf.unstack(x, HALVES)
         return self._stacked(*self._swapped(even, mtf.reverse(odd, LENGTH)), x.shape)
 
@@ -68,11 +78,15 @@ class Ring:
         return mtf.slice(mtf.replace_dimensions(y, parts, whole), 0, self.used, LENGTH)
 
     def is_earlier(self, mesh: mtf.Mesh, step: mtf.Tensor | int) -> mtf.Tensor:
-        """bool [length]: whether the first half of what has come from `step` places before is of an earlier part."""
+        """bool [length]: whether the block that came from `step` places before has an earlier first half than the
+        place's own.
+        """
         return mtf.less(self._first_part(self._place(mesh, step)), self._first_part(self._place(mesh, 0)))
 
     def begins(self, mesh: mtf.Mesh, step: mtf.Tensor | int, half: Half) -> mtf.Tensor:
-        """int32 [length]: where in the sequence a half of what has come from `step` places before begins."""
+        """int32 [length]: the position in the sequence at which a half begins, of the block that came from `step`
+        places before.
+        """
         place = self._place(mesh, step)
         if self.halves == 1:
             return place * self.size
@@ -80,7 +94,7 @@ class Ring:
         return picked([first, 2 * self.num_blocks - 1 - first], half) * self.size
 
     def _place(self, mesh: mtf.Mesh, step: mtf.Tensor | int) -> mtf.Tensor:
-        """int32 [length]: that `step` places before."""
+        """int32 [length]: the place that is `step` places before."""
         here = mtf.range(mesh, self.places)
         if isinstance(step, int) and step == 0:
             return here
@@ -91,8 +105,9 @@ class Ring:
         return mtf.minimum(2 * place, 2 * self.num_blocks - 1 - 2 * place)
 
     def _swapped(self, a: mtf.Tensor, b: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """The two, changing places where the even part is the later one."""
+        """The two, exchanged at the places where the even part is the later one."""
         place = mtf.range(a.mesh, self.places)
+        # 2r < 2n - 1 - 2r is the same as 4r < 2n - 1.
         is_even_first = mtf.less(4 * place, 2 * self.num_blocks - 1)
         return picked([a, b], is_even_first), picked([b, a], is_even_first)
 
@@ -101,17 +116,17 @@ class Ring:
 
 
 def as_sequence(x: mtf.Tensor) -> mtf.Tensor:
-    """x with its `memory_length`, if it has one, as `length`."""
+    """x with its `memory_length` renamed to `length`, if it has one."""
     return mtf.rename_dimension(x, MEMORY_LENGTH, LENGTH) if x.shape.has(MEMORY_LENGTH) else x
 
 
 def halves_of(x: mtf.Tensor, count: int) -> list[mtf.Tensor]:
-    """Each half; what has none is the same for all."""
+    """The two halves; a tensor without halves is the same for both."""
     return mtf.unstack(x, HALVES) if x.shape.has(HALVES) else [x] * count
 
 
 def picked(halves: list[mtf.Tensor], half: Half) -> mtf.Tensor:
-    """One half, or at each place the one that is wanted there."""
+    """One half, or at each place the half that is wanted there."""
     if isinstance(half, int):
         return halves[half]
     first, second = halves[0], halves[-1]
@@ -119,7 +134,7 @@ def picked(halves: list[mtf.Tensor], half: Half) -> mtf.Tensor:
 
 
 def replaced(halves: list[mtf.Tensor], half: Half, new: mtf.Tensor) -> list[mtf.Tensor]:
-    """The halves, one of them new: the opposite of `picked`."""
+    """The halves with one of them replaced: the opposite of `picked`."""
     if isinstance(half, int):
         return [new if number == half else x for number, x in enumerate(halves)]
     first, second = halves

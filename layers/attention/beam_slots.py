@@ -1,4 +1,15 @@
-"""Keys and values that stay where they are while a beam search moves its hypotheses from beam to beam."""
+"""Caches of keys and values that stay in their places while a beam search moves its hypotheses from beam to beam.
+
+Beam search keeps the b best hypotheses. After each token, several may continue the same one. Say beams 0 and 1 both
+continue the old beam 1. A usual cache is then copied in the new order, [1, 1]. Here a table says for each position
+which beam's slot has the keys:
+
+    before    beam 0: slots 0 0 0       after    beam 0: slots 1 1 1 0
+              beam 1: slots 1 1 1                beam 1: slots 1 1 1 1
+
+Each beam writes its new token to its own slot (the last column). Only the table's rows are copied: one integer per
+position.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +33,25 @@ from meshtf.layers.attention.tokens import MEMORY_LENGTH, is_index
 
 BEAM_SLOTS, POSITIONS = "beam_slots", "positions"
 MOST_QUERIES = 16
-"""That each key may be multiplied with, rather than be copied: the beams, times the heads of queries that share a head
-of keys. Products grow with this number, and copies do not. On a processor with AVX-512 a batch takes 0.6 to 0.85 of the
-time that it takes with copies where the number is 2 to 8, 0.94 to 1 where it is 16, and 1 to 1.3 where it is 32."""
+"""The most queries that each key is multiplied with rather than copied.
+
+The number is the beams, times the heads of queries that share a head of keys. Products grow with it, and copies do not.
+On a processor with AVX-512, a batch takes this share of its time with copies: 0.6 to 0.85 for 2 to 8 queries, 0.94 to 1
+for 16, and 1 to 1.3 for 32.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class BeamSlots:
-    """In which beam's slot of a cache each hypothesis has its keys and values: a table, one for all layers.
+    """The beam's slot in which each hypothesis has its keys and values, by position: one table for all layers.
 
-    A cache has a slot for each beam, and a beam writes the keys and values of its own tokens to its own slot. When
-    hypotheses change their beams, a row of the table goes with each, and no cache is copied. Attention multiplies
-    queries by the keys of all slots of their sequence, and takes the product with the slot that the table names: for
-    b beams b times the products, and no copy, which reads and writes all keys and values.
+    A cache has a slot for each beam. A beam writes the keys and values of its own tokens to its own slot. When
+    hypotheses change their beams, their rows of the table go with them, and no cache is copied. Attention multiplies
+    queries by the keys of all slots of their sequence, and takes the product with the slot that the table names. For b
+    beams that is b times the products, but no copy, which would read and write all keys and values.
 
     Attributes:
-      holders: int32 [.., beam, positions], the slot of each position that a hypothesis has.
+      holders: int32 [.., beam, positions], the slot of each position of a hypothesis.
       beam: the dimension of the hypotheses.
 
     Examples:
@@ -57,31 +71,33 @@ class BeamSlots:
 
     @classmethod
     def start(cls, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, beam: mtf.Dimension) -> BeamSlots:
-        """Everything is in the first slot, as far as there is anything: all slots are still alike.
+        """The table before anything is written: all slots are still alike, so every position is in the first one.
 
         Args:
-          mesh: of the program.
-          batch_dims: of the table, such as [batch, beam]; also without the beam, where all have the same row.
-          max_length: positions of the longest sequence.
+          mesh: the program's mesh.
+          batch_dims: the table's dimensions, such as [batch, beam]. Without the beam, all beams have the same row.
+          max_length: the number of positions of the longest sequence.
           beam: the dimension of the hypotheses.
         """
         return cls(mtf.zeros(mesh, batch_dims + [mtf.Dimension(POSITIONS, max_length)], tf.int32), beam)
 
     def written(self, position: mtf.Tensor) -> BeamSlots:
-        """When each beam has written to its own slot at a position, int32 [..]; negative where it has not."""
+        """The table after each beam wrote to its own slot at a position, int32 [..]; at a negative one it wrote
+        nothing.
+        """
         shape = self.holders.shape
         is_here = mtf.equal(mtf.range(position.mesh, shape.get_dim_by_name(POSITIONS)), position)
         itself = mtf.range(position.mesh, self.beam)
         return dataclasses.replace(self, holders=mtf.where(is_here, itself, self.holders, output_shape=shape))
 
     def own(self, x: mtf.Tensor) -> mtf.Tensor:
-        """What beams write to their own slots: [.., beam, ..] -> [.., beam_slots, ..]."""
+        """Renames the dimension of what beams write to their own slots: [.., beam, ..] -> [.., beam_slots, ..]."""
         return mtf.rename_dimension(x, self.beam.name, BEAM_SLOTS)
 
     def attention(
         self, q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, pattern: AttentionPattern, options: AttentionOptions
     ) -> mtf.Tensor:
-        """As `dot_product_attention` of each hypothesis to its own keys and values, without dropout.
+        """Attends from each hypothesis to its own keys and values, as `dot_product_attention` does, without dropout.
 
         Args:
           q: [.., beam, heads, (queries_per_head), d_kv].
@@ -100,16 +116,19 @@ class BeamSlots:
         rows = logits_shape(q.shape, k.shape, MEMORY_LENGTH)
         every = rows[:-1] + [k.shape.get_dim_by_name(BEAM_SLOTS), rows[-1]]
         products = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=every)
+        # One slot holds the key of each position, so the sum over slots has one term that counts.
         held = mtf.reduce_sum(mtf.where(is_held, products, 0.0, output_shape=every), output_shape=rows)
         logits, visible = biased_and_masked(held, pattern, options)
         weights = mtf.cast(softmax_weights(logits, options, MEMORY_LENGTH), v.dtype)
+        # A weight goes to the slot that holds the value, so that one product sums over slots and positions.
         spread = mtf.where(is_held, weights, 0.0, output_shape=every)
         return where_any_visible(visible, mtf.einsum([spread, v], output_shape=q.shape), MEMORY_LENGTH)
 
     def _is_held(self, positions: mtf.Tensor) -> mtf.Tensor:
-        """Whether a slot is the one where a hypothesis has its key at each of these positions, [memory_length].
+        """Whether a slot has a hypothesis's key at each of these positions, [memory_length].
 
-        bool [.., beam, beam_slots, memory_length]; at a negative position, where nothing is visible, it is any slot.
+        The result is bool [.., beam, beam_slots, memory_length]. At a negative position, where nothing is visible, any
+        slot may be true.
         """
         holders, memory = self.holders, positions.shape.get_dim_by_name(MEMORY_LENGTH)
         if is_index(positions, MEMORY_LENGTH) and memory.size == holders.shape.get_dim_by_name(POSITIONS).size:
@@ -122,7 +141,7 @@ class BeamSlots:
 
 
 def stays(beam: mtf.Dimension, config: AttentionConfig) -> bool:
-    """Whether it is quicker to multiply with the keys of all slots than to copy them."""
+    """Whether to multiply with the keys of all slots is quicker than to copy them."""
     return beam.size * config.query_heads.size // config.memory_heads.size <= MOST_QUERIES
 
 

@@ -1,4 +1,4 @@
-"""Keys and values of the tokens so far, for decoding."""
+"""A cache of the keys and values of the tokens so far, for decoding."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens
 
 @dataclasses.dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values by position: a value, carried through a loop as its two tensors.
+    """Keys and values by position. A loop carries the cache as its two tensors.
 
-    A step of decoding: `cache = cache.write(position, k, v)`, then attention of q to `cache.k`, `cache.v` with
+    A step of decoding is `cache = cache.write(position, k, v)`, then attention of q to `cache.k`, `cache.v` with
     `memory=cache.tokens(position)`.
 
     Attributes:
       k, v: [.., (heads), (beam_slots), memory_length, d_kv]: a matrix for each head, as it is multiplied. Without a
-        window `memory_length` is the longest sequence; with one, the last positions only are kept: position p is at
-        index p modulo `memory_length`.
+        window `memory_length` is that of the longest sequence. With a window only the last positions are kept. Position
+        p is then at index p modulo `memory_length`.
       is_window: whether it holds the last `memory_length` positions rather than the first.
 
     Examples:
@@ -51,16 +51,16 @@ class KeyValueCache:
         window: int | None = None,
         beam: mtf.Dimension | None = None,
     ) -> KeyValueCache:
-        """Nothing yet: zeros over [batch_dims, (heads), (beam_slots), memory_length, d_kv].
+        """An empty cache: zeros over [batch_dims, (heads), (beam_slots), memory_length, d_kv].
 
         Args:
-          mesh: of the program.
-          batch_dims: such as [batch], or [batch, beam].
-          max_length: positions of the longest sequence.
-          config: heads and d_kv.
-          dtype: of keys and values.
-          window: of the attention's mask, if it has one and is causal: of so many positions there is room, if fewer.
-          beam: of `batch_dims`, the hypotheses of a beam search, which change their beams while keys and values stay
+          mesh: the program's mesh.
+          batch_dims: dimensions such as [batch], or [batch, beam].
+          max_length: the number of positions of the longest sequence.
+          config: the sizes, heads and d_kv.
+          dtype: the dtype of keys and values.
+          window: the window of the attention's mask, if it is causal. The cache then has room for no more positions.
+          beam: the dimension of a beam search's hypotheses, which change their beams while keys and values stay
             where they are (see `BeamSlots`): the cache has `beam_slots` in its place, behind the heads.
         """
         is_window = window is not None and window < max_length
@@ -73,9 +73,9 @@ class KeyValueCache:
     def of_tokens(
         cls, k: mtf.Tensor, v: mtf.Tensor, config: AttentionConfig, max_length: int | None = None
     ) -> KeyValueCache:
-        """The keys and values of the first positions, as `project_keys_and_values` gives them.
+        """A cache with the keys and values of the first positions, as `project_keys_and_values` returns them.
 
-        There is room for `max_length` positions; by default for no more than these.
+        It has room for `max_length` positions; by default for no more than it is given.
         """
         length = k.shape.get_dim_by_name(MEMORY_LENGTH)
         memory = mtf.Shape([length, config.d_kv_dim])
@@ -88,14 +88,14 @@ class KeyValueCache:
 
     @language_function
     def write(self, position: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> KeyValueCache:
-        """With the keys and values of tokens at these positions.
+        """The cache with the keys and values of tokens at these positions.
 
         Args:
           position: int32 over the dimensions of `batch_dims` or fewer: a scalar where all are at the same position.
             With `memory_length` for many tokens at once (a prompt), in ascending order. Nothing is written at
             positions that are negative or, without a window, beyond the end.
-          k, v: [.., (memory_length), (heads), d_kv], as `project_keys_and_values` gives them: with `memory_length`, of
-            its own size, if `position` has it.
+          k, v: [.., (memory_length), (heads), d_kv], as `project_keys_and_values` gives them. They have a
+            `memory_length` of their own size if `position` has it.
 
         Raises:
           ShapeError: `k` or `v` does not have the dimensions of the cache.
@@ -111,15 +111,16 @@ class KeyValueCache:
         return self.with_tensors(written)
 
     def tokens(self, position: mtf.Tensor) -> Tokens:
-        """Of the memory, when that of `position` (as given to `write`, of one token each) has been written last.
+        """The memory's tokens, after `position` was written last (one token each, as `write` takes it).
 
-        Positions over [.., memory_length], and segments: 1 where something has been written, 0 elsewhere. All that has
-        been written may count as prefix: nothing of it is ahead.
+        Positions are over [.., memory_length]. Segments are 1 for what has been written, and 0 elsewhere. All that has
+        been written may count as prefix, because nothing of it is ahead.
         """
         index = mtf.range(position.mesh, self._memory_length)
         if not self.is_window:
             positions, is_written = index, mtf.greater_equal(position, index)
         else:
+            # The latest position at or before `position` that is written to this index.
             positions = position - mtf.mod(position - index, self._memory_length.size)
             is_written = mtf.greater_equal(positions, 0)
         written = mtf.to_int32(is_written)
@@ -127,7 +128,7 @@ class KeyValueCache:
 
     @property
     def tensors(self) -> list[mtf.Tensor]:
-        """What a loop carries."""
+        """The tensors that a loop carries."""
         return [self.k, self.v]
 
     def with_tensors(self, tensors: list[mtf.Tensor]) -> KeyValueCache:
@@ -140,7 +141,7 @@ class KeyValueCache:
         return self.k.shape.get_dim_by_name(MEMORY_LENGTH)
 
     def _place(self, position: mtf.Tensor) -> mtf.Tensor:
-        """The index along `memory_length`; one outside for what is not written."""
+        """The index along `memory_length`. A position that is not written has an index outside."""
         if position.dtype != tf.int32:
             raise DtypeError(f"positions [{position.shape}] must be int32, not {position.dtype.name}")
         if not self.is_window:

@@ -1,4 +1,4 @@
-"""The sizes of attention's projections, and what they start from."""
+"""The sizes of attention's projections, and their initializers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PROJECTIONS = ("q", "k", "v", "o")
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class AttentionInitializers:
-    """Initializers of the kernels of queries, keys, values and outputs; by default each of variance 1 / (inputs).
+    """Initializers of the kernels of queries, keys, values and outputs. Their default has variance 1 / (inputs).
 
     Attributes:
-      q: of `project_queries`.
-      k: of `project_keys_and_values`, for the keys.
-      v: the same for the values.
-      o: of `project_output`.
+      q: the initializer of `project_queries`.
+      k: the initializer of `project_keys_and_values` for the keys.
+      v: the initializer of `project_keys_and_values` for the values.
+      o: the initializer of `project_output`.
 
     Examples:
       >>> outputs = mtf.layers.AttentionInitializers(o=mtf.layers.NormalInitializer(stddev=0.01))
@@ -39,7 +39,7 @@ class AttentionInitializers:
 
 @gin.configurable(module="meshtf.layers")
 def t5_attention_initializers(d_kv: int) -> AttentionInitializers:
-    """T5's initializers (Raffel et al. 2020), for logits that are not scaled: q of deviation (d_model · d_kv)^-0.5.
+    """T5's initializers for logits that are not scaled (Raffel et al. 2020). q has the deviation (d_model · d_kv)^-0.5.
 
     Examples:
       >>> initializers = mtf.layers.t5_attention_initializers(d_kv=64)
@@ -56,15 +56,15 @@ class AttentionConfig:
     """Sizes and options of the projections.
 
     Attributes:
-      num_heads: of the queries.
-      d_kv: size of a key, a query and a value of one head.
+      num_heads: the number of the queries' heads.
+      d_kv: the size of a key, a query and a value of one head.
       num_kv_heads: heads of keys and values: as many as of queries (None, multi-head attention), one (multi-query,
         Shazeer 2019), or a number that divides `num_heads` (grouped-query, Ainslie et al. 2023).
       use_bias: whether each projection adds a bias, zero at first; or the names of those that do, such as ("q", "k",
         "v").
-      query_scale: what queries are multiplied with; by default d_kv^-0.5. 1.0 for T5, whose initializer has it.
-      initializers: of the kernels.
-      low_rank: adapters beside the kernels, if given.
+      query_scale: the factor of queries; by default d_kv^-0.5. It is 1.0 for T5, whose initializer has the factor.
+      initializers: the kernels' initializers.
+      low_rank: low-rank adapters beside the kernels, if given.
 
     Examples:
       >>> grouped = mtf.layers.AttentionConfig(num_heads=8, num_kv_heads=2, d_kv=16)

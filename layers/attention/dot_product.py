@@ -1,4 +1,4 @@
-"""Attention with the whole matrix of scores."""
+"""Attention that computes the whole matrix of scores at once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def dot_product_attention(
     *,
     is_training: bool = False,
 ) -> mtf.Tensor:
-    """Means of values, weighted by the softmax of q . k + bias over what is visible (Vaswani et al. 2017).
+    """Means of values, weighted by the softmax of q . k + bias over the visible tokens (Vaswani et al. 2017).
 
-    Logits are not scaled here: `project_queries` scales the queries.
+    The function does not scale logits: `project_queries` scales the queries.
 
     Args:
-      q: [.., length, heads, (queries_per_head), d_kv]; in a step of decoding without `length`.
+      q: [.., length, heads, (queries_per_head), d_kv]; without `length` in a step of decoding.
       k: [.., memory_length, heads, d_kv]; without `heads` for one memory head, shared by all queries.
       v: the same.
       pattern: who sees whom, and the bias.

@@ -13,11 +13,10 @@ from meshtf.layers.attention.tokens import distance_ahead
 
 @dataclasses.dataclass(frozen=True)
 class LinearBias:
-    """Minus distance times a slope of each head, of which nothing is learnt (ALiBi, Press et al. 2022). A
-    `PositionBias`.
+    """Minus the distance times a slope of each head: a `PositionBias` without variables (ALiBi, Press et al. 2022).
 
-    Slopes of n heads are 2^(-8/n), its square and so on; where n is no power of two, those of the power below, and
-    every second one of the power above.
+    The slopes of n heads are 2^(-8/n), its square, and so on. If n is no power of two, they are the slopes of the power
+    below, and every second slope of the power above.
 
     Attributes:
       slopes: float32 [heads, (queries_per_head)].
@@ -32,12 +31,12 @@ class LinearBias:
 
     @classmethod
     def make(cls, mesh: mtf.Mesh, config: AttentionConfig) -> LinearBias:
-        """For these heads."""
+        """The bias of these heads."""
         heads = config.query_heads
         return cls(mtf.constant(mesh, _slopes(config.num_heads).reshape(heads.to_integer_list), heads))
 
     def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor) -> mtf.Tensor:
-        """float32 [heads, (queries_per_head), positions' dimensions]."""
+        """The bias, float32 [heads, (queries_per_head), positions' dimensions]."""
         distance = mtf.abs(mtf.to_float(distance_ahead(query_positions, memory_positions)))
         return mtf.multiply(-self.slopes, distance, output_shape=self.slopes.shape + distance.shape)
 

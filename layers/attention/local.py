@@ -1,4 +1,8 @@
-"""Attention within a window, at a cost that is linear in length."""
+"""Attention within a window, at a cost that is linear in length.
+
+For a window of 4, positions 8 to 11 are one block. Its queries see keys 5 to 11: the block's own, and 3 keys from the
+block before (the halo). If cores hold blocks, a core needs only its neighbour's halo.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +32,14 @@ def local_attention(
     *,
     is_training: bool = False,
 ) -> mtf.Tensor:
-    """Does what `dot_product_attention` does, of a sequence with itself under a mask with a window, and as exactly.
+    """Does what `dot_product_attention` does, exactly, for a sequence with itself under a mask with a window.
 
-    The sequence is cut into blocks of at most `window` positions; the queries of each attend to its own keys and the
-    `window - 1` before (and, where the mask is not causal, after) them. Where `length` is split over the mesh, only
-    these borders move. Of powers of two and of 3, the number of blocks divides by what `length` divides by, up
-    to 24 or to length / window: over so many cores `length` may be split. A length that does not divide into blocks
-    is padded with tokens that nobody sees.
+    The sequence is cut into blocks of at most `window` positions. Each block's queries attend to its own keys and to
+    the `window - 1` keys before them (and after them, if the mask is not causal). If `length` is split over the mesh,
+    only these borders move.
+
+    The number of blocks keeps the length's factors of 2 and 3, up to 24 or to length / window. You can split `length`
+    over that many cores. A length that does not divide into blocks is padded with tokens that nobody sees.
 
     Args:
       q: [.., length, heads, (queries_per_head), d_kv].
@@ -43,12 +48,12 @@ def local_attention(
       v: the same.
       pattern: its mask has a window. Positions grow by 1 from each token to the next of its segment. The tensors of
         its tokens are over `length` and `memory_length`.
-      options: as for `dot_product_attention`; dropped weights are others.
+      options: as for `dot_product_attention`, but other weights are dropped.
       is_training: whether weights are dropped.
 
     Raises:
-      ShapeError: as `dot_product_attention`; or `length` and `memory_length` differ.
-      GraphError: as `dot_product_attention`; or the mask has no window.
+      ShapeError: as for `dot_product_attention`, or `length` and `memory_length` differ.
+      GraphError: as for `dot_product_attention`, or the mask has no window.
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
@@ -68,7 +73,7 @@ def local_attention(
         return attend(q, as_memory(k), as_memory(v), pattern, options, MEMORY_LENGTH)
     cut = _Cut(Blocks.of_many(length, mask.window), mask.window - 1, not mask.is_causal or mask.sees_prefix)
     memory = pattern.memory
-    if memory.segments is None:  # what enters before the first block is padding, too
+    if memory.segments is None:  # zeros enter before the first block: padding
         memory = dataclasses.replace(memory, segments=mtf.ones(q.mesh, [(MEMORY_LENGTH, length)], tf.int32))
     in_blocks = dataclasses.replace(pattern, query=pattern.query.map(cut.queries), memory=memory.map(cut.memory))
     y = attend(cut.queries(q), cut.memory(k), cut.memory(v), in_blocks, _renamed(options), MEMORY_IN_BLOCK)
@@ -76,7 +81,7 @@ def local_attention(
 
 
 def _as_sequence(x: mtf.Tensor) -> mtf.Tensor:
-    """x with its `memory_length`, if it has one, as `length`."""
+    """x with its `memory_length` renamed to `length`, if it has one."""
     return mtf.rename_dimension(x, MEMORY_LENGTH, LENGTH) if x.shape.has(MEMORY_LENGTH) else x
 
 
@@ -84,14 +89,14 @@ def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
     of_queries, of_memory = (x.shape.get_dim_by_name(LENGTH).size for x in (q, k))
     if of_queries != of_memory:
         raise ShapeError(
-            f"local attention is of a sequence with itself, and {of_queries} queries are not {of_memory} keys"
+            f"local attention lets a sequence attend to itself, and {of_queries} queries are not {of_memory} keys"
         )
     check_operands(q, k, v)
     return of_queries
 
 
 def _renamed(options: AttentionOptions) -> AttentionOptions:
-    """The options for scores in blocks, where other dimensions stand for `length` and `memory_length`."""
+    """The options for scores in blocks, in which other dimensions replace `length` and `memory_length`."""
     new_names = {LENGTH: (LENGTH, LENGTH_IN_BLOCK), MEMORY_LENGTH: (MEMORY_IN_BLOCK,)}
     names = (new for name in options.dropout_broadcast_dims for new in new_names.get(name, (name,)))
     return dataclasses.replace(options, dropout_broadcast_dims=tuple(names))
@@ -99,9 +104,11 @@ def _renamed(options: AttentionOptions) -> AttentionOptions:
 
 @dataclasses.dataclass(frozen=True)
 class _Cut:
-    """A sequence in blocks, which take the name `length`: split over the mesh, each core has the blocks it had.
+    """A sequence in blocks, which take the name `length`.
 
-    halo: what memory has beside its block, on the left or on both sides.
+    Split over the mesh, each core has the blocks of its own part.
+
+    halo: the number of positions that memory has beside its block, on the left or on both sides.
     """
 
     blocks: Blocks

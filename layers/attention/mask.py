@@ -1,4 +1,4 @@
-"""Which tokens see which, as a rule that is evaluated where it is needed rather than as a matrix."""
+"""Masks: rules for which tokens see which. They are evaluated where they are needed, and never kept as a matrix."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from meshtf.layers.attention.tokens import Tokens, distance_ahead
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
-    """A token sees another if every rule here allows it. Without rules, all see all but padding.
+    """A token sees another if every rule here allows it. Without rules, all tokens see all but padding.
 
-    Segments are always respected where tokens have them: a token sees those of its own, and nobody sees padding
-    (segment 0). Where only the memory has segments, they say what is padding.
+    Segments always count if tokens have them: a token sees its own segment, and nobody sees padding (segment 0). If
+    only the memory has segments, they say what is padding.
 
     Attributes:
-      is_causal: only tokens at its own position and before.
-      window: only tokens less than so many positions away: with `is_causal` the last `window`, itself included.
-      sees_prefix: with `is_causal`, tokens of the prefix as well, also those after it (a prefix language model).
+      is_causal: a token sees only its own position and those before.
+      window: a token sees only tokens less than `window` positions away: itself and `window - 1` to each side.
+      sees_prefix: with `is_causal`, a token also sees all of the prefix, even after it (a prefix language model).
 
     Examples:
       >>> window = mtf.layers.AttentionMask(is_causal=True, window=128)
@@ -64,6 +64,7 @@ class AttentionMask:
         rules = [self._not_ahead(ahead, memory)] if self.is_causal else []
         if self.window is not None:
             rules.append(mtf.greater(ahead, -self.window))
+            # A causal mask already hides all that is ahead, except the prefix.
             if not self.is_causal or self.sees_prefix:
                 rules.append(mtf.less(ahead, self.window))
         return rules
@@ -72,7 +73,7 @@ class AttentionMask:
         if not self.sees_prefix:
             return mtf.less_equal(ahead, 0)
         if memory.is_prefix is None:
-            raise GraphError(f"{self} asks which tokens are of the prefix; give Tokens(is_prefix=..) of the memory")
+            raise GraphError(f"{self} asks which tokens belong to the prefix; give Tokens(is_prefix=..) of the memory")
         return _combined(mtf.logical_or, mtf.less_equal(ahead, 0), mtf.not_equal(memory.is_prefix, 0))
 
 
@@ -86,6 +87,6 @@ def _by_segment(query: Tokens, memory: Tokens) -> list[mtf.Tensor]:
 
 
 def _combined(fn: Callable[..., mtf.Tensor], visible: mtf.Tensor, rule: mtf.Tensor) -> mtf.Tensor:
-    """Both, or either, with `length` and `memory_length` last, as scores have them."""
+    """Both rules, or either, with `length` and `memory_length` last, as in scores."""
     shape = mtf.Shape([*(d for d in rule.shape if not visible.shape.has(d)), *visible.shape])
     return fn(visible, rule, output_shape=shape)

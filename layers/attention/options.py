@@ -1,4 +1,4 @@
-"""What all ways to attend have in common."""
+"""Options that all ways to attend share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import meshtf as mtf
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class AttentionOptions:
-    """How logits become weights.
+    """The way from logits to weights.
 
     Attributes:
-      dropout_rate: of the weights, in training.
+      dropout_rate: the share of the weights that is dropped in training.
       dropout_broadcast_dims: names of dimensions along which weights are dropped together; `("length",)` draws one mask
         for all queries, as Mesh-TensorFlow does.
       float32_logits: whether logits and their softmax are float32 whatever the type of q.
@@ -41,7 +41,7 @@ class AttentionOptions:
             raise ValueError(f"AttentionOptions: logit_cap must be above 0, and is {self.logit_cap!r}")
 
     def in_mode(self, is_training: bool) -> AttentionOptions:
-        """Without dropout where there is no training."""
+        """The options, without dropout unless it is training."""
         return self if is_training else dataclasses.replace(self, dropout_rate=0.0)
 
     def noise_shape(self, weights: mtf.Shape) -> mtf.Shape:

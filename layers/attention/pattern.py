@@ -1,4 +1,4 @@
-"""What of attention depends on where the tokens stand: who sees whom, and with what bias."""
+"""The part of attention that depends on the tokens' positions: who sees whom, and with what bias."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from meshtf.layers.attention.tokens import Tokens
 
 
 class PositionBias(Protocol):
-    """What is added to logits: from positions as in `Tokens`, a tensor over their dimensions and, perhaps, heads.
+    """Makes the bias of logits from positions as in `Tokens`: a tensor over their dimensions and perhaps heads.
 
-    It is called once per place where logits are made (for a block of them, say); variables are made before.
+    It is called once for each place that makes logits, for example once per block. Variables are made before.
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
@@ -50,5 +50,5 @@ class AttentionPattern:
 
     @classmethod
     def within(cls, tokens: Tokens, mask: AttentionMask, bias: PositionBias | None = None) -> AttentionPattern:
-        """Of self-attention: the tokens, over `length`, are the memory too."""
+        """The pattern of self-attention: the tokens, over `length`, are the memory too."""
         return cls(mask, tokens, tokens.as_memory(), bias)

@@ -1,4 +1,14 @@
-"""Positions as rotations of queries and keys, and as vectors to add to embeddings."""
+"""Positions as rotations of queries and keys (rotary embeddings), and as vectors to add to embeddings.
+
+A rotary embedding turns pairs of elements by an angle that grows with position. For d_kv 4 and base 10000, the pair of
+elements (0, 2) turns by 1 radian per position, and the pair (1, 3) by 0.01:
+
+    x'[0] = x[0] cos(p) - x[2] sin(p)           x'[1] = x[1] cos(p / 100) - x[3] sin(p / 100)
+    x'[2] = x[2] cos(p) + x[0] sin(p)           x'[3] = x[3] cos(p / 100) + x[1] sin(p / 100)
+
+If q is turned for position m and k for position n, their product depends on m - n alone. So scores know distances, and
+need no table of positions.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +34,15 @@ def rotary_embedding(
 ) -> mtf.Tensor:
     """Queries or keys, rotated by angles that grow with position (Su et al. 2021).
 
-    Element i of the rotated part is paired with element i + half of it, as in Llama, or 2i with 2i + 1, as in GPT-J,
-    and turned by position · base^(-i / half). Angles are float32.
+    Element i of the rotated part is paired with element i + half of it, as in Llama. With `is_interleaved`, 2i is
+    paired with 2i + 1, as in GPT-J. A pair turns by position · base^(-i / half). Angles are float32.
 
     Args:
-      x: [.., d_kv], floating: q, k, before they go into a cache.
+      x: [.., d_kv], floating: q or k, before it goes into a cache.
       positions: integers, over dimensions of x: those of q over `length`, those of k over `memory_length`.
-      base: of the geometric series of wavelengths.
-      fraction: of `d_kv` that is rotated, from its first element on.
-      scaling: what is made of base^(-i / half), for sequences longer than those of an earlier training.
+      base: the base of the geometric series of wavelengths.
+      fraction: the share of `d_kv` that is rotated, from its first element on.
+      scaling: changes base^(-i / half), for sequences longer than those of an earlier training.
       is_interleaved: whether neighbours are paired.
 
     Raises:
@@ -64,7 +74,7 @@ def rotary_embedding(
 
 
 def _partners(x: mtf.Tensor, d_kv: mtf.Dimension, half: int) -> mtf.Tensor:
-    """For each element of the first 2 · half the one that it is paired with."""
+    """The partner of each element of the first 2 · half."""
     if d_kv.size == 2 * half:
         return mtf.roll(x, half, d_kv)
     is_first = mtf.less(mtf.range(x.mesh, d_kv), half)
@@ -72,7 +82,7 @@ def _partners(x: mtf.Tensor, d_kv: mtf.Dimension, half: int) -> mtf.Tensor:
 
 
 def _neighbours(x: mtf.Tensor, d_kv: mtf.Dimension) -> mtf.Tensor:
-    """For each element of an even place the next, for each of an odd one the one before."""
+    """The neighbour of each element: the next one at an even place, and the one before at an odd place."""
     is_even = mtf.equal(mtf.mod(mtf.range(x.mesh, d_kv), 2), 0)
     return mtf.where(is_even, mtf.shift(x, -1, d_kv, False), mtf.shift(x, 1, d_kv, False), output_shape=x.shape)
 
@@ -100,7 +110,7 @@ def sinusoidal_positions(positions: mtf.Tensor, d_model: mtf.Dimension, max_wave
     Args:
       positions: integers, any shape, such as [batch, length].
       d_model: the new dimension.
-      max_wavelength: over 2 pi.
+      max_wavelength: the longest wavelength, divided by 2 pi.
 
     Returns:
       [.., d_model], float32.
@@ -123,15 +133,15 @@ def sinusoidal_positions(positions: mtf.Tensor, d_model: mtf.Dimension, max_wave
 def learned_positions(
     positions: mtf.Tensor, max_length: int, d_model: mtf.Dimension, *, stddev: float = 0.02, name: str = "positions"
 ) -> mtf.Tensor:
-    """Rows of a variable [max_length, d_model] named `name` under the open scope, normal at first.
+    """Rows of a variable [max_length, d_model] named `name` under the open scope. They are normal at first.
 
     Args:
       positions: integers, any shape. A step with one outside of [0, max_length) in those of several dimensions, which
         are fed, raises IndexRangeError: see `mtf.check_indices`.
-      max_length: how many there are.
+      max_length: the number of positions.
       d_model: the new dimension.
-      stddev: of the initial values.
-      name: of the variable.
+      stddev: the standard deviation of the initial values.
+      name: the variable's name.
 
     Returns:
       [.., d_model], float32.

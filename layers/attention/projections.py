@@ -1,4 +1,4 @@
-"""Queries, keys, values and outputs: the variables of attention."""
+"""The projections of attention, which make its variables: queries, keys, values and outputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def project_keys_and_values(
     """Keys and values. Makes "k" and "v" [d_model, (heads), d_kv], and "k_bias" and "v_bias", under the open scope.
 
     Args:
-      x: [.., (length), d_model]: what is attended to.
+      x: [.., (length), d_model]: the tokens that are attended to.
       config: sizes, bias, initializers.
       keeps_length: for local and ring attention under a layout that splits `length` and not `memory_length`: under its
         own name it stays split.
@@ -54,7 +54,8 @@ def project_keys_and_values(
     """
     new = config.memory_heads + [config.d_kv_dim]
     k, v = (_projected(x, name, x.shape[-1:], new, config) for name in ("k", "v"))
-    # Renamed here and not in x: where the names are split otherwise, each core projects its own part, which then moves.
+    # Keys and values are renamed here, not x: if the two names are split differently, each core projects its own part,
+    # which then moves.
     return (k, v) if keeps_length else (as_memory(k), as_memory(v))
 
 

@@ -1,4 +1,10 @@
-"""Biases by how far apart tokens are."""
+"""Learned biases for how far apart tokens are.
+
+Distances share buckets, which get wider with distance. With 8 buckets in one direction and max_distance 16:
+
+    distance    0  1  2  3  4-5  6-7  8-11  12 and more
+    bucket      0  1  2  3  4    5    6     7
+"""
 
 from __future__ import annotations
 
@@ -22,13 +28,13 @@ BUCKETS = "relative_position_buckets"
 def relative_position_bucket(
     relative_position: mtf.Tensor, num_buckets: int = 32, max_distance: int = 128, *, is_bidirectional: bool = True
 ) -> mtf.Tensor:
-    """Buckets of distances (Raffel et al. 2020): exact for half of them, then logarithmically wider ones.
+    """Buckets of distances (Raffel et al. 2020): exact for half of the buckets, then logarithmically wider.
 
     Args:
-      relative_position: int32: the memory's position less the query's.
+      relative_position: int32, the memory's position minus the query's.
       num_buckets: half of them for what is ahead where `is_bidirectional`; else what is ahead is in bucket 0.
-      max_distance: from which on all are in the last bucket.
-      is_bidirectional: whether what is ahead counts.
+      max_distance: the distance from which on all are in the last bucket.
+      is_bidirectional: whether tokens ahead count.
 
     Returns:
       int32 in [0, num_buckets), of the same shape.
@@ -43,7 +49,7 @@ def relative_position_bucket(
     """
     buckets = _buckets_of_distances(num_buckets // 2 if is_bidirectional else num_buckets, max_distance)
     table = mtf.constant(relative_position.mesh, buckets, [("distance", len(buckets))], tf.int32)
-    # Before its sign is turned: the lowest int32 has none above 0.
+    # Limited before its sign is turned: minus the lowest int32 is no int32.
     limited = mtf.clip_by_value(relative_position, -max_distance, max_distance)
 
     def looked_up(distance: mtf.Tensor) -> mtf.Tensor:
@@ -65,14 +71,15 @@ def _buckets_of_distances(num_buckets: int, max_distance: int) -> np.ndarray:
         )
     distances = np.arange(max_distance + 1)
     share = np.log(np.maximum(distances, 1) / exact) / math.log(max_distance / exact)
-    # A distance at a border belongs beyond it, whichever way its logarithm is rounded.
+    # A distance at a border belongs to the next bucket. The small number keeps it there however its logarithm is
+    # rounded.
     wide = exact + np.floor(share * (num_buckets - exact) + 1e-9).astype(np.int32)
     return np.where(distances < exact, distances, np.minimum(wide, num_buckets - 1)).astype(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
 class RelativePositionBias:
-    """T5's learned bias of each bucket and head. A `PositionBias`.
+    """T5's learned bias for each bucket and head. A `PositionBias`.
 
     Attributes:
       table: [relative_position_buckets, heads, (queries_per_head)], floating.
@@ -100,11 +107,11 @@ class RelativePositionBias:
         is_bidirectional: bool,
         name: str = "relative_attention_bias",
     ) -> RelativePositionBias:
-        """With a variable of `num_buckets` x heads under the open scope, uniform at first.
+        """The bias with a variable of `num_buckets` x heads under the open scope, uniform at first.
 
-        One may be made before a stack of layers and used by all of them, as T5 does. A table of less than 32 bits is
-        widened here, once: a gradient that is rounded behind the logits must be summed over cores before that, in each
-        layer, and as large as a matrix of scores.
+        You may make one before a stack of layers and use it in all of them, as T5 does. A table of less than 32 bits is
+        widened here, once. If logits rounded its gradient instead, each layer would have to sum a gradient as large as
+        a matrix of scores over the cores.
         """
         buckets = mtf.Dimension(BUCKETS, num_buckets)
         heads = config.query_heads
@@ -115,7 +122,7 @@ class RelativePositionBias:
         return cls(table, max_distance, is_bidirectional)
 
     def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor) -> mtf.Tensor:
-        """[heads, (queries_per_head), positions' dimensions], of the table's type."""
+        """The bias, [heads, (queries_per_head), positions' dimensions], of the table's dtype."""
         relative = distance_ahead(query_positions, memory_positions)
         num_buckets = self.table.shape.get_dim_by_name(BUCKETS).size
         bucket = relative_position_bucket(

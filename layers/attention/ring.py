@@ -1,4 +1,17 @@
-"""Attention of a sequence that is split over cores: keys and values travel round a ring."""
+"""Attention for a sequence that is split over cores: keys and values travel round a ring.
+
+Each place has the queries of its own block, and sees one block of keys and values at a time. Then the blocks move one
+place on. With four blocks:
+
+    place     0     1     2     3
+    step 0    b0    b1    b2    b3
+    step 1    b3    b0    b1    b2
+    step 2    b2    b3    b0    b1
+    step 3    b1    b2    b3    b0
+
+After n - 1 moves every query has seen every key, and a running softmax has summed up what it saw. Under a causal mask,
+half of these pairs would be hidden; `_zigzag` arranges blocks so that this half is left out evenly.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +63,16 @@ def ring_attention(
     is_training: bool = False,
     num_blocks: int = 8,
 ) -> mtf.Tensor:
-    """Does what `dot_product_attention` does, of a sequence with itself, for a layout that splits `length`.
+    """Does what `dot_product_attention` does, for a sequence with itself under a layout that splits `length`.
 
-    Ring attention (Liu, Zaharia & Abbeel 2023): the sequence is cut into blocks, whose keys and values go from core to
-    core, n - 1 times for n blocks, while each core attends from its own queries to what is there, by running maximum
-    and sum. The gradient sends them round again, and their gradients with them. No core holds all keys, nor scores of
-    more than one block with another. Where dropout drops each weight by itself, every core draws which are kept of the
-    block that is there, and again in the gradient.
+    Ring attention (Liu, Zaharia & Abbeel 2023) cuts the sequence into n blocks. Their keys and values go from core to
+    core, n - 1 times. Each core attends from its own queries to the block that is there, by running maximum and sum.
+    The gradient sends blocks round again, and their gradients with them. No core holds all keys, nor scores of more
+    than one block with another. If dropout drops each weight by itself, every core draws which are kept for the block
+    that is there, and draws them again in the gradient.
 
-    Where the mask is causal, what lies ahead is not computed. Blocks are then of an early and a late part of the
-    sequence (Brandon et al. 2023), so that every core has the same work at every step.
+    Under a causal mask, what lies ahead is not computed. Blocks then have an early and a late part of the sequence
+    (Brandon et al. 2023), so that every core has the same work at every step.
 
     Args:
       q: [.., length, heads, (queries_per_head), d_kv].
@@ -69,11 +82,11 @@ def ring_attention(
         its tokens are over `length` and `memory_length`.
       options: as for `lean_attention`, dropout included.
       is_training: whether weights are dropped.
-      num_blocks: a multiple of the cores over which `length` is split. On more blocks scores take less memory.
+      num_blocks: a multiple of the cores over which `length` is split. With more blocks, scores take less memory.
 
     Raises:
-      ShapeError: as `dot_product_attention`; or `length` and `memory_length` differ.
-      GraphError: as `dot_product_attention`; or `num_blocks` is not positive.
+      ShapeError: as for `dot_product_attention`, or `length` and `memory_length` differ.
+      GraphError: as for `dot_product_attention`, or `num_blocks` is not positive.
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
@@ -89,9 +102,12 @@ def ring_attention(
     if num_blocks < 1:
         raise GraphError(f"num_blocks must be at least 1, and is {num_blocks}")
     options = options.in_mode(is_training)
+    # One block is plain attention, without a ring and without its scan.
     if num_blocks == 1:
         return attend(q, as_memory(k), as_memory(v), pattern, options, MEMORY_LENGTH)
+    # With a prefix, tokens see some that lie ahead, so no half could be left out.
     ring = Ring(length, num_blocks, 2 if mask.is_causal and not mask.sees_prefix else 1)
+    # Weights that are dropped alike along the memory or the queries are few enough to be drawn once and carried along.
     by_itself = is_independent(q, as_memory(k), options)
     kept = None if by_itself else kept_weights(q, as_memory(k), options)
     around = _Around.made(ring, k, v, _padding_told(pattern.memory, ring, q.mesh), kept)
@@ -107,7 +123,7 @@ def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
     of_queries, of_memory = (x.shape.get_dim_by_name(LENGTH).size for x in (q, k))
     if of_queries != of_memory:
         raise ShapeError(
-            f"ring attention is of a sequence with itself, and {of_queries} queries are not {of_memory} keys"
+            f"ring attention lets a sequence attend to itself, and {of_queries} queries are not {of_memory} keys"
         )
     check_operands(q, k, v)
     return of_queries
@@ -122,7 +138,7 @@ def _drawn_in_boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, rin
 
 
 def _padding_told(memory: Tokens, ring: Ring, mesh: mtf.Mesh) -> Tokens:
-    """The tokens, with segments where there is padding."""
+    """The tokens, with segments if there is padding."""
     if memory.segments is not None or not ring.padding:
         return memory
     return dataclasses.replace(memory, segments=mtf.ones(mesh, [(MEMORY_LENGTH, ring.used)], tf.int32))
@@ -130,9 +146,9 @@ def _padding_told(memory: Tokens, ring: Ring, mesh: mtf.Mesh) -> Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class _Around:
-    """What goes round: keys and values, of which tokens, and which weights dropout keeps. One half, or all.
+    """The tensors that go round: keys, values, their tokens, and the weights that dropout keeps. One half, or all.
 
-    step: how many places it has come.
+    step: how many places they have come.
     """
 
     k: mtf.Tensor
@@ -151,19 +167,19 @@ class _Around:
         return _Around(fn(self.k), fn(self.v), self.tokens.map(fn), kept, self.step)
 
     def flat(self) -> Tensors:
-        """The tensors, keys and values first."""
+        """The tensors in a list, keys and values first."""
         found: Tensors = []
         self.map(lambda x: found.append(x) or x)
         return found
 
     def of(self, tensors: Tensors) -> _Around:
-        """The same of other tensors, in the order of `flat`."""
+        """The same with other tensors, in the order of `flat`."""
         left = iter(tensors)
         return self.map(lambda _: next(left))
 
 
 class _RingAttention:
-    """One call, the sequence cut into blocks round a ring."""
+    """One call, with the sequence in blocks round a ring."""
 
     def __init__(self, ring: Ring, q: mtf.Tensor, around: _Around, pattern: AttentionPattern, how: _How) -> None:
         self._ring, self._q, self._around, self._pattern = ring, q, around, pattern
@@ -174,12 +190,14 @@ class _RingAttention:
         self._means = self._rows + [q.shape.get_dim_by_name(D_KV)]
 
     def result(self) -> mtf.Tensor:
-        """[halves, rows, d_kv], in the type of the logits."""
+        """The means [halves, rows, d_kv], in the logits' dtype."""
         y, _ = mtf.custom_gradient(self._forward, self._backward, [self._q, self._around.k, self._around.v])
         return y
 
     def _forward(self, *_: mtf.Tensor) -> Tensors:
-        """Means, and the logarithms of the sums of exponentials, over [halves, ..]."""
+        """The means, and the logarithms of the sums of exponentials, over [halves, ..]."""
+        # The own block comes first, outside the loop, because under a causal mask it has three pairs of halves and
+        # others two.
         state = self._attended(self._initial(), self._around)
 
         def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
@@ -199,9 +217,9 @@ class _RingAttention:
         outputs: Sequence[mtf.Tensor],
         output_grads: Sequence[mtf.Tensor | None],
     ) -> Tensors:
-        """That of the sums of all blocks, whose scores are computed again.
+        """The gradients of the sums of all blocks, whose scores are computed again.
 
-        Those of keys and values travel with these, one place further each time, so that they come home in the end.
+        The gradients of keys and values travel with these, one place further each time. In the end they are home.
         """
         dsums, others = _SumGradients(*sum_gradients(outputs, output_grads)), all_inputs[len(explicit_inputs) :]
 
@@ -213,13 +231,15 @@ class _RingAttention:
 
         dq, dk, dv, *own = self._gradients(self._around, others, dsums)
         initial = [*self._around.flat(), *map(mtf.zeros_like, [dk, dv]), dq, *own]
+        # Values kept here would only serve second derivatives, and scores are what this attention must not store.
         carried = self._round(step, initial, recompute="nothing")
+        # A block visits num_blocks - 1 other cores and its gradients are sent after each visit. So they end up at home.
         home_dk, home_dv, dq, *own = carried[-3 - len(others) :]
         found = [dq, dk + home_dk, dv + home_dv, *own]
         return [mtf.cast(grad, x.dtype) for grad, x in zip(found, all_inputs, strict=True)]
 
     def _gradients(self, around: _Around, others: Sequence[mtf.Tensor], dsums: _SumGradients) -> Tensors:
-        """Those of queries, keys, values and others, for what is here, in the logits' type."""
+        """The gradients of queries, keys, values and others for the block that is here, in the logits' dtype."""
         ys, grads = [], []
         for of_queries, of_memory in self._pairs(around.step):
             log_total, dtotal, dmean = (picked(xs, of_queries) for xs in dsums.in_halves(self._ring.halves))
@@ -228,7 +248,8 @@ class _RingAttention:
             ys += block_sums(logits, log_total, weighted, MEMORY_IN_BLOCK)
             grads += [dtotal, dmean]
         extra = extra_logit(self._options, self._rows, self._dtype)
-        if isinstance(extra, mtf.Tensor) and isinstance(around.step, int):  # once in all
+        # The extra logit belongs to the row and not to a block, so it counts once.
+        if isinstance(extra, mtf.Tensor) and isinstance(around.step, int):  # once for all steps
             ys.append(mtf.exp(extra - dsums.log_total))
             grads.append(mtf.transpose(dsums.dtotal, ys[-1].shape))
         xs = [self._q, around.k, around.v, *others]
@@ -239,20 +260,20 @@ class _RingAttention:
         ]
 
     def _round(self, step: Callable[..., object], initial: Tensors, recompute: str | None = None) -> Tensors:
-        """What is carried after all other blocks have come; `initial` begins with what goes round."""
+        """The values carried after all other blocks have come. `initial` begins with the tensors that go round."""
         steps = mtf.Dimension("ring_steps", self._ring.num_blocks - 1)
         one = mtf.ones(self._q.mesh, [], tf.int32)
         carried, _ = mtf.scan(step, [one, *initial], [], steps, recompute=recompute, name="ring_attention")
         return carried
 
     def _arrived(self, carried: Tensors) -> tuple[_Around, Tensors]:
-        """What has come from the neighbour, and what else is carried."""
+        """The tensors that came from the neighbour, and the other values carried."""
         number, *rest = carried
         travelling = self._around.of(rest).map(_sent)
         return dataclasses.replace(travelling, step=number), rest[len(travelling.flat()) :]
 
     def _attended(self, state: list[Tensors], around: _Around) -> list[Tensors]:
-        """Running maximum, sum and mean of each half, with what is here."""
+        """The running maximum, sum and mean of each half, with the block that is here."""
         for of_queries, of_memory in self._pairs(around.step):
             logits = self._logits(of_queries, around, of_memory)
             weighted = self._weighting(of_queries, around, of_memory)
@@ -261,10 +282,15 @@ class _RingAttention:
         return state
 
     def _pairs(self, step: mtf.Tensor | int) -> list[tuple[Half, Half]]:
-        """Which halves of the queries see which of what is here after so many steps, as far as their order tells."""
+        """Pairs of halves, queries and memory, that may see each other in the block that is here after `step` steps.
+
+        The late half of the queries sees the first half of any block. Two like halves see each other as well: the first
+        ones if the block's first half is earlier, else the late ones. So each step has two pairs of four, at every
+        place.
+        """
         if self._ring.halves == 1:
             return [(0, 0)]
-        if isinstance(step, int):  # its own: of a half, what is not ahead
+        if isinstance(step, int):  # its own block: no half sees the one ahead
             return [(1, 0), (0, 0), (1, 1)]
         first = self._ring.is_earlier(self._q.mesh, step)
         return [(1, 0), (first, first)]
@@ -278,7 +304,7 @@ class _RingAttention:
         return make_logits(own(self._q), memory.k, pattern, self._options, MEMORY_IN_BLOCK)[0]
 
     def _weighting(self, of_queries: Half, around: _Around, of_memory: Half) -> Callable[[mtf.Tensor], mtf.Tensor]:
-        """Sums the values of a half of what is here, weighted by what it is given."""
+        """A function that sums the values of a half of the block that is here, with the weights it is given."""
         count = self._ring.halves
         v = picked(halves_of(around.v, count), of_memory)
         kept = picked(halves_of(around.kept, count), of_memory) if around.kept is not None else None
@@ -295,7 +321,7 @@ class _RingAttention:
         return weighted
 
     def _initial(self) -> list[Tensors]:
-        """Maximum, sum and mean of each half before the first block."""
+        """The maximum, sum and mean of each half before the first block."""
         state = initial_state(self._q.mesh, self._rows, self._means[-1], self._dtype, self._options)
         return [[x] * self._ring.halves for x in state]
 
@@ -311,7 +337,9 @@ def _sent(x: mtf.Tensor) -> mtf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class _SumGradients:
-    """Over [halves, ..]: logarithms of the sums of exponentials, and the gradients of a row's sum and mean."""
+    """Tensors over [halves, ..]: logarithms of the sums of exponentials, and the gradients of each row's sum and
+    mean.
+    """
 
     log_total: mtf.Tensor
     dtotal: mtf.Tensor
@@ -323,7 +351,9 @@ class _SumGradients:
 
 @dataclasses.dataclass(frozen=True)
 class _How:
-    """Options, and which weights dropout keeps where that differs by query; or by query and memory, drawn in boxes."""
+    """Options, and the weights that dropout keeps: `kept` if they differ by query alone, `boxes` if by query and
+    memory.
+    """
 
     options: AttentionOptions
     kept: mtf.Tensor | None

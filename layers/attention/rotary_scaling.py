@@ -1,4 +1,4 @@
-"""Other wavelengths for rotary embeddings, of models that go on from shorter sequences to longer ones."""
+"""Scaled wavelengths for rotary embeddings, for models that go on from shorter sequences to longer ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class RotaryScaling(Protocol):
-    """Angles by which a position more turns each pair, made of those without scaling: float64 of any shape.
+    """Scales the angles per position, float64 of any shape. The result has the same shape.
 
     Examples:
       >>> halved: mtf.layers.RotaryScaling = lambda frequencies: frequencies / 2.0
@@ -33,7 +33,7 @@ def _check_positive(scaling: object, *names: str) -> None:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class LinearRotaryScaling:
-    """All positions lie closer by a factor (Chen et al. 2023).
+    """Moves all positions closer together by a factor (Chen et al. 2023).
 
     Examples:
       >>> mtf.layers.LinearRotaryScaling(factor=4.0)(np.array([1.0, 0.5]))
@@ -52,13 +52,13 @@ class LinearRotaryScaling:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class Llama3RotaryScaling:
-    """Long wavelengths are longer by a factor, short ones as they were, and those between in between (Llama 3.1).
+    """Makes long wavelengths longer by a factor, keeps short ones, and blends those between (Llama 3.1).
 
     Attributes:
-      factor: of the longest.
-      low_frequency_factor: those that turn less than so often over `original_max_length` are the longest.
-      high_frequency_factor: those that turn more than so often are as they were.
-      original_max_length: of the sequences of the earlier training.
+      factor: the factor of the longest wavelengths.
+      low_frequency_factor: wavelengths with fewer turns than this over `original_max_length` are the longest.
+      high_frequency_factor: wavelengths with more turns than this stay as they are.
+      original_max_length: the length of the sequences of the earlier training.
 
     Examples:
       >>> scaling = mtf.layers.Llama3RotaryScaling(factor=8.0, original_max_length=64)

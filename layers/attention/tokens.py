@@ -1,4 +1,4 @@
-"""What attention knows of tokens beside their vectors."""
+"""The facts about tokens that attention needs beside their vectors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ LENGTH, MEMORY_LENGTH, D_KV = "length", "memory_length", "d_kv"
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """Where tokens stand, and which belong together. What is None is not known, and no mask may ask for it.
+    """The positions of tokens, and the segments to which they belong.
 
-    Each is int32 over `length` (queries) or `memory_length` (memory), or neither (the one query of a decoding step),
-    and over any other dimensions of q and k, such as `batch`. Tensors without `batch` make masks without it.
+    A field that is None is unknown; no mask may need it.
+
+    Each field is int32 over `length` (queries), over `memory_length` (memory), or over neither (the one query of a
+    decoding step), and over any other dimensions of q and k, such as `batch`. Tensors without `batch` make masks
+    without it.
 
     Attributes:
-      positions: only differences count, and only those within a segment: the index in the sequence does as well as the
+      positions: only differences within a segment count, so the index in the sequence does as well as the
         position in the segment, and needs no `batch`.
-      segments: 0 on padding, which nobody sees. Tokens see those of their own segment.
-      is_prefix: 1 on tokens that all of their segment see, with a mask that `sees_prefix`.
+      segments: 0 for padding, which nobody sees. Tokens see their own segment.
+      is_prefix: 1 for tokens that all of their segment see, under a mask that `sees_prefix`.
 
     Examples:
       >>> h, segments = mtf.ones(mesh, "batch:4 length:16 d_model:8"), mtf.ones(mesh, "batch:4 length:16", tf.int32)
@@ -52,11 +55,11 @@ class Tokens:
         return cls(mtf.range(x.mesh, x.shape.get_dim_by_name(LENGTH)), segments, is_prefix)
 
     def as_memory(self) -> Tokens:
-        """The same tokens as those attended to: `length` becomes `memory_length`."""
+        """The same tokens as a memory: `length` becomes `memory_length`."""
         return self.map(as_memory)
 
     def map(self, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> Tokens:
-        """The same of every tensor that is given."""
+        """The tokens with `fn` applied to every tensor that is given."""
         return Tokens(**{name: fn(tensor) for name, tensor in self.given().items()})
 
     def given(self) -> dict[str, mtf.Tensor]:

@@ -1,4 +1,4 @@
-"""Which experts each token goes to, and how much of each it takes."""
+"""The experts to which each token goes, and the weight of each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CHOICES = "choices"
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """Of each token, some experts.
+    """A few experts for each token.
 
     Attributes:
-      experts: int32 [.., group, tokens, choices], the first choice first; the number of experts where none is taken.
-      weights: float32 [.., group, tokens, choices]; 0 where none is taken.
+      experts: int32 [.., group, tokens, choices], the first choice first; the number of experts stands for no expert.
+      weights: float32 [.., group, tokens, choices]; 0 for no expert.
       num_experts: how many there are.
     """
 
@@ -28,9 +28,9 @@ class Choices:
 
     @classmethod
     def top(cls, probabilities: mtf.Tensor, num_choices: int, *, is_normalized: bool) -> Choices:
-        """The experts of the largest probabilities [.., group, tokens, _experts], of equal ones the first.
+        """The experts with the largest probabilities [.., group, tokens, _experts]; the first of equal ones.
 
-        With `is_normalized` the weights of a token sum to 1; else they are the probabilities.
+        With `is_normalized`, the weights of a token sum to 1. Otherwise they are the probabilities.
         """
         experts = probabilities.shape[-1]
         weights, numbers = mtf.top_k(probabilities, experts, mtf.Dimension(CHOICES, num_choices))
@@ -39,7 +39,7 @@ class Choices:
         return cls(numbers, weights, experts.size)
 
     def where(self, is_taken: mtf.Tensor | None) -> Choices:
-        """Only those choices for which a tensor over [.., group, tokens], [choices] or both is true; None: all."""
+        """The choices for which a tensor over [.., group, tokens], [choices] or both is true; None takes all."""
         if is_taken is None:
             return self
         shape = self.experts.shape
@@ -50,7 +50,9 @@ class Choices:
         )
 
     def counts(self, first_only: bool = False) -> mtf.Tensor:
-        """How many tokens go to each expert, int32 [.., group, _experts]: by all choices, or by the first alone."""
+        """The number of tokens that go to each expert, int32 [.., group, _experts], by all choices or by the first
+        alone.
+        """
         chosen = mtf.slice(self.experts, 0, 1, CHOICES) if first_only else self.experts
         experts = mtf.Dimension("_experts", self.num_experts)
         mesh, groups = chosen.mesh, [d for d in chosen.shape if d.name not in (TOKENS, CHOICES)]

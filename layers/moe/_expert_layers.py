@@ -1,4 +1,4 @@
-"""What experts do with their tokens: the feed-forward layer of each."""
+"""The feed-forward layers of the experts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.layers.moe._slots import SLOTS
 from meshtf.layers.transformer.dropout import dropped
 
 Product = Callable[[mtf.Tensor, mtf.Tensor], mtf.Tensor]
-"""Of slots [.., in] with a kernel [.., experts, in, out], each slot with its expert's part."""
+"""Multiplies slots [.., in] by a kernel [.., experts, in, out]: each slot by its expert's part."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +21,10 @@ class ExpertLayers:
 
     Attributes:
       experts: the dimension of the kernels.
-      d_ff: between the two products.
+      d_ff: the dimension between the two products.
       activations: names; the results of several are multiplied, as in `FeedForward`.
-      dropout_rate: between the products.
-      kernel_initializer: of all kernels.
+      dropout_rate: the share that is dropped between the products.
+      kernel_initializer: the initializer of all kernels.
     """
 
     experts: mtf.Dimension
@@ -34,7 +34,9 @@ class ExpertLayers:
     kernel_initializer: DenseInitializer | None = None
 
     def by_experts(self, x: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
-        """[.., groups, experts, capacity, d_model] -> the same shape."""
+        """Applies the layers to slots of equal number per expert: [.., groups, experts, capacity, d_model] -> the same
+        shape.
+        """
 
         def product(slots: mtf.Tensor, kernel: mtf.Tensor) -> mtf.Tensor:
             return mtf.einsum([slots, kernel], output_shape=slots.shape[:-1] + kernel.shape[-1:])
@@ -42,9 +44,10 @@ class ExpertLayers:
         return self._applied(x, product, is_training=is_training)
 
     def by_sizes(self, x: mtf.Tensor, sizes: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
-        """[.., group, slots, d_model] -> the same shape, with sizes int32 [.., group, _experts].
+        """Applies the layers to slots of different numbers per expert: [.., group, slots, d_model] -> the same shape.
 
-        So many slots are of each expert, one after the other; those behind the last give zeros.
+        `sizes`, int32 [.., group, _experts], counts the slots of each expert, which follow one another. Slots behind
+        the last expert's give zeros.
         """
 
         def product(slots: mtf.Tensor, kernel: mtf.Tensor) -> mtf.Tensor:

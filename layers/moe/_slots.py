@@ -1,4 +1,4 @@
-"""The places that experts have for tokens, and which token each of them takes."""
+"""The places that experts have for tokens, and the token in each place."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SLOTS = "slots"
 
 @dataclasses.dataclass(frozen=True)
 class Slots:
-    """Places for tokens, those of each expert side by side.
+    """Places for tokens. The places of one expert are side by side.
 
     Attributes:
-      tokens: int32 [.., group, slots], the token in its group; -1 in a place that is empty.
-      weights: float32 [.., group, slots]: how much of what the expert makes of the token is taken.
-      capacity: places of each expert; None where each has as many as it has tokens.
-      sizes: int32 [.., group, _experts], how many places each expert has, where they have different numbers of them.
+      tokens: int32 [.., group, slots], the token's number in its group; -1 for an empty place.
+      weights: float32 [.., group, slots], the weight of the expert's result for the token.
+      capacity: the places of each expert; None if each has as many as it has tokens.
+      sizes: int32 [.., group, _experts], the places of each expert, if their numbers differ.
     """
 
     tokens: mtf.Tensor
@@ -28,10 +28,14 @@ class Slots:
 
     @classmethod
     def with_capacity(cls, choices: Choices, capacity: int) -> Slots:
-        """So many places for each expert. Who comes later goes without: second choices after all first ones."""
+        """`capacity` places for each expert.
+
+        Later choices may find none, and second choices come after all first ones.
+        """
         by_expert = _SortedChoices.of(choices)
         place = mtf.range(by_expert.order.mesh, mtf.Dimension("capacity", capacity))
         ranks = by_expert.starts + place  # [.., group, _experts, capacity]
+        # A rank behind an expert's last choice would name another expert's choice, so `counts` cuts it off below.
         found = mtf.gather(by_expert.order, ranks, "ranks")
         choice = mtf.where(mtf.less(place, by_expert.counts), found, -1, output_shape=ranks.shape)
         *groups, experts, places = ranks.shape
@@ -39,7 +43,7 @@ class Slots:
 
     @classmethod
     def without_limit(cls, choices: Choices) -> Slots:
-        """A place for each choice, in the order of the experts, and empty ones for choices that are not taken."""
+        """A place for each choice, in the order of the experts, and empty places for choices that are not taken."""
         by_expert = _SortedChoices.of(choices)
         *groups, ranks = by_expert.order.shape
         number = mtf.range(by_expert.order.mesh, ranks)
@@ -49,7 +53,7 @@ class Slots:
 
     @classmethod
     def chosen_by_experts(cls, tokens: mtf.Tensor, weights: mtf.Tensor) -> Slots:
-        """From tokens and weights [.., group, _experts, capacity]."""
+        """The places of experts that chose their tokens: tokens and weights are [.., group, _experts, capacity]."""
         *groups, experts, capacity = tokens.shape
         shape = mtf.Shape([*groups, _slots_dim(experts, capacity)])
         return cls(mtf.reshape(tokens, shape), mtf.reshape(weights, shape), capacity.size)
@@ -57,14 +61,14 @@ class Slots:
 
 @dataclasses.dataclass(frozen=True)
 class _SortedChoices:
-    """All choices of a group, the first of all tokens before the second ones, in the order of their experts.
+    """All choices of a group, sorted by expert. Within an expert, all first choices come before second ones.
 
     Attributes:
-      order: int32 [.., group, ranks], the choices in this order.
-      weights: float32 [.., group, ranks], of choices in their own order.
+      order: int32 [.., group, ranks], the numbers of the choices in this order.
+      weights: float32 [.., group, ranks], the weights of the choices in their own order.
       counts: int32 [.., group, _experts], how many choices name each expert.
       starts: int32 [.., group, _experts], the rank of the first of them.
-      num_tokens: in a group.
+      num_tokens: the number of tokens in a group.
     """
 
     order: mtf.Tensor
@@ -79,6 +83,7 @@ class _SortedChoices:
         ranks = mtf.Dimension("ranks", rounds.size * tokens.size)
 
         def flat(x: mtf.Tensor) -> mtf.Tensor:
+            # Rounds come first, so that the stable sort leaves all first choices before second ones.
             return mtf.reshape(mtf.transpose(x, [*groups, rounds, tokens]), [*groups, ranks])
 
         counts = choices.counts()
@@ -86,7 +91,7 @@ class _SortedChoices:
         return cls(mtf.argsort(flat(choices.experts), ranks), flat(choices.weights), counts, starts, tokens.size)
 
     def slots(self, choice: mtf.Tensor, capacity: int | None) -> Slots:
-        """Places for the choices that int32 [.., group, slots] numbers; -1 where there is none."""
+        """Places for the choices that int32 [.., group, slots] numbers; -1 stands for none."""
         tokens = mtf.where(mtf.less(choice, 0), -1, mtf.mod(choice, self.num_tokens))
         sizes = self.counts if capacity is None else None
         return Slots(tokens, mtf.gather(self.weights, choice, "ranks"), capacity, sizes)

@@ -1,4 +1,4 @@
-"""What a mixture of experts counts while it routes tokens, and what the counts come to."""
+"""The sums that a mixture of experts keeps while it routes tokens, and the observations made of them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def tallied(
     *,
     counts_normalisers: bool,
 ) -> Tallies:
-    """Sums over all groups and tokens, float32 [..] or [.., _experts]: those of parts of a batch add up.
+    """Sums over all groups and tokens, float32 [..] or [.., _experts]. Sums of the parts of a batch add up.
 
     Args:
-      routing: of the tokens.
+      routing: the tokens' routing.
       logits: float32 [.., group, tokens, _experts].
       probabilities: their softmax.
       is_routed: bool [.., group, tokens], or None for all.
-      counts_normalisers: whether log(sum(exp(logits)))² is among them.
+      counts_normalisers: whether log(sum(exp(logits)))² is summed, too.
     """
     *apart, group, tokens, experts = logits.shape
 
@@ -36,6 +36,7 @@ def tallied(
         of_routed = x if is_routed is None else mtf.where(is_routed, x, 0.0, output_shape=x.shape)
         return mtf.reduce_sum(of_routed, output_shape=[d for d in x.shape if d not in (group, tokens)])
 
+    # -sum(p log p) with log p = logit - normaliser, and the probabilities sum to 1.
     normaliser = mtf.reduce_logsumexp(logits, experts)
     entropy = normaliser - mtf.reduce_sum(probabilities * logits, reduced_dim=experts)
     everyone = mtf.zeros(logits.mesh, apart) + float(group.size * tokens.size)
@@ -55,7 +56,7 @@ def tallied(
 def _groups_with_tokens(
     like: mtf.Tensor, is_routed: mtf.Tensor | None, group: mtf.Dimension, tokens: mtf.Dimension
 ) -> mtf.Tensor:
-    """How many groups are more than padding, of the shape of `like`."""
+    """The number of groups that are more than padding, in the shape of `like`."""
     if is_routed is None:
         return mtf.zeros_like(like) + float(group.size)
     has_tokens = mtf.reduce_any(is_routed, output_shape=is_routed.shape - [tokens])
@@ -63,9 +64,9 @@ def _groups_with_tokens(
 
 
 def observations(tallies: Mapping[str, mtf.Tensor], balance_loss: float, z_loss: float) -> dict[str, mtf.Tensor]:
-    """What `tallied` gave for all parts of a batch, as shares and means of the same shapes.
+    """Shares and means, of the same shapes, from the sums of `tallied` over all parts of a batch.
 
-    See `MixtureOfExperts.observed`, with the coefficients of two of its losses.
+    See `MixtureOfExperts.observed`. The arguments are the coefficients of two of its losses.
     """
     experts = tallies["choices"].shape[-1]
     num_tokens = mtf.maximum(tallies["tokens"], 1.0)

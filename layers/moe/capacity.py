@@ -1,4 +1,4 @@
-"""How many places an expert has for the tokens of a group."""
+"""Capacity: the number of places that an expert has for the tokens of a group."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ the factor to {enough:.3g}, have fewer experts, or drop nothing (MixtureOfExpert
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class Capacity:
-    """A multiple of what every expert needs if the load is even.
+    """A multiple of the places that every expert needs if the load is even.
 
     Attributes:
-      factor: in training.
-      evaluation_factor: outside training; by default the same.
+      factor: the multiple in training.
+      evaluation_factor: the multiple outside training; by default the same.
     """
 
     factor: float = 1.0
@@ -35,10 +35,10 @@ class Capacity:
                 raise ValueError(f"Capacity: {field} must be positive, and is {value!r}")
 
     def __call__(self, num_tokens: int, num_choices: int, num_experts: int, *, is_training: bool) -> int:
-        """Places of one expert for a group of so many tokens, each with so many choices: rounded up.
+        """The places of one expert, for a group of tokens with `num_choices` choices each, rounded up.
 
         Raises:
-          ShapeError: there is less than one.
+          ShapeError: there is less than one place.
         """
         is_same = is_training or self.evaluation_factor is None
         factor = self.factor if is_same else self.evaluation_factor

@@ -1,4 +1,4 @@
-"""Bringing tokens to the places of experts, and back: by index, or as products with a mask, to the same numbers."""
+"""Brings tokens to the places of experts and back, by index or as products with a mask. Both give the same numbers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from meshtf.layers.moe.token_groups import TOKENS
 
 
 class Dispatch(Protocol):
-    """Brings tokens to slots and back, each group by itself. Nothing of it communicates where groups are split."""
+    """Brings tokens to slots and back, each group by itself. It never communicates if groups are split."""
 
     def to_slots(self, x: mtf.Tensor, slots: Slots) -> mtf.Tensor:
-        """[.., group, tokens, d_model] -> [.., group, slots, d_model], zeros in places that are empty."""
+        """[.., group, tokens, d_model] -> [.., group, slots, d_model], with zeros in empty places."""
         ...
 
     def to_tokens(self, y: mtf.Tensor, slots: Slots, tokens: mtf.Dimension) -> mtf.Tensor:
@@ -27,12 +27,13 @@ class Dispatch(Protocol):
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class GatherDispatch:
-    """By index: no more numbers are touched than the slots have."""
+    """Dispatch by index: it touches no more numbers than the slots have."""
 
     def to_slots(self, x: mtf.Tensor, slots: Slots) -> mtf.Tensor:
         return mtf.gather(x, slots.tokens, TOKENS)
 
     def to_tokens(self, y: mtf.Tensor, slots: Slots, tokens: mtf.Dimension) -> mtf.Tensor:
+        # A token without a slot gets no term and stays zero. Empty slots have the token -1, which the scatter ignores.
         weighted = y * mtf.cast(slots.weights, y.dtype)
         nothing = mtf.zeros(y.mesh, [*y.shape[:-2], tokens, y.shape[-1]], y.dtype)
         return mtf.scatter_add(nothing, slots.tokens, weighted, tokens)
@@ -41,13 +42,14 @@ class GatherDispatch:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class ProductDispatch:
-    """Products with a mask [.., group, slots, tokens], as GShard has it: quadratic in the tokens of a group.
+    """Dispatch by products with a mask [.., group, slots, tokens], as in GShard. It is quadratic in a group's tokens.
 
     It is for devices on which lookups by index are slow and products are not.
     """
 
     def to_slots(self, x: mtf.Tensor, slots: Slots) -> mtf.Tensor:
         tokens = x.shape.get_dim_by_name(TOKENS)
+        # The row of an empty slot, with the token -1, is all zeros.
         mask = mtf.one_hot(slots.tokens, tokens, dtype=x.dtype)
         return mtf.einsum([mask, x], output_shape=slots.tokens.shape + x.shape[-1:])
 

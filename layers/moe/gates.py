@@ -1,4 +1,4 @@
-"""What a router knows of a token: a number for each expert."""
+"""Gates: a number for each token and expert, from which a router decides."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitiali
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class Gates:
-    """Logits of the experts, from a product in float32 whatever type activations have.
+    """The logits of the experts, by a product in float32, whatever dtype activations have.
 
     Attributes:
-      jitter: in training the tokens are multiplied by uniform numbers in [1 - jitter, 1 + jitter] (Fedus et al. 2021).
+      jitter: in training, tokens are multiplied by uniform numbers in [1 - jitter, 1 + jitter] (Fedus et al. 2021).
       z_loss: coefficient of the mean square of the logits' normaliser, which keeps them small (Zoph et al. 2022).
-      kernel_initializer: of the kernel [d_model, _experts]; as in `dense` by default.
+      kernel_initializer: the initializer of the kernel [d_model, _experts]; by default as in `dense`.
     """
 
     jitter: float = 0.0
@@ -35,7 +35,7 @@ class Gates:
     def logits(self, x: mtf.Tensor, num_experts: int, *, is_training: bool) -> mtf.Tensor:
         """[.., group, tokens, d_model] -> float32 [.., group, tokens, _experts].
 
-        The dimension is not called `experts`: a token's logits stay where the token is, whatever splits the experts.
+        The dimension is not called `experts`, so that a token's logits stay with the token, however experts are split.
         """
         d_model, experts = x.shape[-1], mtf.Dimension("_experts", num_experts)
         x = mtf.cast(x, tf.float32)

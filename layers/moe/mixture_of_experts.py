@@ -30,24 +30,27 @@ it in an encoder, or another router here"""
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class MixtureOfExperts:
-    """Feed-forward layers of which each token goes through a few (Lepikhin et al. 2020, Fedus et al. 2021).
+    """Many feed-forward layers (experts). Each token goes through a few of them.
 
-    Tokens are split as the batch is, by the rule of its name; experts by a rule for `experts`, over the same mesh axis
-    or over others: experts over the batch's axis are reached by an alltoall, those over another axis by a sum.
+    The design is that of Lepikhin et al. 2020 and Fedus et al. 2021.
+
+    Tokens are split as the batch is, by the rule of its name. Experts are split by a rule for `experts`, over the same
+    mesh axis or over others. Experts over the batch's axis are reached by an alltoall, and experts over another axis by
+    a sum.
 
     Attributes:
-      num_experts: size of the dimension `experts`.
-      d_ff: size of the dimension `d_ff`, of each expert.
-      router: which experts a token goes to.
-      gates: by which the router decides.
-      capacity: how many places an expert has for the tokens of a group. A token without one is given zeros, so that a
+      num_experts: the size of the dimension `experts`.
+      d_ff: the size of each expert's dimension `d_ff`.
+      router: decides to which experts a token goes.
+      gates: makes the numbers from which the router decides.
+      capacity: how many places an expert has for the tokens of a group. A token without a place gets zeros, so that a
         residual connection hands it on. None, and a step of decoding, drop no token.
-      group_size: tokens that compete for places, at most: parts of a sequence, or whole ones; a sequence by default.
+      group_size: the most tokens that compete for places: parts of a sequence, or whole ones; by default one sequence.
       balance_loss: coefficient of the loss that makes the load even.
       dispatch: how tokens come to the experts' places.
       activation: as in `FeedForward`.
-      dropout_rate: of each expert, between its products.
-      kernel_initializer: of the experts' kernels.
+      dropout_rate: the share that each expert drops between its products.
+      kernel_initializer: the initializer of the experts' kernels.
       name: the scope of `router`, `wi` and `wo`.
     """
 
@@ -92,18 +95,23 @@ class MixtureOfExperts:
         return self.tallied(x, context)[0]
 
     def observed(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Mapping[str, mtf.Tensor]]:
-        """As a call, and float32 scalars, and vectors [_experts].
+        """The result of a call, and observations: float32 scalars, and vectors [_experts].
 
-        "auxiliary_loss" is to be added to the training loss. The others are to be seen: "dropped", the share of choices
-        for which there was no place; "largest_load", that of the busiest expert, 1 where all are even; "balance", of
-        loads and probabilities, 1 where both are; "gate_entropy", in nats, log(num_experts) where all are as probable;
-        "load", the share of the choices that name each expert; "importance", the mean of each one's probability.
+        - "auxiliary_loss": a term to add to the training loss. The others are for people to look at.
+        - "dropped": the share of choices that found no place.
+        - "largest_load": the load of the busiest expert; 1 if all are even.
+        - "balance": the balance of loads and probabilities; 1 if both are even.
+        - "gate_entropy": the entropy in nats; log(num_experts) if all are equally probable.
+        - "load": the share of the choices that name each expert.
+        - "importance": the mean probability of each expert.
         """
         y, tallies = self.tallied(x, context)
         return y, self.observations(tallies)
 
     def tallied(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Tallies]:
-        """As a call, and what is counted of the tokens, from which `observations` come."""
+        """The result of a call, and sums over the tokens, from which `observations` are made."""
+        # Experts that choose their tokens look at all tokens of a group, so earlier choices would depend on later
+        # tokens.
         if not self.router.is_causal and context.mask.is_causal:
             raise GraphError(_NOT_CAUSAL.format(router=type(self.router).__name__))
         groups = TokenGroups.of(x.shape[:-1], self.group_size, context.part)
@@ -127,13 +135,13 @@ class MixtureOfExperts:
         if not self.router.is_causal:
             raise GraphError(_NOT_CAUSAL.format(router=type(self.router).__name__))
         groups = TokenGroups.single(x.shape[:-1])
-        # With a factor of all experts each has places for all tokens.
+        # With this factor each expert has places for all tokens.
         enough = None if self.capacity is None else Capacity(float(self.num_experts))
         layer = dataclasses.replace(self, capacity=enough)
         return mixture_of_experts(x, layer, groups, context.tokens.segments, is_training=False)[0], state
 
     def places(self, num_tokens: int, *, is_training: bool) -> int | None:
-        """Of an expert, for a group of so many tokens; None for as many as are wanted."""
+        """The places of an expert, for a group of `num_tokens` tokens; None for as many as are wanted."""
         if self.capacity is None:
             return None
         return self.capacity(num_tokens, self.router.num_choices, self.num_experts, is_training=is_training)
@@ -147,17 +155,17 @@ class MixtureOfExperts:
 def mixture_of_experts(
     x: mtf.Tensor, layer: MixtureOfExperts, groups: TokenGroups, segments: mtf.Tensor | None, *, is_training: bool
 ) -> tuple[mtf.Tensor, Tallies]:
-    """Each token through its experts.
+    """Sends each token through its experts.
 
     Args:
       x: [token_dims, d_model].
       layer: the settings.
-      groups: of the tokens.
-      segments: int32 over token_dims or fewer, 0 on padding, which goes to no expert; None where nothing is padding.
-      is_training: whether what is random is, and which capacity there is.
+      groups: the groups of the tokens.
+      segments: int32 over token_dims or fewer, 0 for padding, which goes to no expert; None if nothing is padding.
+      is_training: whether routing is random, and which capacity there is.
 
     Returns:
-      What the experts give, of the shape of x, and what was counted: see `MixtureOfExperts.tallied`.
+      The experts' results, in the shape of x, and the sums of `MixtureOfExperts.tallied`.
 
     Raises:
       ShapeError: an expert has less than one place.
@@ -168,6 +176,7 @@ def mixture_of_experts(
     capacity = layer.places(groups.tokens.size, is_training=is_training)
     routing = layer.router(probabilities, is_routed, capacity, is_training=is_training)
     dispatched = layer.dispatch.to_slots(tokens, routing.slots)
+    # Experts see slots and not tokens, so they need not know what the router decided.
     given = _through_experts(dispatched, layer, routing.slots, groups.at_experts, is_training=is_training)
     y = layer.dispatch.to_tokens(given, routing.slots, groups.tokens)
     tallies = tallied(routing, logits, probabilities, is_routed, counts_normalisers=layer.gates.z_loss > 0)
@@ -177,13 +186,13 @@ def mixture_of_experts(
 def _through_experts(
     x: mtf.Tensor, layer: MixtureOfExperts, slots: Slots, groups: mtf.Dimension, *, is_training: bool
 ) -> mtf.Tensor:
-    """[.., group, slots, d_model] -> the same shape."""
+    """Applies the experts to slots: [.., group, slots, d_model] -> the same shape."""
     d_ff = mtf.Dimension("d_ff", layer.d_ff)
     experts = ExpertLayers(layer.experts, d_ff, layer.activations, layer.dropout_rate, layer.kernel_initializer)
     if slots.sizes is not None:
         return experts.by_sizes(x, slots.sizes, is_training=is_training)
     assert slots.capacity is not None
     *apart, _, _, d_model = x.shape
-    # Under other names the split moves from the groups to the experts: an alltoall, and one back.
+    # The new names move the split from the groups to the experts: an alltoall, and one back.
     at_experts = mtf.reshape(x, [*apart, groups, layer.experts, mtf.Dimension("capacity", slots.capacity), d_model])
     return mtf.reshape(experts.by_experts(at_experts, is_training=is_training), x.shape)

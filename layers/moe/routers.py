@@ -1,4 +1,4 @@
-"""Which tokens go to which experts."""
+"""Routers, which decide which tokens go to which experts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Router(Protocol):
 
     @property
     def num_choices(self) -> int:
-        """How many experts a token goes to, or on average."""
+        """The number of experts to which a token goes, or goes on average."""
         ...
 
     @property
@@ -40,11 +40,11 @@ class Router(Protocol):
         """Routes tokens.
 
         Args:
-          probabilities: float32 [.., group, tokens, _experts]; before the group may be dimensions along which tokens
+          probabilities: float32 [.., group, tokens, _experts]. Dimensions before the group are those along which tokens
             belong to different layers.
-          is_routed: bool [.., group, tokens], false on padding; None routes all.
-          capacity: places of an expert in a group, or None for as many as are wanted.
-          is_training: whether what is random is.
+          is_routed: bool [.., group, tokens], false for padding; None routes all.
+          capacity: the places of an expert in a group, or None for as many as are wanted.
+          is_training: whether the router may be random.
         """
         ...
 
@@ -52,13 +52,13 @@ class Router(Protocol):
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class Top2Router:
-    """The two most probable experts, their weights summing to 1 (Lepikhin et al. 2020, algorithm 1).
+    """Takes the two most probable experts, with weights that sum to 1 (Lepikhin et al. 2020, algorithm 1).
 
-    First choices have precedence over second ones, earlier tokens over later ones. The balance loss looks at first
+    First choices come before second ones, and earlier tokens before later ones. The balance loss looks at first
     choices.
 
     Attributes:
-      second_is_random: whether in training the second expert, of weight w, is taken with probability 2w only.
+      second_is_random: whether training takes the second expert, of weight w, with probability 2w only.
     """
 
     second_is_random: bool = True
@@ -77,6 +77,7 @@ class Top2Router:
     ) -> Routing:
         choices = Choices.top(probabilities, 2, is_normalized=True).where(is_routed)
         if is_training and self.second_is_random:
+            # A second expert with a small weight changes little but takes a place, so it is dropped more often.
             chance = mtf.random_uniform(probabilities.mesh, probabilities.shape[:-1])
             is_first = mtf.equal(mtf.range(probabilities.mesh, choices.experts.shape[-1]), 0)
             choices = choices.where(mtf.logical_or(is_first, mtf.less(chance, 2.0 * choices.weights)))
@@ -86,7 +87,7 @@ class Top2Router:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class SwitchRouter:
-    """The most probable expert, weighted by its probability (Fedus et al. 2021). Earlier tokens have precedence."""
+    """Takes the most probable expert, weighted by its probability (Fedus et al. 2021). Earlier tokens come first."""
 
     @property
     def num_choices(self) -> int:
@@ -107,7 +108,7 @@ class SwitchRouter:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class TopNRouter:
-    """The n most probable experts, none at random (Shazeer et al. 2017, without the noise).
+    """Takes the n most probable experts, none at random (Shazeer et al. 2017, without the noise).
 
     Attributes:
       num_choices: n.
@@ -136,13 +137,13 @@ class TopNRouter:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class ExpertChoiceRouter:
-    """Each expert takes the tokens of a group to which it is most probable (Zhou et al. 2022).
+    """Lets each expert take the tokens of a group for which it is most probable (Zhou et al. 2022).
 
-    The load is even by itself, and the balance loss is 0. A token may go to any number of experts: what it is given
-    depends on later tokens, so this is for encoders. A token that no expert takes counts as dropped.
+    The load is even by itself, and the balance loss is 0. A token may go to any number of experts. Its experts depend
+    on later tokens, so this router is for encoders. A token that no expert takes counts as dropped.
 
     Attributes:
-      num_choices: how many experts take a token on average, at a capacity factor of 1.
+      num_choices: how many experts take a token on average, for a capacity factor of 1.
     """
 
     num_choices: int = 2
@@ -159,15 +160,22 @@ class ExpertChoiceRouter:
     def __call__(
         self, probabilities: mtf.Tensor, is_routed: mtf.Tensor | None, capacity: int | None, *, is_training: bool
     ) -> Routing:
-        """Raises GraphError where `capacity` is None."""
+        """Routes tokens.
+
+        Raises:
+          GraphError: `capacity` is None.
+        """
         if capacity is None:
             raise GraphError(_NO_LIMIT)
+        # Padding gets probability 0. It may still be chosen if an expert has more places than tokens, and is then
+        # removed.
         if is_routed is not None:
             probabilities = mtf.where(is_routed, probabilities, 0.0, output_shape=probabilities.shape)
         weights, tokens = mtf.top_k(probabilities, TOKENS, mtf.Dimension("capacity", capacity))
         tokens = mtf.where(mtf.greater(weights, 0.0), tokens, -1)
         *apart, _, length, experts = probabilities.shape
         taken = mtf.cast(mtf.greater_equal(tokens, 0), tf.float32)  # [.., group, _experts, capacity]
+        # Several experts may have chosen one token, so tokens and not choices are counted.
         nobody = mtf.zeros(tokens.mesh, probabilities.shape[:-1])
         is_served = mtf.greater(mtf.scatter_add(nobody, tokens, taken, length), 0.0)
         wanting = mtf.ones(tokens.mesh, nobody.shape, tf.bool) if is_routed is None else is_routed

@@ -1,4 +1,4 @@
-"""What a router decides, and what it is measured by: sums, which those of the parts of a batch add up to."""
+"""The result of a router, with sums by which it is measured. Sums of the parts of a batch add up."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from meshtf.layers.moe.token_groups import TOKENS
 
 @dataclasses.dataclass(frozen=True)
 class Routing:
-    """Of the tokens of all groups. Sums are float32.
+    """The routing of the tokens of all groups. Sums are float32.
 
     Attributes:
-      slots: which token each place of an expert takes.
-      choices: [.., _experts], how many choices name each expert, dropped ones included.
-      dropped: [..], how many choices found no place.
-      droppable: [..], of how many.
-      balance: [..], of each group a number that is 1 where the load is even: see `balance_loss`.
+      slots: the token in each place of an expert.
+      choices: [.., _experts], the number of choices that name each expert, with dropped ones.
+      dropped: [..], the number of choices that found no place.
+      droppable: [..], the number of all choices.
+      balance: [..], the sum over groups of a number that is 1 if the load is even; see `balance_loss`.
     """
 
     slots: Slots
@@ -40,10 +40,12 @@ class Routing:
         *,
         balances_first_only: bool,
     ) -> Routing:
-        """Tokens choose experts; each of these has `capacity` places in each group, or as many as are wanted.
+        """The routing of tokens that chose experts.
+
+        Each expert has `capacity` places in each group, or as many as are wanted.
 
         Args:
-          choices: of tokens that are routed.
+          choices: the choices of the tokens that are routed.
           probabilities: float32 [.., group, tokens, _experts], from which they were made.
           is_routed: bool [.., group, tokens], or None for all.
           capacity: None drops no token.
@@ -63,7 +65,7 @@ class Routing:
 def balance_loss(counts: mtf.Tensor, probabilities: mtf.Tensor, is_routed: mtf.Tensor | None) -> mtf.Tensor:
     """E · sum over experts of (share of choices) · (mean probability), float32 [.., group].
 
-    It is 1 where both are even, and up to E (Fedus et al. 2021, equation 4). That of GShard (Lepikhin et al. 2020,
+    It is 1 if both are even, and at most E (Fedus et al. 2021, equation 4). GShard's loss (Lepikhin et al. 2020,
     algorithm 1) has 1/E in place of E. The shares have no gradient.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tokens in groups, each of which is routed by itself."""
+"""Groups of tokens, each of which is routed by itself."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class TokenGroups:
 
     Attributes:
       token_dims: all dimensions of x but its last.
-      apart: the first of them, along which tokens belong to different layers; none where they are of one.
-      group: how many groups there are. It has the name of the first of the others, so that the rule which splits the
+      apart: the first of them, if tokens along it belong to different layers; else none.
+      group: the dimension of the groups. It has the name of the first of the others, so that the rule that splits the
         batch splits the groups too, and no token moves.
-      tokens: of each group.
+      tokens: the dimension of a group's tokens.
     """
 
     token_dims: mtf.Shape
@@ -31,10 +31,10 @@ class TokenGroups:
 
     @classmethod
     def of(cls, token_dims: mtf.Shape, group_size: int | None, part: BatchPart | None = None) -> TokenGroups:
-        """Groups of equal size, parts of a sequence or whole ones, of at most `group_size` tokens; None: each sequence.
+        """Groups of equal size: parts of a sequence or whole ones, of at most `group_size` tokens; None: each sequence.
 
-        A sequence is what one position of the first dimension holds; of a part of a batch, one of the so many sequences
-        that it holds. A part has those groups that the whole batch has.
+        A sequence is what one position of the first dimension holds. In a part of a batch, a position may hold several
+        sequences. A part has the groups that the whole batch has.
         """
         apart, own = (0, 1) if part is None else (1, part.together)
         batch, length = token_dims[apart], token_dims[apart + 1 :].size // own
@@ -45,12 +45,15 @@ class TokenGroups:
 
     @classmethod
     def single(cls, token_dims: mtf.Shape) -> TokenGroups:
-        """All tokens in one group, whole on every core: those of a step of decoding, which are few."""
+        """All tokens in one group, whole on every core: the group of a step of decoding, whose tokens are few."""
         return cls(token_dims, mtf.Dimension(_SINGLE, 1), mtf.Dimension(TOKENS, token_dims.size))
 
     @property
     def at_experts(self) -> mtf.Dimension:
-        """The groups where the experts are, split by a rule for `groups`; one that stands alone is whole there too."""
+        """The dimension of the groups at the experts, which a rule for `groups` splits.
+
+        A single group is whole there, too.
+        """
         return self.group if self.group.name == _SINGLE else mtf.Dimension(GROUPS, self.group.size)
 
     @property
@@ -66,7 +69,7 @@ class TokenGroups:
         return mtf.reshape(y, self.token_dims + y.shape[-1:])
 
     def is_routed(self, segments: mtf.Tensor | None) -> mtf.Tensor | None:
-        """Which tokens are no padding, bool [.., group, tokens]; None where it is not known, and all are routed."""
+        """The tokens that are no padding, bool [.., group, tokens]; None if it is not known, and all are routed."""
         if segments is None:
             return None
         is_token = mtf.not_equal(segments, 0)
@@ -74,7 +77,7 @@ class TokenGroups:
 
 
 def group_size_within(num_sequences: int, length: int, group_size: int | None) -> int:
-    """Tokens of a group, of a batch of so many sequences of this length: see `TokenGroups.of`."""
+    """The tokens of a group, for a batch of `num_sequences` sequences of this length; see `TokenGroups.of`."""
     wanted = length if group_size is None else group_size
     if wanted < 2 * length:
         return _largest_divisor(length, wanted)
@@ -82,5 +85,5 @@ def group_size_within(num_sequences: int, length: int, group_size: int | None) -
 
 
 def _largest_divisor(n: int, limit: int) -> int:
-    """Of n, not above the limit."""
+    """The largest divisor of n that is not above the limit."""
     return next(d for d in range(min(n, limit), 0, -1) if n % d == 0)

@@ -1,4 +1,7 @@
-"""Transformers as settings: sublayers, what surrounds them, and stacks of layers, all configurable with gin."""
+"""Transformers as settings: sublayers, the residual connections around them, and stacks of layers.
+
+All are gin configurables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack's layers as a pipeline."""
+"""Runs a stack's layers as a pipeline."""
 
 from __future__ import annotations
 
@@ -33,24 +33,25 @@ def pipelined_layers(
     together: int,
     recompute: mtf.RecomputePolicy | str | bool | None,
 ) -> tuple[mtf.Tensor, Tallies]:
-    """Layers applied to x [batch, length, d_model], each stage at the tokens of its own micro-batch.
+    """Applies layers to x [batch, length, d_model], each stage to the tokens of its own micro-batch.
 
-    What the context has of each sequence is read by every stage where it is; what has no `batch` is the same for all.
+    Every stage reads the context's tensors with a `batch` where its micro-batch is. Tensors without a `batch` are the
+    same for all.
 
     Args:
       layer: `layer(x, context) -> (x, tallies)`, tallies being sums over the tokens by name.
       x: the tokens.
-      context: of them.
-      layers: counts the layers.
+      context: the tokens' context.
+      layers: the dimension that counts the layers.
       schedule: stages, micro-batches, rounds.
       together: sequences that a micro-batch keeps together: neighbours, of which it has all or none.
       recompute: what the gradient keeps.
 
     Returns:
-      What the last layer returned, and the tallies of all layers over the whole batch, [layers, ..].
+      The result of the last layer, and the tallies of all layers over the whole batch, [layers, ..].
 
     Raises:
-      ShapeError, GraphError: as `meshtf.layers.pipeline`.
+      ShapeError, GraphError: as for `meshtf.layers.pipeline`.
     """
     gather = functools.partial(_neighbours_together, together=together)
     batch = x.shape.get_dim_by_name(BATCH)
@@ -58,6 +59,7 @@ def pipelined_layers(
     beside: list[mtf.Tensor] = []
 
     def collect(tensor: mtf.Tensor) -> mtf.Tensor:
+        # The same tensor may stand in several places of the context. It is passed on once.
         if tensor.shape.has(BATCH) and not any(tensor is known for known in beside):
             beside.append(tensor)
         return tensor
@@ -78,7 +80,8 @@ def pipelined_layers(
 
 
 def sequences_together(sublayers: Sequence[Sublayer], shape: mtf.Shape, schedule: PipelineSchedule) -> int:
-    """How many sequences of x [batch, .., length, d_model] a micro-batch must keep together for these sublayers.
+    """The number of sequences of x [batch, .., length, d_model] that a micro-batch must keep together for these
+    sublayers.
 
     Raises:
       ShapeError: the batch does not divide so, or the numbers of two sublayers do not divide each other.
@@ -86,6 +89,7 @@ def sequences_together(sublayers: Sequence[Sublayer], shape: mtf.Shape, schedule
     batch = shape.get_dim_by_name(BATCH)
     length = shape[:-1].size // batch.size
     wants = [(own.together(batch.size, length), own) for own in sublayers if isinstance(own, ObservedSublayer)]
+    # Every smaller group must fit into the largest one, so that no group is cut.
     together, culprit = max(wants, key=lambda want: want[0], default=(1, None))
     if culprit is None or together == 1:
         return 1
@@ -103,7 +107,7 @@ def sequences_together(sublayers: Sequence[Sublayer], shape: mtf.Shape, schedule
 
 
 def _neighbours_together(x: mtf.Tensor, together: int) -> mtf.Tensor:
-    """[.., batch, ..] -> [.., batch, sequences, ..]: a position of `batch` has so many neighbours."""
+    """[.., batch, ..] -> [.., batch, sequences, ..]: each position of `batch` then has `together` neighbours."""
     if together == 1 or not x.shape.has(BATCH):
         return x
     batch = x.shape.get_dim_by_name(BATCH)
@@ -112,7 +116,7 @@ def _neighbours_together(x: mtf.Tensor, together: int) -> mtf.Tensor:
 
 
 def _map(context: Context, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> Context:
-    """The same of every tensor that tells of tokens."""
+    """The context with `fn` applied to every tensor that describes tokens."""
     memory = context.memory
     return dataclasses.replace(
         context,

@@ -35,20 +35,22 @@ from meshtf.layers.transformer.context import Context, DecodingSpace, Memory
 ALGORITHMS = ("auto", "plain", "lean", "local", "ring")
 CROSS_ALGORITHMS = ("auto", "plain", "lean")
 LEAN_FROM = 1024
-"""The positions of the memory from which on "auto" holds no matrix of scores: in plans of published
-trainings of that length it takes up to a quarter of the peak, and blocks at most 0.3 % more FLOPs; 1 to 2 % fewer where
-all attention is causal."""
+"""The positions of the memory from which on "auto" holds no matrix of scores.
+
+In plans of published trainings of that length, the matrix takes up to a quarter of the peak memory. Blocks take at most
+0.3 % more FLOPs, and 1 to 2 % fewer if all attention is causal.
+"""
 
 
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class Rotary:
-    """Rotary position embeddings (Su et al. 2021): see `meshtf.layers.rotary_embedding`.
+    """Rotary position embeddings (Su et al. 2021); see `meshtf.layers.rotary_embedding`.
 
     Attributes:
-      base: of the geometric series of wavelengths.
-      fraction: of `d_kv` that is rotated.
-      scaling: of the wavelengths, for sequences longer than those of an earlier training.
+      base: the base of the geometric series of wavelengths.
+      fraction: the share of `d_kv` that is rotated.
+      scaling: changes the wavelengths, for sequences longer than those of an earlier training.
       is_interleaved: whether neighbouring elements are paired (GPT-J).
     """
 
@@ -74,12 +76,12 @@ class SelfAttention:
       options: dropout of the weights, precision, an extra logit.
       rotary: turns queries and keys by their position, if given.
       window: tokens see no further than `window - 1` others.
-      algorithm: "plain" holds the whole matrix of scores; "lean" a block of it at a time, and nothing of
-        what a causal mask hides; "local", for a window, only what the window reaches; "ring", for a layout that splits
-        `length`, what comes round. All give the same. "auto" is "lean" for 1024 positions or more, and "plain" for
-        fewer.
+      algorithm: the way to attend; all give the same. "plain" holds the whole matrix of scores. "lean" holds a block of
+        it at a time, and leaves out what a causal mask hides. "local" is for a window, and holds what that reaches.
+        "ring" is for a layout that splits `length`, and holds the block that has come round. "auto" is "lean" for
+        1024 positions or more, and "plain" for fewer.
       block_size: positions of the memory in a block of the lean algorithm.
-      num_blocks: of the ring: a multiple of the cores over which `length` is split.
+      num_blocks: the ring's blocks, a multiple of the cores over which `length` is split.
       name: the scope of `q`, `k`, `v` and `o`.
     """
 
@@ -114,10 +116,10 @@ class SelfAttention:
         return y, KeyValueCache.of_tokens(as_memory(k), as_memory(v), self.config, context.max_length).tensors
 
     def _whole(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
-        """Of whole sequences: what a call gives, and its keys and values."""
+        """The result of a call for whole sequences, and its keys and values."""
         keeps_length = self.algorithm in ("local", "ring")
         q = project_queries(x, self.config)
-        # Over `length`, which a layout may split where it leaves `memory_length` whole.
+        # Keys and values may stay over `length`, which a layout can split while it leaves `memory_length` whole.
         k, v = project_keys_and_values(x, self.config, keeps_length=keeps_length)
         if self.rotary is not None:
             positions = _positions(context)
@@ -129,6 +131,7 @@ class SelfAttention:
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
         dims, length, dtype = space.batch_dims, space.max_length, space.dtype
+        # With few beams it is quicker to multiply with the keys of all slots than to copy the cache; see `stays`.
         beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
         cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=self.window, beam=beam)
         return cache.tensors
@@ -141,6 +144,7 @@ class SelfAttention:
         if self.rotary is not None:
             q, k = (self.rotary(each, _positions(context)) for each in (q, k))
         held = state[0].shape.get_dim_by_name("memory_length").size
+        # A cache shorter than the window holds all tokens, so nothing has to be overwritten.
         cache = KeyValueCache(*state, is_window=self.window is not None and held == self.window)
         slots = context.slots if state[0].shape.has(BEAM_SLOTS) else None
         if slots is not None:
@@ -168,7 +172,7 @@ class SelfAttention:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class CrossAttention:
-    """Attention of a decoder to what an encoder gave. No token's position counts.
+    """Attention of a decoder to an encoder's output. Positions of tokens do not count.
 
     Attributes:
       config: as for `SelfAttention`.
@@ -230,7 +234,7 @@ def _check_algorithm(what: str, algorithm: str, choices: Sequence[str]) -> None:
 def _matrix_or_blocks(
     algorithm: str, q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int
 ) -> Callable[..., mtf.Tensor]:
-    """How to attend without regard to a layout. The query of a step of decoding has no matrix of scores."""
+    """The function to attend with, without regard to a layout. A decoding step's query has no matrix of scores."""
     if algorithm == "auto" and q.shape.has(LENGTH) and k.shape.get_dim_by_name(MEMORY_LENGTH).size >= LEAN_FROM:
         algorithm = "lean" if attends_in_blocks(q, k, options, block_size) else "plain"
     if algorithm == "lean" and q.shape.has(LENGTH):

@@ -1,4 +1,4 @@
-"""What the sublayers of a stack know of the tokens beside their vectors."""
+"""The facts about tokens that the sublayers of a stack need beside their vectors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from meshtf.layers.attention import AttentionMask, BeamSlots, PositionBias, Toke
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What cross-attention attends to.
+    """The memory to which cross-attention attends.
 
     Attributes:
       x: an encoder's output, [.., length, d_model].
-      tokens: over its `length`.
+      tokens: its tokens, over `length`.
     """
 
     x: mtf.Tensor
@@ -25,18 +25,19 @@ class Memory:
 
 BATCH = "batch"
 GROUPS = "groups"
-"""What layers call the groups of a batch's tokens where they are at the experts."""
+"""The name of the dimension of a batch's groups of tokens where they are at the experts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchPart:
-    """Of a layer in a pipeline: tokens [stage, batch, length], or [stage, batch, sequences, length].
+    """The part of a batch that a layer in a pipeline sees: tokens [stage, batch, length], or [stage, batch, sequences,
+    length].
 
-    Along the first dimension they belong to different layers, and each of these has a part of the batch.
+    Along the first dimension, tokens belong to different layers, and each layer has a part of the batch.
 
     Attributes:
-      num_sequences: of the whole batch.
-      together: sequences, neighbours in the batch, that one position of `batch` holds.
+      num_sequences: the sequences of the whole batch.
+      together: the sequences that one position of `batch` holds. They are neighbours in the batch.
     """
 
     num_sequences: int
@@ -45,20 +46,20 @@ class BatchPart:
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """Of the tokens of one call of a stack.
+    """The facts about the tokens of one call of a stack.
 
     Attributes:
       mask: who sees whom in self-attention; a sublayer may narrow it to a window.
-      tokens: those of x. In a step of decoding they have no `length`, and are one token's.
+      tokens: the tokens of x. In a step of decoding they are one token's, without `length`.
       positions: int32, of each token in its own sequence, [.., length]: what rotary embeddings turn by. None where no
         sublayer asks.
       is_training: whether dropout drops.
-      bias: by positions, the same in all layers.
-      memory: of cross-attention.
-      part: which part of a batch the tokens are, in a pipeline.
-      max_length: where tokens are read before others are decoded: positions of the longest sequence, for which their
-        state has room. None for no more than are read.
-      slots: in a step of a beam search whose states stay where they are: where each hypothesis has its own.
+      bias: makes a bias from positions, the same in all layers.
+      memory: the memory of cross-attention.
+      part: the part of a batch to which the tokens belong, in a pipeline.
+      max_length: the positions for which the state has room, if tokens are read before others are decoded. None for no
+        more than are read.
+      slots: the places of each hypothesis's keys and values, in a step of a beam search whose caches stay in place.
     """
 
     mask: AttentionMask
@@ -74,16 +75,16 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class DecodingSpace:
-    """The room that there is while tokens are decoded one by one.
+    """The room for state while tokens are decoded one by one.
 
     Attributes:
-      mesh: of the program.
-      batch_dims: of the sequences, such as [batch], or [batch, beam].
-      max_length: positions of the longest sequence.
-      dtype: of activations.
-      beam: of the batch dimensions, that of a beam search. After each step a state that has it is put in the order of
-        the hypotheses. One that has `beam_slots` in its place stays as it is, and the step's `Context.slots` tells
-        where each hypothesis has its own. None where sequences stay, or all states are put in order.
+      mesh: the program's mesh.
+      batch_dims: the sequences' dimensions, such as [batch], or [batch, beam].
+      max_length: the number of positions of the longest sequence.
+      dtype: the dtype of activations.
+      beam: the batch dimension of a beam search. After each step, a state that has it is put in the order of the
+        hypotheses. A state that has `beam_slots` in its place stays as it is, and the step's `Context.slots` says
+        where each hypothesis has its own. None if sequences stay, or all states are put in order.
     """
 
     mesh: mtf.Mesh

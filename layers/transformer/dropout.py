@@ -1,4 +1,4 @@
-"""Dropout as sublayers and what surrounds them use it."""
+"""Dropout for sublayers and their surroundings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import meshtf as mtf
 def dropped(
     x: mtf.Tensor, rate: float, broadcast_dims: Sequence[str], *, is_training: bool, name: str = "dropout"
 ) -> mtf.Tensor:
-    """x, in training with elements zeroed at random: together along the dimensions of these names.
+    """x, with elements zeroed at random in training: together along the dimensions of these names.
 
     Raises:
       ShapeError: x has no dimension of one of the names.

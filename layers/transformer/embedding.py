@@ -1,4 +1,4 @@
-"""From ids to what a stack is given."""
+"""Embeds ids, positions and types of tokens as the input of a stack."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from meshtf.layers.transformer.norms import Norm
 
 
 class PositionEmbedding(Protocol):
-    """Vectors for positions: int32 [..] -> [.., d_model], or what broadcasts to it."""
+    """Makes vectors for positions: int32 [..] -> [.., d_model], or a shape that broadcasts to it."""
 
     @property
     def max_length(self) -> int | None:
-        """How many positions there are; None where there is no end to them."""
+        """The number of positions; None if there is no end to them."""
         ...
 
     def __call__(self, positions: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor: ...
@@ -30,7 +30,7 @@ class PositionEmbedding(Protocol):
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class LearnedPositions:
-    """A variable `positions` [max_length, d_model]."""
+    """A variable `positions` [max_length, d_model] with a vector for each position."""
 
     max_length: int
     stddev: float = 0.02
@@ -43,7 +43,7 @@ class LearnedPositions:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class SinusoidalPositions:
-    """Sines and cosines (Vaswani et al. 2017)."""
+    """Sines and cosines of positions (Vaswani et al. 2017)."""
 
     max_wavelength: float = 10000.0
 
@@ -64,12 +64,12 @@ class TokenEmbedding:
     Its variables are in the scope of the vocabulary.
 
     Attributes:
-      vocabulary: of the ids.
-      positions: if given, what positions add.
-      num_token_types: if not 0, how many vectors of types there are, in a variable `token_types` [token_types,
+      vocabulary: the vocabulary of the ids.
+      positions: makes the vectors of positions, if given.
+      num_token_types: the number of types' vectors, if not 0, in a variable `token_types` [token_types,
         d_model]; tokens of no stated type are of type 0 (BERT).
-      norm: if given, of the sum.
-      dropout_rate: of the result.
+      norm: normalizes the sum, if given.
+      dropout_rate: the share of the result that is dropped.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together.
     """
 
@@ -82,7 +82,7 @@ class TokenEmbedding:
 
     @property
     def max_length(self) -> int | None:
-        """How long sequences may be; None where there is no limit."""
+        """The greatest length of sequences; None if there is no limit."""
         return None if self.positions is None else self.positions.max_length
 
     @language_function
@@ -96,9 +96,9 @@ class TokenEmbedding:
         token_types: mtf.Tensor | None = None,
         are_checked: bool = False,
     ) -> mtf.Tensor:
-        """[.., length] int32, their positions, and their types -> [.., length, d_model].
+        """The vectors of tokens [.., length, d_model], from ids int32 [.., length], their positions and their types.
 
-        `are_checked` says that what the ids were made of has been: see `VocabularyEmbedding.checked`.
+        `are_checked` says that the tensor from which the ids were made is checked; see `VocabularyEmbedding.checked`.
         """
         x = self.vocabulary.ids_to_embedding(ids, d_model, are_checked=are_checked)
         with mtf.variable_scope(self.vocabulary.name):

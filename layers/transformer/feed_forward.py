@@ -22,14 +22,14 @@ class FeedForward:
     """wo · dropout(activation(wi · x)).
 
     Attributes:
-      d_ff: size of the dimension between the two products.
-      activation: the name of an activation, or two of a gated form: ("gelu", "linear") is GEGLU, ("swish", "linear")
+      d_ff: the size of the dimension between the two products.
+      activation: an activation's name, or two for a gated form: ("gelu", "linear") is GEGLU, ("swish", "linear")
         SwiGLU (Shazeer 2020).
       use_bias: whether both products add a bias.
-      dropout_rate: between the products.
+      dropout_rate: the share that is dropped between the products.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
-      kernel_initializer: of wi, and of wo unless it has its own.
-      output_initializer: of wo.
+      kernel_initializer: the initializer of wi, and of wo unless that has its own.
+      output_initializer: the initializer of wo.
       name: the scope of `wi` and `wo`.
     """
 

@@ -1,4 +1,4 @@
-"""Initial weights that follow from where in a Transformer a kernel is."""
+"""Initial weights that depend on where in a Transformer a kernel is."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from meshtf.layers.initializers import Initializer, NormalInitializer
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class ResidualInitializer:
-    """Of kernels whose products are added to a residual connection: normal, the smaller the more are added (GPT-2).
+    """Normal weights for kernels whose products are added to a residual connection, smaller if more of them are added
+    (GPT-2).
 
     Attributes:
-      num_layers: of the stack.
-      sublayers_per_layer: each of which adds to the connection.
-      stddev: of a single product's kernel; divided by the square root of how many there are.
+      num_layers: the stack's layers.
+      sublayers_per_layer: the sublayers of a layer, each of which adds to the connection.
+      stddev: the standard deviation for a single product; it is divided by the square root of their number.
     """
 
     num_layers: int

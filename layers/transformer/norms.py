@@ -1,4 +1,4 @@
-"""Normalization as a setting: an object that knows its epsilon, called with x."""
+"""Normalization as a setting: an object that knows its epsilon, and that is called with x."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Norm(Protocol):
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class RmsNorm:
-    """By the root of the mean square (Zhang & Sennrich 2019).
+    """Normalizes by the root of the mean square (Zhang & Sennrich 2019).
 
     Attributes:
       epsilon: added to the mean square.
@@ -39,7 +39,7 @@ class RmsNorm:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class LayerNorm:
-    """By mean and variance (Ba et al. 2016)."""
+    """Normalizes by mean and variance (Ba et al. 2016)."""
 
     epsilon: float = 1e-5
     use_bias: bool = True

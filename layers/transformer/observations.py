@@ -1,4 +1,4 @@
-"""What the sublayers of a stack tell beside what they add to the residual connection."""
+"""Observations of a stack's sublayers: losses and statistics beside what they add to the residual connection."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ Metrics = dict[str, tuple[mtf.Tensor, mtf.Tensor]]
 
 @dataclasses.dataclass(frozen=True)
 class Observations:
-    """Of all layers.
+    """The observations of all layers.
 
     Attributes:
-      scalars: float32 [layers], or [layers, n], by `<sublayer>/<name>`. What is called "auxiliary_loss" is trained on;
+      scalars: float32 [layers], or [layers, n], by `<sublayer>/<name>`. An "auxiliary_loss" is trained on;
         the rest is to be seen.
     """
 
     scalars: Mapping[str, mtf.Tensor] = dataclasses.field(default_factory=dict)
 
     def under(self, scope: str) -> Observations:
-        """The same by `<scope>/<sublayer>/<name>`, where a model has several stacks."""
+        """The same observations by `<scope>/<sublayer>/<name>`, for a model with several stacks."""
         return Observations({f"{scope}/{name}": x for name, x in self.scalars.items()})
 
     def __or__(self, other: Observations) -> Observations:
         return Observations({**self.scalars, **other.scalars})
 
     def added_to(self, metrics: Metrics, *, is_training: bool) -> Metrics:
-        """The metrics of a model: in training the loss with all auxiliary losses, and always the others.
+        """A model's metrics with these observations.
 
-        Of numbers [layers] that is their mean; vectors [layers, n] stay as they are.
+        In training, the loss has all auxiliary losses; other observations are metrics.
+
+        Observations [layers] become their mean. Vectors [layers, n] stay as they are.
         """
         losses = [x for name, x in self.scalars.items() if _last(name) == AUXILIARY_LOSS]
         values, weights = metrics["loss"]

@@ -1,4 +1,6 @@
-"""A Transformer's layers: residual connections round a list of sublayers, run as a scan or unrolled."""
+"""A Transformer's layers: residual connections around a list of sublayers, run as a scan, unrolled, or as a
+pipeline.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,20 @@ Recompute: TypeAlias = "mtf.RecomputePolicy | str | bool | None"
 
 
 class StackBias(Protocol):
-    """A bias by positions, one for all self-attention of a stack."""
+    """Makes a bias from positions, one for all self-attention of a stack."""
 
     def make(self, mesh: mtf.Mesh, *, is_bidirectional: bool) -> PositionBias:
-        """For one program; `is_bidirectional`: whether tokens see what is ahead of them."""
+        """The bias for one program. `is_bidirectional` says whether tokens see tokens ahead of them."""
         ...
 
 
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class DistanceBias:
-    """ALiBi: see `meshtf.layers.LinearBias`.
+    """ALiBi; see `meshtf.layers.LinearBias`.
 
     Attributes:
-      config: of the self-attention; its number of heads counts.
+      config: the self-attention's sizes, of which the number of heads counts.
     """
 
     config: AttentionConfig
@@ -68,19 +70,18 @@ class RelativeBias:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class Residual:
-    """What surrounds each sublayer: x + dropout(sublayer(norm(x))), or norm(x + dropout(sublayer(x))).
+    """The residual connection around each sublayer: x + dropout(sublayer(norm(x))), or norm(x + dropout(sublayer(x))).
 
-    With `norms_output` what the sublayer gives has a norm of its own, in the scope `output`, before dropout (Gemma 2).
-
-    With `is_parallel` all sublayers of a layer are given the same x, and what each adds is added to it.
+    With `norms_output`, the sublayer's result has a norm of its own before dropout, in the scope `output` (Gemma 2).
+    With `is_parallel`, all sublayers of a layer get the same x, and their results are all added to it.
 
     Attributes:
-      norm: of each sublayer.
+      norm: the norm of each sublayer.
       is_post_norm: the second form (Vaswani et al. 2017, BERT).
-      is_parallel: whether the sublayers of a layer stand side by side (GPT-NeoX); of the first form.
-      norms_output: whether what a sublayer gives has a norm, too.
-      shares_norm: whether they have one norm, in the layer's scope (GPT-J).
-      dropout_rate: of what a sublayer adds.
+      is_parallel: whether the sublayers of a layer work side by side (GPT-NeoX), in the first form.
+      norms_output: whether a sublayer's result has a norm, too.
+      shares_norm: whether parallel sublayers share one norm, in the layer's scope (GPT-J).
+      dropout_rate: the share of a sublayer's result that is dropped.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
     """
 
@@ -99,20 +100,20 @@ class Residual:
             raise ValueError("Residual: shares_norm is for sublayers side by side; is_parallel is False")
 
     def entry(self, x: mtf.Tensor) -> list[mtf.Tensor]:
-        """Of a layer at x: what all of its sublayers are given, where it is one tensor."""
+        """The one input of all sublayers of a layer at x, if they are parallel; else an empty list."""
         if not self.is_parallel:
             return []
         return [self.norm(x, x.shape[-1]) if self.shares_norm else x]
 
     def before(self, x: mtf.Tensor, *entry: mtf.Tensor) -> mtf.Tensor:
-        """What the sublayer is given."""
+        """The input of a sublayer."""
         if self.shares_norm:
             return entry[0]
         given = entry[0] if entry else x
         return given if self.is_post_norm else self.norm(given, given.shape[-1])
 
     def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
-        """x, with what the sublayer gave."""
+        """x with the sublayer's result."""
         if self.norms_output:
             with mtf.variable_scope("output"):
                 y = self.norm(y, y.shape[-1])
@@ -126,14 +127,14 @@ class Residual:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class TransformerStack:
-    """Layers, each the same list of sublayers with weights of its own.
+    """Layers with the same list of sublayers, each with weights of its own.
 
     Attributes:
-      sublayers: of one layer, in order.
-      num_layers: size of the dimension `layers`.
-      residual: what surrounds each sublayer.
+      sublayers: the sublayers of one layer, in order.
+      num_layers: the size of the dimension `layers`.
+      residual: the residual connection around each sublayer.
       use_final_norm: whether the stack ends with a norm, and dropout.
-      bias: by positions, for all self-attention: `RelativeBias` or `DistanceBias`.
+      bias: makes a bias from positions for all self-attention: `RelativeBias` or `DistanceBias`.
       unroll: whether each layer stands in the program by itself, rather than all as one scan: same variables, same
         results, same checkpoints.
       recompute: what the gradient keeps of each layer: see `mtf.recompute_grad`; in a pipeline, of each step of a
@@ -178,17 +179,17 @@ class TransformerStack:
 
     @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
-        """[.., length, d_model] -> the same shape."""
+        """Applies the layers: [.., length, d_model] -> the same shape."""
         return self.observed(x, context)[0]
 
     def observed(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Observations]:
-        """As a call, and what sublayers tell beside."""
+        """The result of a call, and the sublayers' observations."""
         context = self._with_bias(x.mesh, context)
         y, tallies = self._pipelined(x, context, self.pipeline) if self.pipeline else self._plain(x, context)
         return self._ended(y, context), self._observations(tallies)
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """As a call, with the state in which decoding goes on, over [layers, ..]."""
+        """The result of a call, and the state from which decoding goes on, over [layers, ..]."""
         context = self._with_bias(x.mesh, context)
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -199,7 +200,7 @@ class TransformerStack:
         return self._ended(x, context), state
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
-        """The state in which decoding starts, over [layers, ..]."""
+        """The state from which decoding starts, over [layers, ..]."""
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
             state = []
@@ -213,7 +214,9 @@ class TransformerStack:
     def step(
         self, x: mtf.Tensor, context: Context, position: mtf.Tensor, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Of one token of each sequence: [.., d_model] -> the same shape, and the new state. See `Sublayer.step`."""
+        """Takes in one token of each sequence: [.., d_model] -> the same shape, and the new state. See
+        `Sublayer.step`.
+        """
         context = self._with_bias(x.mesh, context)
         is_new: list[bool] = []
 
@@ -222,6 +225,7 @@ class TransformerStack:
                 return part.step(y, context, position, own)
 
             y, after = self._in_turn(carried[0], context, one, parts)
+            # Keys and values of an encoder never change. A scan must not write them again in every step.
             is_new[:] = [x is not before for x, before in zip(after, parts, strict=True)]
             return [y], list(itertools.compress(after, is_new))
 
@@ -232,9 +236,10 @@ class TransformerStack:
     def _in_turn(
         self, x: mtf.Tensor, context: Context, run: Run, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """One layer, each sublayer of it `run` with its part of the state; and the new states."""
+        """Runs one layer: calls `run` for each sublayer with its part of the state. Returns the new states, too."""
         waiting, states, entry = iter(state), [], self.residual.entry(x)
         for name, sublayer in zip(self._names(), self.sublayers, strict=True):
+            # The state of a layer is one flat list, because a scan carries lists of tensors.
             own = list(itertools.islice(waiting, sublayer.num_states))
 
             def one(
@@ -251,7 +256,7 @@ class TransformerStack:
         return x, states
 
     def _plain(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Tallies]:
-        """All layers, and what they tell of the tokens, over [layers, ..]."""
+        """Runs all layers, and returns their tallies of the tokens, too, over [layers, ..]."""
         names: list[str] = []
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -267,7 +272,7 @@ class TransformerStack:
         return pipelined_layers(self._tallied, x, context, self.layers, schedule, together, self._recompute_of_layers)
 
     def _tallied(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Tallies]:
-        """One layer, and what it tells of the tokens, by `<sublayer>/<name>`."""
+        """Runs one layer, and returns its tallies of the tokens, too, by `<sublayer>/<name>`."""
         names, keys = iter(self._names()), []
 
         def one(part: Sublayer, y: mtf.Tensor, own: list[mtf.Tensor]) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
@@ -282,7 +287,7 @@ class TransformerStack:
         return x, dict(zip(keys, tallies, strict=True))
 
     def _observations(self, tallies: Tallies) -> Observations:
-        """What the tallies of all layers come to."""
+        """The observations made of the tallies of all layers."""
         found: dict[str, mtf.Tensor] = {}
         for name, sublayer in zip(self._names(), self.sublayers, strict=True):
             if isinstance(sublayer, ObservedSublayer):
@@ -303,7 +308,7 @@ class TransformerStack:
 
     @property
     def _recomputed(self) -> Mapping[str, Recompute]:
-        """By sublayer."""
+        """The recomputation policy of each sublayer, by its name."""
         return self.recompute if isinstance(self.recompute, Mapping) else {}
 
     def _with_bias(self, mesh: mtf.Mesh, context: Context) -> Context:

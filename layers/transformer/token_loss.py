@@ -1,4 +1,4 @@
-"""What predicted tokens are measured by."""
+"""The loss and the accuracy of predicted tokens."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TokenMetrics = dict[str, tuple[mtf.Tensor, mtf.Tensor]]
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class TokenLoss:
-    """Cross-entropy of each token. Both refinements are for training: an evaluation's loss is the plain one.
+    """The cross-entropy of each token. Both refinements are for training: an evaluation's loss is the plain one.
 
     Attributes:
-      label_smoothing: the share of a target that is spread evenly over the vocabulary (Szegedy et al. 2016).
-      z_loss: coefficient of the square of the normaliser's logarithm.
-      padding_id: of targets that do not count, where no weights are given, in the vocabulary or not, as -100; None: all
+      label_smoothing: the share of a target that all ids get alike (Szegedy et al. 2016).
+      z_loss: the coefficient of the square of the normaliser's logarithm.
+      padding_id: the id of targets that do not count without weights, in the vocabulary or not (-100); None: all
         count.
       check_targets: whether a step with a target that counts and is in no vocabulary raises IndexRangeError.
     """
@@ -46,7 +46,7 @@ class TokenLoss:
         Args:
           logits: [.., length, vocab].
           targets: int32 [.., length].
-          weights: float32 [.., length], 0 where nothing counts and a target may be any number; by default 1 where the
+          weights: float32 [.., length], 0 where a target does not count and may be any number; by default 1 where the
             target is no padding.
           vocabulary: says which logits are padding.
           is_training: whether labels are smoothed and z_loss is added.
@@ -66,7 +66,7 @@ class TokenLoss:
         return {"loss": (loss, counted), "accuracy": (is_right, counted)}
 
     def _counted(self, targets: mtf.Tensor) -> mtf.Tensor:
-        """float32 [.., length]: 0 on padding."""
+        """The weights, float32 [.., length], which are 0 for padding."""
         if self.padding_id is None:
             return mtf.ones_like(mtf.cast(targets, tf.float32))
         return mtf.cast(mtf.not_equal(targets, self.padding_id), tf.float32)

@@ -1,4 +1,4 @@
-"""What lowering of loops, branches and blocks in place has in common."""
+"""Helpers that lower the blocks of loops, of branches, and of operations in place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from meshtf.planning.stored_variables import StoredVariable
 
 
 def lower_operations(operations: Sequence[Operation], owner: Operation, inner: Planner, outer: Planner) -> None:
-    """Lowers the operations of a block. What `inner` does afterwards is the work of `owner`, which has the block."""
+    """Lowers the operations of a block.
+
+    Later work of `inner` counts as work of `owner`, the operation that has the block.
+    """
     for each in operations:
         inner.lower(each)
     inner.record.operation = owner
@@ -33,7 +36,9 @@ def assigned_variables(operations: Sequence[Operation]) -> dict[str, StoredVaria
 
 
 def constant_like(planner: Planner, like: Value, number: int, after: Sequence[Value] = ()) -> Value:
-    """A number everywhere, of the shape, dtype and layout of another value, made `after` these are there."""
+    """A constant of the shape, dtype and layout of another value, filled with `number`, made once the values `after`
+    exist.
+    """
     size, dtype = like.slice_shape, like.dtype
 
     def filled(core: Core, *awaited: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Building blocks: the operations that a Python function makes, apart from the program around them."""
+"""Building blocks: collects the operations that a Python function makes, apart from the program around them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from meshtf.planning.planner import Planner
 
 
 class BlockInputOperation(Operation):
-    """A tensor given to a block. The operation that has the block says how it is laid out and what it is."""
+    """A tensor given to a block.
+
+    The operation that has the block says how the tensor is laid out, and which value it has.
+    """
 
     takes_padding = True
 
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str) -> None:
-        # It belongs to no list of operations: the block is given it.
+        # The capture keeps it out of every list of operations: its block gets its value from outside.
         with mesh.graph.capture():
             super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
 
@@ -37,7 +40,7 @@ class BlockInputOperation(Operation):
 
 
 def block_input(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
-    """A tensor to give to a block, of the dtype of `like`, and of its shape unless another is given."""
+    """A tensor to give to a block. It has the dtype of `like`, and its shape unless you give another."""
     own = BlockInputOperation(like.mesh, like.shape if shape is None else shape, like.dtype, name)
     own.overrides_layout = like.is_overridden
     own.source = like
@@ -49,7 +52,8 @@ def build_block(
 ) -> tuple[tuple[Operation, ...], Any]:
     """The operations that `fn(*arguments)` makes, and what it returns.
 
-    `what` names the block in messages; `given` are those of its tensors that an operation with a block gives it.
+    `what` names the block in messages. `given` are the arguments' tensors whose values the operation around the block
+    sets.
     """
     if not callable(fn):
         raise GraphError(f"{what} must be a function of mtf.Tensors, and is {fn!r}")
@@ -59,7 +63,11 @@ def build_block(
 
 
 def explicit_tensors(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
-    """The arguments of a function that becomes a block, at least one."""
+    """The arguments of a function that becomes a block.
+
+    Raises:
+      GraphError: there is none.
+    """
     listed = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
     if not listed:
         raise GraphError("explicit_inputs is empty; give at least one tensor that the function is called with")
@@ -67,7 +75,11 @@ def explicit_tensors(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
 
 
 def as_tensors(results: Any, what: str) -> list[Tensor]:
-    """What a block's function returned, as a list of tensors. GraphError where it is something else."""
+    """The results of a block's function, as a list of tensors.
+
+    Raises:
+      GraphError: a result is no tensor.
+    """
     listed = [] if results is None else list(results) if isinstance(results, list | tuple) else [results]
     for result in listed:
         if not isinstance(result, Tensor):
@@ -80,24 +92,25 @@ def has_side_effect(blocks: Sequence[Block]) -> bool:
 
 
 def overrides_layout(blocks: Sequence[Block]) -> bool:
-    """Whether a layout is overridden inside: what the blocks return may then be laid out so."""
+    """Whether a block overrides a layout. The block's results may then have that layout."""
     return any(o.overrides_layout for block in blocks for o in block.operations)
 
 
 def reads_or_assigns_state(operation: Operation) -> bool:
-    """Whether running the operation once more, later, would give or do something else: it assigns a variable, or
-    reads one that is assigned somewhere."""
+    """Whether a later second run of the operation could give or do something else: it assigns a variable, or reads one
+    that the program assigns.
+    """
     inside = list(with_nested([operation]))
     if any(isinstance(o, Assign) for o in inside):
         return True
     read = {o.variable for o in inside if isinstance(o, ReadVariable)}
-    if not read:  # as almost everywhere: the whole program need not be looked through
+    if not read:  # almost every operation ends here, without a search of the whole program
         return False
     return any(o.variable in read for o in operation.graph.every_operation() if isinstance(o, Assign))
 
 
 def gradients_by_input(inputs: Sequence[Tensor], xs: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
-    """The gradient of each input; one that a block sees twice, as captured and as given, has two parts."""
+    """The gradient of each input. An input that a block sees twice, as captured and as given, has two parts to add."""
     total: dict[Tensor, Tensor] = {}
     for x, grad in zip(xs, grads, strict=True):
         total[x] = add(total[x], grad) if x in total else grad

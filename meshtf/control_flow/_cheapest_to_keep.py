@@ -1,4 +1,14 @@
-"""What a gradient keeps where elementwise work is done again: of all choices that do, the one of the fewest bytes."""
+"""Chooses the tensors that a gradient keeps, of the fewest bytes, if elementwise work is done again.
+
+The gradient uses some tensors of a block. Each of them is kept, or is made again from tensors that are kept. Say the
+block is
+
+    a (16 MB) = matmul(...);   b (4 MB) = cast(a);   c (4 MB) = tanh(b);   d (4 MB) = b * c
+
+and the gradient uses c and d. To keep c and d takes 8 MB. To keep b takes 4 MB, and c and d are cheap to make from it.
+A minimum cut finds this: each tensor is an edge whose capacity is its bytes, from "start" (products, inputs, which
+cannot be made again cheaply) to "end" (tensors that the gradient uses). The cut edges are the tensors to keep.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +25,16 @@ _START, _END = "start", "end"
 def cheapest_to_keep(
     used: Sequence[Tensor], given: Collection[Tensor], operations: Sequence[Operation], *, there: Collection[Tensor]
 ) -> set[Tensor]:
-    """The tensors of a block from which `used` are made by elementwise operations alone, of the fewest bytes together.
+    """The tensors of a block, of the fewest bytes together, from which elementwise operations make all of `used`.
 
-    A minimum cut (as of Chen et al. 2016 and of the partitioning of PyTorch's AOTAutograd): between what can only be
-    kept, and what the gradient uses. Of several the one nearest to the gradient is taken, which computes least again.
+    This is a minimum cut, as of Chen et al. (2016) and of the partitioning of PyTorch's AOTAutograd. If several cuts
+    have the same bytes, the function takes the one nearest to the gradient, which computes least again.
 
     Args:
-      used: by the gradient.
-      given: to the block; they can be kept, and not made.
-      operations: of the block.
-      there: those of `given` that take no memory of their own.
+      used: the tensors that the gradient uses.
+      given: the block's inputs. They can be kept, but not made again.
+      operations: the block's operations.
+      there: inputs among `given` that take no memory of their own.
     """
     inside = {t for o in operations for t in o.outputs}
     cut = networkx.DiGraph()
@@ -35,8 +45,10 @@ def cheapest_to_keep(
     seen = set(waiting)
     while waiting:
         tensor = waiting.pop()
+        # Two nodes for each tensor, so that keeping it is an edge that a cut can pay for.
         cut.add_edge(("made", tensor), ("kept", tensor), capacity=0 if tensor in there else _bytes(tensor))
         if tensor in given or not tensor.operation.is_cheap:
+            # An edge without a capacity is infinite: nothing makes this tensor cheaply, so a cut must pass behind it.
             cut.add_edge(_START, ("made", tensor))
             continue
         for x in tensor.operation.inputs:

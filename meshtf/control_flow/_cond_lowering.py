@@ -41,7 +41,7 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
 
 
 def _passed(check: OpenCheck, side: Planner) -> list[Value]:
-    """What a check of one side comes to on the other."""
+    """A check's values on the side that does not have the check: no failure, and no place of one."""
     return [constant_like(side, check.failures, 0), *(constant_like(side, f.value, NOWHERE) for f in check.findings)]
 
 

@@ -1,4 +1,4 @@
-"""A block of operations in place: what recomputation and custom gradients are made of."""
+"""A block of operations that runs where it stands. Recomputation and custom gradients are made of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meshtf.planning.planner import Planner
 class InlineOperation(Operation):
     """Runs a block once, where it stands.
 
-    `given` pairs tensors of the program with what the block calls them. The block sees nothing from outside before the
+    `given` pairs tensors of the program with the block's names for them. The block sees nothing from outside before the
     tensors `awaited` are computed.
     """
 
@@ -53,7 +53,7 @@ class InlineOperation(Operation):
         return [layouts.resolved(t) for t in self.block.outputs]
 
     def pending_sums(self, layouts: LayoutTable) -> PendingSums:
-        """Where the block's sums are done; its outputs' may be left to whoever reads them."""
+        """The places where the block's sums over cores are done. Sums of its outputs may be left to their readers."""
         return block_sums(self.block, (), layouts)
 
     def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:

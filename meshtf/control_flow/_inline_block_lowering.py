@@ -48,9 +48,9 @@ def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:
 
 
 def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
-    """The value, not to be used before `signal` is there.
+    """The value, which nothing may use before `signal` is computed.
 
-    Recomputation that merely repeats operations is merged with the first computation by TensorFlow; held back so, it
+    TensorFlow merges recomputation that merely repeats operations with the first computation. Held back like this, it
     runs when its results are wanted, and the first results need not be kept.
     """
 

@@ -1,4 +1,4 @@
-"""One of two blocks, by a bool scalar computed in the program."""
+"""`cond` runs one of two blocks, chosen by a bool scalar that the program computes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from meshtf.planning.planner import Planner
 
 
 class CondOperation(Operation):
-    """Runs one of two blocks. Inputs: the predicate, then what the blocks use from outside.
+    """Runs one of two blocks. Its inputs are the predicate, then the tensors that the blocks use from outside.
 
-    `given` pairs tensors of the program with what the blocks call them.
+    `given` pairs tensors of the program with the blocks' names for them.
     """
 
     takes_padding = True
@@ -53,6 +53,7 @@ class CondOperation(Operation):
         ys = [block.outputs for block in self.blocks]
         found = [self._branch_gradients(block, wanted, list(zip(ys[i], grad_ys, strict=True)))
                  for i, block in enumerate(self.blocks)]  # fmt: skip
+        # Both branches must return the same tensors. An input counts if either branch has a gradient for it.
         used = [i for i in range(len(wanted)) if any(grads[i] is not None for _, grads in found)]
         if not used:
             return [None] * len(self.inputs)
@@ -77,23 +78,25 @@ class CondOperation(Operation):
     def _backward(
         self, operations: list[Operation], grads: Sequence[tuple[Tensor, Tensor | None]], side: int
     ) -> tuple[Block, list[Tensor]]:
-        """A branch of the gradient, and what it needs to be given."""
+        """A branch of the gradient, and the tensors that it must be given."""
         forward = self.blocks[side].operations
         with self.graph.capture("a gradient's branch") as added:
             outputs = tuple(zeros_like(x) if grad is None else grad for x, grad in grads)
         needed = [*(x for o in operations for x in o.inputs), *outputs]
-        # A branch leaves nothing behind but what depends on when it is computed; its gradient computes the rest again.
+        # The forward branch keeps only tensors that depend on when they are computed, such as a variable's value. The
+        # gradient's branch computes the rest again.
         kept, again = split_kept(needed, {t for _, t in self.given}, forward, RecomputePolicy("nothing"))
         return Block((*again, *operations, *added), tuple(kept), outputs), kept
 
     def _keep(self, tensor: Tensor, side: int) -> Tensor:
-        """Makes the operation return one more tensor of one branch: zeros where the other is taken."""
+        """Makes the operation return one more tensor of one branch. The other branch returns zeros for it."""
         with self.graph.capture("a branch not taken") as added:
             zeros = zeros_like(tensor)
         blocks = list(self.blocks)
         own, other = blocks[side], blocks[1 - side]
         blocks[side] = Block(own.operations, own.bound, (*own.outputs, tensor))
         blocks[1 - side] = Block((*other.operations, *added), other.bound, (*other.outputs, zeros))
+        # The operation grows an output after it was made, because only its gradient shows which tensors are needed.
         self.blocks = (blocks[0], blocks[1])
         self.outputs = (*self.outputs, Tensor(self, tensor.shape, tensor.dtype, len(self.outputs)))
         return self.outputs[-1]
@@ -110,11 +113,11 @@ class CondOperation(Operation):
 
 @language_function
 def cond(predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> list[Tensor]:
-    """The results of `true_fn()` where `predicate` holds, else those of `false_fn()`. Only one of them runs.
+    """The results of `true_fn()` if `predicate` holds, else of `false_fn()`. Only one of them runs.
 
     Args:
       predicate: a bool scalar.
-      true_fn: returns any number of tensors; both functions are called once, while the graph is built, and may use
+      true_fn: returns any number of tensors. Both functions are called once, while the graph is built. They may use
         tensors from outside and read and assign variables.
       false_fn: returns tensors of the same shapes and dtypes.
 

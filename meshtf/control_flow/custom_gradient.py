@@ -1,4 +1,4 @@
-"""Functions whose gradient the user gives."""
+"""`custom_gradient`: functions whose gradient the user gives."""
 
 from __future__ import annotations
 
@@ -30,13 +30,18 @@ class CustomGradientOperation(InlineOperation):
         self._num_results = len(block.outputs)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """What the user's function gives, as a block that is given what it uses of the forward operations.
+        """The gradients of the user's function, as a block.
 
-        For a second derivative these are asked, too: what they are made of is then differentiated as it stands.
+        The block is given the forward operations' results that it uses.
+
+        A second derivative asks for gradients of these results, too. The forward operations are then differentiated as
+        they stand.
         """
         forward, every, n = self.block.operations, self.all_inputs, self._num_results
         asked = [(t, g) for t, g in zip(self.block.outputs[n:], grad_ys[n:], strict=True) if g is not None]
         with self.graph.capture("grad_fn of mtf.custom_gradient", beside=forward) as operations:
+            # Only the function's results have the user's gradient. Kept tensors are asked for by second derivatives
+            # alone.
             grads: list[Tensor | None] = [None] * len(every)
             if any(g is not None for g in grad_ys[:n]):
                 outputs = list(self.outputs[:n])
@@ -78,7 +83,7 @@ class CustomGradientOperation(InlineOperation):
 def custom_gradient(
     fn: Callable[..., Any], grad_fn: Callable[..., Any], explicit_inputs: Tensor | Sequence[Tensor]
 ) -> Any:
-    """`fn(*explicit_inputs)`, with the gradient that `grad_fn` gives.
+    """`fn(*explicit_inputs)`, with the gradient that `grad_fn` returns.
 
     Args:
       fn: returns a tensor or a list of tensors. It is called once.
@@ -88,7 +93,8 @@ def custom_gradient(
       explicit_inputs: arguments of `fn`.
 
     Raises:
-      GraphError, ShapeError: when gradients are taken, if `grad_fn` returns too many, too few, or wrong shapes.
+      GraphError, ShapeError, DtypeError: `grad_fn` returns too many or too few gradients, or one that does not
+        fit its input.
 
     Examples:
       >>> def as_if_not_rounded(explicit_inputs, all_inputs, forward_operations, outputs, output_grads):

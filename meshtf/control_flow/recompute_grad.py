@@ -1,4 +1,9 @@
-"""Recomputation: the backward pass computes again what the forward pass did not keep (Chen et al. 2016)."""
+"""Recomputation: the backward pass computes again what the forward pass did not keep.
+
+Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost" (2016). For y = tanh(square(x)), the gradient
+needs tanh's result and x. With "nothing", the program keeps x alone, and the backward pass computes square and tanh
+once more.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from meshtf.graph.tensor import Tensor
 
 
 class RecomputeOperation(InlineOperation):
-    """A block of which the gradient keeps what a policy says."""
+    """A block whose gradient keeps only what a policy says."""
 
     def __init__(
         self,
@@ -59,11 +64,11 @@ def recompute_grad(
     """`fn(*explicit_inputs)`, whose gradient computes again what `recompute` does not keep.
 
     Args:
-      fn: returns a tensor or a list of tensors. It is called once; tensors and variables from outside may be used, and
+      fn: returns a tensor or a list of tensors. It is called once. It may use tensors and variables from outside, and
         random operations give the same bits again.
       explicit_inputs: its arguments.
       recompute: what is kept: "nothing" (True), "products", "everything", or a `RecomputePolicy`.
-      name: of the operation.
+      name: the operation's name.
 
     Examples:
       >>> (y,) = mtf.recompute_grad(lambda x: [mtf.tanh(mtf.square(x))], [x])

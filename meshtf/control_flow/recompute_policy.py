@@ -1,4 +1,4 @@
-"""What a backward pass keeps of the forward pass, and what it computes again."""
+"""Policies that say which tensors of the forward pass a backward pass keeps. It computes the others again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RecomputePolicy:
     Attributes:
       keep: "everything"; "nothing" but what the block is given; "products"; or what is "costly": all but what
         elementwise operations make again, from what takes less memory than it.
-      names: of operations whose results are kept beside these.
+      names: the names of operations whose results are kept, too.
       nested: whether a scan keeps what enters every sqrt(n)-th of n iterations alone.
 
     Examples:
@@ -40,7 +40,10 @@ class RecomputePolicy:
             raise GraphError(f'a policy keeps one of {", ".join(choices)}, not "{self.keep}"{known}')
 
     def keeps(self, tensor: Tensor) -> bool:
-        """Whether a tensor is kept. One that costs nothing to make again, such as a constant, is not."""
+        """Whether the policy keeps a tensor.
+
+        A tensor that costs nothing to make again, such as a constant, is not kept.
+        """
         operation = tensor.operation
         if not operation.inputs:
             return False
@@ -49,7 +52,11 @@ class RecomputePolicy:
         return self.keep == "everything" or (self.keep == "products" and operation.is_product)
 
     def check(self, operations: Sequence[Operation]) -> None:
-        """Raises GraphError where a name is no operation's of the block."""
+        """Checks that each name is an operation's of the block.
+
+        Raises:
+          GraphError: one is not.
+        """
         known = {o.name.rsplit("/", 1)[-1] for o in operations} | {o.name for o in operations}
         for name in self.names:
             if not any(o.name == name or o.name.endswith(f"/{name}") for o in operations):
@@ -57,7 +64,11 @@ class RecomputePolicy:
 
 
 def unnested_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
-    """As `as_policy`, where there are no segments to nest."""
+    """The policy of `as_policy`, for a place without segments to nest.
+
+    Raises:
+      GraphError: the policy is "nested".
+    """
     found = as_policy(policy)
     if found.nested:
         raise GraphError('"nested" recomputation is for mtf.scan, which knows how many iterations it has')
@@ -68,8 +79,9 @@ KEEP_EVERYTHING = RecomputePolicy("everything")
 
 
 def as_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
-    """A policy from itself, from what it keeps, from "nested", or from True (recompute everything) and False or None
-    (nothing)."""
+    """A policy from itself, from the name of what it keeps, from "nested", or from a bool: True computes everything
+    again, False and None nothing.
+    """
     if isinstance(policy, RecomputePolicy):
         return policy
     if isinstance(policy, str):
@@ -81,7 +93,10 @@ _FROM_MOST = ("everything", "costly", "products", "nothing")
 
 
 def layers_policy(graph: Graph, policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
-    """As `as_policy`, of layers in a graph, which may be tried with less than they are said to keep."""
+    """The policy of `as_policy` for layers in a graph.
+
+    A search of layouts may make the graph's layers keep less than that.
+    """
     said, most = as_policy(policy), graph.layers_keep
     if most is None or _FROM_MOST.index(most) <= _FROM_MOST.index(said.keep):
         return said
@@ -95,10 +110,11 @@ def split_kept(
     policy: RecomputePolicy,
     there: Collection[Tensor] = (),
 ) -> tuple[list[Tensor], list[Operation]]:
-    """Of the tensors that a gradient uses: which to keep, and which operations to run again to have the others.
+    """Splits the tensors that a gradient uses: returns the tensors to keep, and the operations to run again for the
+    others.
 
-    `given` are tensors that the block was given: they are kept where they are needed, and take no memory where they are
-    `there` in any case. What depends on when it is computed is kept whatever the policy says.
+    `given` are the block's inputs. They are kept if the gradient needs them; those in `there` take no memory of their
+    own. A tensor that depends on when it is computed, such as a variable's value, is kept whatever the policy says.
     """
     inside = {t for o in operations for t in o.outputs}
     chosen = cheapest_to_keep(used, given, operations, there=there) if policy.keep == "costly" else set()

@@ -1,4 +1,6 @@
-"""Optimizers, written in the language alone: their state is variables of the graph, their updates assignments."""
+"""Optimizers, written in the language alone: their state is variables of the graph, and their updates are
+assignments.
+"""
 
 from __future__ import annotations
 

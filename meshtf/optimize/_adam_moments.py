@@ -1,4 +1,4 @@
-"""Adam's moments, which AdamW and LAMB have too."""
+"""Adam's moments, which AdamW and LAMB use too."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from meshtf.optimize.parameter import Parameter
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiasCorrection:
-    """What takes the moments' bias towards the zero they began with away, at one step: the same for all parameters.
+    """Two factors that correct the moments for their start at zero, at one step. They are the same for all parameters.
 
-    In the order of Kingma & Ba (2015), end of section 2, which leaves the moments as they are.
+    A mean that starts at 0 is too small by the factor 1 - beta^t after t steps. The usual form divides each moment by
+    its factor. This form follows the end of section 2 of Kingma & Ba (2015): it leaves the moments as they are, and
+    needs one product for the whole step.
 
-    scale: times the learning rate. epsilon: what is added to the root of the second moment as it is. Both are float32
-    scalars.
+    scale: a factor of the learning rate (float32 scalar).
+    epsilon: the number to add to the root of the second moment as it is (float32 scalar).
     """
 
     scale: mtf.Tensor
@@ -27,10 +29,12 @@ class BiasCorrection:
 
 @dataclasses.dataclass(frozen=True)
 class AdamMoments:
-    """Means of the gradients and of their squares over the steps, the later ones counting more.
+    """Means of the gradients and of their squares over the steps. Later steps count more.
 
-    beta_1: decay of the mean of the gradients. beta_2: of their squares. epsilon: added to the root of the second.
-    The decays are the float32 numbers next to these, of which 1 - beta has no rounding.
+    beta_1: decay of the mean of the gradients. beta_2: decay of the mean of their squares.
+    epsilon: the number added to the root of the second mean.
+
+    The decays are rounded to float32, so that 1 - beta is exact.
     """
 
     beta_1: float
@@ -38,18 +42,18 @@ class AdamMoments:
     epsilon: float
 
     def updated(self, parameter: Parameter) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """The means `<name>/adam_m` and `<name>/adam_v`, [parameter], this step's gradient included."""
+        """The means `<name>/adam_m` and `<name>/adam_v`, [parameter], which include this step's gradient."""
         mean = parameter.moving_mean("adam_m", _float32(self.beta_1), parameter.grad)
         return mean, parameter.moving_mean("adam_v", _float32(self.beta_2), mtf.square(parameter.grad))
 
     def correction(self, step: mtf.Tensor) -> BiasCorrection:
-        """At a step of this number, from 1 (float32 scalar)."""
+        """The bias correction at a step's number, which counts from 1 (float32 scalar)."""
         mean, square = (_share_of_gradients(_float32(beta), step) for beta in (self.beta_1, self.beta_2))
         root = mtf.sqrt(square)
         return BiasCorrection(root / mean, root * self.epsilon)
 
     def change(self, parameter: Parameter, rate: mtf.Tensor, epsilon: float | mtf.Tensor) -> mtf.Tensor:
-        """rate times the first over the root of the second and epsilon, [parameter]; the gradient is counted."""
+        """rate * first moment / (root of the second moment + epsilon), [parameter]. It counts this step's gradient."""
         mean, square = self.updated(parameter)
         added = parameter.scalar(epsilon) if isinstance(epsilon, mtf.Tensor) else epsilon
         return mean * parameter.scalar(rate) / (mtf.sqrt(square) + added)
@@ -60,5 +64,8 @@ def _float32(beta: float) -> float:
 
 
 def _share_of_gradients(beta: float, step: mtf.Tensor) -> mtf.Tensor:
-    """1 - beta^step, what a mean has of gradients and not of its zero, without cancellation while that is small."""
+    """1 - beta^step: the share of a mean that comes from gradients, not from its zero.
+
+    It is exact while it is small.
+    """
     return -mtf.expm1(step * math.log(beta)) if beta else mtf.ones_like(step)

@@ -12,11 +12,15 @@ NO_NAME_MATCHES = """\
 {kind}: the regular expression {pattern!r} finds no variable{hint}
 The trainable variables are: {names}."""
 
-_LISTED = 20  # names, in a message
+_LISTED = 20  # variables' names in a message
 
 
 def check_patterns(owner: object, field: str, patterns: Sequence[str]) -> None:
-    """Refuses what is no sequence of regular expressions; one string alone would be read letter by letter."""
+    """Checks that a field is a sequence of regular expressions. One string alone would be read letter by letter.
+
+    Raises:
+      ValueError: it is not.
+    """
     kind = type(owner).__name__
     is_sequence = isinstance(patterns, Iterable) and not isinstance(patterns, str)
     if not is_sequence or not all(isinstance(pattern, str) for pattern in patterns):
@@ -29,7 +33,11 @@ def check_patterns(owner: object, field: str, patterns: Sequence[str]) -> None:
 
 
 def check_patterns_match(owner: object, patterns: Iterable[str], graph: mtf.Graph) -> None:
-    """Raises GraphError for a regular expression that finds no trainable variable: a rule that is misspelt."""
+    """Checks that each regular expression finds a trainable variable: one that finds none is misspelt.
+
+    Raises:
+      GraphError: one finds none.
+    """
     names = [variable.full_name for variable in graph.trainable_variables]
     for pattern in patterns:
         if not any(re.search(pattern, name) for name in names):

@@ -1,4 +1,12 @@
-"""Adafactor."""
+"""Adafactor: Adam's second moment in the memory of a row and a column.
+
+For a weight of [4096, 16384], Adam keeps 67 million means of squares. Adafactor keeps 4,096 means over the columns (R)
+and 16,384 means over the rows (C). It takes R[i] * C[j] / mean(R) for the mean at [i, j]. This is exact if the squares
+are a product of something per row and something per column:
+
+    squares   1  2      R = 1.5, 4.5 (mean 3)      R C / mean(R)   1.5 * 2 / 3 = 1    1.5 * 4 / 3 = 2
+              3  6      C = 2, 4                                   4.5 * 2 / 3 = 3    4.5 * 4 / 3 = 6
+"""
 
 from __future__ import annotations
 
@@ -15,12 +23,13 @@ from meshtf.optimize.schedules import Rate, check_rates
 
 _SMALLEST_FACTORED = 128
 _UNSCALED_SHARE = 0.05
-"""What Mesh-TensorFlow multiplies its own learning rate with where the size of the weights does not."""
+"""The factor of Mesh-TensorFlow's default learning rate, if the size of the weights does not multiply the rate."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AdafactorOptimizer(Optimizer):
-    """Adafactor (Shazeer & Stern 2018, algorithms 4 and 5): the second moment kept as sums of its rows and columns.
+    """Adafactor (Shazeer & Stern 2018, algorithms 4 and 5), which keeps the second moment as means of its rows and
+    columns.
 
     With t the number of this step, from 1, b = 1 - t^-decay_exponent, and G the gradient of a weight W:
 
@@ -29,24 +38,27 @@ class AdafactorOptimizer(Optimizer):
         U = G / sqrt(R C / mean(R))
         W <- W - max(epsilon_2, rms(W)) * learning_rate * U / max(1, rms(U) / clipping_threshold)
 
-    Rows and columns are what a layer sums over and what it makes, as it told `mtf.get_variable` (`matrix`): attention's
-    q [d_model, heads, d_kv] is a matrix of d_model rows, and experts count matrices. Of a weight without roles they are
-    the two largest dimensions, and each other counts matrices. Those of a stack count layers, and every mean is taken
-    per layer. A weight of one dimension has the second moment whole. The state of a variable w is in `w/adafactor_vr`
-    (R) and `w/adafactor_vc` (C) or in `w/adafactor_v`, beside one counter `adafactor/step`.
+    The layer says which dimensions are rows (it sums over them) and columns (it makes them), with `matrix` of
+    `mtf.get_variable`. Attention's q [d_model, heads, d_kv] is a matrix of d_model rows, and experts count matrices. If
+    the layer says nothing, the two largest dimensions are the matrix, and every other dimension counts matrices.
+    Dimensions of a stack count layers, and every mean is taken per layer. A weight of one dimension has a whole second
+    moment.
+
+    The state of a variable w is in `w/adafactor_vr` (R) and `w/adafactor_vc` (C), or in `w/adafactor_v`. All variables
+    share one counter, `adafactor/step`.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule; by default min(0.01, 1 / sqrt(t)).
       multiply_by_parameter_scale: whether steps grow with the weights, as above; else the factor rms(W) is left out.
       decay_exponent: how fast the memory of the second moment grows with t.
       beta_1: decay of the mean of the updates in `w/adafactor_m`, per step; 0 for none, as published.
-      clipping_threshold: of the root mean square of U.
+      clipping_threshold: the largest root mean square of U.
       factored: whether the second moment is kept as R and C at all.
       epsilon_1: added to the squares of gradients.
       epsilon_2: the least root mean square that counts as the size of a weight.
-      is_mesh_tensorflow_variant: whether to do as Mesh-TensorFlow does where it departs from the paper: matrices with
-        fewer than 128 rows or columns are not factored; the mean square of U is taken over all layers of a stack
-        together; the default learning rate is 0.05 of the above where the size of the weights does not multiply it.
+      is_mesh_tensorflow_variant: whether to do as Mesh-TensorFlow does where it departs from the paper. It does not
+        factor matrices with fewer than 128 rows or columns. It takes the mean square of U over all layers of a stack
+        together. Its default learning rate is 0.05 of the above if the size of the weights does not multiply it.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -88,6 +100,7 @@ class AdafactorOptimizer(Optimizer):
 
     def _moved(self, parameter: Parameter, rate: mtf.Tensor, decay: mtf.Tensor) -> mtf.Tensor:
         direction = self._direction(parameter, decay)
+        # The paper clips each weight by itself. In a stack, each layer is a weight.
         size = root_mean_square(direction, parameter, per_layer=not self.is_mesh_tensorflow_variant)
         length = mtf.reciprocal(mtf.maximum(size * (1 / self.clipping_threshold), 1.0)) * rate
         if self.multiply_by_parameter_scale:
@@ -96,13 +109,14 @@ class AdafactorOptimizer(Optimizer):
         return parameter.value - (parameter.moving_mean("adafactor_m", self.beta_1, change) if self.beta_1 else change)
 
     def _direction(self, parameter: Parameter, decay: mtf.Tensor) -> mtf.Tensor:
-        """The gradient over the root of the second moment, [parameter]."""
+        """The gradient divided by the root of the second moment, [parameter]."""
         squares = mtf.square(parameter.grad)
         if (dims := self.factored_dims(parameter.variable)) is None:
             return parameter.grad * mtf.rsqrt(self._moment(parameter, "adafactor_v", decay, squares))
         smaller, larger = dims
         rows = self._moment(parameter, "adafactor_vr", decay, mean_over(squares, larger, parameter))
         columns = self._moment(parameter, "adafactor_vc", decay, mean_over(squares, smaller, parameter))
+        # Dividing the rows by their mean first keeps the product of two tiny moments within float32.
         relative_rows = rows / mean_over(rows, smaller, parameter)
         return parameter.grad * mtf.rsqrt(relative_rows) * mtf.rsqrt(columns)
 
@@ -110,7 +124,7 @@ class AdafactorOptimizer(Optimizer):
         return parameter.moving_mean(suffix, decay, squares + self.epsilon_1)
 
     def factored_dims(self, variable: mtf.Variable) -> tuple[mtf.Shape, mtf.Shape] | None:
-        """The smaller side of the matrix that a weight is and the larger one; None where its second moment is whole.
+        """The smaller and the larger side of the matrix that a weight is; None if its second moment is whole.
 
         Examples:
           >>> _ = mtf.get_variable(mesh, "w", "d_model:8 d_ff:32")
@@ -127,8 +141,10 @@ class AdafactorOptimizer(Optimizer):
 
 
 def _sides(variable: mtf.Variable) -> list[mtf.Shape]:
-    """Both sides of the matrix that a weight is, without padding: as its layer said, else its two largest dimensions
-    but for those of a stack. Empty where it is none."""
+    """Both sides of the matrix that a weight is, without padding; empty if it is none.
+
+    The layer's roles count. Without roles, the sides are the two largest dimensions outside of a stack.
+    """
     unpadded = variable.unpadded_shape
     if variable.spec.matrix is not None:
         sides = [mtf.Shape([dim for dim in unpadded if dim.name in names]) for names in variable.spec.matrix]

@@ -1,4 +1,8 @@
-"""Adam, with decoupled weight decay and without."""
+"""Adam, with decoupled weight decay and without.
+
+Each weight's step is the mean of its gradients, divided by their root mean square. With gradients of 0.01 and of 100,
+both weights move by about the learning rate per step. A weight whose gradients change their sign moves less.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,16 @@ from meshtf.optimize.weight_decay import WeightDecay
 
 @dataclasses.dataclass(frozen=True)
 class AdamOptimizer(Optimizer):
-    """Adam (Kingma & Ba 2015, algorithm 1). With t the number of this step, from 1:
+    """Adam (Kingma & Ba 2015, algorithm 1).
+
+    With t the number of this step, from 1:
 
         m <- beta_1 m + (1 - beta_1) g              m' = m / (1 - beta_1^t)
         v <- beta_2 v + (1 - beta_2) g^2            v' = v / (1 - beta_2^t)
         w <- w - learning_rate * m' / (sqrt(v') + epsilon)
 
-    The state of a variable w is in `w/adam_m` and `w/adam_v`, float32 where w is narrower, beside one counter
-    `adam/step`.
+    The state of a variable w is in `w/adam_m` and `w/adam_v`, which are float32 if w is narrower. All variables share
+    one counter, `adam/step`.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
@@ -63,12 +69,12 @@ class AdamOptimizer(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class AdamWOptimizer(Optimizer):
-    """AdamW (Loshchilov & Hutter 2019, algorithm 2), with m' and v' as `AdamOptimizer` has them:
+    """AdamW (Loshchilov & Hutter 2019, algorithm 2), with m' and v' of `AdamOptimizer`:
 
         w <- w - learning_rate * (m' / (sqrt(v') + epsilon) + weight_decay * w)
 
-    `learning_rate` is the paper's schedule times its alpha, and `weight_decay` its lambda divided by alpha, the
-    convention of PyTorch and Optax. The state is that of `AdamOptimizer`, under the same names.
+    `learning_rate` is the paper's schedule times its alpha. `weight_decay` is its lambda divided by alpha, as in
+    PyTorch and Optax. The state is that of `AdamOptimizer`, under the same names.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
@@ -112,10 +118,10 @@ class AdamWOptimizer(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class AdamWeightDecayOptimizer(Optimizer):
-    """Adam as BERT was trained (Devlin et al. 2019), and Mesh-TensorFlow's optimizer of this name.
+    """Adam as BERT was trained with it (Devlin et al. 2019), and Mesh-TensorFlow's optimizer of this name.
 
-    The moments are not corrected for their bias, so that early steps are larger: the first is about 3.2 times the
-    learning rate. The state is that of `AdamOptimizer` less the counter, under the same names.
+    The moments are not corrected for their bias. Early steps are therefore larger: the first is about 3.2 times the
+    learning rate. The state is that of `AdamOptimizer` without the counter, under the same names.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.

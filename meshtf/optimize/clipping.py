@@ -1,4 +1,4 @@
-"""Gradients kept within bounds."""
+"""Transformations that keep gradients within bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshtf.optimize.parameter import Parameter
 
 
 class GradientTransformation(abc.ABC):
-    """What is done to all gradients of a step together, before an optimizer sees them.
+    """Changes all gradients of a step together, before an optimizer sees them.
 
     Examples:
       >>> import dataclasses
@@ -34,7 +34,7 @@ class GradientTransformation(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ClipByValue(GradientTransformation):
-    """Every element of a gradient brought into [-limit, limit].
+    """Brings every element of a gradient into [-limit, limit].
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -57,11 +57,11 @@ class ClipByValue(GradientTransformation):
 
 @dataclasses.dataclass(frozen=True)
 class ClipByGlobalNorm(GradientTransformation):
-    """All gradients scaled alike, so that the Euclidean length of them together is `max_norm` at most.
+    """Scales all gradients alike, so that their Euclidean length together is `max_norm` at most (Pascanu et al. 2013).
 
-    Pascanu et al. (2013). The length before is a summary, and can be fetched, as `clip_by_global_norm/gradient_norm`.
-    It is right for gradients of any size, though their squares be no float32. Where it is no number, infinite, or
-    beyond 2^126 times `max_norm`, all gradients become NaN.
+    The length before that is a summary, `clip_by_global_norm/gradient_norm`, which you can also fetch. It is right for
+    gradients of any size, even if float32 cannot hold their squares. All gradients become NaN if the length is no
+    number, infinite, or beyond 2^126 times `max_norm`.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -83,18 +83,18 @@ class ClipByGlobalNorm(GradientTransformation):
         with norm.graph.root_scope(), mtf.variable_scope(default_name="clip_by_global_norm"):
             mtf.scalar_summary("gradient_norm", mtf.export(norm, "gradient_norm"))
         scale = float(self.max_norm) / mtf.maximum(norm, float(self.max_norm))
-        # As a 0 it would hide gradients that are infinite, or too large to be scaled.
+        # A scale of 0 would hide gradients that are infinite, or too large to be scaled.
         scale = mtf.where(mtf.less(scale, float(np.finfo(norm.dtype.as_numpy_dtype).tiny)), math.nan, scale)
         return [dataclasses.replace(p, grad=p.grad * p.scalar(scale)) for p in parameters]
 
 
 @dataclasses.dataclass(frozen=True)
 class ClippedOptimizer(Optimizer):
-    """Another optimizer, given gradients that were transformed.
+    """Gives another optimizer gradients that were transformed.
 
     Attributes:
-      optimizer: applies them.
-      clips: transformations, done one after the other.
+      optimizer: applies the gradients.
+      clips: the transformations, done one after the other.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")

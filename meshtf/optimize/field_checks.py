@@ -1,4 +1,4 @@
-"""What the fields of optimizers and schedules may hold: a configuration file can put anything there."""
+"""Checks of the fields of optimizers and schedules: a configuration file can put anything there."""
 
 from __future__ import annotations
 
@@ -12,49 +12,73 @@ from meshtf.optimize.parameter import Parameter
 
 
 def check_numbers(owner: object, *fields: str) -> None:
-    """Refuses what is no number from 0 on."""
+    """Checks that fields are numbers, 0 or more.
+
+    Raises:
+      ValueError: one is not.
+    """
     for field in fields:
         check(owner, field, is_number(getattr(owner, field)), "a number, 0 or more")
 
 
 def check_above_zero(owner: object, *fields: str) -> None:
-    """Refuses what is no finite number above 0."""
+    """Checks that fields are finite numbers above 0.
+
+    Raises:
+      ValueError: one is not.
+    """
     for field in fields:
         value = getattr(owner, field)
         check(owner, field, is_number(value) and value > 0, "a number above 0")
 
 
 def check_fractions(owner: object, *fields: str) -> None:
-    """Refuses what is no number from 0 to below 1."""
+    """Checks that fields are numbers from 0 to below 1.
+
+    Raises:
+      ValueError: one is not.
+    """
     for field in fields:
         value = getattr(owner, field)
         check(owner, field, is_number(value) and value < 1, "a number from 0 to below 1")
 
 
 def check_flags(owner: object, *fields: str) -> None:
-    """Refuses what is neither True nor False."""
+    """Checks that fields are True or False.
+
+    Raises:
+      ValueError: one is not.
+    """
     for field in fields:
         check(owner, field, isinstance(getattr(owner, field), bool), "True or False")
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number from 0 on."""
+    """Whether a value is a finite number, 0 or more."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     try:
         return 0 <= float(value) < math.inf
-    except OverflowError:  # of an integer that no float holds
+    except OverflowError:  # an integer that no float holds
         return False
 
 
 def check(owner: object, field: str, holds: bool, wanted: str) -> None:
-    """ValueError that says what a field must be, where it is not that."""
+    """Checks a field.
+
+    Raises:
+      ValueError: it does not hold; the message says what the field must be.
+    """
     if not holds:
         raise ValueError(f"{type(owner).__name__}: {field} must be {wanted}, and is {getattr(owner, field)!r}")
 
 
 def check_are_optimizers(owner: object, field: str, values: Iterable[object]) -> None:
-    """Refuses what is no optimizer, such as the class of one."""
+    """Checks that values are optimizers, and not, for example, an optimizer's class.
+
+    Raises:
+      ValueError: one is not.
+    """
     for value in values:
         if not isinstance(value, Optimizer):
             raise ValueError(
@@ -64,7 +88,11 @@ def check_are_optimizers(owner: object, field: str, values: Iterable[object]) ->
 
 
 def check_are_real(owner: object, parameters: Sequence[Parameter]) -> None:
-    """Raises DtypeError for complex weights, whose squares and signs are not what an update rule means."""
+    """Checks that weights are real: squares and signs of complex ones are not what an update rule means.
+
+    Raises:
+      DtypeError: one is complex.
+    """
     for parameter in parameters:
         if parameter.value.dtype.is_complex:
             raise DtypeError(

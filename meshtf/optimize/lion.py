@@ -1,4 +1,4 @@
-"""Lion."""
+"""Lion: the optimizer whose steps are signs, so that each weight moves by the same distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Weights kept in bfloat16 or float16 that learn from updates smaller than their last digit."""
+"""Optimizers for weights in bfloat16 or float16, whose updates may be smaller than the weights' last digit.
+
+bfloat16 has 8 significant bits: next to 1.0 is 1.0078. A step of 0.001 would round away, at every step. Master weights
+keep a float32 copy that collects such steps. Stochastic rounding needs no copy: 1.001 becomes 1.0078 with probability
+0.128, and 1.0 otherwise, which is right on average.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +19,21 @@ from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 
 _ROUNDING = 2.0**-8
-"""More than by what rounding to bfloat16 or float16 changes a number, relative to it."""
+"""A bound on the relative change of a number that is rounded to bfloat16 or float16."""
 _SMALLEST = 2.0**-24
-"""More than by what rounding to float16 changes the smallest numbers."""
+"""A bound on the change of the smallest numbers that are rounded to float16."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MasterWeightsOptimizer(Optimizer):
-    """Another optimizer on float32 copies of weights that are stored narrower (Micikevicius et al. 2018).
+    """Another optimizer, on float32 copies of weights that are stored narrower (Micikevicius et al. 2018).
 
-    The copy of a variable w is in `w/master`; w itself is the copy, rounded. A weight that is not its copy rounded was
-    set by somebody else (at the start, or when weights are restored): the copy is then made anew. Wider weights are
-    updated as they are.
+    The copy of a variable w is in `w/master`. The variable w itself is the copy, rounded. If it is not, someone else
+    has set w (at the start, or from a checkpoint); the copy is then made again from w. Wider weights are updated
+    without a copy.
 
     Attributes:
-      optimizer: moves the copies.
+      optimizer: updates the copies.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8", tf.bfloat16)
@@ -57,14 +62,16 @@ class MasterWeightsOptimizer(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class StochasticRoundingOptimizer(Optimizer):
-    """Another optimizer, whose new bfloat16 weights are rounded up or down at random, right in the mean.
+    """Another optimizer, whose new bfloat16 weights are rounded up or down at random, so that they are right on
+    average.
 
-    A number between two that bfloat16 has becomes the upper one with the probability of its part of the way (Gupta et
-    al. 2015): updates smaller than the last digit are not lost, without copies. The random bits are the program's, the
-    same under every layout, and in a scan as in its layers unrolled. Variables of other dtypes are stored as always.
+    A number between two bfloat16 numbers becomes the upper one with a probability that is its share of the way (Gupta
+    et al. 2015). Updates smaller than the last digit are then not lost, and no copies are needed. The random bits are
+    the program's. They are the same under every layout, and the same in a scan as in its layers unrolled. Variables of
+    other dtypes are stored as always.
 
     Attributes:
-      optimizer: moves the weights.
+      optimizer: updates the weights.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8", tf.bfloat16)
@@ -95,6 +102,6 @@ def _is_narrow(parameter: Parameter) -> bool:
 
 def _with_master(parameter: Parameter) -> Parameter:
     master, stored = parameter.slot("master"), parameter.value
-    # Not "equal after rounding": a compiler may leave out a cast to fewer digits and back.
+    # The test is a distance, not "equal after rounding": a compiler may leave out a cast to fewer digits and back.
     is_rounded = mtf.less_equal(mtf.abs(master - stored), mtf.abs(stored) * _ROUNDING + _SMALLEST)
     return dataclasses.replace(parameter, value=mtf.where(is_rounded, master, stored))

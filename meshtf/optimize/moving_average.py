@@ -18,14 +18,14 @@ AVERAGE = "ema"
 
 @dataclasses.dataclass(frozen=True)
 class MovingAverageOptimizer(Optimizer):
-    """Another optimizer, beside which a mean of each weight is kept (Polyak & Juditsky 1992; here exponential).
+    """Another optimizer, and an exponential mean of each weight beside it (after Polyak & Juditsky 1992).
 
-    The mean of a variable w is in `w/ema`, float32 where w is narrower. Of the weights after n steps, the one after
-    step i counts in proportion to decay^(n - i): the zero that the mean began with never counts. `averaged` gives the
-    means to a program that evaluates.
+    The mean of a variable w is in `w/ema`, which is float32 if w is narrower. After n steps, the weight after step i
+    counts in proportion to decay^(n - i). The zero that the mean starts with never counts. `averaged` gives the means
+    to a program that evaluates.
 
     Attributes:
-      optimizer: moves the weights.
+      optimizer: updates the weights.
       decay: how much less a weight counts than the one after it; the mean is over about 1 / (1 - decay) steps.
 
     Examples:
@@ -55,15 +55,15 @@ class MovingAverageOptimizer(Optimizer):
         return updated
 
     def _weight_until(self, number: mtf.Tensor) -> mtf.Tensor:
-        """1 - decay^number, without the cancellation while it is small."""
+        """1 - decay^number, exact also while it is small."""
         return -mtf.expm1(number * math.log(self.decay)) if self.decay else mtf.ones_like(number)
 
 
 def averaged(variables: mtf.VariableStore) -> mtf.VariableStore:
-    """The variables of a program that keeps means, with every mean in the place of its variable.
+    """The variables of a program that keeps means, with each mean in the place of its variable.
 
-    Nothing is copied: a program made with `mtf.function(..., variables=averaged(step.variables))` reads the means as
-    they are when it runs. It must not assign to what it shares.
+    Nothing is copied. A program made with `mtf.function(..., variables=averaged(step.variables))` reads the means as
+    they are when it runs. It must not assign to variables that it shares.
 
     Raises:
       GraphError: there are no means, before the training program has been initialized or without a

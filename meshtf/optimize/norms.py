@@ -1,7 +1,7 @@
-"""Numbers about whole weights, which do not change when layers are stacked or dimensions padded.
+"""Norms and means of whole weights, which stay the same if layers are stacked or dimensions padded.
 
-Those of one weight are taken per layer: over every dimension but those that count the layers of a stack. Padding is
-zero, so that sums are right as they are; means divide by the sizes without it.
+They are taken per layer: over every dimension but those that count the layers of a stack. Padding is zero, so sums need
+no correction. Means divide by the sizes without padding.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from meshtf.optimize.parameter import Parameter
 
 
 def norm(x: mtf.Tensor, parameter: Parameter) -> mtf.Tensor:
-    """The Euclidean length of x [shape of the parameter]: [its stacked dimensions]."""
+    """The Euclidean length of x [shape of the parameter], as [its stacked dimensions]."""
     return root_of_squares(sum_of_squares(x, parameter.variable.stacked_dims))
 
 
 def global_norm(xs: Sequence[mtf.Tensor]) -> mtf.Tensor:
-    """The Euclidean length of all tensors as one vector, []: float64 where one of them is, else float32."""
+    """The Euclidean length of all tensors as one vector: a scalar, float64 if one of them is, else float32."""
     dtype = tf.float64 if any(x.dtype == tf.float64 for x in xs) else tf.float32
     squares = [sum_of_squares(mtf.cast(x, dtype), mtf.Shape([])) for x in xs]
     return root_of_squares(functools.reduce(mtf.add, squares))
 
 
 def root_mean_square(x: mtf.Tensor, parameter: Parameter, *, per_layer: bool = True) -> mtf.Tensor:
-    """The root of the mean square of x [shape of the parameter]: [its stacked dimensions], or a scalar of them all."""
+    """The root of the mean square of x [shape of the parameter], as [its stacked dimensions], or as one scalar."""
     stacked = parameter.variable.stacked_dims if per_layer else mtf.Shape([])
     count = parameter.variable.unpadded_shape.size // stacked.size
     return root_of_squares(sum_of_squares(x, stacked)) * (1 / math.sqrt(count))

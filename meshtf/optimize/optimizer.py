@@ -1,4 +1,4 @@
-"""What every optimizer offers."""
+"""The base of all optimizers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Optimizer(abc.ABC):
 
         Args:
           loss: a scalar.
-          variables: what to update; by default every trainable variable of the graph.
+          variables: the variables to update; by default every trainable variable of the graph.
 
         Returns:
           The variables' new values, in the order of `variables`.
@@ -49,7 +49,7 @@ class Optimizer(abc.ABC):
         if unconnected:
             raise GraphError(
                 f"the loss {loss.name} does not depend on {', '.join(unconnected)}; "
-                "leave what is not to be trained out with minimize(loss, variables=...)"
+                "name the variables to train: minimize(loss, variables=...)"
             )
         return self.apply_grads([grad for grad in grads if grad is not None], chosen)
 
@@ -67,9 +67,10 @@ class Optimizer(abc.ABC):
 
     @abc.abstractmethod
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
-        """The weights after one step, each of shape and dtype of `parameter.value`; that itself where nothing is done.
+        """The weights after one step, each with the shape and dtype of its `parameter.value`.
 
-        Assigns the optimizer's own state and nothing else.
+        A parameter that does not change returns `parameter.value` itself. The method assigns the optimizer's own state
+        and nothing else.
         """
 
 

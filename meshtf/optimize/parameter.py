@@ -1,4 +1,4 @@
-"""A variable on its way through an update, and the state that an optimizer keeps for it."""
+"""A variable during its update, with the state that an optimizer keeps for it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import meshtf as mtf
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parameter:
-    """A variable to be updated, and what its update starts from.
+    """A variable to be updated, with its value and gradient.
 
     Attributes:
-      variable: whose name, stacked and unpadded dimensions count.
+      variable: the variable. Its name, its stacked dimensions and its unpadded ones count.
       value: [variable.shape], the weight before the update, as precise as it is stored: float32 where it is narrower.
       grad: [variable.shape], of the dtype of `value`.
 
@@ -55,16 +55,16 @@ class Parameter:
         """State of the optimizer that belongs to the variable: `<name>/<suffix>`, zero at first, of `dtype`.
 
         Args:
-          suffix: says what it is.
+          suffix: the name of the state.
           shape: dimensions of the variable, all stacked ones among them; by default the variable's shape.
         """
         return mtf.like_variable(self.variable, suffix, shape, self.dtype)
 
     def moving_mean(self, suffix: str, decay: float | mtf.Tensor, value: mtf.Tensor) -> mtf.Tensor:
-        """decay * slot + (1 - decay) * value, which the slot has from this step on.
+        """decay * slot + (1 - decay) * value, which is the slot's value from this step on.
 
         Args:
-          suffix: says what the slot is.
+          suffix: the name of the slot.
           decay: a number, or a scalar of the program.
           value: over dimensions of the variable, all stacked ones among them.
         """

@@ -31,11 +31,11 @@ class FrozenOptimizer(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class ParameterGroups(Optimizer):
-    """Each variable updated by one of several optimizers.
+    """Updates each variable by one of several optimizers.
 
     Attributes:
-      groups: (regular expression, optimizer): the first whose expression finds a variable's name takes it.
-      default: takes what no expression finds.
+      groups: pairs (regular expression, optimizer). The first one that finds a variable takes it.
+      default: takes the variables that no expression finds.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -60,7 +60,11 @@ class ParameterGroups(Optimizer):
         check_are_optimizers(self, "default", [self.default])
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
-        """As every optimizer's. GraphError for a group that takes no variable of the program."""
+        """The weights after one step, each from the optimizer of its group.
+
+        Raises:
+          GraphError: a group takes no variable of the program.
+        """
         check_patterns_match(self, [pattern for pattern, _ in self.groups], parameters[0].variable.graph)
         self._check_are_reached([v.full_name for v in parameters[0].variable.graph.trainable_variables])
         updated: dict[Parameter, mtf.Tensor] = {}

@@ -1,4 +1,4 @@
-"""How many steps an optimizer has taken, and what its schedules make of it."""
+"""The step counter of an optimizer, and the rates that schedules make of it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class Steps:
     """The step counter of one optimizer in a program.
 
     Attributes:
-      scope: its name, under which the counter is `step` and its rates are known.
-      number: of this step, from 1 (float32 scalar).
+      scope: the optimizer's scope, in which the counter is called `step`.
+      number: the number of this step, from 1 (float32 scalar).
     """
 
     scope: str
     number: mtf.Tensor
 
     def rate(self, rate: Rate, name: str = "learning_rate") -> mtf.Tensor:
-        """A rate at this step (float32 scalar); a summary, which can be fetched too, called `<scope>/<name>`."""
+        """A rate at this step (float32 scalar). It is also a summary and an export, called `<scope>/<name>`."""
         value = rate(self.number - 1.0) if isinstance(rate, Schedule) else rate
         return _known(value, self.number.mesh, self.scope, name)
 
 
 def count_step(mesh: mtf.Mesh, scope: str) -> Steps:
-    """Counts this step, in a variable `<scope>/step`. The optimizers of a program count each for itself."""
+    """Counts this step, in a variable `<scope>/step`. Each optimizer of a program has a counter of its own."""
     with mesh.graph.root_scope(), mtf.variable_scope(default_name=scope) as unique:
         count = mtf.get_variable(mesh, "step", [], tf.int32, initializer=mtf.zeros, trainable=False)
     return Steps(unique, mtf.cast(mtf.assign_add(count, mtf.ones(mesh, [], tf.int32)), tf.float32))
 
 
 def rate_now(rate: Rate, mesh: mtf.Mesh, scope: str, name: str = "learning_rate") -> mtf.Tensor:
-    """As `Steps.rate`, for an optimizer that has no other use for a counter: steps are counted for a schedule only."""
+    """A rate at this step as of `Steps.rate`, for an optimizer without a counter. Only a schedule makes one."""
     if isinstance(rate, Schedule):
         return count_step(mesh, scope).rate(rate, name)
     with mesh.graph.root_scope(), mtf.variable_scope(default_name=scope) as unique:
@@ -44,8 +44,8 @@ def rate_now(rate: Rate, mesh: mtf.Mesh, scope: str, name: str = "learning_rate"
 
 
 def _known(rate: float | mtf.Tensor, mesh: mtf.Mesh, scope: str, name: str) -> mtf.Tensor:
-    # A tensor even where it is a number: products with numbers are done on the terms of a gradient's sum over cores,
-    # before it is there, and so apart from the rest of an update.
+    # A number becomes a tensor, too. Otherwise a product with it would be moved in front of a gradient's sum over
+    # cores, away from the rest of the update.
     value = mtf.cast(rate, tf.float32) if isinstance(rate, mtf.Tensor) else mtf.constant(mesh, float(rate))
     with mesh.graph.root_scope(), mtf.variable_scope(scope):
         return mtf.scalar_summary(name, mtf.export(value, name))

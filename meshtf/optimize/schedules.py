@@ -1,4 +1,7 @@
-"""Rates that change from step to step: functions of the number of steps taken, which can be composed."""
+"""Schedules: rates that change from step to step.
+
+They are functions of the number of steps taken, and can be composed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Rate: TypeAlias = "float | mtf.Tensor | Schedule"
 
 
 class Schedule(abc.ABC):
-    """A number for each step. It has no state: the optimizer counts, so that a resumed run continues.
+    """A number for each step. A schedule has no state: the optimizer counts steps, so a resumed run continues.
 
     Examples:
       >>> optimizer = mtf.optimize.AdamOptimizer(mtf.optimize.WarmUpSchedule(10, then=1e-3))
@@ -30,7 +33,7 @@ class Schedule(abc.ABC):
         """The value at a step.
 
         Args:
-          step: how many steps were taken before this one, a float32 scalar.
+          step: the number of steps before this one, a float32 scalar.
 
         Returns:
           A float32 scalar.
@@ -38,7 +41,11 @@ class Schedule(abc.ABC):
 
 
 def check_rates(owner: object, *fields: str) -> None:
-    """Refuses what is no number from 0 on, scalar of the program, or schedule."""
+    """Checks that fields are rates: numbers (0 or more), scalars of the program, or schedules.
+
+    Raises:
+      ValueError: one is not.
+    """
     for field in fields:
         value = getattr(owner, field)
         if isinstance(value, numbers.Real):
@@ -51,7 +58,7 @@ def check_rates(owner: object, *fields: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ConstantSchedule(Schedule):
-    """`value`, always.
+    """Always `value`.
 
     Examples:
       >>> schedule = mtf.optimize.ConstantSchedule(0.1)
@@ -70,7 +77,7 @@ class ConstantSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class LinearSchedule(Schedule):
-    """From `start` to `end` in a straight line over `num_steps`, then `end`.
+    """Goes from `start` to `end` in a straight line over `num_steps`, and then stays at `end`.
 
     Examples:
       >>> schedule = mtf.optimize.LinearSchedule(start=1.0, end=0.0, num_steps=100)
@@ -93,7 +100,8 @@ class LinearSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class CosineSchedule(Schedule):
-    """From `start` to `end` over `num_steps` along half a cosine (Loshchilov & Hutter 2017), then `end`.
+    """Goes from `start` to `end` over `num_steps` along half a cosine (Loshchilov & Hutter 2017), and then stays
+    there.
 
     Examples:
       >>> schedule = mtf.optimize.CosineSchedule(start=1.0, num_steps=100)
@@ -137,7 +145,9 @@ class InverseSquareRootSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class WarmUpSchedule(Schedule):
-    """From `start` in a straight line to what `then` begins with, over `num_steps`; then `then`, from its beginning.
+    """Goes in a straight line from `start` to the first value of `then`, over `num_steps`.
+
+    Then follows `then`, from its beginning.
 
     Examples:
       >>> schedule = mtf.optimize.WarmUpSchedule(num_steps=10, then=mtf.optimize.CosineSchedule(1.0, 90))
@@ -162,9 +172,10 @@ class WarmUpSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class PiecewiseSchedule(Schedule):
-    """`pieces[i]` from `boundaries[i - 1]` up to and without `boundaries[i]`; the first from step 0, the last for ever.
+    """Takes `pieces[i]` from `boundaries[i - 1]` up to, but without, `boundaries[i]`.
 
-    A piece that is a schedule counts its steps from where it begins.
+    The first piece starts at step 0, and the last has no end. A piece that is a schedule counts its steps from its own
+    beginning.
 
     Examples:
       >>> schedule = mtf.optimize.PiecewiseSchedule(boundaries=[10, 50], pieces=[1.0, 0.5, 0.1])
@@ -196,7 +207,7 @@ class PiecewiseSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class ProductSchedule(Schedule):
-    """The product of its factors, numbers and schedules, all at the same step.
+    """The product of factors, numbers or schedules, all at the same step.
 
     Examples:
       >>> schedule = mtf.optimize.ProductSchedule([0.5, mtf.optimize.LinearSchedule(1.0, 0.0, 100)])
@@ -215,9 +226,10 @@ class ProductSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class OffsetSchedule(Schedule):
-    """`then`, from a later step on: what it is at step + offset.
+    """Takes `then` at step + offset.
 
-    A training that goes on from weights of another one, whose steps it does not count, has the rates that would follow.
+    Suppose that you go on training from the weights of another run, whose steps this run does not count. With the
+    offset, it has the rates that would have followed.
 
     Examples:
       >>> schedule = mtf.optimize.OffsetSchedule(50, then=mtf.optimize.LinearSchedule(1.0, 0.0, 100))
@@ -238,15 +250,15 @@ class OffsetSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class NoamSchedule(Schedule):
-    """multiplier / sqrt(max(step - offset, warmup_steps)), and in the last part of training in a straight line to 0.
+    """multiplier / sqrt(max(step - offset, warmup_steps)), then a straight line to 0 in the last part of training.
 
-    Mesh-TensorFlow's `learning_rate_schedule_noam`, after the schedule of Vaswani et al. (2017).
+    This is Mesh-TensorFlow's `learning_rate_schedule_noam`, after the schedule of Vaswani et al. (2017).
 
     Attributes:
-      total_steps: of the training.
-      warmup_steps: how long the rate is constant.
-      linear_decay_fraction: the part of `total_steps` at the end over which it goes to 0; 0 for none.
-      multiplier: of the whole.
+      total_steps: the number of steps of the training.
+      warmup_steps: the number of steps in which the rate is constant.
+      linear_decay_fraction: the part of `total_steps` at the end in which the rate goes to 0; 0 for none.
+      multiplier: a factor of every value.
       offset: the step from which on the root counts.
 
     Examples:
@@ -275,14 +287,14 @@ class NoamSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class SlantedTriangularSchedule(Schedule):
-    """Up to `max_learning_rate` in a short straight line and down in a long one (Howard & Ruder 2018).
+    """Goes up to `max_learning_rate` in a short straight line and down in a long one (Howard & Ruder 2018).
 
     Attributes:
-      total_steps: of the training.
+      total_steps: the number of steps of the training.
       cut_fraction: the part of the steps from `start_step` on in which the rate goes up.
-      ratio: how many times lower it is at both ends.
-      max_learning_rate: where the lines meet.
-      start_step: where the first line begins.
+      ratio: how many times lower the rate is at both ends.
+      max_learning_rate: the rate at which the lines meet.
+      start_step: the step at which the first line begins.
 
     Examples:
       >>> schedule = mtf.optimize.SlantedTriangularSchedule(total_steps=100, max_learning_rate=0.01)

@@ -40,7 +40,7 @@ class SgdOptimizer(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class MomentumOptimizer(Optimizer):
-    """Gradient descent that keeps moving (Polyak 1964), or looks ahead (Nesterov 1983, as in Sutskever et al. 2013).
+    """Gradient descent with momentum (Polyak 1964), or with Nesterov's look ahead (1983, as in Sutskever et al. 2013).
 
         v <- momentum * v + learning_rate * g
         w <- w - v                                          or, with nesterov
@@ -51,7 +51,7 @@ class MomentumOptimizer(Optimizer):
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
       momentum: the share of its speed that a weight keeps from step to step.
-      nesterov: whether the gradient counts as if the move of this step had been made already.
+      nesterov: whether the gradient counts as if this step's move had been made already.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")

@@ -1,4 +1,9 @@
-"""Optimizers whose steps are as long as the weights are large: LAMB and LARS."""
+"""LAMB and LARS: optimizers whose steps are as long as the weights are large.
+
+Both divide a step by its own length and multiply it by the weights' length. A layer whose weights have length 10 then
+moves ten times as far as one of length 1, whatever their gradients are. This lets very large batches use large learning
+rates.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +25,15 @@ from meshtf.optimize.weight_decay import WeightDecay
 
 @dataclasses.dataclass(frozen=True)
 class LambOptimizer(Optimizer):
-    """LAMB (You et al. 2020, algorithm 2), with norms of the weights as they are, and m' and v' of `AdamOptimizer`:
+    """LAMB with the norms of the weights as they are (You et al. 2020, algorithm 2).
+
+    m' and v' are those of `AdamOptimizer`:
 
         r = m' / (sqrt(v') + epsilon) + weight_decay * w
         w <- w - learning_rate * (|w| / |r|) * r
 
-    The ratio of the norms, one for each variable (for each layer of a stack), is 1 where either is 0. The state is that
-    of `AdamOptimizer`, with a counter `lamb/step`.
+    Each variable (each layer of a stack) has a ratio of norms, which is 1 if either norm is 0. The state is that of
+    `AdamOptimizer`, with a counter `lamb/step`.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
@@ -79,8 +86,8 @@ class LarsOptimizer(Optimizer):
         v <- momentum * v + learning_rate * r * (g + weight_decay * w)
         w <- w - v
 
-    r, one for each variable (for each layer of a stack), is 1 where a norm is 0, and for a variable that is excluded,
-    which is not decayed either; NaN where a norm is no finite number. The state of a variable w is in `w/lars_v`.
+    Each variable (each layer of a stack) has an r. It is 1 if a norm is 0, and NaN if a norm is no finite number. An
+    excluded variable has an r of 1 and is not decayed. The state of a variable w is in `w/lars_v`.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
@@ -130,9 +137,10 @@ class LarsOptimizer(Optimizer):
 def _ratio(
     weight_norm: mtf.Tensor, norm_of_change: mtf.Tensor, weight_decay: float = 0.0, coefficient: float = 1.0
 ) -> mtf.Tensor:
-    """coefficient * weight_norm / (norm_of_change + weight_decay * weight_norm), and 1 where either norm is 0.
+    """coefficient * weight_norm / (norm_of_change + weight_decay * weight_norm), and 1 if either norm is 0.
 
-    NaN where one is no finite number: a ratio of 0 or 1 would hide it from every element that is finite itself.
+    The ratio is NaN if a norm is no finite number. A ratio of 0 or 1 would hide that from every element that is finite
+    itself.
     """
     are_there = mtf.logical_and(mtf.greater(weight_norm, 0.0), mtf.greater(norm_of_change, 0.0))
     below = norm_of_change + weight_norm * weight_decay

@@ -1,4 +1,4 @@
-"""Weight decay: which weights are decayed, by how much, and an optimizer that does it beside any other."""
+"""Weight decay: which weights are decayed, and by how much; and an optimizer that adds it to any other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshtf.optimize.schedules import Rate, check_rates
 
 @dataclasses.dataclass(frozen=True)
 class WeightDecay:
-    """A share `rate` of the weights, of all whose names none of the regular expressions `exclude` finds."""
+    """Takes a share `rate` off the weights whose names none of the regular expressions `exclude` finds."""
 
     rate: float
     exclude: Sequence[str] = ()
@@ -25,17 +25,23 @@ class WeightDecay:
     def checked(
         cls, owner: object, parameters: Sequence[Parameter], rate: float, exclude: Sequence[str]
     ) -> WeightDecay:
-        """The same, for an optimizer's parameters. GraphError for an expression that finds no variable."""
+        """The weight decay of an optimizer's parameters.
+
+        Raises:
+          GraphError: an expression finds no variable.
+        """
         check_patterns_match(owner, exclude, parameters[0].variable.graph)
         return cls(rate, exclude)
 
     def share(self, learning_rate: mtf.Tensor) -> mtf.Tensor:
-        """What a step takes off, where the learning rate multiplies the decay's own."""
+        """The share of a weight that a step takes off, if the learning rate multiplies the rate of decay."""
         return learning_rate * self.rate
 
     def added_to(self, change: mtf.Tensor, parameter: Parameter, share: mtf.Tensor | None = None) -> mtf.Tensor:
-        """change + share * weight, or the change alone where the weight is not decayed. By default the share is the
-        rate."""
+        """change + share * weight, or the change alone if the weight is not decayed.
+
+        By default the share is the rate.
+        """
         if not self.rate or is_found_by(self.exclude, parameter.name):
             return change
         return change + parameter.value * (self.rate if share is None else parameter.scalar(share))
@@ -43,13 +49,13 @@ class WeightDecay:
 
 @dataclasses.dataclass(frozen=True)
 class WeightDecayOptimizer(Optimizer):
-    """What another optimizer does, less a share of the weights: w <- (what it makes of w) - rate * w.
+    """Another optimizer, with weight decay: w <- (the optimizer's new w) - rate * w.
 
-    Decoupled as in Loshchilov & Hutter (2019): the rate is that of a step, whatever the learning rate. AdamW, LAMB and
-    Lion have a weight decay of their own, which the learning rate multiplies.
+    The decay is decoupled, as in Loshchilov & Hutter (2019): the rate is per step, whatever the learning rate. AdamW,
+    LAMB and Lion have a weight decay of their own, which the learning rate multiplies.
 
     Attributes:
-      optimizer: moves the weights.
+      optimizer: updates the weights.
       rate: the share of a weight that a step takes off: a number, a scalar of the program, or a schedule.
       exclude: regular expressions; a variable whose name one of them finds is not decayed.
 

@@ -1,14 +1,20 @@
-"""Random bits that do not change with the layout.
+"""Draws random bits that do not change with the layout.
 
-Every value is a function of a key and of its position in the WHOLE tensor, so any slice of it is computed anywhere by
-itself, with no communication, bit-identical under every way of cutting the whole (promise 1 of the design), in another
-process too (promise 7).
+Each value depends only on a key and on its position in the WHOLE tensor. A core therefore draws its slice by itself,
+without communication. The bits are the same however the tensor is cut (promise 1 of the design), and in another process
+(promise 7).
+
+Two cores that hold one row each of a [2, 3] tensor draw the same bits as one core that holds both:
+
+    both = random_bits(key, begin=[0, 0], slice_shape=[2, 3], whole_shape=[2, 3])
+    second = random_bits(key, begin=[1, 0], slice_shape=[1, 3], whole_shape=[2, 3])     # equals both[1:]
 
 All drawing functions take
-  key          uint32 [2] tensor, or two Python ints: of `fold_in`
-  begin        integers [axes]: where the slice begins in the whole; a tensor known when the program runs, or known now
-  slice_shape  static; the result's shape
-  whole_shape  static; the number of axes is the slice's; fewer than 2**63 elements
+
+    key          uint32 [2] tensor, or two Python ints; `fold_in` makes keys
+    begin        integers [axes]: where the slice begins in the whole. A tensor of the program, or numbers
+    slice_shape  static; the result's shape
+    whole_shape  static; the number of axes is the slice's; fewer than 2**63 elements
 """
 
 from __future__ import annotations
@@ -57,8 +63,8 @@ def uniform(
 ) -> tf.Tensor:
     """Numbers in [minval, maxval), never maxval: `dtype` [slice_shape].
 
-    f16, bf16, f32, f64: minval + u * (maxval - minval), u a multiple of 2**-11, 2**-8, 2**-24, 2**-53.
-    int32, int64: every integer of the range, with an error of its probability below 2**-64.
+    Floats are minval + u * (maxval - minval). Steps of u are 2**-11 (f16), 2**-8 (bf16), 2**-24 (f32), 2**-53 (f64).
+    Integers (int32, int64) have equal probabilities, to within 2**-64.
     """
     dtype = check_dtype("random uniform", dtype, FLOATS + INTEGERS)
     shapes = (slice_shape, whole_shape)
@@ -104,7 +110,9 @@ def truncated_normal(
 def gumbel(
     key: Key, begin: Begin, slice_shape: Sequence[int], whole_shape: Sequence[int], dtype: tf.DType = tf.float32
 ) -> tf.Tensor:
-    """Gumbel's distribution of largest values, at 0 with scale 1: `dtype` (f16, bf16, f32, f64) [slice_shape]."""
+    """Numbers from Gumbel's distribution of largest values, at 0 with scale 1: `dtype` (f16, bf16, f32, f64)
+    [slice_shape].
+    """
     dtype = check_dtype("random gumbel", dtype, FLOATS)
     return draw(distributions.GUMBEL, key, begin, (slice_shape, whole_shape), dtype)
 

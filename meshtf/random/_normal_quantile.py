@@ -1,10 +1,18 @@
-"""The quantile of the normal distribution, from additions, multiplications, divisions and square roots alone.
+"""The quantile of the normal distribution, by additions, multiplications, divisions and square roots alone.
 
-A logarithm of the library takes a vector or a scalar path, by the place of an element in its slice, and the two differ
-in the last bit; these four operations are exact to rounding on every path. So the logarithm is written out here. The
-quantile is Wichura's: "Algorithm AS 241: The percentage points of the normal distribution" (1988), to 7 digits in f32
-(PPND7) and to 16 in f64 (PPND16). The branches are chosen by their coefficients, not by their results, so that there is
-one computation, which a compiler has no reason to arrange in two ways.
+A library's logarithm takes a vector path or a scalar path, depending on an element's place in its slice. The two paths
+differ in the last bit, so the same position would get different numbers under different layouts. These four operations
+are exact to rounding on every path. The logarithm is therefore written out here.
+
+The quantile is Wichura's: "Algorithm AS 241: The percentage points of the normal distribution" (1988), to 7 digits in
+f32 (PPND7) and to 16 in f64 (PPND16). It has a rational function for each part of the range:
+
+    centre      0.075 <= p <= 0.925      z = (p - 0.5) * P(r) / Q(r),   r = 0.180625 - (p - 0.5)**2
+    tail        r = sqrt(-log p) <= 5    z = P(r - 1.6) / Q(r - 1.6)
+    far tail    r > 5, f64 only          z = P(r - 5) / Q(r - 5)
+
+Each element chooses coefficients, and then evaluates one polynomial. Choosing among three results instead would give a
+compiler three computations to arrange, and so three roundings.
 """
 
 from __future__ import annotations
@@ -15,7 +23,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-# Each polynomial from its constant term upwards; one row for the centre, the tail, and (f64) the far tail.
+# Coefficients of each polynomial, from the constant term upwards. The rows are the centre, the tail and (f64) the far
+# tail.
 _NUMERATORS_7 = (
     (3.3871327179e0, 5.0434271938e1, 1.5929113202e2, 5.9109374720e1),
     (1.4234372777e0, 2.7568153900e0, 1.3067284816e0, 1.7023821103e-1),
@@ -56,7 +65,7 @@ _DENOMINATORS_16 = (
 
 @dataclasses.dataclass(frozen=True)
 class _Precision:
-    """What differs between f32 and f64. The logarithm's coefficients are those of FreeBSD's logf and log."""
+    """The constants that differ between f32 and f64. The logarithm's coefficients are FreeBSD's, of logf and log."""
 
     unsigned: tf.DType
     signed: tf.DType
@@ -105,11 +114,16 @@ def upper_quantile(tail: tf.Tensor) -> tf.Tensor:
 
 
 def logarithm(x: tf.Tensor) -> tf.Tensor:
-    """The natural logarithm of positive normal numbers (f32, f64): x = 2**exponent * m, sqrt(1/2) <= m < sqrt(2)."""
+    """The natural logarithm of positive normal numbers, f32 or f64.
+
+    It splits x = 2**exponent * m with sqrt(1/2) <= m < sqrt(2). Subtracting the bits of sqrt(1/2) first makes the
+    exponent's bits count from there. Then log(m) is a series in s = (m - 1) / (m + 1), whose terms shrink fast near m =
+    1.
+    """
     precision = _PRECISIONS[x.dtype]
     sqrt_half = tf.constant(precision.sqrt_half, precision.unsigned)
-    # Without a sign: of int64, libtpu 0.0.42.1 makes a half of int32 for the bits of a float64 and one of uint32 for
-    # the constant, and refuses their sum.
+    # The subtraction is unsigned. libtpu 0.0.42.1 splits int64 in two ways: the bits of a float64 get an int32 half,
+    # and the constant gets a uint32 one. It then refuses their sum.
     bits = tf.bitcast(x, precision.unsigned) - sqrt_half
     shift = tf.constant(precision.fraction_bits, precision.signed)
     exponent = tf.cast(tf.bitwise.right_shift(tf.bitcast(bits, precision.signed), shift), x.dtype)

@@ -1,8 +1,9 @@
-"""Compiled segments: one function per (distribution, dtype, padded size, number of merged axes), for the whole process.
+"""Compiled segments: the functions that draw random numbers, compiled by XLA and shared by the whole process.
 
-XLA turns the hundred integer operations of Threefry into one loop without intermediate tensors, ten times faster than
-op by op. It compiles anew for every size and every device, at some 50 ms; hence sizes are padded up to a few, and key,
-place, geometry and the distribution's numbers are arguments.
+There is one for each distribution, dtype, padded size and number of merged axes. XLA turns the hundred integer
+operations of Threefry into one loop without intermediate tensors. That is ten times faster than one TensorFlow
+operation after the other. XLA compiles again for each size and each device, in about 50 ms. Sizes are therefore padded
+up to a few. The key, the position, the geometry and the distribution's numbers are arguments.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from meshtf.random.keys import Key, key_tensor
 from meshtf.random.positions import Begin, SliceGeometry, counters
 from meshtf.random.threefry import threefry_2x32
 
-# A padded slice is rows of this many elements. The inner loop has the same length, a multiple of every vector, in all
-# segments: so no element is ever computed by the scalar rest of a vector loop, which may round differently.
+# A padded slice is rows of this many elements. The inner loop of every segment has this length, a multiple of every
+# vector's length. No element is therefore left to the scalar rest of a vector loop, which may round differently.
 ROW = 1024
-SMALL_ROWS = (1, 16, 64)  # a segment of 64 rows takes 0.1 ms: below it, fewer compilations are worth more
-LEADING_BITS = 3  # above, sizes of 3 significant bits after the first: at most 1/8 is drawn in vain
-MOST_ELEMENTS = 2**30  # of one segment; larger slices are drawn in parts
+SMALL_ROWS = (1, 16, 64)  # a segment of 64 rows takes 0.1 ms, so fewer compilations are worth more
+LEADING_BITS = 3  # larger sizes have 3 bits after the first, which wastes at most 1/8
+MOST_ELEMENTS = 2**30  # in one segment; larger slices are drawn in parts
 
 
 @tf.autograph.experimental.do_not_convert
@@ -56,7 +57,7 @@ def draw(
         key_tensor(key),
         box.base(begin),
         tf.constant(box.geometry(), tf.uint64),
-        # By way of an array of that dtype: a list of integers of which some need 64 bits becomes one of floats.
+        # An array first: TensorFlow turns a list of integers of which some need 64 bits into floats.
         tf.constant(
             np.array(numbers, _numbers_dtype(distribution, dtype).as_numpy_dtype), shape=[distribution.numbers]
         ),
@@ -78,7 +79,10 @@ def padded_rows(size: int) -> int:
 def segment(
     distribution: Distribution, dtype: tf.DType, rows: int, axes: int
 ) -> tf.types.experimental.ConcreteFunction:
-    """(key uint32 [2], base int64 [], geometry uint64 [4, axes - 1], numbers) -> `dtype` [rows * ROW], compiled."""
+    """The compiled function of a distribution.
+
+    It maps (key uint32 [2], base int64 [], geometry uint64 [4, axes - 1], numbers) to `dtype` [rows * ROW].
+    """
 
     def values(key: tf.Tensor, base: tf.Tensor, geometry: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         high, low = counters(base, geometry, (rows, ROW), axes)

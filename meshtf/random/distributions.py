@@ -1,7 +1,8 @@
-"""From the two words of a position to a value of a distribution. Elementwise; runs inside a compiled segment.
+"""Turns the two words of a position into a value of a distribution. All work is elementwise, inside a compiled segment.
 
-Each function takes the words (uint32, any one shape), the distribution's numbers (a vector, so that programs with other
-numbers share a compiled segment) and the dtype of the result. f16 and bf16 are computed in f32.
+Each function takes the words (uint32, any one shape), the distribution's numbers and the dtype of the result. The
+numbers are a vector argument, so that programs with other numbers share a compiled segment. f16 and bf16 are computed
+in f32.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from meshtf.random._normal_quantile import logarithm, upper_quantile
 
 FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 INTEGERS = (tf.int32, tf.int64)
-# Bits of a uniform number in [0, 1). As many as the significand has: all multiples of 2**-bits below 1 are of the
-# dtype, none is rounded, and so none is rounded up to 1.
+# Bits of a uniform number in [0, 1): as many as the significand has. The dtype then holds every multiple of 2**-bits
+# below 1 exactly. No number is rounded, so none is rounded up to 1.
 UNIFORM_BITS = {tf.float16: 11, tf.bfloat16: 8, tf.float32: 24, tf.float64: 53}
-_SMALL = {tf.float32: 2.0**-5, tf.float64: 2.0**-7}  # below, the series of `gumbel` is exact to rounding
+_SMALL = {tf.float32: 2.0**-5, tf.float64: 2.0**-7}  # below this v, the series of `gumbel` is exact to rounding
 TAIL_BEYOND_2 = 0.022750131948179195  # P(Z > 2)
 
 
 def computed_in(dtype: tf.DType) -> tf.DType:
-    """f64 for f64, f32 for the smaller floats, uint64 for integers: also the dtype of the distribution's numbers."""
+    """The dtype in which a distribution is computed, and of its numbers: f64 for f64, f32 for smaller floats, uint64
+    for integers.
+    """
     if dtype in INTEGERS:
         return tf.uint64
     return tf.float64 if dtype == tf.float64 else tf.float32
@@ -69,15 +72,20 @@ def keep(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType
 
 
 def uniform(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Numbers of `uniform_bounds`, f32 or f64 [3]. A result that rounds up to the upper bound is lowered to `high`."""
+    """The values of the uniform distribution; `numbers` are those of `uniform_bounds`, f32 or f64 [3].
+
+    A result that rounds up to the upper bound is lowered to `high`.
+    """
     low, spread, high = tf.unstack(numbers)
     return tf.cast(tf.minimum(low + _unit(word0, word1, dtype) * spread, high), dtype)
 
 
 def uniform_integer(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Numbers of `integer_bounds`, uint64 [2]: minval + the high half of (64 random bits * range).
+    """The values of the uniform distribution of integers; `numbers` are those of `integer_bounds`, uint64 [2].
 
-    No value's probability is off by more than 2**-64, which is range / 2**64 of it (Lemire 2019, without rejection).
+    A value is minval + the high half of (64 random bits * range), as of Lemire (2019) without rejection. Each value's
+    probability is off by at most 2**-64, which is range / 2**64 of it. For a range of 6, a die, the 2**64 words fall
+    into six intervals whose sizes differ by at most one word.
     """
     minval, spread = tf.unstack(numbers)
     bits = tf.bitwise.bitwise_or(tf.bitwise.left_shift(_wide(word0), _u64(32)), _wide(word1))
@@ -85,21 +93,27 @@ def uniform_integer(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtyp
 
 
 def normal(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Numbers (mean, stddev). From the tail at 2**-33 (f32; 6.3 stddev) or 2**-65 (f64; 9.1) on, by the quantile."""
+    """The values of the normal distribution, by the quantile; `numbers` are (mean, stddev).
+
+    The smallest tail drawn is 2**-33 (f32; 6.3 stddev) or 2**-65 (f64; 9.1 stddev).
+    """
     return _signed(word0, upper_quantile(0.5 * _half_open(word0, word1, numbers.dtype)), numbers, dtype)
 
 
 def truncated_normal(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Numbers (mean, stddev): the normal distribution within 2 stddev of its mean, by the quantile: no rejection."""
+    """The values of the normal distribution within 2 stddev of its mean, by the quantile; `numbers` are (mean, stddev).
+
+    The tail is drawn uniformly between P(Z > 2) and 1/2, so no value needs to be rejected.
+    """
     tail = TAIL_BEYOND_2 + (0.5 - TAIL_BEYOND_2) * _half_open(word0, word1, numbers.dtype)
     return _signed(word0, tf.minimum(upper_quantile(tail), 2.0), numbers, dtype)
 
 
 def gumbel(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """-log(-log u), u uniform in (0, 1), with as many digits in large values, which decide, as in others.
+    """-log(-log u) of a uniform u in (0, 1). Large values, which decide a sample, have as many digits as the others.
 
-    They come from u near 1: it is 1 - v, v from 2**-32 (f32) or 2**-64 (f64) on, and -log(1 - v) is
-    2 atanh(v / (2 - v)), by its series where v is small.
+    Large values come from u near 1, where a float has few digits left. The function therefore draws v = 1 - u, from
+    2**-32 (f32) or 2**-64 (f64) on. Then -log u = -log(1 - v) = 2 atanh(v / (2 - v)), by its series where v is small.
     """
     v = tf.minimum(_half_open(word0, word1, numbers.dtype), 1.0 - 2.0 ** -(24 if numbers.dtype == tf.float32 else 53))
     s = v / (2.0 - v)
@@ -111,7 +125,7 @@ def gumbel(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DTy
 
 @dataclasses.dataclass(frozen=True)
 class Distribution:
-    """A distribution's function, and how many numbers it takes, in which dtype (None: as `computed_in` says)."""
+    """A distribution's function, the count of numbers it takes, and their dtype (None: the one of `computed_in`)."""
 
     values: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.DType], tf.Tensor]
     numbers: int
@@ -128,7 +142,11 @@ GUMBEL = Distribution(gumbel, 0)
 
 
 def check_dtype(who: str, dtype: tf.DType, allowed: tuple[tf.DType, ...]) -> tf.DType:
-    """The dtype as a tf.DType, or a DtypeError that lists the allowed."""
+    """The dtype as a tf.DType.
+
+    Raises:
+      DtypeError: it is none of the allowed ones, which the message lists.
+    """
     dtype = tf.as_dtype(dtype)
     if dtype not in allowed:
         raise DtypeError(f"{who}: dtype {dtype.name}; use one of {', '.join(each.name for each in allowed)}")
@@ -136,7 +154,7 @@ def check_dtype(who: str, dtype: tf.DType, allowed: tuple[tf.DType, ...]) -> tf.
 
 
 def _unit(word0: tf.Tensor, word1: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """In [0, 1), multiples of 2**-UNIFORM_BITS: from the first word, and for f64 21 bits of the second."""
+    """Numbers in [0, 1): multiples of 2**-UNIFORM_BITS, from the first word and, for f64, 21 bits of the second."""
     if dtype == tf.float64:
         return _float(word0, dtype) * 2.0**-32 + _float(_shift_right(word1, 11), dtype) * 2.0**-53
     bits = UNIFORM_BITS[dtype]
@@ -144,7 +162,10 @@ def _unit(word0: tf.Tensor, word1: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def _half_open(word0: tf.Tensor, word1: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """In (0, 1]: from 31 bits of the first word, and for f64 all of the second; the sign's bit is left out."""
+    """Numbers in (0, 1], from 31 bits of the first word and, for f64, all of the second.
+
+    The sign has the bit that is left.
+    """
     magnitude = _float(tf.bitwise.bitwise_and(word0, tf.constant(2**31 - 1, tf.uint32)), dtype)
     if dtype == tf.float64:
         return magnitude * 2.0**-31 + (_float(word1, dtype) + 0.5) * 2.0**-63

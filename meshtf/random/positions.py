@@ -1,9 +1,12 @@
-"""Where the elements of a slice stand in the whole tensor: planned in Python, counted in a compiled segment.
+"""Positions of a slice's elements in the whole tensor: planned in Python, counted in a compiled segment.
 
-A slice is a box of the whole. Element number i of the slice (row-major) stands at
-`base + sum over axes of index(axis, i) * stride(axis)`. Axes that are contiguous in the whole are merged first, so most
-slices have one axis left, or two. Sizes and strides reach the segment as numbers, not as shapes, so that slices of
-different geometry share one compiled segment.
+A slice is a box of the whole. Element number i of the slice (row-major) has position `base + sum over axes of
+index(axis, i) * stride(axis)`. Axes that are contiguous in the whole are merged first, so most slices have one axis
+left, or two. The columns 1 and 2 of a [2, 3] tensor have base 1 and two axes, (size 2, stride 3) and (size 2, stride
+1): their positions are 1, 2, 4, 5.
+
+Sizes and strides reach the segment as numbers, not as shapes. Slices of different geometry therefore share one compiled
+segment.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import tensorflow as tf
 from meshtf.errors import ShapeError
 
 Begin: TypeAlias = tf.Tensor | np.ndarray | Sequence[int | tf.Tensor]
-"""Where a slice begins in the whole: an integer tensor [axes], or a number for each axis, which may be a tensor."""
+"""The place where a slice begins in the whole: an integer tensor [axes], or a number for each axis, which may be a
+tensor.
+"""
 
-INDEX_BITS = 31  # a slice is drawn in parts of at most 2**30 elements, so that an index is a positive int32
+INDEX_BITS = 31  # slices are drawn in parts of at most 2**30 elements, so an index is a positive int32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +82,11 @@ class SliceGeometry:
 
 
 def check_shapes(slice_shape: Sequence[int], whole_shape: Sequence[int]) -> None:
-    """A ShapeError where a slice of one shape cannot be cut from a whole of the other."""
+    """Checks that a slice of one shape can be cut from a whole of the other.
+
+    Raises:
+      ShapeError: it cannot, or the whole has 2**63 elements or more.
+    """
     if len(slice_shape) != len(whole_shape):
         raise ShapeError(f"random bits: slice {slice_shape} and whole {whole_shape} differ in their number of axes")
     if any(not 0 <= part <= whole for part, whole in zip(slice_shape, whole_shape, strict=True)):
@@ -87,12 +96,12 @@ def check_shapes(slice_shape: Sequence[int], whole_shape: Sequence[int]) -> None
 
 
 def counters(base: tf.Tensor, geometry: tf.Tensor, shape: tuple[int, int], axes: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """High and low word (uint32 `shape`) of the position of every element of a flat slice, padded to `shape`.
+    """High and low words (uint32 `shape`) of the positions of all elements of a flat slice, padded to `shape`.
 
     `base`: int64 []. `geometry`: uint64 [4, axes - 1] of `SliceGeometry.geometry`. What stands beyond the slice's end
     is drawn too, from positions without meaning, and cut off by the caller.
     """
-    # XLA has no range of an unsigned type, and stores a range as a constant: two short ones make the whole.
+    # XLA has no range of an unsigned type, and stores a range as a constant. Two short ranges make the whole one.
     row = tf.cast(tf.range(shape[0], dtype=tf.int32)[:, tf.newaxis] * shape[1], tf.uint64)
     column = tf.range(shape[1], dtype=tf.int32)[tf.newaxis, :]
     if axes == 1:
@@ -112,6 +121,8 @@ def _split(position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _add_low(words: tuple[tf.Tensor, tf.Tensor], addend: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The sum in words of 32 bits, of which a vector holds twice as many as of 64."""
+    """The sum of a position and a number, in two words of 32 bits: a vector holds twice as many of these as of 64
+    bits.
+    """
     low = words[1] + addend
     return words[0] + tf.cast(low < addend, tf.uint32), low

@@ -1,8 +1,12 @@
 """Threefry-2x32 with 20 rounds: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
 
-A counter-based generator: the two words of a position are a function of the key and of the position alone, so a slice
-can be computed anywhere, in any order. It needs 32-bit additions, exclusive ors and rotations only, which are exact and
-the same on every processor.
+Threefry is a counter-based generator: it encrypts a counter (here a position) under a key, so there is no state to pass
+on. Any slice can be computed anywhere, in any order. A round mixes two words so that after 20 of them every bit of the
+counter and the key has changed about half of the result's bits:
+
+    word0 += word1;  word1 = rotate_left(word1, r) ^ word0
+
+It needs only 32-bit additions, exclusive ors and rotations, which are exact and the same on every processor.
 """
 
 from __future__ import annotations
@@ -18,9 +22,12 @@ WORD = 0xFFFFFFFF
 def threefry_2x32(
     key0: tf.Tensor, key1: tf.Tensor, counter0: tf.Tensor, counter1: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two words for each counter: uint32, the shape the arguments broadcast to. Key0, counter0: the high words."""
+    """Two words for each counter: uint32, in the shape to which the arguments broadcast.
+
+    `key0` and `counter0` are the high words.
+    """
     xor = tf.bitwise.bitwise_xor
-    # One node for each constant: a compiled segment costs by its nodes wherever it is called.
+    # Each constant is one node of the graph: a call of a compiled segment costs by its nodes.
     shifts = {count: tf.constant(count, tf.uint32) for each in sum(ROTATIONS, ()) for count in (each, 32 - each)}
     keys = (key0, key1, xor(xor(key0, key1), tf.constant(PARITY, tf.uint32)))
     word0, word1 = counter0 + key0, counter1 + key1

@@ -214,7 +214,7 @@ def test_operands_of_operations_on_many(read: Callable[..., str]) -> None:
     assert "must be an mtf.Tensor, not int" in read(GraphError, lambda: mtf.einsum(3))  # type: ignore[arg-type]
     assert "give at least one" in read(ShapeError, lambda: mtf.einsum([]))
     assert "must be an mtf.Tensor, not int" in read(GraphError, lambda: mtf.gradients([X], [3]))  # type: ignore[list-item]
-    assert "is not a variable; give what mtf.get_variable returned" in read(GraphError, lambda: mtf.assign(X, X))
+    assert "is not a variable; give the result of mtf.get_variable" in read(GraphError, lambda: mtf.assign(X, X))
 
 
 def test_a_variable_asked_for_twice(read: Callable[..., str]) -> None:

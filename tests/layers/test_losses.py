@@ -215,7 +215,7 @@ def test_bad_targets() -> None:
 def test_bad_numbers() -> None:
     with pytest.raises(ShapeError, match=r"vocab_size is 9, and must be from 1 to the size of \[vocab:8\]"):
         check([BATCH], tf.int32, vocab_size=9)
-    with pytest.raises(GraphError, match=r"label_smoothing is a share of the targets, in \[0, 1\], and is 10"):
+    with pytest.raises(GraphError, match=r"label_smoothing must be in \[0, 1\], and is 10"):
         check([BATCH], tf.int32, label_smoothing=10)
 
 

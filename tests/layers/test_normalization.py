@@ -253,7 +253,7 @@ def test_a_dimension_that_is_not_there(build: Callable[..., mtf.Graph]) -> None:
 def test_bad_types_and_momentum(build: Callable[..., mtf.Graph]) -> None:
     with pytest.raises(DtypeError, match=r"x is int32; convert it with mtf\.cast"):
         build(lambda x: mtf.layers.layer_norm(x, D_MODEL), [BATCH, D_MODEL], tf.int32)
-    with pytest.raises(GraphError, match=r"momentum is the share .* and is 1\.5"):
+    with pytest.raises(GraphError, match=r"momentum must be .* and is 1\.5"):
         build(lambda x: mtf.layers.batch_norm(x, True, 1.5), IMAGE)
 
 

@@ -428,7 +428,7 @@ def test_a_layer_must_not_act_on_what_is_not_useful() -> None:
         x = mtf.rename_dimension(xs[0], "stage", "outer")
         return pipeline(same, x, LAYERS, PipelineSchedule(2, 2))
 
-    with pytest.raises(GraphError, match=r"check_finite.* inside layers that are computed at once"):
+    with pytest.raises(GraphError, match=r"check_finite.* inside layers that are computed together"):
         built(checks)
     with pytest.raises(GraphError, match="cannot hold another pipeline"):
         built(nests)

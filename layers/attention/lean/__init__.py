@@ -1,4 +1,4 @@
-"""Attention that never holds the whole matrix of scores, nor computes the half of it that a causal mask hides."""
+"""Attention that never holds the whole matrix of scores, nor computes the half that a causal mask hides."""
 
 from __future__ import annotations
 

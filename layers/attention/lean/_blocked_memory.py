@@ -1,4 +1,4 @@
-"""What queries attend to, block by block."""
+"""The memory to which queries attend, block by block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MEMORY_BLOCKS = "memory_blocks"
 class BlockedMemory:
     """What queries attend to: all of it, cut into blocks, or one block.
 
-    kept: which weights dropout keeps, where that is drawn before. number: of the block, where it is drawn in each.
+    kept: the weights that dropout keeps, if they are drawn before.
+    number: the block's number, if weights are drawn in each block.
     """
 
     k: mtf.Tensor

@@ -1,4 +1,4 @@
-"""Lean attention of a sequence with itself under a causal mask: what lies ahead is not computed."""
+"""Lean attention of a sequence with itself under a causal mask: it does not compute what lies ahead."""
 
 from __future__ import annotations
 
@@ -26,35 +26,45 @@ from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, is_index
 
 MOST_DRAWN_ABREAST = 32
-"""Blocks of the sequence: a program that draws which weights it keeps has operations of its own for each."""
+"""The most blocks of a sequence for which kept weights are drawn: each block adds operations of its own to the
+program.
+"""
 
 SMALL_BLOCK = 16
-"""Positions. Halves of it would hardly divide over a mesh axis, and hold no memory that counts."""
+"""A number of positions whose halves are not worth cutting: they would hardly divide over a mesh axis, or save
+memory.
+"""
 
 
 def halving_of(
     q: mtf.Tensor, k: mtf.Tensor, pattern: AttentionPattern, options: AttentionOptions, block_size: int
 ) -> Halving | None:
-    """How to cut what is hidden away; None where it is not known, before the program runs, what that is.
+    """How to cut the sequence so that hidden scores are left out; None if they are not known while the graph is built.
 
-    Half as large as `block_size`, blocks hold no more scores than a strided one of the memory.
+    Blocks are half as large as `block_size`, so they hold no more scores than a strided block of the memory.
     """
     query, memory, mask = pattern.query, pattern.memory, pattern.mask
     if not mask.is_causal or mask.sees_prefix or not q.shape.has(LENGTH):
         return None
     length = q.shape.get_dim_by_name(LENGTH).size
+    # A halving cuts queries and memory at the same places.
     if k.shape.get_dim_by_name(MEMORY_LENGTH).size != length:
         return None
+    # Only if positions are indices does a place in the sequence say what lies ahead.
     if not (is_index(query.positions, LENGTH) and is_index(memory.positions, MEMORY_LENGTH)):
         return None
     halving = Halving.of_blocks(length, max(min(block_size, SMALL_BLOCK), (block_size + 1) // 2))
+    # Drawn weights would add too many operations. Strided blocks draw theirs in one loop.
     if is_independent(q, k, options) and halving.count > MOST_DRAWN_ABREAST:
         return None
     return halving
 
 
 class CausalAttention:
-    """One call: the sequence in blocks, each with itself, then the rectangles of each level of its halving."""
+    """One call. The sequence is in blocks.
+
+    Each block attends to itself, and then to the rectangles of each level of the halving.
+    """
 
     def __init__(
         self,
@@ -71,7 +81,7 @@ class CausalAttention:
         of_queries = kept if kept is not None and kept.shape.has(LENGTH) else None
         query, memory = self._in_order(pattern.query, LENGTH), self._in_order(pattern.memory, MEMORY_LENGTH)
         self._pattern = dataclasses.replace(pattern, query=query, memory=memory)
-        # Blocks stand where products have them, so that nothing is transposed for each.
+        # The blocks' dimension stands where products want it, so that no product transposes.
         self._q = halving.cut(_with_last(q, LENGTH, D_KV), LENGTH)
         k, v = (halving.cut(_with_last(x, MEMORY_LENGTH, D_KV), MEMORY_LENGTH) for x in (k, v))
         self._kept = None if of_queries is None else halving.cut(of_queries, LENGTH)
@@ -81,16 +91,17 @@ class CausalAttention:
         self._levels = halving.levels(pattern.mask.window)
 
     def result(self) -> mtf.Tensor:
-        """[.., length, d_kv], in the type of the logits."""
+        """The means [.., length, d_kv], in the logits' dtype."""
         y, _ = mtf.custom_gradient(self._forward, self._backward, [self._q, self._memory.k, self._memory.v])
         return self._halving.joined(y)
 
     def _forward(self, *_: mtf.Tensor) -> list[mtf.Tensor]:
-        """Means and the logarithms of the sums of exponentials."""
+        """The means, and the logarithms of the sums of exponentials."""
         d_kv = self._q.shape[-1]
         state = initial_state(self._q.mesh, self._rows, d_kv, self._dtype, self._options)
         state = self._blocks_themselves().attended(state)
         for level in self._levels:
+            # Levels run one after the other, so that only one level's scores are in memory.
             rectangles = self._rectangles(level, after=state)
             own = rectangles.attended([level.seeing(x) for x in state])
             state = [level.with_seeing(x, new) for x, new in zip(state, own, strict=True)]
@@ -104,7 +115,7 @@ class CausalAttention:
         outputs: Sequence[mtf.Tensor],
         output_grads: Sequence[mtf.Tensor | None],
     ) -> list[mtf.Tensor | None]:
-        """That of the sums of all blocks, whose scores are computed again."""
+        """The gradients of the sums of all blocks, whose scores are computed again."""
         given = sum_gradients(outputs, output_grads)
         log_total = given[0]
         sums, others = self._blocks_themselves().sums(log_total), given[1:]
@@ -120,7 +131,7 @@ class CausalAttention:
         return found
 
     def _in_order(self, tokens: Tokens, name: str) -> Tokens:
-        """The tokens in blocks, the padding behind all others."""
+        """The tokens in blocks, with the padding behind all others."""
         assert tokens.positions is not None
         positions = self._halving.positions(tokens.positions.mesh, name, tokens.positions.dtype)
         cut = tokens.map(lambda x: self._halving.cut(x, name))
@@ -132,12 +143,15 @@ class CausalAttention:
         return _Rectangles(self._q, self._memory, self._pattern, self._how(self._kept, draw))
 
     def _rectangles(self, level: Level, after: Sequence[mtf.Tensor]) -> _Rectangles:
-        """Those of a level. after: what is computed before, without which all levels would hold scores at once."""
+        """The rectangles of a level.
+
+        Their scores wait for `after`; without that, all levels would hold scores at once.
+        """
 
         def seeing(x: mtf.Tensor) -> mtf.Tensor:
             return level.seeing(x)
 
-        # All that they see lies behind, and none of it is masked for that.
+        # All tokens that they see lie behind them, so nothing needs to be masked as ahead.
         mask = dataclasses.replace(self._pattern.mask, is_causal=False)
         query = self._pattern.query.map(seeing)
         pattern = dataclasses.replace(self._pattern, mask=mask, query=query)
@@ -155,7 +169,10 @@ class CausalAttention:
         return _How(self._options, self._dtype, kept, draw)
 
     def _drawn(self, places: list[tuple[str, int]], of_queries: np.ndarray, of_memory: np.ndarray) -> _Draw | None:
-        """Draws which weights are kept, each by itself: [places, .., length, memory_length] of so-manieth blocks."""
+        """A function that draws which weights are kept, each by itself: bool [places, .., length, memory_length].
+
+        Its argument is the number of the memory's block, or None for the first.
+        """
         boxes, size = self._boxes, self._halving.size
         if boxes is None:
             return None
@@ -176,7 +193,11 @@ _Draw = Callable[["mtf.Tensor | None"], mtf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class _How:
-    """kept: which weights, where that is drawn before and differs by query. draw: draws them, of a numbered block."""
+    """Options, and the weights that dropout keeps.
+
+    kept: weights that are drawn before and differ by query.
+    draw: draws the weights, for a numbered block.
+    """
 
     options: AttentionOptions
     dtype: tf.DType
@@ -194,7 +215,7 @@ class _Rectangles:
     how: _How
 
     def attended(self, state: State) -> State:
-        """The state of these rows, with what they see here."""
+        """The state of these rows after they attend to the memory here."""
         shapes = [x.shape for x in state]
 
         def step(carried: State, memory: BlockedMemory) -> State:
@@ -204,7 +225,9 @@ class _Rectangles:
         return [mtf.transpose(x, shape) for x, shape in zip(found, shapes, strict=True)]
 
     def sums(self, log_total: mtf.Tensor) -> State:
-        """Sums of exp(logits - log_total), and of values weighted by them, as the gradient has them."""
+        """The sums of exp(logits - log_total), and of values weighted by these, whose gradients the backward pass
+        takes.
+        """
         shapes = [log_total.shape, log_total.shape + [self.q.shape.get_dim_by_name(D_KV)]]
         log_total = self._as_rows(log_total)
 
@@ -231,7 +254,7 @@ class _Rectangles:
 
     @property
     def _rows(self) -> mtf.Shape:
-        """In the order of the logits."""
+        """The dimensions of rows, in the order of the logits."""
         k = mtf.Shape([d for d in self.memory.k.shape if d.name != MEMORY_BLOCKS])
         return logits_shape(self.q.shape, k, MEMORY_LENGTH)[:-1]
 

@@ -1,8 +1,8 @@
-"""A sequence cut in half again and again: what is before what, in few rectangles.
+"""A sequence cut in half again and again, so that "what is before what" becomes a few rectangles.
 
-Of two halves, the later one sees all of the earlier one, and nothing of it is hidden: one rectangle. Within each half
-the same holds of its halves, so that after n cuts there are n levels of rectangles, those of a level side by side, and
-2^n blocks, of which each sees a part of itself. Eight blocks, rows that see and columns that are seen, by level:
+The later half sees all of the earlier half, and nothing of it is hidden: one rectangle. The same holds within each
+half. After n cuts there are n levels of rectangles, with those of a level side by side, and 2^n blocks, each of which
+sees a part of itself. Here are eight blocks. Rows see columns; a digit is a rectangle's level, d a block with itself:
 
     d . . . . . . .
     2 d . . . . . .
@@ -31,7 +31,7 @@ BLOCKS, PAIRS, QUERY_BLOCKS = "blocks", "pairs", "query_blocks"
 
 @dataclasses.dataclass(frozen=True)
 class Halving:
-    """2^`depth` blocks of `size` positions, of which the first `used` are the sequence's. The rest is padding."""
+    """2^`depth` blocks of `size` positions. The first `used` positions are the sequence's, and the rest is padding."""
 
     used: int
     depth: int
@@ -39,7 +39,7 @@ class Halving:
 
     @classmethod
     def of_blocks(cls, length: int, size: int) -> Halving:
-        """Blocks of about `size` positions or fewer, which divide as the length does: see `Blocks`."""
+        """Blocks of about `size` positions or fewer, which divide as the length does; see `Blocks`."""
         depth = (-(-length // size) - 1).bit_length()
         return cls(length, depth, aligned(-(-length // (1 << depth)), length))
 
@@ -52,7 +52,7 @@ class Halving:
         return self.count * self.size - self.used
 
     def cut(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
-        """[.., name, ..] -> [.., blocks, name, ..]; what lacks the dimension as it is."""
+        """[.., name, ..] -> [.., blocks, name, ..]; a tensor without the dimension stays as it is."""
         if not x.shape.has(name):
             return x
         x = mtf.pad(x, [0, self.padding], name) if self.padding else x
@@ -66,25 +66,26 @@ class Halving:
         return mtf.slice(mtf.replace_dimensions(x, parts, whole), 0, self.used, LENGTH)
 
     def positions(self, mesh: mtf.Mesh, name: str, dtype: tf.DType) -> mtf.Tensor:
-        """[blocks, name]: 0, 1, 2, .., counted on in the padding, so that this is ahead of all others."""
+        """The positions 0, 1, 2, .. as [blocks, name]. The padding counts on, so it is ahead of all others."""
         whole = mtf.Dimension(name, self.count * self.size)
         return dataclasses.replace(self, used=whole.size).cut(mtf.range(mesh, whole, dtype), name)
 
     def levels(self, window: int | None) -> list[Level]:
-        """From the smallest rectangles to the largest; without what is further away than a window reaches."""
+        """The levels, from the smallest rectangles to the largest, without those that a window does not reach."""
         halves = [self.count >> (number + 1) for number in reversed(range(self.depth))]
+        # A token sees window - 1 tokens before it. Blocks farther away than that are left out.
         reach = self.count if window is None else -(-(window - 1) // self.size)
         return [Level(self.count, half, min(half, reach)) for half in halves if reach]
 
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """Rectangles side by side, each of a later half that sees and an earlier one that is seen.
+    """Rectangles side by side, each of a later half that sees and an earlier half that is seen.
 
     Attributes:
-      count: blocks of the sequence.
-      half: blocks in a half.
-      reach: of these, the first of the later half see, and as many, the last of the earlier half, are seen.
+      count: the number of blocks of the sequence.
+      half: the number of blocks in a half.
+      reach: the number of blocks that see (the first of the later half) and are seen (the last of the earlier half).
     """
 
     count: int
@@ -96,16 +97,20 @@ class Level:
         return self.count // (2 * self.half)
 
     def seeing(self, x: mtf.Tensor) -> mtf.Tensor:
-        """[.., blocks, ..] -> [.., pairs, query_blocks, ..]: of queries; what has no blocks as it is."""
+        """[.., blocks, ..] -> [.., pairs, query_blocks, ..]: the queries that see; a tensor without blocks stays as it
+        is.
+        """
         return mtf.slice(self._in_pairs(x, QUERY_BLOCKS), self.half, self.reach, QUERY_BLOCKS) if _is_cut(x) else x
 
     def seen(self, x: mtf.Tensor) -> mtf.Tensor:
-        """[.., blocks, ..] -> [.., pairs, memory_blocks, ..]: of the memory; what has no blocks as it is."""
+        """[.., blocks, ..] -> [.., pairs, memory_blocks, ..]: the memory that is seen; a tensor without blocks stays as
+        it is.
+        """
         first = self.half - self.reach
         return mtf.slice(self._in_pairs(x, MEMORY_BLOCKS), first, self.reach, MEMORY_BLOCKS) if _is_cut(x) else x
 
     def with_seeing(self, x: mtf.Tensor, new: mtf.Tensor) -> mtf.Tensor:
-        """x, other values in the place of `seeing(x)`."""
+        """x, with new values in the place of `seeing(x)`."""
         whole, rest = self._in_pairs(x, QUERY_BLOCKS), self.half - self.reach
         parts = [mtf.slice(whole, 0, self.half, QUERY_BLOCKS), new]
         if rest:
@@ -113,11 +118,13 @@ class Level:
         return mtf.reshape(mtf.concat(parts, QUERY_BLOCKS), x.shape)
 
     def begins_of_seeing(self, size: int) -> np.ndarray:
-        """int32 [pairs, query_blocks]: where in the sequence these blocks of `size` positions begin."""
+        """int32 [pairs, query_blocks]: the positions at which these blocks of `size` positions begin."""
         return (self._first_blocks() + self.half + np.arange(self.reach)) * size
 
     def begins_of_seen(self, size: int) -> np.ndarray:
-        """int32 [pairs, query_blocks]: for each of these, where the first block that it sees begins."""
+        """int32 [pairs, query_blocks]: for each of these blocks, the position at which the first block that it sees
+        begins.
+        """
         return (self._first_blocks() + self.half - self.reach + np.zeros(self.reach, np.int64)) * size
 
     def _first_blocks(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Lean attention to a memory in blocks of every so-manieth position, under any mask."""
+"""Lean attention under any mask, to a memory in blocks of every n-th position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from meshtf.layers.attention.tokens import D_KV, MEMORY_LENGTH
 
 
 class StridedAttention:
-    """One call, its memory cut into blocks."""
+    """One call, with its memory cut into blocks."""
 
     def __init__(
         self,
@@ -33,19 +33,19 @@ class StridedAttention:
         options: AttentionOptions,
         drawn: mtf.DropoutInBlocks | None,
     ) -> None:
-        """drawn: where each block draws which weights are kept, the gradient's again."""
+        """Keeps the operands. With `drawn`, each block draws the weights that are kept, in the gradient once more."""
         self._q, self._memory, self._pattern, self._options, self._drawn = q, memory, pattern, options, drawn
         self._dtype = logits_dtype(q, options)
         self._rows = logits_shape(q.shape, memory.k.shape, MEMORY_LENGTH)[:-1]
         self._means = self._rows + [q.shape.get_dim_by_name(D_KV)]
 
     def result(self) -> mtf.Tensor:
-        """[rows, d_kv], in the type of the logits."""
+        """The means [rows, d_kv], in the logits' dtype."""
         y, _ = mtf.custom_gradient(self._forward, self._backward, [self._q, self._memory.k, self._memory.v])
         return y
 
     def _forward(self, *_: mtf.Tensor) -> list[mtf.Tensor]:
-        """Means and the logarithms of the sums of exponentials, by running maximum, sum and mean."""
+        """The means, and the logarithms of the sums of exponentials, by a running maximum, sum and mean."""
 
         def step(carried: State, parts: list[mtf.Tensor]) -> tuple[State, State]:
             memory = self._memory.block(parts)
@@ -62,7 +62,7 @@ class StridedAttention:
         outputs: Sequence[mtf.Tensor],
         output_grads: Sequence[mtf.Tensor | None],
     ) -> list[mtf.Tensor | None]:
-        """That of the sums of all blocks, whose scores are computed again."""
+        """The gradients of the sums of all blocks, whose scores are computed again."""
         log_total, *given = sum_gradients(outputs, output_grads)
 
         def step(carried: State, parts: list[mtf.Tensor]) -> tuple[State, State]:
@@ -74,6 +74,7 @@ class StridedAttention:
         total, mean = self._over_blocks(step, initial, recompute="nothing")
         if isinstance(extra := extra_logit(self._options, self._rows, self._dtype), mtf.Tensor):
             total += mtf.exp(extra - log_total)
+        # These are gradients of the sums above, which have the gradients of the softmax: see `sum_gradients`.
         return mtf.gradients([total, mean], all_inputs, given)
 
     def _over_blocks(

@@ -31,35 +31,33 @@ def lean_attention(
     is_training: bool = False,
     block_size: int = 512,
 ) -> mtf.Tensor:
-    """Does what `dot_product_attention` does, with scores of `block_size` positions of the memory at a time.
+    """Does what `dot_product_attention` does, with scores for `block_size` positions of the memory at a time.
 
     A loop over blocks keeps the running maximum, sum and mean of each query (Milakov & Gimelshein 2018; Rabe & Staats
-    2021). The gradient keeps one number per query and head, and computes the scores again, block by block: memory
-    grows with length, not with its square.
+    2021). The gradient keeps one number per query and head, and computes the scores again, block by block. Memory grows
+    with length, not with its square.
 
-    Where a causal mask hides half of the scores, that half is not computed. It has to be known while the graph is
-    built: queries and memory are one sequence, their positions those of `Tokens.along`, and the mask sees no prefix.
-    The sequence is then cut in half again and again, down to blocks of at most half of `block_size` positions: a later
-    half sees all of the earlier one, and each block a part of itself. Of n blocks (n + 1) / 2n of the scores are
-    computed, and with a window fewer. A sequence that is split over the mesh changes places once, so that each core has
-    a part of every block.
+    Scores that a causal mask hides are not computed, if it is known while the graph is built which these are. So
+    queries and memory must be one sequence, their positions those of `Tokens.along`, and the mask must see no prefix.
+    The sequence is then cut in half again and again, down to blocks of at most half of `block_size` positions. A later
+    half sees all of the earlier one, and each block sees a part of itself. With n blocks, (n + 1) / 2n of the scores
+    are computed, and fewer with a window. A sequence that is split over the mesh moves once, so that each core has a
+    part of every block.
 
-    Under another mask block j has every n-th position of the memory from the j-th on, n being the number of blocks, so
-    that a memory that is split over the mesh stays where it is.
-
-    A length that does not divide is padded with positions that nobody sees.
+    Under another mask, block j of n has every n-th position of the memory from the j-th on. A memory that is split over
+    the mesh then stays where it is. A length that does not divide is padded with positions that nobody sees.
 
     Args:
-      q: as for `dot_product_attention`, and so the others, with the same result.
+      q: the queries. Operands and result are those of `dot_product_attention`.
       k: the keys.
       v: the values.
       pattern: who sees whom, and the bias.
       options: dropout, precision, an extra logit.
       is_training: whether weights are dropped.
-      block_size: positions of the memory in a block, about: where that is split, blocks must divide as it does.
+      block_size: about how many positions of the memory a block has. If the memory is split, blocks divide as it does.
 
     Raises:
-      ShapeError: as `dot_product_attention`; k has no `memory_length`.
+      ShapeError: as for `dot_product_attention`, or k has no `memory_length`.
       GraphError: as `dot_product_attention`; or each weight is dropped by itself and `memory_length` has no divisor
         near `block_size`.
 
@@ -95,8 +93,11 @@ def lean_attention(
 
 
 def attends_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int) -> bool:
-    """Whether `lean_attention` takes these in training: all but a `memory_length` that it would have to pad, and of
-    whose padding the random bits of dropout know nothing."""
+    """Whether `lean_attention` takes these operands in training.
+
+    It does not take a `memory_length` that it would have to pad if dropout is of each weight by itself. The random bits
+    of dropout know nothing of padding.
+    """
     blocks = Blocks.of_wide(k.shape.get_dim_by_name(MEMORY_LENGTH).size, block_size)
     if not blocks.padding or not is_independent(q, k, options):
         return True
@@ -104,12 +105,13 @@ def attends_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, b
 
 
 def _is_wide_enough(blocks: Blocks, block_size: int) -> bool:
-    """Whether there is some work in each step of the loop."""
+    """Whether each step of the loop has enough work: blocks are an eighth of `block_size` or more."""
     return 8 * blocks.size >= block_size
 
 
 def _without_padding(blocks: Blocks, block_size: int) -> Blocks:
-    """Random bits go by the position in the whole, where there is no padding: blocks are then of a divisor's size.
+    """Blocks without padding, whose size is a divisor of the length: random bits depend on the position in the
+    whole.
 
     Raises:
       GraphError: blocks would be of less than an eighth of `block_size`, and so a loop of little work in each step.
@@ -136,7 +138,7 @@ def _checked(block_size: int) -> int:
 
 
 def _padding_told(memory: Tokens, blocks: Blocks, mesh: mtf.Mesh) -> Tokens:
-    """The tokens, with segments where there is padding."""
+    """The tokens, with segments if there is padding."""
     if memory.segments is not None or not blocks.padding:
         return memory
     return dataclasses.replace(memory, segments=mtf.ones(mesh, [(MEMORY_LENGTH, blocks.used)], tf.int32))

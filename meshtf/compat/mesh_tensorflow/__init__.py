@@ -1,6 +1,6 @@
 """Mesh TensorFlow's names, for programs that people have: `import meshtf.compat.mesh_tensorflow as mtf`.
 
-A program is built in a graph of TensorFlow's and run by a session, as it was.
+A program builds a graph of TensorFlow's and a session runs it, as with the original.
 """
 
 from meshtf.compat.mesh_tensorflow import (

@@ -1,4 +1,4 @@
-"""Dimensions that are pairs, too, and shapes that list them, as programs of Mesh TensorFlow's take them apart."""
+"""Dimensions that are pairs too, and shapes with lists of dimensions. Programs of Mesh TensorFlow take both apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from meshtf.errors import ShapeError
 
 
 class Dimension(language.Dimension):
-    """A named dimension, and a pair: `name, size = dim`, `dim[1]` and `dim._replace(size=4)` are as of a named tuple.
+    """A named dimension that is also a pair.
+
+    `name, size = dim`, `dim[1]` and `dim._replace(size=4)` work as on a named tuple.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -54,7 +56,9 @@ class Dimension(language.Dimension):
 
 
 class Shape(language.Shape):
-    """As `meshtf.Shape`; a list of dimensions is subtracted as far as it is there, and `_dims` may be changed.
+    """A `meshtf.Shape` with the original's two habits.
+
+    `shape - dims` ignores dimensions of the list that the shape lacks. `_dims` may be changed, which changes the shape.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -81,7 +85,7 @@ class Shape(language.Shape):
         object.__setattr__(self, "dims", Shape(value).dims)
 
     def cumprod_to_tensor_axis(self, cumprod: int) -> int | None:
-        """The last dimension before which the product of the sizes is this; None where there is none."""
+        """The number of the last dimension before which the sizes multiply to this number, or None."""
         return max((i for i, n in enumerate(self.cumprod) if n == cumprod), default=None)
 
     def rename_dimension(self, old_name: str, new_name: str) -> Shape:
@@ -111,17 +115,22 @@ class Shape(language.Shape):
 
 
 def own_dimension(dim: language.Dimension) -> Dimension:
-    """The dimension as one of this module."""
+    """The dimension as a `Dimension` of this module."""
     return dim if isinstance(dim, Dimension) else Dimension(dim.name, dim.size)
 
 
 def own_shape(shape: language.Shape) -> Shape:
-    """The shape as one of this module."""
+    """The shape as a `Shape` of this module."""
     return shape if isinstance(shape, Shape) else Shape(shape.dims)
 
 
 def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
-    """A `Dimension` from itself or a (name, size) pair; None passes through. TypeError for a number."""
+    """Makes a `Dimension` of a dimension or of a (name, size) pair. None passes through.
+
+    Raises:
+      TypeError: it is a number.
+      ShapeError: it is a list of several dimensions.
+    """
     if isinstance(d, int | float):
         raise TypeError(f"not a dimension: {d!r}; write mtf.Dimension(name, size), or a pair (name, size)")
     if isinstance(d, list):
@@ -131,7 +140,7 @@ def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
 
 
 def convert_to_shape(x: ShapeLike | None) -> Shape:
-    """A `Shape` from itself, a list of dimensions or pairs, or "batch:64 pixels:784". None passes through."""
+    """Makes a `Shape` of a shape, a list of dimensions or pairs, or "batch:64 pixels:784". None passes through."""
     if isinstance(x, Iterable) and not isinstance(x, str | language.Shape | language.Dimension):
         return Shape(x)
     converted = language.convert_to_shape(x)
@@ -139,12 +148,16 @@ def convert_to_shape(x: ShapeLike | None) -> Shape:
 
 
 def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -> Dimension:
-    """One dimension whose size is the product; named like the first unless a name is given."""
+    """One dimension whose size is the product of the sizes. Without a name it is named like the first."""
     return own_dimension(language.combined_dimension(dims, name))
 
 
 def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dimension:
-    """The one dimension of a list of one, where one dimension is meant. ShapeError for a list of several."""
+    """The dimension itself, or the only one of a list, where a program may give either.
+
+    Raises:
+      ShapeError: the list has none or several.
+    """
     if isinstance(x, language.Dimension):
         return own_dimension(x)
     dims: list[Any] = [x] if _is_pair(x) else list(cast("Iterable[Any]", x))
@@ -156,7 +169,7 @@ def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dime
 
 
 def dims_of(x: language.Dimension | Iterable[DimensionLike]) -> list[language.Dimension]:
-    """A list of dimensions, from one or several."""
+    """A list of dimensions, given one or several."""
     return list(language.Shape([x] if isinstance(x, language.Dimension) else x))
 
 
@@ -165,7 +178,7 @@ def _is_pair(x: Any) -> bool:
 
 
 def _flat(dims: Any) -> Any:
-    """Dimensions, with those of lists among them."""
+    """Joins the lists of dimensions that are among the dimensions."""
     if not isinstance(dims, list | tuple) or not any(isinstance(d, list | language.Shape) for d in dims):
         return dims
     inner = [d if isinstance(d, list | language.Shape) and not _is_pair(d) else [d] for d in dims]
@@ -173,7 +186,7 @@ def _flat(dims: Any) -> Any:
 
 
 class _OwnDims(list[language.Dimension]):
-    """The list `_dims` of a shape: whatever changes it changes the shape."""
+    """The list `_dims` of a shape. Changing the list changes the shape."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape.dims)

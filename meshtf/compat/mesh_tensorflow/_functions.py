@@ -1,4 +1,7 @@
-"""The language's functions under the original's names and parameters, for graphs that nobody opens."""
+"""The language's functions under the original's names and parameters.
+
+They need no `with graph`: the operands say which.
+"""
 
 from __future__ import annotations
 
@@ -124,9 +127,9 @@ mtf_abs, mtf_pow, mtf_range, mtf_slice = abs, pow, range, slice
 
 
 def gather(weights: Tensor, indices: Tensor | int, dim: DimensionLike, output_shape: ShapeLike | None = None) -> Tensor:
-    """`weights` at `indices` along a dimension, which the indices may have, too: it is then theirs in the result.
+    """Gathers `weights` at `indices` along a dimension.
 
-    See `meshtf.gather`.
+    The indices may have this dimension too. The result then has it from the indices. See `meshtf.gather`.
     """
     own = the_dimension(dim, "dim of mtf.gather")
     if not isinstance(indices, Tensor) or not indices.shape.has(own.name):
@@ -138,17 +141,17 @@ def gather(weights: Tensor, indices: Tensor | int, dim: DimensionLike, output_sh
 
 
 def list_product(l: Iterable[int]) -> int:  # noqa: E741  # its name there
-    """The product of numbers, 1 of none."""
+    """Multiplies numbers. The product of none is 1."""
     return math.prod(l)
 
 
 def transpose_list_of_lists(lol: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The lists of the first elements, of the second, and so on."""
+    """The list of first elements, the list of second elements and so on."""
     return [list(column) for column in zip(*lol, strict=True)]
 
 
 def add_n(xs: Sequence[Tensor]) -> Tensor | int:
-    """The sum of a list; 0 for an empty one."""
+    """Adds up a list of tensors. The sum of an empty list is 0."""
     return for_graphs(ops.add_n)(xs) if xs else 0
 
 
@@ -161,7 +164,7 @@ def dropout(
     noise_shape: ShapeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Zeroes elements at random and scales the others; `x` itself where nothing is dropped."""
+    """Zeroes elements at random and scales the others. Returns `x` itself where nothing is dropped."""
     if not is_training or keep_prob == 1.0 or rate == 0.0:
         return x
     return ops.dropout(x, is_training, keep_prob, rate, noise_shape, name or "dropout")
@@ -169,16 +172,16 @@ def dropout(
 
 @language_function
 def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """Brings an array, or a tensor of TensorFlow's, into the graph. A session computes it in each run that needs it.
+    """Brings an array or a tensor of TensorFlow's into the graph. A session computes it in each run that needs it.
 
     Args:
-      mesh: where it will be.
-      tf_tensor: of a placeholder, an iterator, a variable; sizes that are not known must be those of `shape`.
-      shape: names its dimensions; None for a scalar.
-      name: of the operation.
+      mesh: the mesh of the result.
+      tf_tensor: an array or a tensor, such as a placeholder's. Sizes that it does not know must be those of `shape`.
+      shape: the named shape. None means a scalar.
+      name: the operation's name.
 
     Raises:
-      ShapeError: its rank or sizes are not those of `shape`.
+      ShapeError: the tensor has another rank or other sizes than `shape`.
     """
     if is_of_tensorflow(tf_tensor):
         tf_tensor = tf.convert_to_tensor(tf_tensor)
@@ -189,17 +192,17 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
 
 
 def import_fully_replicated(mesh: Mesh, tf_tensor: Any, shape: ShapeLike, name: str | None = None) -> Tensor:
-    """As `import_tf_tensor`: every core takes its slice of the whole."""
+    """Does the same as `import_tf_tensor`. The layout says which slice of the whole a core takes."""
     return import_tf_tensor(mesh, tf_tensor, shape, name)
 
 
 def anonymous_shape(shape: ShapeLike) -> Shape:
-    """The same sizes, under names that no layout rule has."""
+    """A shape with the same sizes under names that no layout rule has."""
     return Shape([Dimension(f"_anonymous_{i}", d.size) for i, d in enumerate(shape_of(shape))])
 
 
 def anonymize(x: Tensor) -> Tensor:
-    """The tensor whole on every core, under names that no layout rule has."""
+    """The tensor whole on every core. Its dimensions get names that no layout rule has."""
     return reshape(x, anonymous_shape(x.shape))
 
 
@@ -209,7 +212,7 @@ def gradients(
     grad_ys: Sequence[Tensor | None] | None = None,
     operations: object = None,
 ) -> list[Tensor | None]:
-    """Gradients of the sum of `ys`, None where no path leads to an x. `operations` is not needed, and ignored."""
+    """The gradients of the sum of `ys`, with None where no path leads to an x. `operations` is ignored."""
     return for_graphs(autodiff.gradients)(ys, xs, grad_ys)
 
 
@@ -221,15 +224,21 @@ def while_loop(
     has_accumulators: bool = False,
     **kwargs: Any,
 ) -> list[Tensor]:
-    """Repeats `body_fn` while `cond_fn` holds. What went on to tf.while_loop is ignored but for maximum_iterations."""
+    """Repeats `body_fn` while `cond_fn` holds.
+
+    Only `maximum_iterations` has an effect among the options for tf.while_loop.
+    """
     most = kwargs.get("maximum_iterations")
     loop = for_graphs(control_flow.while_loop)
     return loop(cond_fn, body_fn, inputs, num_loop_vars, has_accumulators, maximum_iterations=most)
 
 
 def custom_gradient(fn: Callable[..., Any], grad_fn: Callable[..., Any], explicit_inputs: Sequence[Tensor]) -> Any:
-    """`fn(*explicit_inputs)` with a gradient of one's own: `grad_fn(explicit_inputs=, all_inputs=,
-    forward_operations=, outputs=, output_grads=)` gives one for each of `all_inputs`."""
+    """Returns `fn(*explicit_inputs)` with a gradient of the caller's.
+
+    `grad_fn(explicit_inputs=, all_inputs=, forward_operations=, outputs=, output_grads=)` returns one gradient for each
+    of `all_inputs`.
+    """
 
     def by_keyword(*args: Any) -> Any:
         names = ("explicit_inputs", "all_inputs", "forward_operations", "outputs", "output_grads")
@@ -239,24 +248,28 @@ def custom_gradient(fn: Callable[..., Any], grad_fn: Callable[..., Any], explici
 
 
 def recompute_grad(fn: Callable[..., Any], explicit_inputs: Sequence[Tensor], control_dependencies: bool = True) -> Any:
-    """`fn(*explicit_inputs)`, computed again for its gradient. `control_dependencies` is not needed, and ignored."""
+    """Returns `fn(*explicit_inputs)`, which is computed again for its gradient. `control_dependencies` is ignored."""
     return for_graphs(control_flow.recompute_grad)(fn, explicit_inputs)
 
 
 def Print(x: Tensor, data: Sequence[Tensor], message: str, **kwargs: Any) -> Tensor:  # noqa: N802  # its name there
-    """`x`; where a session needs it, `data` is printed by the first core."""
+    """Returns `x`. The first core prints `data` whenever a session needs the result."""
     return for_graphs(ops.Print)(x, data, message, kwargs.get("summarize"))
 
 
 def tensor_dim_to_mesh_dim_size(layout: LayoutLike, mesh_shape: ShapeLike, tensor_dim: DimensionLike) -> int:
-    """In how many parts a dimension is cut."""
+    """The number of parts that the layout splits a dimension into."""
     mesh = shape_of(mesh_shape)
     axes = convert_to_layout_rules(layout).axes(Shape([tensor_dim])[0].name)
     return axes_size([a for a in axes if mesh.has(a)], mesh)
 
 
 def tensor_dim_to_size_per_split(layout: LayoutLike, mesh_shape: ShapeLike, tensor_dim: DimensionLike) -> int:
-    """The size of a part of a dimension. LayoutError where they are not equal."""
+    """The size of one part of a dimension.
+
+    Raises:
+      LayoutError: the parts are not equal.
+    """
     dim, parts = Shape([tensor_dim])[0], tensor_dim_to_mesh_dim_size(layout, mesh_shape, tensor_dim)
     if dim.size % parts:
         raise LayoutError(f"dimension {dim} does not divide into {parts} parts; give it a multiple")

@@ -1,4 +1,4 @@
-"""Graphs of programs that are written as for Mesh TensorFlow: scopes are TensorFlow's, and so are master variables."""
+"""Graphs of programs written for Mesh TensorFlow. Scopes and master variables are TensorFlow's own."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
 
 
 class Tensor(language.Tensor):
-    """As `meshtf.Tensor`; its truth is that it is there, and it equals nothing but itself.
+    """A `meshtf.Tensor` that is always true and equals only itself, as the original's.
 
     Args:
-      operation: what it is made by.
+      operation: the operation that makes it.
       shape: its named shape.
       dtype: its element type.
-      name: ignored: it is the operation's.
+      name: ignored. The operation's name counts.
       index: which of the operation's outputs it is.
 
     Examples:
@@ -74,12 +74,12 @@ class Tensor(language.Tensor):
 
 
 class Graph(language.Graph):
-    """As `meshtf.Graph`. Nothing is opened: operations know their graph from their operands.
+    """A `meshtf.Graph` that nobody opens with `with`. Operations find their graph by their operands.
 
     Attributes:
-      masters: by name, the TensorFlow variables that are initialized, saved and restored; see `mtf.get_variable`.
-      step_count: what optimizers are told of the global step.
-      name_to_variable: variables by the names that the program gives them; a list of the program's, which is not read.
+      masters: the TensorFlow variables by name. Sessions initialize, save and restore them; see `mtf.get_variable`.
+      step_count: the number of the step that optimizers read.
+      name_to_variable: variables by the program's names. Only the program reads it.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -102,7 +102,7 @@ class Graph(language.Graph):
         return "\n".join(str(operation) for operation in self.operations)
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
-        """As of `meshtf.Graph`; names that differ in capital letters alone are the same."""
+        """A name that no operation has. Names that differ only in capital letters count as the same."""
         found, own = super().unique_name(name.lower(), mark_as_used), self.scoped(name)
         return own + found[len(own) :]
 
@@ -110,19 +110,19 @@ class Graph(language.Graph):
         return Tensor(operation, own_shape(shape), dtype, index=index)
 
     def label_variable(self, variable: language.Operation, name: str) -> None:
-        """A program's own label: the variable is stored, and saved, under the name that it has."""
+        """Ignores a program's own label. The variable is stored and saved under its name."""
 
     def attribute_of(self, operation: language.Operation, name: str) -> Any:
-        """What programs ask of operations that the language's do not have."""
+        """An attribute that the original's operations have and the language's lack."""
         if name in _ATTRIBUTES:
             return _ATTRIBUTES[name](operation)
         return super().attribute_of(operation, name)
 
     def check_scope_of_tensorflow(self) -> None:
-        """A tf.variable_scope may be open: it names variables here."""
+        """Allows an open tf.variable_scope: here it names variables."""
 
     def operand(self, value: Any, beside: language.Tensor) -> Any:
-        """Scalars of TensorFlow are imported, in the dtype of the tensor beside them."""
+        """Imports a scalar of TensorFlow's in the dtype of the tensor beside it."""
         return imported_scalar(value, beside.mesh, beside.dtype) if is_of_tensorflow(value) else value
 
 
@@ -131,8 +131,8 @@ class Mesh(language.Mesh):
 
     Args:
       graph: an `mtf.Graph` of this module.
-      name: of the mesh.
-      variable_placer: says for each master the device that it is on; by default the host's first CPU.
+      name: the mesh's name.
+      variable_placer: chooses a device for each master. By default this is the host's first CPU.
 
     Raises:
       GraphError: the graph is another one.
@@ -153,13 +153,20 @@ class Mesh(language.Mesh):
 
 
 def device_of_masters(mesh: language.Mesh) -> AbstractContextManager[Any]:
-    """Inside, TensorFlow's variables are made where the mesh's placer says; functions say so in graphs alone."""
+    """A context in which TensorFlow makes variables on the device that the mesh's placer chooses.
+
+    Eager execution takes no function as a device. There the first CPU holds all masters.
+    """
     placer = getattr(mesh, "variable_placer_fn", "cpu:0")
     return tf.compat.v1.device("cpu:0" if callable(placer) and tf.executing_eagerly() else placer)
 
 
 def graph_of(mesh: language.Mesh) -> Graph:
-    """GraphError where the mesh is of a graph that is no `Graph` of this module."""
+    """The `Graph` of a mesh.
+
+    Raises:
+      GraphError: the mesh belongs to a graph of another class.
+    """
     if not isinstance(mesh.graph, Graph):
         raise GraphError(
             "a mesh of meshtf.compat.mesh_tensorflow is needed here, made by its mtf.Mesh(mtf.Graph(), name); "
@@ -169,14 +176,18 @@ def graph_of(mesh: language.Mesh) -> Graph:
 
 
 def is_of_tensorflow(value: object) -> bool:
-    """Whether it is a tensor or a variable of TensorFlow's."""
+    """Whether the value is a tensor or a variable of TensorFlow's."""
     return isinstance(value, tf.Tensor | tf.Variable) or (
         tf.is_tensor(value) and not isinstance(value, language.Tensor)
     )
 
 
 def imported_scalar(value: Any, mesh: language.Mesh, dtype: tf.DType) -> language.Tensor:
-    """GraphError for what is no scalar: only `mtf.import_tf_tensor` says what its dimensions are."""
+    """Imports a scalar of TensorFlow's.
+
+    Raises:
+      GraphError: the tensor is no scalar. Only `mtf.import_tf_tensor` can name its dimensions.
+    """
     tensor = tf.convert_to_tensor(value)
     if tensor.shape.rank != 0:
         raise GraphError(

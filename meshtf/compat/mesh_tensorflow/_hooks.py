@@ -1,4 +1,7 @@
-"""Hooks of monitored sessions: masters to slices when a session begins, slices to masters before it is saved."""
+"""Hooks of monitored sessions.
+
+They copy masters to slices when a session begins, and slices to masters before a save.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from meshtf.compat.mesh_tensorflow._lowering import Lowering
 
 
 class MtfRestoreHook(tf.compat.v1.train.SessionRunHook):
-    """Gives the slices the masters' values when a session has been created, or created again."""
+    """Gives the slices the masters' values whenever a session is created."""
 
     def __init__(self, lowering: Lowering) -> None:
         self._lowering = lowering

@@ -1,4 +1,4 @@
-"""The language's functions as Mesh TensorFlow's programs call them: outside of any graph, beside its scalars."""
+"""The language's functions as programs of Mesh TensorFlow call them: outside any graph, beside TensorFlow's scalars."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ T = TypeVar("T")
 
 
 def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
-    """The function, whose graph is that of its operands; scalars of TensorFlow among these are imported, and a list of
-    one dimension stands for this dimension."""
+    """Wraps a function of the language for calls outside `with graph`.
+
+    The wrapper opens the graph of the operands. It imports scalars of TensorFlow's. Where one dimension is meant, it
+    also takes a list of one.
+    """
 
     names = _dimension_parameters(fn)
 
@@ -42,13 +45,13 @@ def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def _dimension_parameters(fn: Callable[..., Any]) -> dict[int, str]:
-    """By position, the names of the parameters that are one dimension."""
+    """The names of the parameters that mean one dimension, by position."""
     parameters = inspect.signature(fn).parameters.values()
     return {i: p.name for i, p in enumerate(parameters) if str(p.annotation).startswith("DimensionLike")}
 
 
 def _one(x: Any, name: str | None) -> Any:
-    """The dimension of a list of one, which Mesh TensorFlow took in its place."""
+    """The dimension of a list of one. Mesh TensorFlow accepted such a list for a dimension."""
     is_list = name is not None and isinstance(x, list | tuple) and any(isinstance(d, Dimension) for d in x)
     return the_dimension(x, f"`{name}`") if is_list and len(x) == 1 else x
 

@@ -12,7 +12,7 @@ from meshtf.layout import LayoutLike
 
 
 class LayoutRules(language.LayoutRules):
-    """As `meshtf.LayoutRules`, asked as Mesh TensorFlow's were.
+    """A `meshtf.LayoutRules` that also answers the original's questions.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -37,7 +37,7 @@ class LayoutRules(language.LayoutRules):
         return {(name, axis) for name, axes in self.rules for axis in axes}
 
     def tensor_dimension_to_mesh_axis(self, tensor_dimension: DimensionLike, mesh_shape: ShapeLike) -> int | None:
-        """The number of the mesh axis that splits a dimension; None where the mesh has none that does."""
+        """The number of the mesh axis that splits a dimension, or None where no axis does."""
         mesh, (dim,) = shape_of(mesh_shape), shape_of([tensor_dimension])
         return next((mesh.axis(a) for a in self.axes(dim.name) if mesh.has(a)), None)
 
@@ -55,10 +55,10 @@ class LayoutRules(language.LayoutRules):
 
 
 class TensorLayout(language.TensorLayout):
-    """For each dimension of a tensor the number of the mesh axis that splits it, or None.
+    """The layout of a tensor: one mesh axis number, or None, for each dimension.
 
     Args:
-      tensor_axis_to_mesh_axis: these numbers.
+      tensor_axis_to_mesh_axis: the number of the axis that splits each dimension, or None.
       axes: the names of the axes, where they are known.
 
     Examples:
@@ -76,7 +76,7 @@ class TensorLayout(language.TensorLayout):
         object.__setattr__(self, "tensor_axis_to_mesh_axis", numbers)
 
     def mesh_axis_to_tensor_axis(self, mesh_ndims: int) -> tuple[int | None, ...]:
-        """For each of so many mesh axes the dimension that it splits, or None."""
+        """The number of the dimension that each of `mesh_ndims` mesh axes splits, or None."""
         numbers = self.tensor_axis_to_mesh_axis
         return tuple(numbers.index(i) if i in numbers else None for i in range(mesh_ndims))
 
@@ -99,18 +99,18 @@ class TensorLayout(language.TensorLayout):
 
 
 def _joined(first: str | tuple[str, ...], second: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The axes of two rules for one dimension, which are for two meshes."""
+    """Joins the axes of two rules for one dimension. Such rules are for two meshes."""
     axes = [a for own in (first, second) for a in (own.split("+") if isinstance(own, str) else own)]
     return tuple(dict.fromkeys(axes))
 
 
 def numbered(layout: language.TensorLayout, mesh_shape: Shape) -> TensorLayout:
-    """A layout with the numbers of its axes, of several the first."""
+    """A layout with the numbers of its axes. A dimension over several axes has the number of the first."""
     return TensorLayout([mesh_shape.axis(axes[0]) if axes else None for axes in layout.axes], layout.axes)
 
 
 def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
-    """LayoutRules from themselves, a mapping, pairs, or "batch:rows;hidden:cols"."""
+    """Makes LayoutRules of rules, a mapping, pairs, or "batch:rows;hidden:cols"."""
     if isinstance(x, LayoutRules):
         return x
     if isinstance(x, str) and "{" not in x:
@@ -125,7 +125,7 @@ def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
 
 
 def rules_of_mesh(layout: LayoutLike, shape: Shape) -> LayoutRules:
-    """The rules for axes that the mesh has: in Mesh TensorFlow one text of rules serves several meshes.
+    """The rules for axes that the mesh has. In Mesh TensorFlow one text of rules serves several meshes.
 
     Raises:
       LayoutError: two rules are for one dimension, and the mesh has both axes.

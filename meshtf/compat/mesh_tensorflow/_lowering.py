@@ -33,7 +33,7 @@ from meshtf.ops.slicewise.slicewise import SlicewiseOperation
 from meshtf.ops.variables.variable import Assign, Variable
 
 _PROGRAMS = threading.RLock()
-"""Held while a program of some lowering runs: a process runs one at a time, and a session asks for several at once."""
+"""The lock that a running program of any lowering holds. A process runs one at a time, and sessions ask for several."""
 
 _NOT_HERE = {
     "tensors": "slices are not tensors of the session's graph; fetch whole ones with lowering.export_to_tf_tensor(x)",
@@ -47,20 +47,22 @@ _NOT_HERE = {
 class Lowering:
     """A graph on a mesh, for sessions of TensorFlow.
 
-    Exports and updates are nodes of TensorFlow's default graph; when a session runs one, the program runs on the mesh,
-    and its results come back. Exports that depend on the same inputs are one program; what an update needs of them is
-    computed again in its own. In one run, exports are of the values before the updates, and updates that tf.group holds
-    together start from the same values.
+    Exports and updates are nodes of TensorFlow's default graph. When a session runs one, the program runs on the mesh
+    and its results come back to the session. Exports that depend on the same inputs are one program. An update has a
+    program of its own and computes again what it needs of them.
 
-    Masters are copied to slices by `copy_masters_to_slices`, and before the first run where that was not called. On a
-    mesh of one core masters are the variables: they are copied in before, and back after, each run.
+    All exports of one run have the values from before the updates. Updates that tf.group joins start from the same
+    values.
+
+    `copy_masters_to_slices` copies masters to slices. The first run does it if the program did not. On a mesh of one
+    core the masters are the variables: each run copies them in before and back after.
 
     Args:
-      graph: what to run.
-      mesh_to_impl: the graph's mesh, and what it is.
-      autostack: ignored: small variables are updated together without it.
-      log_file: ignored: see `report`.
-      seed: of random bits.
+      graph: the graph to run.
+      mesh_to_impl: the graph's mesh, with the mesh that implements it.
+      autostack: ignored. Small variables are updated together without it.
+      log_file: ignored. See `report`.
+      seed: the seed of all random bits.
 
     Raises:
       LayoutError: the layout does not fit the mesh or the program.
@@ -100,6 +102,7 @@ class Lowering:
             self._lowerings, self._groups, graph.step_count, masters_follow=self._mesh_impl.shape.size == 1
         )
         self._eager = EagerRun(graph, self._lowerings, self._fill, masters_follow=self._mesh_impl.shape.size == 1)
+        # Raises an error if the graph belongs to meshtf itself.
         graph_of(self._exporting.mesh)
 
     def _lowering_of(self, updates: Iterable[Operation]) -> language.Lowering:
@@ -110,16 +113,21 @@ class Lowering:
         return self._lowerings.updating(frozenset())
 
     def mesh_impl(self, x: Mesh | Tensor | Operation) -> MeshImpl:
-        """What the mesh of a tensor, an operation, or a mesh itself is."""
+        """The mesh that implements a mesh, or the mesh of a tensor or an operation."""
         return self._mesh_impl
 
     def report(self, updates: Sequence[Operation] = (), fetches: Sequence[Tensor] = ()) -> Report:
-        """Layouts, memory per core and every collective of the program that does these updates: see `mtf.Report`."""
+        """Reports layouts, memory per core and every collective of the program that does these updates.
+
+        See `mtf.Report`.
+        """
         return self._lowerings.updating(frozenset(_assignments(updates))).report(fetches)
 
     @says_where
     def export_to_tf_tensor(self, x: Tensor) -> tf.Tensor:
-        """The whole value of a tensor: at once where eager execution is on, else a node of the default graph.
+        """The whole value of a tensor.
+
+        With eager execution it has a value at once, else it is a node of the graph.
 
         Raises:
           GraphError: it is of another graph, or was made after this one was lowered.
@@ -131,16 +139,17 @@ class Lowering:
             self._exporting.check_fetches([x])
             self._check_functions([x])
             self._runs.add_export(x)
+            # A numpy_function has no known shape. Programs ask exported tensors for theirs.
             node = self._node(functools.partial(self._runs.export, tensor=x), fed_inputs([x]), x.dtype, "export")
             self._exported[x] = tf.ensure_shape(node, x.shape.to_integer_list)
         return self._exported[x]
 
     @says_where
     def lowered_operation(self, op: Operation | Tensor | Updates) -> tf.Operation | None:
-        """The operation of TensorFlow's that does an assignment, or all of an optimizer's.
+        """The operation of TensorFlow's that does an assignment, or all assignments of an optimizer.
 
-        Where eager execution is on, this does all assignments of the graph at once, from the same values, at the first
-        call and not again, and returns None.
+        With eager execution the first call does all assignments of the graph at once, from the same values. Further
+        calls do nothing. Each returns None.
 
         Raises:
           GraphError: it is no assignment of this graph.
@@ -157,9 +166,9 @@ class Lowering:
         return done
 
     def copy_masters_to_slices(self) -> tf.Operation | None:
-        """Gives the slices the masters' values: to be run when these have been initialized or restored.
+        """Gives the slices the masters' values. Run it after initializing or restoring the masters.
 
-        Where eager execution is on, it is done at once, and None is returned.
+        With eager execution the copy happens at once and the result is None.
         """
         if tf.executing_eagerly():
             with _PROGRAMS:
@@ -177,8 +186,10 @@ class Lowering:
                 return tf.numpy_function(self._filled, [], tf.int64).op
 
     def copy_slices_to_masters(self) -> tf.Operation | None:
-        """Gives the masters the slices' values: to be run before these are saved. Done at once where eager execution
-        is on."""
+        """Gives the masters the slices' values. Run it before saving the masters.
+
+        With eager execution the copy happens at once and the result is None.
+        """
         if tf.executing_eagerly():
             with _PROGRAMS:
                 return self._eager.copy_to_masters()
@@ -186,8 +197,11 @@ class Lowering:
             return tf.group([self._assigned_to_master(name) for name in self.graph.masters])
 
     def _check_functions(self, tensors: Sequence[Tensor]) -> None:
-        """Plans what these need where that has functions of the program's own that no plan has traced: what is wrong
-        with them is then told here, and not by a session that runs."""
+        """Plans the program for these tensors if it has functions of the user's that no plan has traced yet.
+
+        Their errors then appear in the program's own lines and not inside a session's run.
+        """
+        # Other operations check their operands when they are made. Functions of the user's are only traced by a plan.
         own = {o for o in needed([t.operation for t in tensors]) if isinstance(o, SlicewiseOperation | OwnOperation)}
         if own - self._checked:
             with _PROGRAMS, eager_mode():
@@ -195,9 +209,13 @@ class Lowering:
             self._checked |= own
 
     def _masters_follow(self, node: tf.Operation, operations: Sequence[Operation]) -> tf.Operation:
-        """On one core the masters are the variables, in files as in the session."""
+        """Adds copies to the masters on a mesh of one core.
+
+        There the masters are the variables, in files and in the session.
+        """
         if self._mesh_impl.shape.size > 1:
             return node
+        # Slots of optimizers are variables too, with masters of their own.
         names = [o.variable.full_name for o in operations if isinstance(o, Assign)]
         with tf.control_dependencies([node]):
             return tf.group([self._assigned_to_master(name) for name in names if name in self.graph.masters])
@@ -208,10 +226,12 @@ class Lowering:
         return master.assign(tf.ensure_shape(value, master.shape), read_value=False)
 
     def _begun(self) -> tf.Tensor:
-        """The node that each run of a session begins with; it gives the run's number."""
+        """The node that each run of a session begins with. Its value is the run's number."""
         if self._begin is None:
+            # Every node of a run waits for this one, so it may not wait for anything that a program has open.
             with tf.name_scope("begin_run"), tf.control_dependencies(None):
                 wanted = tf.numpy_function(self._needs_masters, [], tf.bool)
+                # Not every run copies: see `_needs_masters`.
                 copied = tf.cond(tf.ensure_shape(wanted, []), self._copied_in, lambda: tf.constant(0, tf.int64))
                 with tf.control_dependencies([copied]):
                     self._begin = tf.numpy_function(self._locked(lambda: np.int64(self._runs.begin())), [], tf.int64)
@@ -222,7 +242,7 @@ class Lowering:
             return tf.constant(1, tf.int64)
 
     def _node(self, fn: Callable[..., Any], inputs: Sequence[InputOperation], dtype: tf.DType, name: str) -> tf.Tensor:
-        """A node that calls a function with the run's number and arrays by the inputs' names."""
+        """Makes a node that calls a function with the run's number and the inputs' arrays by name."""
 
         def call(number: np.int64, *arrays: np.ndarray) -> Any:
             return fn(int(number), arrays={o.name: a for o, a in zip(inputs, arrays, strict=True)})
@@ -247,6 +267,7 @@ class Lowering:
 
     def _fill(self, name: str, value: np.ndarray) -> np.int64:
         with _PROGRAMS, eager_mode():
+            # The store takes a value only for a variable that it has. So all variables are made first.
             if name not in self._store:
                 variables = [cast("Variable", self.graph.variables[n]) for n in self.graph.masters]
                 self._exporting.execution([v.value for v in variables], with_effects=False).initialize({})
@@ -279,8 +300,8 @@ def _assignments(ops: Iterable[Operation | Tensor | Updates]) -> list[Operation]
         for operation in own:
             if not isinstance(operation, Assign):
                 raise GraphError(
-                    f"{operation!r} is no assignment: lowering.lowered_operation is for what mtf.assign and "
-                    f"optimizer.apply_grads return; a tensor's value is lowering.export_to_tf_tensor(x)"
+                    f"{operation!r} is no assignment: lowering.lowered_operation takes the results of mtf.assign and "
+                    f"optimizer.apply_grads; a tensor's value is lowering.export_to_tf_tensor(x)"
                 )
             found.append(operation)
     return found

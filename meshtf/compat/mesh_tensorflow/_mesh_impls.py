@@ -1,4 +1,6 @@
-"""Meshes as programs for Mesh TensorFlow describe them: a backend of meshtf's, with the questions that layers ask."""
+"""Meshes as programs for Mesh TensorFlow describe them: a backend of meshtf's that also answers the layers'
+questions.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,17 @@ from meshtf.planning.process_spans import ProcessOfCore
 
 
 class AnswersOfMesh(abc.ABC):
-    """What layers and operations ask of a mesh."""
+    """Answers to the questions that layers and operations ask about a mesh."""
 
     @property
     @abc.abstractmethod
     def shape(self) -> Shape:
-        """Its named axes."""
+        """The mesh axes with their names and sizes."""
 
     @property
     @abc.abstractmethod
     def layout_rules(self) -> LayoutRules:
-        """Which dimension is split over which axis."""
+        """The rules that say which dimension is split over which axis."""
 
     @property
     def ndims(self) -> int:
@@ -50,26 +52,26 @@ class AnswersOfMesh(abc.ABC):
         return True
 
     def tensor_layout(self, x: ShapeLike) -> TensorLayout:
-        """Of a tensor of this shape: for each dimension the number of the mesh axis that splits it, or None."""
+        """The layout of a tensor of this shape: a mesh axis number, or None, for each dimension."""
         return numbered(self.layout_rules.tensor_layout(named_shape(x), self.shape), self.shape)
 
     def mesh_axis_to_cumprod(self, x: ShapeLike) -> list[int | None]:
-        """For each mesh axis the product of the sizes before the dimension that it splits, or None."""
+        """The product of the sizes before the dimension that each mesh axis splits, or None."""
         before = named_shape(x).cumprod
         axes = self.tensor_layout(x).mesh_axis_to_tensor_axis(self.ndims)
         return [None if axis is None else before[axis] for axis in axes]
 
     def slice_shape(self, x: ShapeLike) -> list[int]:
-        """Sizes of one core's slice of a tensor of this shape."""
+        """The sizes of one core's slice of a tensor of this shape."""
         shape = named_shape(x)
         return list(self.tensor_layout(shape).slice_shape(shape, self.shape))
 
     def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
-        """The number of the mesh axis that splits a dimension; None where none does."""
+        """The number of the mesh axis that splits a dimension, or None."""
         return self.layout_rules.tensor_dimension_to_mesh_axis(dim, self.shape)
 
     def slice_begin(self, x: ShapeLike, pnum: int) -> list[int]:
-        """Where the slice of a core begins, in a tensor of this shape."""
+        """The indices at which a core's slice of a tensor of this shape begins."""
         shape = named_shape(x)
         layout = self.tensor_layout(shape)
         sizes = layout.slice_shape(shape, self.shape)
@@ -78,7 +80,7 @@ class AnswersOfMesh(abc.ABC):
 
 
 class MeshImpl(AnswersOfMesh):
-    """A mesh's shape and layout on paper, to be asked about sizes and layouts.
+    """A mesh without devices. It answers questions about sizes and layouts.
 
     Args:
       shape: the mesh's named shape.
@@ -103,10 +105,10 @@ class MeshImpl(AnswersOfMesh):
 
 
 class WrappedMeshImpl(MeshImpl):
-    """A mesh that hands everything on to a backend.
+    """A mesh that passes every call on to a backend.
 
     Args:
-      backend: what runs programs.
+      backend: the backend that runs programs.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -156,5 +158,5 @@ class WrappedMeshImpl(MeshImpl):
 
 
 def named_shape(x: Any) -> Shape:
-    """Of a tensor, or of what says a shape itself."""
+    """The shape of a tensor, or makes one of a shape's description."""
     return convert_to_shape(getattr(x, "shape", x))

@@ -1,4 +1,4 @@
-"""Names of the original that are not here, each with what to write."""
+"""Names of the original that this package lacks, each with its replacement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from meshtf.errors import unknown_name
 
 
 def refusing(module: str, public: Iterable[str], refused: Mapping[str, str]) -> Callable[[str], NoReturn]:
-    """The `__getattr__` of a module: AttributeError, with what to write where a name is known to be the original's."""
+    """Makes the `__getattr__` of a module.
+
+    It raises an AttributeError that names the replacement if the original has the name.
+    """
     unknown = unknown_name(module, public)
 
     def raise_for(name: str) -> NoReturn:

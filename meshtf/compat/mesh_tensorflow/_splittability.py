@@ -1,4 +1,4 @@
-"""Which dimensions of an operation Mesh TensorFlow could split, for programs that choose layouts by that."""
+"""The dimensions of an operation that Mesh TensorFlow could split. Some programs choose their layouts by them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from meshtf.graph.operation import Operation
 
 
 def splittability(operation: Operation) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of the dimensions that could be split, and of those that could not.
+    """The names of the dimensions that Mesh TensorFlow could split, and of those that it could not.
 
-    It is what Mesh TensorFlow said. Here each operation works in every layout, and what it gathers is in the report.
+    The answer is the original's. Here every operation works in every layout, and the report lists what it gathers.
     """
     names = _dims(operation)
     of = _UNSPLITTABLE.get(type(operation).__name__, _said)
@@ -24,7 +24,9 @@ def _dims(operation: Any) -> frozenset[str]:
 
 
 def _said(operation: Any) -> Iterable[str]:
-    """Where several operations are one of Mesh TensorFlow's, the last of them knows."""
+    """The names that the last of several operations carries, if together they stand for one of Mesh
+    TensorFlow's.
+    """
     return vars(operation).get("whole_names", ())
 
 
@@ -36,7 +38,7 @@ def _windows(operation: Any) -> Iterable[str]:
     return [operation.windows.image_dim, *_said(operation)]
 
 
-# By the names of classes, some of which are private to their rooms.
+# The keys are names because some of these classes are private to their rooms.
 _UNSPLITTABLE: dict[str, Callable[[Any], Iterable[str]]] = {
     "ConcatOperation": _one,
     "SliceOperation": _one,

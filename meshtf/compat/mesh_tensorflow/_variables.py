@@ -1,4 +1,7 @@
-"""Variables: masters of TensorFlow, which sessions initialize, save and restore, beside the slices on the mesh."""
+"""Variables and their masters. The masters are TensorFlow's: sessions initialize, save and restore them.
+
+The mesh holds the slices. `mtf.Lowering` copies between the two.
+"""
 
 from __future__ import annotations
 
@@ -40,22 +43,24 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
     trainable: bool = True,
     **kwargs: Any,
 ) -> Tensor:
-    """The variable of this name under the open tf.variable_scopes; made, with its master, where it is not there yet.
+    """The variable of this name under the open tf.variable_scopes.
+
+    Makes it and its master if it does not exist yet.
 
     Args:
-      mesh: where its slices live.
-      name: under the open scopes of TensorFlow.
+      mesh: the mesh that holds its slices.
+      name: the name under TensorFlow's open scopes.
       shape: named shape.
-      dtype: of master, slices and activations, where the next three do not say otherwise; or all three.
-      master_dtype: of the variable of TensorFlow's, which checkpoints have.
-      slice_dtype: in which it is kept on the mesh and updated.
-      activation_dtype: of the tensor that is returned.
-      initializer: one of TensorFlow's; by default that of the open scope, else TensorFlow's own.
+      dtype: the default of the next three, or a `VariableDType` that has all three.
+      master_dtype: the dtype of TensorFlow's variable and of its checkpoints.
+      slice_dtype: the dtype that the mesh keeps and updates.
+      activation_dtype: the dtype of the result.
+      initializer: an initializer of TensorFlow's. By default that of the open scope, else TensorFlow's own.
       trainable: whether optimizers update it.
-      **kwargs: go on to tf.compat.v1.get_variable.
+      **kwargs: passed to tf.compat.v1.get_variable.
 
     Raises:
-      GraphError: it exists with another shape or dtype; the initializer is not TensorFlow's.
+      GraphError: it exists with another shape or dtype, or the initializer is not TensorFlow's.
     """
     graph, named = graph_of(mesh), shape_of(shape)
     scope = tf.compat.v1.get_variable_scope()
@@ -75,14 +80,17 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
                 use_resource=True,
                 **kwargs,
             )
-    with graph.root_scope():  # what slices start with is the master's value, which no initializer here knows
+    with graph.root_scope():  # slices start with the master's value, which no initializer here knows
         made = ops.get_variable(mesh, full_name, named, policy, initializer=ops.zeros, trainable=trainable)
         graph.name_to_variable.setdefault(full_name, made.operation)
         return made
 
 
 def _is_of_the_language(initializer: Any) -> bool:
-    """Whether it is a function (mesh, shape, dtype), and not (shape, dtype) as TensorFlow's are."""
+    """Whether the initializer takes (mesh, shape, dtype), the arguments of the language's initializers.
+
+    TensorFlow's take (shape, dtype).
+    """
     module = str(getattr(initializer, "__module__", ""))
     return callable(initializer) and module.startswith("meshtf.") and not module.startswith("meshtf.compat.")
 
@@ -99,7 +107,7 @@ def get_master(variable: Assigned) -> tf.Variable:
     """The variable of TensorFlow's that a variable is initialized from and saved in.
 
     Raises:
-      GraphError: it is no variable of a graph of this module.
+      GraphError: the argument is no variable of a graph of this module.
     """
     own = variable_of(variable)
     masters = graph_of(own.mesh).masters
@@ -109,32 +117,32 @@ def get_master(variable: Assigned) -> tf.Variable:
 
 
 def assign_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
-    """The value itself: what `assign` does unless it is told otherwise."""
+    """The new value: the default of `assign`."""
     return value
 
 
 def assign_add_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
-    """The present value, and the given one added."""
+    """The present value plus the new one."""
     return present + value
 
 
 def assign_sub_slice(variable: Variable, present: Tensor, value: Tensor) -> Tensor:
-    """The present value, less the given one."""
+    """The present value minus the new one."""
     return present - value
 
 
 @language_function
 def assign(var: Assigned, new_val: Any, assign_fn: AssignFn = assign_slice, name: str | None = None) -> Operation:
-    """Gives a variable a new value, where `lowering.lowered_operation` of what is returned is run.
+    """Gives a variable a new value when a session runs `lowering.lowered_operation` of the result.
 
     Args:
       var: the variable, or its tensor.
       new_val: a tensor of its shape, or a scalar of TensorFlow's for a scalar variable.
-      assign_fn: `(variable, present value, new_val) -> value`, in the language, in the dtype in which it is kept.
-      name: of the operation; not used.
+      assign_fn: `(variable, present value, new_val) -> value`, in the language and in the variable's `slice_dtype`.
+      name: the operation's name; not used.
 
     Raises:
-      GraphError: it is no variable.
+      GraphError: `var` is no variable.
       ShapeError: the value has other dimensions.
     """
     variable = variable_of(var)
@@ -148,10 +156,10 @@ def assign(var: Assigned, new_val: Any, assign_fn: AssignFn = assign_slice, name
 
 
 def assign_add(var: Assigned, new_val: Any) -> Operation:
-    """Adds to a variable's value: see `assign`."""
+    """Adds to a variable's value. See `assign`."""
     return assign(var, new_val, assign_add_slice)
 
 
 def assign_sub(var: Assigned, new_val: Any) -> Operation:
-    """Subtracts from a variable's value, in the precision in which it is kept: see `assign`."""
+    """Subtracts from a variable's value, in the dtype that the mesh keeps. See `assign`."""
     return assign(var, new_val, assign_sub_slice)

@@ -1,7 +1,20 @@
 """Beam search and greedy decoding over a model of the user's: `mtf.beam_search.beam_search(logits_fn, ...)`.
 
-A model is a function `logits_fn(step_num, ids, states) -> (logits, new_states)`: the step, an int32 scalar from 0 on;
-ids as they are so far, 0 from that position on; a list of tensors that it made in the step before.
+A model is a function `logits_fn(step_num, ids, states) -> (logits, new_states)`. `step_num` is an int32 scalar that
+counts from 0. `ids` are the sequences so far, with 0 from that position on. `states` is the list of tensors that the
+function returned in the step before.
+
+Beam search keeps the `beam` likeliest open sequences of each example and a pool of as many finished ones. With beam = 2
+and a vocabulary of {end, a, b} one step looks like this, with log-likelihoods in brackets:
+
+    open              a (-0.5)            b (-1.2)
+    continued         a end, a a, a b     b end, b a, b b
+    2 * beam best     a a (-1.0), a end (-1.7), b a (-1.8), b end (-2.2)
+    open again        a a (-1.0), b a (-1.8)
+    finished pool     a end, b end, each divided by the length penalty
+
+At most `beam` of the best 2 * beam candidates end, because an open sequence has one continuation that ends. So `beam`
+open sequences always remain.
 """
 
 from __future__ import annotations
@@ -21,7 +34,7 @@ from meshtf.graph.tensor import Tensor
 
 EOS_ID = 1
 INF = 1e7
-"""Instead of infinity, in scores of what is not there."""
+"""The number that stands for infinity in the scores of sequences that do not exist."""
 
 LogitsFn: TypeAlias = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, Sequence[Tensor]]]
 
@@ -38,16 +51,16 @@ def greedy_decode(
     forced_ids: Tensor | None = None,
     use_tpu: bool = True,
 ) -> Tensor:
-    """Adds the likeliest token at each position, or one that is drawn, until each row has an `eos_id`.
+    """Adds the likeliest token, or a drawn one, at each position until each row has an `eos_id`.
 
     Args:
-      logits_fn: of ids [batch dimensions, length] it makes logits [batch dimensions, vocab].
-      initial_ids: int32 [batch dimensions, length], zeros: what is found is added to them.
+      logits_fn: the model. For ids [batch dimensions, length] it returns logits [batch dimensions, vocab].
+      initial_ids: int32 [batch dimensions, length], zeros. The tokens found are added to them.
       temperature: 0 takes the likeliest, 1 draws by the probabilities.
-      initial_states: of the first step.
-      eos_id: ends a row; tokens are added behind it until all rows have ended.
-      forced_ids: int32, as `initial_ids`; where it is not 0 it is taken instead.
-      use_tpu: not needed, and ignored.
+      initial_states: the states for the first step.
+      eos_id: the token that ends a row. Further tokens follow it until all rows have ended.
+      forced_ids: int32, with the shape of `initial_ids`. Where it is not 0, its token is taken.
+      use_tpu: ignored.
 
     Returns:
       int32 [batch dimensions, length].
@@ -86,22 +99,23 @@ def beam_search(  # noqa: PLR0913  # the original's parameters
     mesh_shape: object = None,
     num_prefilter: int = 2,
 ) -> tuple[Tensor, Tensor]:
-    """The sequences of the highest scores that a search with so many open ones finds, best first.
+    """Searches for the sequences with the highest scores, with `beam` open sequences. Returns them best first.
 
-    A score is the log-likelihood over ((5 + n) / 6) ** alpha, of n tokens (Wu et al. 2016). Of each example that
-    finished none of its sequences the open ones are returned, whose scores are log-likelihoods.
+    A score is the log-likelihood divided by ((5 + n) / 6) ** alpha for n tokens (Wu et al. 2016, "Google's Neural
+    Machine Translation System"). If none of an example's sequences has ended, the open ones are returned. Their scores
+    are log-likelihoods.
 
     Args:
-      logits_fn: of ids [batch, beam, length] it makes logits [batch, beam, vocab].
-      initial_ids: int32 [batch, beam, length], zeros: what is found is added to them.
-      alpha: of the length penalty.
-      states: of the first step. Each goes with its beam: by its dimension `beam`, or where it has none by a dimension
-        of the batch's name and size batch * beam; other states are the same for all.
-      eos_id: ends a sequence.
-      stop_early: ends when no open sequence can become better than the worst finished one.
-      decode_length: of the longest sequence, an int32 scalar; `length` by default.
-      use_tpu, layout, mesh_shape, num_prefilter: not needed, and ignored: no candidate is left out here.
-      dtype: of log-likelihoods and scores.
+      logits_fn: the model. For ids [batch, beam, length] it returns logits [batch, beam, vocab].
+      initial_ids: int32 [batch, beam, length], zeros. The tokens found are added to them.
+      alpha: the exponent of the length penalty. 0 means no penalty.
+      states: the states of the first step. A state follows its beam if it has a dimension `beam`, or one with the
+        batch's name and size batch * beam. Other states are the same for all.
+      eos_id: the token that ends a sequence.
+      stop_early: whether to end when no open sequence can beat the worst finished one.
+      decode_length: the length of the longest sequence, an int32 scalar. `length` by default.
+      use_tpu, layout, mesh_shape, num_prefilter: ignored. No candidate is left out here.
+      dtype: the dtype of log-likelihoods and scores.
 
     Returns:
       Sequences, int32 [batch, beam, length], and scores [batch, beam].
@@ -132,6 +146,8 @@ class _BeamSearch:
     def run(self) -> tuple[Tensor, Tensor]:
         ids, mesh = self.initial_ids, self.initial_ids.mesh
         rows = Shape([self._batch, self._beam])
+        # All beams start equal. With one live beam the first step finds different tokens and not the same one `beam`
+        # times.
         is_first = ops.equal(ops.range(mesh, self._beam, tf.int32), 0)
         nothing = ops.zeros(mesh, rows, self.dtype) - INF
         start = [
@@ -146,6 +162,7 @@ class _BeamSearch:
         most = self.longest if isinstance(self.longest, int) else ids.shape.dims[2].size
         done = control_flow.while_loop(self._goes_on, self._step, start, maximum_iterations=most)
         _, open_ids, log_likelihoods, found_ids, scores, is_finished = done[:6]
+        # An example without a finished sequence returns its open ones.
         any_finished = ops.reduce_any(ops.not_equal(is_finished, 0), reduced_dim=self._beam)
         return (
             ops.where(any_finished, found_ids, open_ids, output_shape=ids.shape),
@@ -165,6 +182,8 @@ class _BeamSearch:
         if not self.stop_early:
             return is_shorter
         _, log_likelihoods, _, scores, is_finished = values[:5]
+        # Log-likelihoods only fall, and the longest sequence has the largest penalty. So this is the best score still
+        # possible.
         best = ops.reduce_max(log_likelihoods, reduced_dim=self._beam) / self._penalty(self.longest)
         is_there = ops.not_equal(is_finished, 0)
         worst = ops.reduce_min(ops.where(is_there, scores, 0.0), reduced_dim=self._beam)
@@ -185,11 +204,13 @@ class _BeamSearch:
         flat = ops.replace_dimensions(
             ops.transpose(totals, [self._batch, self._beam, vocab]), [self._beam, vocab], [every]
         )
+        # Each open sequence has one continuation that ends, so 2 * beam candidates leave at least beam open ones.
         candidates = Dimension(_CANDIDATES, min(2 * self._beam.size, every.size))
         likelihoods, places = ops.top_k(flat, every, candidates)
         sources, tokens = ops.floordiv(places, vocab.size), ops.mod(places, vocab.size)
         ids = _with_token(ops.gather(open_ids, sources, self._beam), step, tokens)
         ends = ops.equal(tokens, self.eos_id)
+        # Ended candidates go to the pool and open ones stay, so each list hides the other's candidates.
         left, order = ops.top_k(ops.where(ends, -INF, likelihoods), candidates, self._beam)
         kept = ops.gather(sources, order, candidates)
         pools = [
@@ -205,13 +226,16 @@ class _BeamSearch:
         return [step + 1, open_ids, left, found_ids, scores, is_finished, *after]
 
     def _penalty(self, count: Tensor | int) -> Tensor | float:
-        """Of sequences of so many tokens."""
+        """The length penalty of a sequence with `count` tokens."""
         if isinstance(count, int):
             return float(((5.0 + count) / 6.0) ** self.alpha)
         return ops.pow((ops.cast(count, self.dtype) + 5.0) / 6.0, self.alpha)
 
     def _of_beams(self, state: Tensor, before: Tensor, sources: Tensor) -> Tensor:
-        """The state with, for each beam, what its source made, in the order of dimensions that it had before."""
+        """The state with the entries that each beam's source made.
+
+        Its dimensions keep the order that they had before.
+        """
         rows = Dimension(self._batch.name, self._batch.size * self._beam.size)
         if state.shape.has(self._beam):
             sources = ops.rename_dimension(sources, _BEAM, _KEPT)
@@ -225,13 +249,13 @@ class _BeamSearch:
 
 
 def _with_token(ids: Tensor, step: Tensor, token: Tensor) -> Tensor:
-    """[.., length] with a token [..] added at one position."""
+    """Adds a token [..] at one position of [.., length]."""
     length = ids.shape.dims[-1]
     is_here = ops.equal(ops.range(ids.mesh, length, tf.int32), step)
     return ops.where(is_here, ids + token, ids, output_shape=ids.shape)
 
 
 def _pooled(found: Tensor, new: Tensor) -> Tensor:
-    """[batch, beam, ..] and [batch, double_beam, ..] -> [batch, triple_beam, ..]."""
+    """Joins [batch, beam, ..] and [batch, double_beam, ..] to [batch, triple_beam, ..]."""
     parts = [ops.rename_dimension(found, _BEAM, _POOL), ops.rename_dimension(new, _CANDIDATES, _POOL)]
     return ops.concat(parts, _POOL)

@@ -1,4 +1,4 @@
-"""Optimizers whose state has the original's names, so that its checkpoints restore."""
+"""Optimizers with the original's state names, so its checkpoints can be restored."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from meshtf.graph.tensor import Tensor
 from meshtf.ops.variables.variable import Variable
 
 Rate: TypeAlias = "float | tf.Tensor | Tensor"
-"""A number, a scalar of TensorFlow's or of the language."""
+"""A learning rate: a number, or a scalar of TensorFlow's or of the language."""
 
 
 class Optimizer:
-    """Base of optimizers: a subclass says in `apply_grad` what one gradient does.
+    """The base of optimizers. A subclass defines `apply_grad`, which handles one gradient.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -36,7 +36,7 @@ class Optimizer:
     def apply_grads(self, grads: Sequence[Tensor | None], variables: Sequence[Variable]) -> list[Updates]:
         """One update of all these variables, in a list, for `lowering.lowered_operation`.
 
-        A variable without a gradient is left as it is, with a warning.
+        A variable without a gradient stays as it is, with a warning.
         """
         operations: list[Operation | Updates] = []
         for grad, variable in zip(grads, variables, strict=True):
@@ -47,8 +47,10 @@ class Optimizer:
         return [Updates.of(operations)]
 
     def apply_grad(self, grad: Tensor, var: Variable) -> list[Operation]:
-        """The assignments that a gradient makes to one variable and to the optimizer's state of it."""
-        raise NotImplementedError(f"{type(self).__name__} must say in apply_grad(grad, var) what one gradient does")
+        """The assignments that a gradient makes to one variable and to the optimizer's state for it."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define apply_grad(grad, var), which handles one gradient"
+        )
 
 
 class SgdOptimizer(Optimizer):
@@ -66,7 +68,7 @@ class SgdOptimizer(Optimizer):
 
 
 class MomentumOptimizer(Optimizer):
-    """v <- momentum * v + learning_rate * g, then w <- w - v, with the new v. v is in `<w>_momentum_v`."""
+    """v <- momentum * v + learning_rate * g, then w <- w - v with the new v. The state v is `<w>_momentum_v`."""
 
     def __init__(self, learning_rate: Rate, momentum: Rate) -> None:
         self._learning_rate, self._momentum = learning_rate, momentum
@@ -78,7 +80,7 @@ class MomentumOptimizer(Optimizer):
 
 
 class AdamWeightDecayOptimizer(Optimizer):
-    """Adam without bias correction, and with decay that gradients know nothing of: that of BERT.
+    """Adam without bias correction and with decoupled weight decay, as BERT has it (Devlin et al. 2018).
 
         m <- beta_1 m + (1 - beta_1) g
         v <- beta_2 v + (1 - beta_2) g^2
@@ -86,11 +88,11 @@ class AdamWeightDecayOptimizer(Optimizer):
 
     Args:
       learning_rate: a number, or a scalar.
-      weight_decay_rate: share of a weight that goes in a step of learning rate 1.
-      beta_1: decay of m, in `<w>/adam_m`.
-      beta_2: decay of v, in `<w>/adam_v`.
-      epsilon: added to the root of v.
-      exclude_from_weight_decay: regular expressions; a variable does not decay in whose name one is found.
+      weight_decay_rate: the share of a weight that a step with learning rate 1 removes.
+      beta_1: the decay of m, which is `<w>/adam_m`.
+      beta_2: the decay of v, which is `<w>/adam_v`.
+      epsilon: a number that is added to the root of v.
+      exclude_from_weight_decay: regular expressions. A variable does not decay if one of them is found in its name.
     """
 
     def __init__(
@@ -118,23 +120,23 @@ class AdamWeightDecayOptimizer(Optimizer):
 
 
 class AdafactorOptimizer(Optimizer):
-    """Adafactor (Shazeer & Stern 2018) as Mesh TensorFlow has it; see `meshtf.optimize.AdafactorOptimizer`.
+    """Adafactor as Mesh TensorFlow has it (Shazeer and Stern 2018). See `meshtf.optimize.AdafactorOptimizer`.
 
-    The number of the step is TensorFlow's global step, which the program counts.
+    The step number is TensorFlow's global step, which the program counts.
 
     Args:
       multiply_by_parameter_scale: whether steps grow with the weights.
-      learning_rate: a number or a scalar; by default min(0.01, 1 / sqrt(step + 1)), and 0.05 of it where steps do not
+      learning_rate: a number or a scalar. By default min(0.01, 1 / sqrt(step + 1)), and 0.05 of it where steps do not
         grow with the weights.
-      decay_rate: of the second moment; by default 1 - (step + 1)^-0.8.
-      beta1: decay of the mean of updates; 0 for none.
-      clipping_threshold: of the root mean square of an update; None for no limit.
-      factored: whether the second moment is kept as rows and columns at all.
-      epsilon1: added to squares of gradients.
+      decay_rate: the decay of the second moment. By default 1 - (step + 1)^-0.8.
+      beta1: the decay of the mean of updates. 0 means no mean.
+      clipping_threshold: the largest root mean square of an update. None means no limit.
+      factored: whether to keep the second moment of large weights as rows and columns.
+      epsilon1: a number that is added to squares of gradients.
       epsilon2: the least root mean square that counts as the size of a weight.
-      min_dim_size_to_factor: the smallest second largest dimension of a weight that is factored.
+      min_dim_size_to_factor: a weight is factored if its second largest dimension has at least this size.
       stacked_dim_names: dimensions that count layers.
-      exclude_from_parameter_scale: variables with such text in their names have steps that do not grow with them.
+      exclude_from_parameter_scale: texts. A variable with one in its name has steps that do not grow with it.
     """
 
     def __init__(  # noqa: PLR0913  # the original's parameters
@@ -181,7 +183,7 @@ class AdafactorOptimizer(Optimizer):
         return [assign_sub(var, change), *operations]
 
     def _direction(self, grad: Tensor, var: Variable) -> tuple[Tensor, list[Operation]]:
-        """The gradient over the root of its second moment, and the assignments that keep the latter."""
+        """The gradient over the root of its second moment, and the assignments that update the moment."""
         squares = mtf.square(grad) + self._epsilon1
         dims = self._factored_dims(var.shape)
         if dims is None:
@@ -190,6 +192,7 @@ class AdafactorOptimizer(Optimizer):
         smaller, larger = dims
         rows, kept_rows = self._moment(var, "vr", var.shape - larger, squares)
         columns, kept_columns = self._moment(var, "vc", var.shape - smaller, squares)
+        # The outer product of rows and columns has the mean of the squares as a factor twice. This divides it out once.
         relative = rows / mtf.reduce_mean(rows, output_shape=rows.shape - smaller)
         return grad * mtf.rsqrt(relative) * mtf.rsqrt(columns), [kept_rows, kept_columns]
 
@@ -213,23 +216,23 @@ class AdafactorOptimizer(Optimizer):
 
 
 def adafactor_decay_rate_pow(exponent: float = 0.8, offset: int = 0) -> tf.Tensor:
-    """1 - (step - offset + 1)^-exponent, of TensorFlow's global step."""
+    """Returns 1 - (step - offset + 1)^-exponent for TensorFlow's global step."""
     return 1.0 - tf.pow(_step() - offset + 1.0, -exponent)
 
 
 def adafactor_decay_rate_adam(beta2: float) -> tf.Tensor:
-    """beta2 with Adam's correction of the first steps, of TensorFlow's global step."""
+    """Returns beta2 with Adam's correction of the first steps, for TensorFlow's global step."""
     t = _step() + 1.0
     return beta2 * (1.0 - tf.pow(beta2, t - 1.0)) / (1.0 - tf.pow(beta2, t))
 
 
 def reduce_rms(x: Tensor, **kwargs: Any) -> Tensor:
-    """The root of the mean square, over what `mtf.reduce_mean` is told."""
+    """The root of the mean square, over the dimensions that `mtf.reduce_mean` takes."""
     return mtf.sqrt(mtf.reduce_mean(mtf.square(x), **kwargs))
 
 
 def slot(var: Variable, name: str, shape: language.Shape, initializer: Callable[..., Any] | None = None) -> Tensor:
-    """State of an optimizer, [shape] float32, zero at first: a variable that is not trained."""
+    """The state of an optimizer, [shape] float32: a variable that is not trained and starts with zeros."""
     start = initializer or tf.compat.v1.zeros_initializer()
     return get_variable(var.mesh, name, shape, tf.float32, initializer=start, trainable=False)
 

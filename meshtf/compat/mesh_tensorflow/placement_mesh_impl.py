@@ -20,7 +20,7 @@ class PlacementMeshImpl(WrappedMeshImpl):
 
     Args:
       shape: the mesh's named shape.
-      layout: which dimension is split over which mesh axis; rules for axes that the mesh lacks are left out.
+      layout: which dimension is split over which mesh axis. Rules for axes that the mesh lacks are left out.
       devices: by core, row-major. Where they are all one, as in `[""] * n`, cores are the first n GPUs, else virtual
         CPUs, which are set up here unless TensorFlow has started.
 

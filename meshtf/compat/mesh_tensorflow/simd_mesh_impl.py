@@ -1,4 +1,4 @@
-"""The mesh of TPU cores."""
+"""Meshes of TPU cores."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class SimdMeshImpl(WrappedMeshImpl):
 
     Args:
       shape: the mesh's named shape.
-      layout: which dimension is split over which mesh axis; rules for axes that the mesh lacks are left out.
-      devices: ignored: the TPU's own.
-      device_assignment: ignored: this process starts the TPU itself.
+      layout: which dimension is split over which mesh axis. Rules for axes that the mesh lacks are left out.
+      devices: ignored. The mesh has the TPU's cores.
+      device_assignment: ignored. This process starts the TPU itself.
       logical_to_physical: ignored: cores are laid onto the TPU's torus so that neighbours have links, and no order of
         them changes a result. `meshtf.TpuMeshImpl(.., physical_torus="4x4")` says what the torus is.
 
@@ -53,10 +53,10 @@ class SimdMeshImpl(WrappedMeshImpl):
 
 
 class HierarchicalTiling:
-    """A mesh whose axes are boxes of a TPU's physical axes, the last axis of neighbours.
+    """A mesh whose axes are boxes of a TPU's physical axes. Cores along the last axis are neighbours.
 
     Args:
-      spec: a name for each axis of the mesh, with the sizes of its box; None, for the first, for all that remains.
+      spec: the name and the box sizes of each mesh axis. The first axis may have None, which means all that remains.
       physical_shape: the sizes of the TPU's axes.
 
     Raises:
@@ -84,7 +84,11 @@ class HierarchicalTiling:
 
     @classmethod
     def spec_to_mesh_shape(cls, spec: Sequence[tuple[str, Sequence[int] | None]], num_processors: int) -> Shape:
-        """The mesh's shape, where only the number of cores is known. LayoutError where it is another."""
+        """The mesh's shape, given only the number of cores.
+
+        Raises:
+          LayoutError: the boxes need another number of cores.
+        """
         sizes = [None if box is None else math.prod(box) for _, box in spec]
         known = math.prod(n for n in sizes if n is not None)
         filled = [num_processors // known if n is None else n for n in sizes]
@@ -96,7 +100,7 @@ class HierarchicalTiling:
 def auto_logical_to_physical_tpu(
     logical_shape: Sequence[int], physical_shape: Sequence[int], return_coordinates: bool = False
 ) -> list[Any]:
-    """An order of a TPU's cores for a mesh, row-major: `SimdMeshImpl` lays the mesh onto the torus itself.
+    """The cores of a TPU in row-major order. `SimdMeshImpl` lays the mesh onto the torus itself.
 
     Raises:
       LayoutError: the shapes have other numbers of cores.
@@ -112,7 +116,11 @@ def auto_logical_to_physical_tpu(
 
 
 def physical_shape_3d_from_topology_proto_4d(mesh_shape: Sequence[int]) -> list[int]:
-    """[y * z, x, cores] of a TPU's [x, y, z, cores]. LayoutError where there are not four sizes."""
+    """Returns [y * z, x, cores] for a TPU's [x, y, z, cores].
+
+    Raises:
+      LayoutError: there are not four sizes.
+    """
     if len(mesh_shape) != 4:
         raise LayoutError(f"a TPU's topology has four sizes, x, y, z and cores, and {list(mesh_shape)} was given")
     x, y, z, cores = mesh_shape

@@ -1,4 +1,4 @@
-"""What tests of programs use: arrays as tensors, and tensors as arrays."""
+"""Helpers for tests of programs: arrays as tensors, and tensors as arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshtf.graph.tensor import Tensor
 
 
 class NumpyConverter:
-    """A graph of its own, on a mesh of one core, whose tensors are made of arrays and evaluated.
+    """A graph on a mesh of one core. It makes tensors of arrays and evaluates tensors.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -34,13 +34,13 @@ class NumpyConverter:
     def convert_np_array_to_mtf_tensor(
         self, x: np.ndarray, dim_names: Sequence[str] | None = None, dtype: tf.DType = tf.int32
     ) -> Tensor:
-        """A constant whose dimensions are named dim0, dim1, ... unless names are given."""
+        """Makes a constant. Its dimensions are named dim0, dim1, ... unless names are given."""
         names = dim_names or [f"dim{i}" for i in range(x.ndim)]
         shape = Shape([Dimension(name, size) for name, size in zip(names, x.shape, strict=True)])
         return mtf.constant(self.mesh, x, shape, dtype)
 
     def convert_mtf_tensor_to_np_array(self, x_mtf: Tensor) -> np.ndarray:
-        """Its value, with the initial values of all variables."""
+        """The value of a tensor, with the initial values of all variables."""
         _, value = self.convert_mtf_tensor_to_tf_tensor(x_mtf)
         if tf.executing_eagerly():
             return value.numpy()
@@ -48,6 +48,6 @@ class NumpyConverter:
         return self.session.run(value)
 
     def convert_mtf_tensor_to_tf_tensor(self, mtf_tensor: Tensor) -> tuple[Lowering, tf.Tensor]:
-        """The lowering, and what it exports."""
+        """A lowering and the tensor that it exports."""
         lowering = Lowering(self.graph, {self.mesh: PlacementMeshImpl([], {}, [""])})
         return lowering, lowering.export_to_tf_tensor(mtf_tensor)

@@ -1,4 +1,4 @@
-"""What surrounds a program in a session."""
+"""Helpers around a program in a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.errors import DeviceError, counted
 
 
 def outside_all_rewrites() -> contextlib.AbstractContextManager[None]:
-    """What is made inside waits for nothing that is open outside."""
+    """A context whose operations wait for no control dependency that is open outside."""
     return tf.control_dependencies(None)
 
 
@@ -21,10 +21,10 @@ class BalancedVariablePlacer:
 
     Args:
       devices: names of devices.
-      init_usage: the bytes that each of them has at first; by default 0.
+      init_usage: the bytes that each device has at first. By default 0.
 
     Raises:
-      DeviceError: `init_usage` is of another number of devices.
+      DeviceError: `init_usage` has another number of elements.
     """
 
     def __init__(self, devices: Sequence[str], init_usage: Sequence[int] | None = None) -> None:
@@ -35,7 +35,7 @@ class BalancedVariablePlacer:
         self._last = devices[0]
 
     def device_function(self, operation: tf.Operation) -> str:
-        """The device of a node: what is no variable is on that of the last variable."""
+        """The device of a node. A node that is no variable gets the device of the last variable."""
         if operation.type in ("VarHandleOp", "VariableV2", "Variable"):
             elements = tf.TensorShape(operation.get_attr("shape")).num_elements()
             self._last = min(self._usage, key=lambda device: (self._usage[device], device))
@@ -44,7 +44,7 @@ class BalancedVariablePlacer:
 
 
 def remove_summaries() -> None:
-    """Nothing: summaries of the language are in no collection of TensorFlow's."""
+    """Does nothing. The language's summaries are in no collection of TensorFlow's."""
 
 
 __getattr__ = refusing(

@@ -1,1 +1,1 @@
-"""Gin of Mesh TensorFlow and T5 as gin of meshtf."""
+"""Translation of gin files of Mesh TensorFlow and T5 to gin files of meshtf."""

@@ -1,4 +1,4 @@
-"""What Mesh TensorFlow says of layers, their stacks and the model around them."""
+"""Rules for the gin parameters of layers, their stacks and the model around them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LEGACY = {
     "sublayer_legacy_final_rms_norm": "sublayer_rms_norm",
     "sublayer_legacy_dropout": "sublayer_dropout",
 }
-"""The same under other names, of variables or of where the rate of dropout stands."""
+"""Other names of the same sublayers. They differ in the names of variables or in where the dropout rate is set."""
 
 
 def _layers(binding: Binding, source: Source) -> Outcome:
@@ -150,7 +150,10 @@ def _scaling(binding: Binding, source: Source) -> Outcome:
 
 
 def _old_dropout(binding: Binding, source: Source) -> Outcome:
-    """Of stacks before there were sublayers, which dropped what they were given, too."""
+    """Translates the dropout rate of stacks from before there were sublayers.
+
+    They also dropped elements of their input.
+    """
     if literal(binding) is None:
         return CARRIED
     made = by_side("Residual.dropout_rate", macro="dropout_rate")(binding, source)
@@ -190,8 +193,8 @@ _UNITRANSFORMER: Mapping[str, Rule] = {
     "max_length": _max_length,
     "vocab_divisor": _divisor,
     "ensemble": same(None, otherwise="there are no ensembles here"),
-    "input_full_attention": same(False, otherwise="that is of models of one stack"),
-    "loss_on_targets_only": same(False, otherwise="that is of models of one stack"),
+    "input_full_attention": same(False, otherwise="it is for models of one stack"),
+    "loss_on_targets_only": same(False, otherwise="it is for models of one stack"),
     "loss_denominator": same(None, otherwise="the loss is the mean over the targets that count"),
     "loss_fn": same(None, otherwise="another loss: write a model that has it"),
     "token_dropout_rate": same(0.0, 0, otherwise="there is no dropout of whole tokens"),
@@ -199,14 +202,18 @@ _UNITRANSFORMER: Mapping[str, Rule] = {
 
 
 def is_of_unused_layer(owner: str, source: Source) -> bool:
-    """Whether a parameter is of a kind of layer that no stack of the source has, as in a file of defaults."""
+    """Whether a parameter belongs to a kind of layer that no stack of the source has, as in a file of
+    defaults.
+    """
     stacks = [b.resolved for b in source.bindings if b.plain_name == "make_layer_stack.layers"]
     is_layer = owner.endswith("Attention") or owner.startswith("MoE")
     return is_layer and bool(stacks) and not any(re.search(rf"\b{owner}\b", text) for text in stacks)
 
 
 def absent(source: Source) -> Iterator[tuple[str, str]]:
-    """Parameters of a model that the source does not give, where Mesh TensorFlow's defaults are not what is so here."""
+    """Yields the parameters of a model that the source leaves out and whose default in Mesh TensorFlow differs from
+    meshtf's.
+    """
     is_model = source.find("d_model") is not None or source.find("Unitransformer.d_model") is not None
     for name, meaning in _OTHER_DEFAULTS.items() if is_model else ():
         if any(source.find(name, side) is None for side in SIDES):

@@ -1,4 +1,4 @@
-"""What Mesh TensorFlow says of how a model is trained: optimizer, batches, mesh, checkpoints."""
+"""Rules for the gin parameters of training: optimizer, batches, mesh, checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from meshtf.layout import convert_to_layout_rules
 
 _DIMENSIONS = frozenset({"batch", "length", "d_model", "d_ff", "heads", "d_kv", "vocab"})
 _OF_OTHER_MODELS = frozenset({"ensemble", "experts"})
-"""Dimensions of layout rules that a model has only with ensembles or experts, which are told of by themselves."""
+"""Dimensions of layout rules that only models with ensembles or experts have. Other rules report those models."""
 
 _DATA = "data: a task reads them, as meshtf.train.data.TextTask"
 _EVALUATION = "evaluation: Training.evaluate_every, and flags of meshtf-eval"
@@ -41,7 +41,7 @@ def _of_adafactor(rule: Rule) -> Rule:
 
 
 def _optimizer(binding: Binding, source: Source) -> Outcome:
-    return CARRIED if is_adafactor(source) else lost("another optimizer: meshtf.optimize has those that there are")
+    return CARRIED if is_adafactor(source) else lost("another optimizer: choose one of meshtf.optimize")
 
 
 def _batch_size(binding: Binding, source: Source) -> Outcome:
@@ -69,7 +69,7 @@ def _layout(binding: Binding, source: Source) -> Outcome:
         axes = _axes(source)
     except (LayoutError, ShapeError) as error:
         return lost(f"not a layout here: {error}")
-    # In Mesh TensorFlow, too, a rule does nothing whose axis the mesh lacks.
+    # A rule whose axis the mesh lacks does nothing in Mesh TensorFlow either.
     used = {d: a for d, a in rules.items() if axes is None or set(a) <= set(axes)}
     kept = {d: a for d, a in used.items() if d in _DIMENSIONS}
     unknown = sorted(set(used) - _DIMENSIONS - _OF_OTHER_MODELS)
@@ -130,7 +130,7 @@ _ADAFACTOR: Mapping[str, Rule] = {
         "AdafactorOptimizer.multiply_by_parameter_scale", read=truth
     ),
     "AdafactorOptimizer.stacked_dim_names": same(None, [], otherwise="a stack's layers are told apart anyway"),
-    "AdafactorOptimizer.exclude_from_parameter_scale": same(None, [], otherwise="all parameters are treated alike"),
+    "AdafactorOptimizer.exclude_from_parameter_scale": same(None, [], otherwise="all parameters are treated the same"),
     "adafactor_decay_rate_pow.exponent": without_scope("AdafactorOptimizer.decay_exponent"),
     "adafactor_decay_rate_pow.offset": same(0, otherwise="the decay counts from the first step"),
 }
@@ -143,7 +143,7 @@ _RUN: Mapping[str, Rule] = {
     "ensemble_inputs": same(None, otherwise="there are no ensembles here"),
     "eval_checkpoint_step": same(None, otherwise="which checkpoint: --step of meshtf-eval and meshtf-decode"),
     "eval_dataset_fn": same(None, otherwise=_EVALUATION),
-    "eval_summary_dir": same(None, otherwise="what meshtf-eval finds is in the run's folder"),
+    "eval_summary_dir": same(None, otherwise="meshtf-eval writes its results to the run's folder"),
     "export_checkpoint_step": same(None, otherwise="which checkpoint: --step of meshtf-export"),
     "export_path": same("", otherwise="--output of meshtf-export"),
     "init_checkpoint": same(
@@ -162,7 +162,9 @@ _RUN: Mapping[str, Rule] = {
     "predict_fn": same(None, otherwise="decoding: meshtf-decode"),
     "save_checkpoints_steps": _checkpoint_steps,
     "seen_data_init_step": same(0, otherwise="a resumed run goes on in its data anyway"),
-    "sequence_length": lambda binding, source: lost("of the task: TextTask.length, and those of its objective"),
+    "sequence_length": lambda binding, source: lost(
+        "the task has it: TextTask.length, and the lengths of its objective"
+    ),
     "skip_seen_data": same(False, otherwise="a resumed run goes on in its data anyway"),
     "total_run_steps": lambda binding, source: (
         CARRIED
@@ -185,9 +187,9 @@ RUN_RULES: Mapping[str, Rule] = {
     "get_variable_dtype.slice_dtype": same("float32", otherwise=_TYPES),
     "rewrite_stack_variables.max_combined_variable_size": without_effect,
     "tpu_estimator_model_fn.hierarchical_tiling_spec": same(None, otherwise="the mesh: Training.mesh_shape"),
-    "tpu_estimator_model_fn.init_variable_filter": same("", otherwise="InitialCheckpoint.rules say what is restored"),
+    "tpu_estimator_model_fn.init_variable_filter": same("", otherwise="InitialCheckpoint.rules choose what to restore"),
     "tpu_estimator_model_fn.outer_batch_size": same(1, otherwise="the batch has one dimension here"),
-    "tpu_estimator_model_fn.tpu_summaries": same(False, otherwise="what is shown: mtf.scalar_summary"),
+    "tpu_estimator_model_fn.tpu_summaries": same(False, otherwise="summaries: mtf.scalar_summary"),
     "pack_dataset.use_custom_ops": without_effect,
 }
 
@@ -214,4 +216,4 @@ MODULES = {
     "beam_search": "decoding: flags of meshtf-decode",
     **dict.fromkeys(("MoE1D", "MoE2D"), EXPERTS),
 }
-"""By what a parameter is of, what it means that it has no counterpart."""
+"""The meaning of a parameter without a counterpart, by the function or class that it belongs to."""

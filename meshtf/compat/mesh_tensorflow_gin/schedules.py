@@ -1,4 +1,8 @@
-"""Learning rates of Mesh TensorFlow: one function, or the product of several."""
+"""Learning rates of Mesh TensorFlow: one function, or the product of several.
+
+For example, `factors = [@truncated_rsqrt, @linear_decay, 2.0]` is an inverse square root of the step that decays at the
+end, times two. In meshtf it is one NoamSchedule. A product that has no such form is reported as lost.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ _SCHEDULE = "run.learning_rate_schedule"
 _PRODUCT = "product_learning_rate"
 _SLANTED = "slanted_triangular"
 _PART = re.compile(r"@[\w./]+(?:\(\))?|[^\s,\[\]()]+")
-_OTHER = "another schedule: meshtf.optimize has those that there are"
+_OTHER = "another schedule: choose one of meshtf.optimize"
 
 _DEFAULTS: Mapping[str, Mapping[str, float]] = {
     "learning_rate_schedule_noam": {
@@ -26,12 +30,12 @@ _DEFAULTS: Mapping[str, Mapping[str, float]] = {
     _PRODUCT: {"offset": 0},
     _SLANTED: {"cut_fraction": 0.1, "ratio": 32, "max_learning_rate": 0.01, "start_step": 0},
 }  # fmt: skip
-"""Parameters of the functions, with Mesh TensorFlow's defaults."""
+"""The parameters of the functions, with Mesh TensorFlow's defaults."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Rate:
-    """multiplier · rsqrt(max(step - offset, warm-up)) · what decays at the end. `root` and `decay` may be absent."""
+    """multiplier * rsqrt(max(step - offset, root)) * a decay at the end. `root` and `decay` may be missing."""
 
     functions: tuple[str, ...]
     multiplier: float = 1.0
@@ -41,7 +45,7 @@ class _Rate:
 
 
 def schedule(binding: Binding, source: Source) -> Outcome:
-    """Of `run.learning_rate_schedule`."""
+    """Translates `run.learning_rate_schedule`."""
     rate = _rate(source)
     if not is_adafactor(source):
         return lost("run.optimizer is another optimizer")
@@ -54,7 +58,7 @@ def schedule(binding: Binding, source: Source) -> Outcome:
     total = _total_steps(source)
     if total is NOT_LITERAL or not isinstance(total, int):
         return lost("its end depends on run.train_steps, which is no number: set NoamSchedule.total_steps")
-    # Mesh TensorFlow counts the part that decays of the steps behind the offset.
+    # Mesh TensorFlow's fraction counts only the steps after the offset.
     share = (
         0.0 if not rate.decay else rate.decay / total if rate.decay > 1 else rate.decay * (total - rate.offset) / total
     )
@@ -85,7 +89,10 @@ def _slanted(source: Source) -> Outcome:
 
 
 def part_of_schedule(binding: Binding, source: Source) -> Outcome:
-    """Of a parameter of one of the functions: it is in the lines of `schedule`, if that uses the function."""
+    """Translates a parameter of one of the functions.
+
+    Its value is in the lines of `schedule` if the schedule uses it.
+    """
     rate = _rate(source)
     if binding.scope:
         return lost("Mesh TensorFlow reads it where there is no scope")
@@ -106,7 +113,7 @@ def _total_steps(source: Source) -> object:
 
 
 def _rate(source: Source) -> _Rate | None:
-    """What the schedule comes to, of those that have a counterpart."""
+    """The schedule as one product, or None if it has no counterpart."""
     given = source.find(_SCHEDULE)
     parts = [] if given is None else _PART.findall(given.resolved)
     if [reference(part) for part in parts] == ["learning_rate_schedule_noam"]:
@@ -155,7 +162,7 @@ def _as_numbers(text: str) -> list[float] | None:
 
 
 def _numbers(source: Source, function: str) -> list[float] | None:
-    """The values of a function's parameters; None where it is no function of these, or one is no number."""
+    """The values of a function's parameters. None means another function, or a parameter that is no number."""
     if function not in _DEFAULTS:
         return None
     values = [source.value(f"{function}.{name}", default=value) for name, value in _DEFAULTS[function].items()]

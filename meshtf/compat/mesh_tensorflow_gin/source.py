@@ -1,4 +1,4 @@
-"""The bindings of a source by scope, and the rules that make lines of them."""
+"""The bindings of a source by scope, and the rules that translate them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NOT_LITERAL = object()
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What becomes of a binding.
+    """The result of translating a binding.
 
     Attributes:
-      lines: of meshtf's gin, by the name that is bound; none where what the source says is so anyway.
-      lost: what is not in them, in words; empty: all is.
+      lines: lines of meshtf's gin by the bound name. There are none where meshtf does the same by default.
+      lost: the part that the lines lack, in words. Empty if they lack nothing.
     """
 
     lines: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -33,7 +33,10 @@ def lost(why: str) -> Outcome:
 
 
 class Source:
-    """Bindings as gin looks them up: within `encoder`, one of this scope before one of none; the last of a name."""
+    """Bindings as gin finds them.
+
+    Within `encoder`, a binding of this scope comes before one without. The last of a name wins.
+    """
 
     def __init__(self, bindings: Sequence[Binding]) -> None:
         self.bindings = tuple(bindings)
@@ -51,22 +54,24 @@ class Source:
         return self._by_name[binding.name] is not binding
 
     def agrees(self, parameter: str) -> bool:
-        """Whether encoder and decoder have one value."""
+        """Whether encoder and decoder have the same value."""
         found = [self.find(parameter, side) for side in SIDES]
         return len({None if each is None else each.resolved for each in found}) == 1
 
 
 Rule = Callable[[Binding, Source], Outcome]
-"""ValueError, or the like, where the binding's value is none that Mesh TensorFlow would take."""
+"""A rule translates a binding. It raises ValueError, or the like, if Mesh TensorFlow would not take the value."""
 
 
 def literal(binding: Binding) -> Any:
-    """The binding's value, or NOT_LITERAL."""
+    """The value of a binding, or NOT_LITERAL."""
     return binding.value if binding.value is not None or binding.resolved == "None" else NOT_LITERAL
 
 
 def reference(text: str) -> str:
-    """The name of what a text refers to, without modules: `constant` of `@learning_rate_schedules.constant`."""
+    """The name that a text refers to without its modules: `constant` for
+    `@learning_rate_schedules.constant`.
+    """
     return text.strip().lstrip("@").removesuffix("()").rpartition("/")[2].rpartition(".")[2]
 
 
@@ -89,7 +94,10 @@ def truth(binding: Binding) -> str:
 
 
 def by_side(*targets: str, macro: str = "", read: Callable[[Binding], str] = number) -> Rule:
-    """A parameter that encoder and decoder may have apart, here as there. `macro`: what the targets have anyway."""
+    """Makes a rule for a parameter that encoder and decoder may have separately, in both libraries.
+
+    `macro` is the macro that the targets have by default.
+    """
 
     def rule(binding: Binding, source: Source) -> Outcome:
         if binding.scope not in ("", *SIDES):
@@ -105,7 +113,7 @@ def by_side(*targets: str, macro: str = "", read: Callable[[Binding], str] = num
 
 
 def of_both(*targets: str, macro: str = "", read: Callable[[Binding], str] = number) -> Rule:
-    """A parameter of which encoder and decoder have one here."""
+    """Makes a rule for a parameter that encoder and decoder share in meshtf."""
 
     def rule(binding: Binding, source: Source) -> Outcome:
         if not source.agrees(binding.plain_name):
@@ -118,7 +126,7 @@ def of_both(*targets: str, macro: str = "", read: Callable[[Binding], str] = num
 
 
 def of_decoder(*targets: str, read: Callable[[Binding], str] = number) -> Rule:
-    """A parameter that does nothing in an encoder, which has neither logits nor a loss."""
+    """Makes a rule for a parameter that has no effect in an encoder, which has neither logits nor a loss."""
 
     def rule(binding: Binding, source: Source) -> Outcome:
         found = source.find(binding.plain_name, "decoder")
@@ -130,7 +138,7 @@ def of_decoder(*targets: str, read: Callable[[Binding], str] = number) -> Rule:
 
 
 def without_scope(*targets: str, macro: str = "", read: Callable[[Binding], str] = number) -> Rule:
-    """A parameter that Mesh TensorFlow reads where there is no scope."""
+    """Makes a rule for a parameter that Mesh TensorFlow reads outside any scope."""
 
     def rule(binding: Binding, source: Source) -> Outcome:
         if binding.scope:
@@ -145,7 +153,7 @@ def without_scope(*targets: str, macro: str = "", read: Callable[[Binding], str]
 
 
 def same(*values: Any, otherwise: str) -> Rule:
-    """A parameter that has one of these values here, too; others are lost."""
+    """Makes a rule for a parameter that has one of these values in meshtf too. Other values are lost."""
 
     def rule(binding: Binding, source: Source) -> Outcome:
         found = literal(binding)
@@ -156,5 +164,5 @@ def same(*values: Any, otherwise: str) -> Rule:
 
 
 def without_effect(binding: Binding, source: Source) -> Outcome:
-    """A parameter that changes no result: names of variables, or how they are stored."""
+    """Translates a parameter that changes no result, such as the name of a variable or how it is stored."""
     return CARRIED

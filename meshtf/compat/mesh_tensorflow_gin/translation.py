@@ -1,4 +1,11 @@
-"""A gin file of Mesh TensorFlow as one of meshtf: an encoder and a decoder, how they are trained, and what is lost."""
+"""Translates a gin file of Mesh TensorFlow to one of meshtf: an encoder and a decoder, their training, and the losses.
+
+Each line of the source has one of three outcomes. For example:
+
+    run.train_steps = 1000                  Training.num_steps = 1000
+    run.autostack = True                    no line, because meshtf has no such choice and no result depends on it
+    Unitransformer.ensemble = 4             a loss, with the reason in words
+"""
 
 from __future__ import annotations
 
@@ -15,7 +22,7 @@ from meshtf.errors import CheckpointError
 
 _MODELS = ("bitransformer", None)
 _SIZES = ("d_model", "d_ff", "num_layers", "num_heads", "d_kv", "dropout_rate", "vocab_size")
-"""Macros of both: numbers at the top of T5's files and of meshtf's."""
+"""Macros of both libraries: numbers at the top of T5's files and of meshtf's."""
 
 _RULES = {**LAYER_RULES, **RUN_RULES, **SCHEDULE_RULES}
 _SHOWN = 100
@@ -30,23 +37,23 @@ Training.model = @EncoderDecoder()"""
 _OPTIMIZER = "Training.optimizer = @AdafactorOptimizer()\nAdafactorOptimizer.is_mesh_tensorflow_variant = True"
 _ABOUT_OPTIMIZER = ("run.optimizer", "run.learning_rate_schedule", "AdafactorOptimizer.", "adafactor_decay_rate_pow.")
 _TASK = """\
-# The task is to be chosen; meshtf.train.data has those that there are.
+# Choose a task of meshtf.train.data.
 # Training.task = @TextTask()"""
 
 _NOT_AN_ENCODER_DECODER = """\
-{source} is of a model of type {found!r}, and an encoder and a decoder, "bitransformer", is what can be translated; \
+{source} has a model of type {found!r}, and only an encoder with a decoder, "bitransformer", can be translated; \
 meshtf-train --list shows configurations of others"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A line that is not in the translation, or not all of it, and what that means.
+    """A line that the translation lacks in whole or in part, with the meaning of that.
 
     Attributes:
-      line: its number, from 1; 0: the parameter is not given, and has a default there.
-      text: itself.
-      meaning: of the loss.
-      file: the name of the file, where it is an included one.
+      line: its number, from 1. 0 means that the source lacks the parameter and Mesh TensorFlow has a default.
+      text: the line.
+      meaning: the meaning of the loss.
+      file: the name of the file if it is an included one.
     """
 
     line: int
@@ -63,21 +70,21 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """A gin file of meshtf's, and what of the source is not in it."""
+    """A gin file of meshtf's, and the parts of the source that it lacks."""
 
     text: str
     losses: tuple[Loss, ...]
 
 
 def translated(read: GinSource, name: str) -> Translation:
-    """The translation of what a file says; each of its lines is in it, is so anyway, or is among the losses.
+    """Translates a file. Each of its lines is in the result, holds by default, or is among the losses.
 
     Args:
-      read: of `read_source`.
-      name: what the file is called in the result and in messages.
+      read: the result of `read_source`.
+      name: the name of the file in the result and in messages.
 
     Raises:
-      CheckpointError: the model is no encoder and decoder.
+      CheckpointError: the model is not an encoder with a decoder.
     """
     source = Source(read.bindings)
     if (found := source.value("run.model_type", default=source.value("model_type"))) not in _MODELS:
@@ -103,7 +110,7 @@ def _is_other_macro(binding: Binding) -> bool:
 
 def _outcome(binding: Binding, source: Source) -> Outcome:
     if source.is_replaced(binding):
-        return CARRIED  # by the later line, which counts in the source, too
+        return CARRIED  # the later line counts, in the source as well
     rule = _size if binding.name in _SIZES else _RULES.get(binding.plain_name)
     if rule is None:
         owner = binding.plain_name.partition(".")[0]
@@ -117,7 +124,7 @@ def _by_rule(rule: Rule, binding: Binding, source: Source) -> Outcome:
     try:
         return rule(binding, source)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        return lost(f"its value is not what Mesh TensorFlow has there: {error}")
+        return lost(f"Mesh TensorFlow does not take this value: {error}")
 
 
 def _size(binding: Binding, source: Source) -> Outcome:
@@ -125,7 +132,7 @@ def _size(binding: Binding, source: Source) -> Outcome:
 
 
 def _outcome_of_macro(macro: Binding, source: Source, outcomes: dict[Binding, Outcome]) -> Outcome:
-    """A macro is in the translation where all lines are that use it, themselves or by other macros."""
+    """Returns CARRIED if the translation has all lines that use the macro, directly or by other macros."""
     users = [b for b in source.bindings if macro.name in _MACRO.findall(b.text)]
     if not users:
         return lost("a macro that no line of the source uses")

@@ -1,1 +1,3 @@
-"""Stacks of layers: one function applied once for each layer, in turn or several at once, with weights for each."""
+"""Stacks of layers: one function, applied once for each layer with weights of its own, in turn or several layers at
+once.
+"""

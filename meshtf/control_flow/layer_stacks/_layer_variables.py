@@ -1,4 +1,7 @@
-"""The variables of a function that stands for several layers: a rehearsal shows which it makes, then they are given."""
+"""The variables of a function that stands for several layers.
+
+A rehearsal finds which it makes; later calls are given them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from meshtf.ops.variables.variable import VariableSpec
 
 @contextlib.contextmanager
 def inside_layers(mesh: Mesh, scope: LayerScope, maker: MakesVariables) -> Iterator[None]:
-    """The scope of the layers, where `maker` gives the variables."""
+    """Enters the scope of the layers, in which `maker` gives the variables."""
     makers = mesh.graph.makes_variables
     makers.append(maker)
     try:
@@ -31,7 +34,7 @@ def inside_layers(mesh: Mesh, scope: LayerScope, maker: MakesVariables) -> Itera
 
 
 class RehearsedVariables:
-    """Writes down which variables a layer makes, and gives it stand-ins, with `leading` dimensions in front."""
+    """Records which variables a layer makes, and gives it stand-ins, with the dimensions `leading` in front."""
 
     def __init__(self, mesh: Mesh, scope: LayerScope, leading: Sequence[Dimension] = ()) -> None:
         self._mesh, self._scope, self._leading = mesh, scope, tuple(leading)
@@ -50,14 +53,14 @@ class RehearsedVariables:
             assert spec.dtype.activation_dtype is not None
             shape = Shape([*self._leading, *spec.shape])
             given = stand_in(self._mesh, shape, spec.dtype.activation_dtype)
-            given.operation.place = self._place  # the layer is given it, whatever block of the layer asks for it first
+            given.operation.place = self._place  # the layer's, whichever block in it asks first
             self._stand_ins[spec.full_name] = given
         return self._stand_ins[spec.full_name]
 
 
 @dataclasses.dataclass(frozen=True)
 class GivenVariables:
-    """Gives the function its parts of the variables, by their names."""
+    """Gives the function its parts of the variables, by the variables' names."""
 
     scope: LayerScope
     parts: dict[str, Tensor]
@@ -75,7 +78,7 @@ class GivenVariables:
 
 
 def stand_in(mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
-    """A tensor to rehearse with, in the block that is being built."""
+    """A tensor for a rehearsal, in the block that is being built."""
     tensor = BlockInputOperation(mesh, shape, dtype, "given").outputs[0]
     tensor.operation.place = mesh.graph.place
     return tensor

@@ -43,20 +43,20 @@ def layer_stack(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Applies a layer once for each element of a dimension, each time with variables of its own.
 
-    As a scan, what `fn` gets from `mtf.get_variable` is one layer's part of a variable that has `dim` first, named
-    `<scope>/<name>/...`. Unrolled, it is a variable `<scope>/<name>_000/...`, `..._001/...`, and so on: the names that
-    both have in checkpoints. Initial values, random bits and results are the same. The scan is built, traced and
-    compiled once for all layers.
+    By default this is a scan: it is built, traced and compiled once for all layers. `mtf.get_variable` then gives `fn`
+    one layer's part of a variable named `<scope>/<name>/...`, which has `dim` first. Unrolled, each layer has a
+    variable, `<scope>/<name>_000/...`, `..._001/...` and so on. Checkpoints of both have these names. Initial values,
+    random bits and results are the same.
 
     Args:
-      fn: `fn(carried, parts) -> (carried, results)`, as for `mtf.scan`. It is called twice as a scan (the first time to
+      fn: `fn(carried, parts) -> (carried, results)`, as for `mtf.scan`. A scan calls it twice (the first time to
         see which variables it makes, in a rehearsal that is forgotten), and once per layer unrolled.
-      carried: what the first layer is given; shapes and dtypes stay the same from layer to layer.
+      carried: the first layer's inputs. Their shapes and dtypes stay the same from layer to layer.
       dim: the dimension that counts the layers.
-      sliced: tensors over `dim`, of which each layer gets its part.
+      sliced: tensors over `dim`; each layer gets its part.
       unroll: whether each layer stands in the program by itself.
       recompute: what the gradient keeps of each layer, as for `mtf.scan`.
-      name: of the layers' scope.
+      name: the name of the layers' scope.
 
     Returns:
       The values carried out of the last layer, and each layer's results, stacked over [dim, ...].
@@ -86,7 +86,7 @@ def layer_stack(
 
 @dataclasses.dataclass(frozen=True)
 class _Scanned:
-    """One scan for all layers."""
+    """Runs the layers as one scan."""
 
     fn: LayerFn
     dim: Dimension
@@ -96,6 +96,8 @@ class _Scanned:
     def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         mesh = initial[0].mesh
         scope = LayerScope(mesh.graph.scoped(self.name), self.dim)
+        # A scan slices whole stacks of variables. They must exist before its body is built, and only the body names
+        # them.
         variables = self._rehearsed(mesh, scope, initial, wholes)
         stacked = [make_variable(mesh, _stacked(spec, self.dim)) for spec in variables]
 
@@ -110,7 +112,7 @@ class _Scanned:
     def _rehearsed(
         self, mesh: Mesh, scope: LayerScope, initial: list[Tensor], wholes: list[Tensor]
     ) -> list[VariableSpec]:
-        """What variables one layer makes."""
+        """The variables that one layer makes."""
         rehearsed = RehearsedVariables(mesh, scope)
         with mesh.graph.rehearsal(), inside_layers(mesh, scope, rehearsed):
             entering = [stand_in(mesh, x.shape, x.dtype) for x in initial]
@@ -121,7 +123,7 @@ class _Scanned:
 
 @dataclasses.dataclass(frozen=True)
 class _Unrolled:
-    """Each layer by itself."""
+    """Runs the layers one by one, each with operations of its own."""
 
     fn: LayerFn
     dim: Dimension
@@ -131,6 +133,7 @@ class _Unrolled:
     def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         parts = list(zip(*(unstack(x, self.dim) for x in wholes), strict=True)) or [()] * self.dim.size
         layers = [functools.partial(self._layer, number, list(own)) for number, own in enumerate(parts)]
+        # The same segments as in a scan, so that both keep the same tensors.
         segments = square_root_segments(self.dim) if self.policy.nested else None
         policy = dataclasses.replace(self.policy, nested=False)
         length = segments[1].size if segments is not None else len(layers)
@@ -154,7 +157,7 @@ def _in_turn(
     policy: RecomputePolicy,
     carried: list[Tensor],
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The values carried out of the last layer, and the results of all, one layer's behind the other's."""
+    """The values carried out of the last layer, and the results of all layers, one layer's after the other's."""
     results = []
     for layer in layers:
         carried, more = _kept(layer, policy, carried)
@@ -165,7 +168,7 @@ def _in_turn(
 def _kept(
     fn: Callable[[list[Tensor]], tuple[list[Tensor], list[Tensor]]], policy: RecomputePolicy, carried: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """`fn(carried)`, of which the gradient keeps what the policy says."""
+    """`fn(carried)`, with a gradient that keeps what the policy says."""
     if policy == KEEP_EVERYTHING:
         return fn(carried)
 
@@ -178,5 +181,5 @@ def _kept(
 
 
 def _stacked(spec: VariableSpec, dim: Dimension) -> VariableSpec:
-    """A variable for all layers, from one layer's."""
+    """The variable of all layers, from one layer's."""
     return dataclasses.replace(spec, shape=Shape([dim, *spec.shape]), unpadded_shape=Shape([dim, *spec.unpadded_shape]))

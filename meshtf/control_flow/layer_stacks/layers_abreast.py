@@ -1,4 +1,9 @@
-"""Layers abreast: several layers of a stack computed at once, each of them with weights and random bits of its own."""
+"""Vectorized layers: several layers of a stack computed at once, each with weights and random bits of its own.
+
+The layers are vectorized along a dimension, as a batch is. With `along` = stage:2, a dense layer of [batch, hidden]
+multiplies [stage, batch, hidden] by weights [stage, hidden, hidden']. If a mesh axis splits `stage`, each core computes
+one layer. Pipelines are made of this.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +36,17 @@ ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LayersAbreast:
-    """The layers of a stack, of which those along a dimension are computed at once.
+    """The layers of a stack, computed at once along one dimension.
 
-    A layer is an ordinary function over tensors that have one more dimension, `along`: what it gets from
-    `mtf.get_variable` has it in front, and so has what it draws at random. Under every layout the results are those of
-    `mtf.layer_stack`, layer by layer, with the same variables in files, initial values and random bits.
+    A layer is an ordinary function over tensors that have one more dimension, `along`. Variables that it gets from
+    `mtf.get_variable` have `along` in front, and so have its random numbers. Under every layout the results are those
+    of `mtf.layer_stack`, layer by layer, with the same variables in files, initial values and random bits.
 
     Attributes:
       fn: `fn(inputs) -> outputs`, of one layer.
-      along: layers at once.
-      mesh: where they live.
-      scope: of the layers.
+      along: the dimension of the layers that are computed at once.
+      mesh: the mesh of the layers.
+      scope: the layers' scope.
       specs: one layer's variables.
       weights: the variables of all layers, each [*dims, ...]; see `mtf.layers_abreast`.
 
@@ -72,15 +77,15 @@ class LayersAbreast:
         """One layer for each element of `along`.
 
         Args:
-          inputs: those that differ between the layers have `along`.
+          inputs: the layers' inputs. An input that differs between the layers has `along`.
           weights: parts of `self.weights`, [along, ...].
           numbers: int32 [along]: which layers they are, in row-major order of the variables' dimensions for layers.
-          microbatches: int32 [along]: which micro-batch each layer works on: its random bits are those of the whole.
-          microbatched: the dimension of which the inputs have every so-manieth element, and how many micro-batches.
-          also_microbatched: names of dimensions that the layer makes of it, each element in its place.
+          microbatches: int32 [along]: the micro-batch of each layer. Random bits are then the whole batch's.
+          microbatched: the dimension that is cut into `size` micro-batches. Inputs have every `size`-th element.
+          also_microbatched: names of dimensions that the layer makes of that one, with each element in its place.
 
         Raises:
-          GraphError: the layer makes other variables than in the rehearsal, or has side effects, or mixes layers.
+          GraphError: the layer makes other variables than in the rehearsal, has side effects, or mixes layers.
         """
         own = dict(zip((spec.full_name for spec in self.specs), weights, strict=True))
         cut = None if microbatched is None else _cut(inputs, microbatched, also_microbatched)
@@ -90,6 +95,8 @@ class LayersAbreast:
         ):
             before = len(self.mesh.graph.operations)
             outputs = as_tensors(self.fn(list(inputs)), "a layer of mtf.layers_abreast")
+            # The layers are one computation. An operation that loses `along` would mix different layers without an
+            # error.
             for operation in with_nested(self.mesh.graph.operations[before:]):
                 _check_keeps_layers_apart(operation, self.along)
         return outputs
@@ -104,21 +111,21 @@ def layers_abreast(
     along: Dimension,
     name: str = "layer",
 ) -> LayersAbreast:
-    """Layers with variables of their own, to be computed several at once: what pipelines are made of.
+    """Makes layers with variables of their own, to be computed several at once. Pipelines are made of them.
 
     Args:
-      mesh: where they live.
-      fn: `fn(inputs) -> outputs`, of one layer. It is called once here, in a rehearsal that is forgotten, to see which
-        variables it makes, and whenever the result is.
-      inputs: the shape and dtype of each, `along` included.
+      mesh: the mesh of the layers.
+      fn: `fn(inputs) -> outputs`, for one layer. It is called once here, in a rehearsal that is forgotten, to see which
+        variables it makes, and again whenever the result is called.
+      inputs: the shape and dtype of each input, with `along`.
       dims: the variables' dimensions that count the layers, in row-major order. In files each layer has its own name,
         `<scope>/<name>_000/...` and so on, as with `mtf.layer_stack`.
-      along: one of them; or, where one of them counts more layers than are computed at once, of its name.
-      name: of the layers' scope.
+      along: one of `dims`. If that counts more layers than are computed at once, a smaller dimension of its name.
+      name: the name of the layers' scope.
 
     Raises:
       ShapeError: `along` is none of `dims`.
-      GraphError: it is inside another of its kind, or as when the result is called.
+      GraphError: the layers are inside other vectorized layers, or for the reasons of `LayersAbreast`.
 
     Examples:
       >>> stage, hidden = mtf.Dimension("stage", 2), mtf.Dimension("hidden", 8)
@@ -132,12 +139,13 @@ def layers_abreast(
     """
     graph = check_mesh(mesh).graph
     if along.name not in [d.name for d in dims]:
-        raise ShapeError(f'dimension "{along}" is none of those that count the layers, [{Shape(dims)}]')
+        raise ShapeError(f'dimension "{along}" does not count layers; these do: [{Shape(dims)}]')
     if abreast_of(graph.layer_scopes):
-        raise GraphError("layers that are computed at once, those of a pipeline, cannot hold another pipeline")
+        raise GraphError("the layers of a pipeline cannot hold another pipeline")
     total = Dimension(f"({name})", math.prod(d.size for d in dims))
     scope = LayerScope(graph.scoped(name), total, stacked=tuple(dims))
     rehearsal = RehearsedVariables(mesh, scope, [along])
+    # The variables must exist before the layers are called. The rehearsal finds out which ones there are.
     with graph.rehearsal():
         numbers = stand_in(mesh, Shape([along]), tf.int32)
         layers = LayersAbreast(fn, along, mesh, scope, (), ())
@@ -157,8 +165,8 @@ def _cut(inputs: Sequence[Tensor], microbatched: Dimension, also: Sequence[str])
 def _check_keeps_layers_apart(operation: Operation, along: Dimension) -> None:
     if operation.has_side_effect and not operation.blocks:
         raise GraphError(
-            f"{operation.name}, made at {operation.site}, is inside layers that are computed at once, some of them on "
-            f"nothing useful, and would print, check or assign for all; do it outside, with what they return"
+            f"{operation.name}, made at {operation.site}, is inside layers that are computed together, even while "
+            f"some of them wait, and would print, check or assign for all of them; do it outside, with their results"
         )
     has_it = [x for x in operation.inputs if x.shape.has(along.name)]
     if has_it and not operation.blocks and not all(y.shape.has(along.name) for y in operation.outputs):
@@ -170,7 +178,7 @@ def _check_keeps_layers_apart(operation: Operation, along: Dimension) -> None:
 
 
 def _stacked(spec: VariableSpec, scope: LayerScope) -> VariableSpec:
-    """A variable for all layers, from one layer's."""
+    """The variable of all layers, from one layer's."""
     scopes = tuple(scope if own.abreast is not None else own for own in spec.layer_scopes)
     shape, unpadded = (Shape([*scope.stacked, *s]) for s in (spec.shape, spec.unpadded_shape))
     return dataclasses.replace(spec, shape=shape, unpadded_shape=unpadded, layer_scopes=scopes)

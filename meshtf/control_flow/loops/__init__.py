@@ -1,1 +1,1 @@
-"""Loops: scan, while_loop and micro-batches are one operation, of which loop_spec says what it repeats."""
+"""Loops: `scan`, `while_loop` and micro-batches are one operation. A `LoopSpec` says what it repeats."""

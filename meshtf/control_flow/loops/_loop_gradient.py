@@ -1,4 +1,12 @@
-"""The gradient of a loop: a loop the other way, over what the forward loop kept, computing the rest again."""
+"""The gradient of a loop: a loop that runs backwards over what the forward loop kept, and computes the rest again.
+
+For h[t+1] = f(h[t], x[t], w), the backward loop carries the gradient of h, from the last step to the first. It is given
+h[t] for each step, which the forward loop stacks for it. It gives dx[t] for each step, and sums dw over the steps:
+
+    for t in reversed(range(n)):
+        dh, dx[t], dw_t = gradient_of_f(h[t], x[t], w, dh)
+        dw += dw_t
+"""
 
 from __future__ import annotations
 
@@ -31,7 +39,11 @@ if TYPE_CHECKING:
 
 
 def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Gradients of the loop's inputs: initial values, sliced tensors, captures (and None for the count)."""
+    """Gradients of the loop's inputs: initial values, sliced tensors, captures (and None for the count).
+
+    Raises:
+      GraphError: the loop has a condition, and no greatest number of iterations.
+    """
     if loop.spec.iterations.condition is not None and loop.spec.dim.size == UNBOUNDED:
         raise GraphError(
             f"the gradient of {loop.name}, made at {loop.site}, needs to know how many iterations there are at most; "
@@ -42,7 +54,7 @@ def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Backward:
-    """The block of the backward loop: the gradients that enter it, and those that leave it."""
+    """The block of the backward loop. Its fields map tensors of the forward loop to gradients."""
 
     operations: tuple[Operation, ...]
     entering: dict[Tensor, Tensor]
@@ -65,7 +77,7 @@ class _LoopGradient:
         self.captures = [x for x in loop.captures if is_differentiable(x.dtype)]
 
     def _sums(self, grads: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> dict[Tensor, Tensor]:
-        """The gradient of each tensor of the block; one that the loop returns twice has two parts."""
+        """The gradient of each tensor of the block. A tensor that the loop returns twice has two parts to add."""
         total: dict[Tensor, Tensor] = {}
         for t, grad in zip(tensors, grads, strict=True):
             if grad is not None:
@@ -74,7 +86,11 @@ class _LoopGradient:
         return total
 
     def _carried(self) -> list[CarriedTensor]:
-        """The values carried through which a gradient flows: from one of them, or what is returned, to the end."""
+        """The values carried through which a gradient flows.
+
+        Such a value gets a gradient from outside, or reaches a result of the block, or reaches another such value in a
+        later iteration. The last case is why the search repeats until it finds no more.
+        """
         reached = {*self.stacked_grads, *self.accumulated_grads}
         chosen: set[Tensor] = set()
         while True:
@@ -96,6 +112,7 @@ class _LoopGradient:
     def result(self) -> list[Tensor | None]:
         backward = self._backward()
         loop = self._backward_loop(backward)
+        # The backward loop carries the gradients of what the forward loop carries, and stacks those of what it slices.
         by_entering = dict(zip((c.entering for c in self.carried), loop.carried_outputs, strict=True))
         parts = [s.part for s in self.sliced if s.part in backward.leaving]
         by_part = dict(zip(parts, loop.stacked_outputs, strict=False))
@@ -118,6 +135,7 @@ class _LoopGradient:
             xs = [*carried, *(s.part for s in self.sliced), *self.captures]
             found = dict(zip(xs, differentiate(ys, xs, grad_ys, self.spec.operations), strict=True))
             for e in carried:
+                # A loop needs a value for everything it carries, also where no gradient flows in this iteration.
                 if found[e] is None:
                     found[e] = zeros_like(e)
         leaving = {x: g for x, g in found.items() if g is not None}
@@ -127,10 +145,12 @@ class _LoopGradient:
         given = {c.entering for c in self.spec.carried} | {s.part for s in self.spec.sliced}
         used = [*(x for o in backward.operations for x in o.inputs), *backward.leaving.values()]
         wholes = {s.part: s.whole for s in self.spec.sliced}
+        # A tensor of the body is either stacked by the forward loop or computed again from those that are.
         kept, again = split_kept(used, given, self.spec.operations, self.spec.policy, there=wholes)
         sliced = [SlicedTensor(wholes[t] if t in wholes else self.loop.stack(t), t) for t in kept]
         sliced += [SlicedTensor(self.stacked_grads[t], part) for t, part in backward.parts.items()]
         own, leaving = self.spec.iterations, backward.leaving
+        # The gradient goes through the iterations backwards, and only through those that took place.
         iterations = Iterations(own.dim, not own.is_reversed, own.count if own.condition is None else self.loop.trips)
         spec = dataclasses.replace(
             self.spec,

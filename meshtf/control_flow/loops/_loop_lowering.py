@@ -1,5 +1,9 @@
-"""Lowering of loops: values carried keep one layout, sums over cores are done at the loop's edge, accumulated ones
-stay pending until it is over, and variables assigned inside are carried as well."""
+"""Lowers loops to the plan's `Loop`.
+
+Values carried keep one layout, so that each iteration can start where the last one ended. Their sums over cores are
+done at the end of each iteration. Accumulated values stay pending until the loop is over, so their cores communicate
+once. Variables that the body assigns are carried as well.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ def lower_loop(operation: LoopOperation, planner: Planner) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """A value carried, before the loop and as it enters an iteration."""
+    """A value carried: before the loop, and as it enters an iteration."""
 
     initial: Value
     entering: Value
@@ -58,7 +62,7 @@ class _Entry:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _LoopLowering:
-    """Lowers a loop: `outer` plans what surrounds it, `inner` its body."""
+    """Lowers a loop: `outer` plans the program around it, `inner` its body."""
 
     operation: LoopOperation
     spec: LoopSpec
@@ -72,10 +76,13 @@ class _LoopLowering:
         entries = [self._enter(c) for c in spec.carried]
         variables = self._enter_variables(operations)
         lower_operations(operations, self.operation, inner, self.outer)
+        # The next iteration takes each value in the layout of this one.
         leaving = [inner.read(c.leaving, self.outer.layouts[c.entering], None) for c in spec.carried]
         carried = [self._carry(entry, value) for entry, value in zip(entries, leaving, strict=True)]
         assigned = {name: self._carry(entry, inner.variables.assigned[name]) for name, entry in variables.items()}
         totals = zip(spec.accumulated, self.operation.accumulated_outputs, strict=True)
+        # Zeros that depend on a value entering the loop are made when the loop begins, and not at the start of the
+        # program.
         first = [entry.initial for entry in entries[:1]]
         accumulated = [self._accumulate(term, output, first) for term, output in totals]
         checks = {check: self._carry_check(check) for check in inner.checks.open}
@@ -125,8 +132,11 @@ class _LoopLowering:
         return index
 
     def _numbers(self, numbering: Numbering, around: tuple[Value, ...], index: Value) -> tuple[Value, ...]:
-        """The numbers of the iterations around, with this loop's: a segment's are counted on from the one before, and
-        over the examples of a micro-batch they are those of the whole batch."""
+        """The numbers of the iterations of the loops around, with this loop's.
+
+        A segment of a nested scan goes on counting from the segment before. Over the examples of a micro-batch, numbers
+        are those of the examples in the whole batch.
+        """
         dim, inner = self.spec.dim, self.inner
         *outermost, number = (*around, index)
         if numbering.is_segment:
@@ -151,10 +161,11 @@ class _LoopLowering:
         return Sliced(given, axis, part)
 
     def _layout_of_parts(self, sliced: SlicedTensor) -> TensorLayout:
-        """A stack of weights that is kept split enters as it is kept: each iteration gathers its part, and lets it go.
+        """The layout in which a tensor enters the loop to be sliced.
 
-        Not inside a loop over anything but micro-batches, such as tokens to be decoded, which would gather all of it
-        again and again.
+        Rules may keep a stack of weights split. It then enters as it is kept: each iteration gathers its part, and lets
+        it go. This does not hold inside a loop over anything but micro-batches, such as tokens to be decoded: that loop
+        would gather all of the stack again and again.
         """
         kept = _kept_elsewhere(sliced.whole, self.outer)
         if kept is None or kept.axes[sliced.axis] or self.outer.loops.iterations:
@@ -168,7 +179,8 @@ class _LoopLowering:
         return _Entry(self.outer.read(carried.initial, layout, None), entering)
 
     def _enter_variables(self, operations: list[Operation]) -> dict[str, _Entry]:
-        """Variables that the body assigns are carried; by their names."""
+        """The variables that the body assigns, by name; the loop carries them."""
+        # A variable that an iteration assigns must reach the next iteration, so it travels like a carried tensor.
         entries = {}
         for name, variable in assigned_variables(operations).items():
             initial = self.outer.variables.stored(variable)
@@ -193,7 +205,7 @@ class _LoopLowering:
         return self._added_up(_converted(term, sum_dtype(tensor.dtype), self.inner), after)
 
     def _added_up(self, term: Value, after: Sequence[Value] = ()) -> Carried:
-        """The sum of a term over the iterations; over cores it stays pending."""
+        """The sum of a term over the iterations. The sum over cores stays pending."""
         zeros = constant_like(self.outer, term, 0, after)
         entering = self.inner.record.value(term.shape, term.dtype, term.layout, term.pending)
         spec = (term.shape, term.dtype, term.layout)
@@ -203,7 +215,7 @@ class _LoopLowering:
         return self._carry(_Entry(zeros, entering), leaving)
 
     def _carry_check(self, check: OpenCheck) -> list[Carried]:
-        """How often it failed in all iterations, and where it did so first."""
+        """The number of failures in all iterations, and the place of the first."""
         return [self._added_up(check.failures), *(self._first(f.value) for f in check.findings)]
 
     def _first(self, place: Value) -> Carried:
@@ -220,15 +232,16 @@ class _LoopLowering:
         if of_gradient not in (None, own):
             part = self.inner.read(tensor, of_gradient, None)
         else:
-            # One sum over the cores for all iterations; in another layout than the tensor's own it would need more
+            # All iterations share one sum over the cores. In another layout than the tensor's own it would need more
             # memory.
             part = self.inner.tensors.left(tensor)
             part = part if part.layout == own else self.inner.read(tensor, fill=None)
+        # The dimension of the iterations is whole, because every core runs all of them.
         layout = TensorLayout(((), *part.layout.axes))
         return Stacked(part, self.outer.record.value(stacked.shape, tensor.dtype, layout, part.pending))
 
     def _layout_wanted_of_gradient(self, stacked: StackedTensor, output: Tensor) -> TensorLayout | None:
-        """Of each iteration's part of a gradient, where all of its readers want it split as its variable is kept."""
+        """The layout of each iteration's part of a gradient, if all readers want it split as its variable is kept."""
         if stacked.gradient_of is None or _kept_elsewhere(stacked.gradient_of, self.outer) is None:
             return None
         wanted = self.outer.readers.layout_wanted(output)
@@ -242,6 +255,8 @@ class _LoopLowering:
         block, outer = self.spec.iterations.condition, self.outer
         if block is None:
             return None
+        # The condition is a program of its own. It sees the values that enter an iteration, before the body changes
+        # them.
         inner = outer.inside(block_sums(block, block.outputs, outer.layouts), block.captures)
         inner.loops = dataclasses.replace(outer.loops, iterations=(*outer.loops.iterations, index))
         values = [c.entering for c in [*carried, *assigned.values()]]
@@ -263,15 +278,16 @@ class _LoopLowering:
 def _place_in_batch(
     cut: MicrobatchCut, dim: Dimension, core: Core, position: tf.Tensor, microbatch: tf.Tensor
 ) -> tf.Tensor:
-    """Where in the whole batch a position of a micro-batch's dimension is."""
+    """The place in the whole batch of a position along a micro-batch's dimension."""
     together = cut.neighbours_along(dim)
     return (position // together * cut.count + microbatch) * together + position % together
 
 
 def _kept_elsewhere(x: Tensor, planner: Planner) -> TensorLayout | None:
-    """The layout in which x is kept, if it is a variable that rules keep in another than it is computed with.
+    """The layout in which rules keep x, if x is a variable, and is computed with in another layout; else None.
 
-    One that the division of its update keeps in shares is gathered once, and not in every pass over the layers.
+    If the variable is kept in shares only because its update is divided, it is gathered once, and not in every pass
+    over the layers.
     """
     if not isinstance(x.operation, Variable):
         return None

@@ -22,7 +22,7 @@ from meshtf.planning.planner import Planner
 
 
 class LoopOperation(Operation):
-    """Repeats a block. Outputs: the values carried, those stacked, those accumulated, the number of iterations."""
+    """Repeats a block. Its outputs are the values carried, stacked and accumulated, then the number of iterations."""
 
     takes_padding = True
 
@@ -59,13 +59,14 @@ class LoopOperation(Operation):
         return self.outputs[-1]
 
     def stack(self, part: Tensor) -> Tensor:
-        """Makes the loop return one more tensor of its block for all iterations. Returns it, stacked."""
+        """Makes the loop return one more tensor of its block, stacked over all iterations."""
         if part in self.spec.stacked_parts:
             return self.stacked_outputs[self.spec.stacked_parts.index(part)]
         stacked = StackedTensor(part, _iterations_dim(self.spec.dim.size, part.shape))
         added = Tensor(self, stacked.shape, part.dtype)
         place = len(self.spec.carried) + len(self.spec.stacked)
         self.outputs = (*self.outputs[:place], added, *self.outputs[place:])
+        # The new output stands among the others, so those behind it get new numbers.
         for index, output in enumerate(self.outputs):
             output.index = index
         self.spec = dataclasses.replace(self.spec, stacked=(*self.spec.stacked, stacked))
@@ -91,13 +92,17 @@ class LoopOperation(Operation):
         parts = [layouts.resolved(t) for t in spec.stacked_parts]
         return [
             *(layouts.resolved(c.entering) for c in spec.carried),
+            # The iterations' dimension comes first and is never split: every core runs every iteration.
             *(dataclasses.replace(own, layout=TensorLayout(((), *own.layout.axes))) for own in parts),
             *(layouts.resolved(t) for t in spec.terms),
             layouts.under_rules(Shape([])),
         ]
 
     def pending_sums(self, layouts: LayoutTable) -> PendingSums:
-        """Where the body's sums are done: those of values carried at the end of each iteration."""
+        """The places where the body's sums over cores are done.
+
+        Values carried are summed at the end of each iteration.
+        """
         leaving = [c.leaving for c in self.spec.carried]
         return block_sums(self.spec.body, leaving, layouts, self.spec.terms, max(1, self.spec.dim.size))
 
@@ -116,8 +121,10 @@ def _part_layout(sliced: SlicedTensor, layouts: LayoutTable) -> ResolvedLayout:
 
 
 def _iterations_dim(size: int, part: Shape) -> Dimension:
-    """A dimension for what a gradient keeps of all iterations: of a name that the part does not have (it may have the
-    loop's own), and that no layout rule splits."""
+    """A dimension for the tensors that a gradient keeps of all iterations.
+
+    The part must not have its name (it may have the loop's own), and no layout rule must split it.
+    """
     name = "(iterations)"
     while part.has(name):
         name = f"({name})"

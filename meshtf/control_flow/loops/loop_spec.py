@@ -1,4 +1,4 @@
-"""What a loop repeats, in named parts: its iterations, its block of operations, and what goes into and out of them."""
+"""The parts of a loop: its iterations, its block of operations, and the tensors that go into and out of it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from meshtf.planning.pipeline_note import PipelineNote
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Iterations:
-    """How often a loop repeats its block, and in which order.
+    """The number of times a loop repeats its block, and their order.
 
     dim: its size is how many iterations there are, or how many there are at most.
     is_reversed: whether they go from the last element of `dim` to the first.
-    count: an int32 scalar: how many there are, where that is known before the loop and is not the size of `dim`.
-    condition: a block over the values carried, of one bool scalar; the loop ends where it is false.
+    count: an int32 scalar, the number of iterations. It is for a number that is known before the loop and is not the
+      size of `dim`.
+    condition: a block over the values carried, with one bool scalar; the loop ends when it is false.
     """
 
     dim: Dimension
@@ -33,19 +34,19 @@ class Iterations:
 
 
 class Counted(enum.Enum):
-    """What a loop counts: the number of an iteration decides which random bits are drawn in it."""
+    """The things that a loop counts. The number of an iteration decides which random bits are drawn in it."""
 
     ITERATIONS = "iterations"
     """Each iteration has bits of its own."""
     LAYERS = "layers"
-    """Each iteration has the bits that its layer of a stack has unrolled."""
+    """Each iteration has the bits that its layer of a stack would have if the stack were unrolled."""
     NOTHING = "nothing"
     """All iterations have the same bits."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Numbering:
-    """What the numbers of a loop's iterations mean.
+    """The meaning of the numbers of a loop's iterations.
 
     counted: iterations, layers or nothing; or micro-batches, in which random bits are those of the whole batch.
     is_segment: whether counting goes on from one iteration of the loop around to the next, as in one long loop.
@@ -56,13 +57,15 @@ class Numbering:
 
 
 EACH_BY_ITSELF = Numbering()
-"""Each iteration has a number of its own, and random bits of its own."""
+"""Numbers each iteration by itself: each has random bits of its own."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CarriedTensor:
-    """A value passed on from iteration to iteration: `initial` enters the first, and of what is `entering` inside each
-    makes what is `leaving`."""
+    """A value passed on from iteration to iteration.
+
+    `initial` enters the first iteration. Each iteration turns `entering` into `leaving`.
+    """
 
     initial: Tensor
     entering: Tensor
@@ -71,14 +74,14 @@ class CarriedTensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SlicedTensor:
-    """A tensor of which each iteration is given its part, without the dimension that counts the iterations."""
+    """A tensor that gives each iteration its part, without the dimension that counts the iterations."""
 
     whole: Tensor
     part: Tensor
 
     @property
     def axis(self) -> int:
-        """Which dimension of the whole the part lacks."""
+        """The position of the whole's dimension that the part lacks."""
         (axis,) = (i for i, d in enumerate(self.whole.shape) if not self.part.shape.has(d.name))
         return axis
 
@@ -105,11 +108,12 @@ class StackedTensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AccumulatedTensor:
-    """A tensor of the block that is returned summed over the iterations, which is done in float32 at least; sums over
-    cores may stay pending inside.
+    """A tensor of the block that is returned summed over the iterations.
 
-    dtype: in which the sum is returned.
-    gradient_of: the variable's value whose gradient this is, if it is one of a program's step.
+    The sum is done in float32 at least. Sums over cores may stay pending inside.
+
+    dtype: the dtype in which the sum is returned.
+    gradient_of: the variable's value whose gradient this is, if it is the gradient of a program's step.
     """
 
     term: Tensor
@@ -119,11 +123,11 @@ class AccumulatedTensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoopSpec:
-    """What a loop repeats.
+    """The description of a loop: everything that it repeats, reads and returns.
 
-    policy: what its gradient keeps of each iteration.
-    pipeline: what is known of its iterations where they are the steps of a pipeline.
-    asks_to_be_compiled: as one function by XLA, where that is possible and pays.
+    policy: which tensors of each iteration its gradient keeps.
+    pipeline: facts about its iterations, if they are the steps of a pipeline.
+    asks_to_be_compiled: whether XLA should compile it as one function, if that is possible and pays.
     """
 
     iterations: Iterations

@@ -1,4 +1,11 @@
-"""The steps of a pipeline, for a scan to go along."""
+"""The steps of a pipeline, along which a scan goes.
+
+A pipeline of 2 stages and 3 micro-batches takes 4 steps. In a step, each stage works on another micro-batch:
+
+    step       0    1    2    3
+    stage 0    m0   m1   m2   -
+    stage 1    -    m0   m1   m2
+"""
 
 from __future__ import annotations
 
@@ -17,15 +24,15 @@ from meshtf.planning.pipeline_note import PipelineNote
 class PipelineSteps:
     """A dimension whose elements are the steps of a pipeline, in place of a plain one in `mtf.scan`.
 
-    Nothing more is computed for it. The report then says of the scan and its gradient that they are a pipeline, how
-    long its stages wait, and what it sends and keeps.
+    The computation stays the same. The report then says that the scan and its gradient are a pipeline, how long its
+    stages wait, and what it sends and keeps.
 
     Attributes:
-      dim: the steps.
-      stage: the dimension, of some value carried, whose positions each work on a micro-batch of their own.
+      dim: the dimension of the steps.
+      stage: a dimension of some value carried. Each of its positions works on a micro-batch of its own.
       is_useful: bool [step, stage], whether a stage works on a micro-batch in a step, rather than on nothing useful.
-      num_microbatches: how many pass all stages.
-      num_rounds: how often each does.
+      num_microbatches: how many micro-batches pass all stages.
+      num_rounds: how often each micro-batch passes all stages.
 
     Examples:
       >>> stage, schedule = mtf.Dimension("stage", 2), mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=3)
@@ -44,7 +51,7 @@ class PipelineSteps:
     num_rounds: int = 1
 
     def note(self, carried: Sequence[Tensor]) -> PipelineNote:
-        """What the plan has of it.
+        """The facts about the pipeline that the plan keeps.
 
         Args:
           carried: the values that the scan carries from step to step.

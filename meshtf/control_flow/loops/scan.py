@@ -34,14 +34,14 @@ def scan(
       fn: `fn(carried, parts) -> (carried, results)`, each a list of tensors: the values carried, of unchanged shapes
         and dtypes; the parts of `sliced` at one element, without `dim`; results for the element, any number of them.
         It is called once. Variables and tensors from outside may be used inside.
-      carried: initial values.
-      sliced: tensors that have `dim`: stacked weights, inputs step by step. May be empty.
-      dim: the dimension to go along, or a pipeline's steps: the report then has the pipeline.
-      reverse: from the last element to the first.
+      carried: the initial values.
+      sliced: tensors that have `dim`: stacked weights, inputs step by step. There may be none.
+      dim: the dimension to go along, or a pipeline's steps, which the report then shows.
+      reverse: whether to go from the last element to the first.
       recompute: what the gradient keeps of each iteration: "everything" (the default), "products", "nothing" (True),
         "nested" (nothing but the values carried into every sqrt(n)-th of n iterations), or a `RecomputePolicy`.
       draws_alike: whether random operations draw the same bits for every element, rather than others for each.
-      name: of the operation.
+      name: the operation's name.
 
     Returns:
       The values carried after the last element, and the results of all elements, each over [dim, ...].
@@ -49,7 +49,7 @@ def scan(
     Raises:
       ShapeError: a sliced tensor lacks `dim`, or a carried value changes its shape.
       DtypeError: a carried value changes its dtype.
-      GraphError: a pipeline's steps contradict each other, or are to be cut into segments ("nested").
+      GraphError: a pipeline's steps contradict each other, or "nested" asks to cut them into segments.
 
     Examples:
       >>> def running_sum(carried, parts):

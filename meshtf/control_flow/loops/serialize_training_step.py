@@ -1,4 +1,9 @@
-"""Micro-batches: a training step in parts, of which the gradients are summed."""
+"""Micro-batches: a training step in parts whose gradients are summed.
+
+For a batch of 6 examples and 3 micro-batches, micro-batch 0 holds examples 0 and 3, micro-batch 1 holds 1 and 4, and
+micro-batch 2 holds 2 and 5. With the batch split over 2 cores, the first core holds examples 0, 1, 2: one of each
+micro-batch. No example moves.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +47,12 @@ def serialize_training_step(
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Runs a model over `num_splits` micro-batches one after the other, and sums their gradients.
 
-    Micro-batch k holds every `num_splits`-th example from the k-th on, so that the batch stays split over the mesh as
-    it is. Random bits, dropout's too, are those that each example has in the whole batch, also where reshapes make
-    other dimensions of the batch. For results equal to the whole batch's, the loss is a sum over examples, or a mean
-    divided by `num_splits`; what looks at several examples at once, as batch normalization does, sees those of its
-    micro-batch.
+    Micro-batch k holds every `num_splits`-th example from the k-th on, so the batch stays split over the mesh as it is.
+    Each example has the random bits, such as dropout's, that it has in the whole batch. That holds also where reshapes
+    make other dimensions of the batch.
+
+    For results equal to the whole batch's, the loss must be a sum over examples, or a mean divided by `num_splits`. A
+    layer that looks at several examples at once, such as batch normalization, sees the examples of its micro-batch.
 
     Args:
       features: inputs by name; those that have `batch_dim` are cut.
@@ -81,6 +87,8 @@ def serialize_training_step(
     cut = {name: x for name, x in features.items() if check_tensor(x).shape.has(batch.name)}
     if not cut:
         raise ShapeError(f'no feature has dimension "{batch}": {", ".join(map(repr, features.values()))}')
+    # The micro-batches are the inner part of each example's number, so that a split batch is cut on each core by
+    # itself.
     wholes = {name: replace_dimensions(x, [batch], [micro, splits]) for name, x in cut.items()}
     parts = {n: block_input(x, n, Shape([micro if d.name == batch.name else d for d in cut[n].shape]))
              for n, x in wholes.items()}  # fmt: skip
@@ -91,6 +99,7 @@ def serialize_training_step(
     batched = [n for n, t in outputs.items() if t.shape.has(batch.name)]
     summed = [n for n in outputs if n not in batched]
     variables = mesh.graph.trainable_variables
+    # A loop needs something to carry. Gradients are accumulated and not carried.
     turn = zeros(mesh, [])
     entering = block_input(turn, "turn")
     spec = LoopSpec(
@@ -129,7 +138,7 @@ def _called(
 
 
 def _microbatch_cut(batch: Dimension, count: int, operations: Iterable[Operation]) -> MicrobatchCut:
-    """How the batch is cut in all tensors of a model of these operations."""
+    """The cut of the batch, in all tensors that the model's operations make of it."""
     cut = MicrobatchCut.of_batch(batch, count)
     for operation in with_nested(operations):
         if isinstance(operation, ReshapeOperation):

@@ -1,4 +1,4 @@
-"""Loops that end when a condition computed inside says so."""
+"""Loops that end when a condition says so, which the program computes."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
     """Repeats `body_fn` while `cond_fn` holds.
 
     Args:
-      cond_fn: `cond_fn(*values)`, a bool scalar.
-      body_fn: `body_fn(*values)`, the new values, of unchanged shapes and dtypes; variables may be read and assigned
-        inside. With `has_accumulators` it may return more tensors, which are summed over the iterations.
+      cond_fn: `cond_fn(*values)` returns a bool scalar.
+      body_fn: `body_fn(*values)` returns the new values, of the same shapes and dtypes. It may read and assign
+        variables. With `has_accumulators` it may return more tensors, which are summed over the iterations.
       inputs: initial values.
       num_loop_vars: how many of the final values are returned, the first ones; all by default. (The original keeps the
         others in variables, which is not needed here.)
       has_accumulators: whether the body returns tensors to sum. Sums over cores in them are done once, at the end.
-      maximum_iterations: after which the loop ends anyway. It must be given where a gradient is wanted.
-      compiled: whether the loop asks to be one function compiled by XLA, as those of decoding do: worth it for many
-        small operations in many iterations. It is where nothing inside draws random bits, prints or is slicewise,
-        nothing takes its gradient, and `maximum_iterations` are enough; if something communicates, where all cores
-        are virtual CPUs of one process, and it is in no other loop. The program's report says whether, and why not.
-        Floats may differ in their last bits from those of a loop that is not compiled.
+      maximum_iterations: the number of iterations after which the loop ends anyway. A gradient needs it.
+      compiled: whether XLA should compile the loop as one function. That is worth it for many small operations in many
+        iterations, such as decoding. It is done if all of this holds: nothing inside draws random bits, prints or is
+        slicewise; nothing takes the loop's gradient; `maximum_iterations` are enough. A loop that communicates must
+        also run on virtual CPUs of one process, and be inside no other loop. The program's report says whether the
+        loop is compiled, and why not. A compiled loop's floats may differ in their last bits.
       recompute: what the gradient keeps of each iteration, as for `scan`.
-      name: of the operation.
+      name: the operation's name.
 
     Returns:
       The final values, then the sums.

@@ -1,1 +1,1 @@
-"""Sums and products, and what they are made of: broadcasting, elementwise work, contractions."""
+"""Sums and products, and their building blocks: broadcasting, elementwise work, contractions."""

@@ -1,4 +1,4 @@
-"""Addition, multiplication and what is made of them: the operations that pass pending sums on."""
+"""Addition, multiplication and functions made of them. These operations pass pending sums on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -65,7 +65,7 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -97,7 +97,7 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
 
 def _negated(x: tf.Tensor) -> tf.Tensor:
-    """Of unsigned integers, for which TensorFlow has no kernel, modulo 2 to the number of bits, as in NumPy."""
+    """-x. TensorFlow has no kernel for unsigned integers; they wrap, as in NumPy."""
     return tf.zeros_like(x) - x if x.dtype.is_unsigned else tf.negative(x)
 
 
@@ -121,7 +121,7 @@ def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -155,11 +155,11 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
-      DtypeError: the dtypes differ, or are of integers (cast them, or use `floordiv`), or x2 is the scalar 0.
+      DtypeError: the dtypes differ, are integers (cast them, or use `floordiv`), or x2 is the scalar 0.
 
     Examples:
       >>> mtf.divide(x, mtf.reduce_sum(x, reduced_dim="hidden"))
@@ -214,7 +214,7 @@ def reciprocal(x: Tensor, name: str = "reciprocal") -> Tensor:
 
 @language_function
 def add_n(xs: Sequence[Tensor]) -> Tensor | Literal[0]:
-    """Adds tensors in a fixed order, so that the bits are always the same. The sum of none is the number 0.
+    """Adds tensors in a fixed order, so that the bits are always the same. The sum of no tensors is the number 0.
 
     float16 and bfloat16 are added in float32, and rounded once.
 
@@ -245,11 +245,11 @@ def _rounded_once(*terms: tf.Tensor) -> tf.Tensor:
 
 @language_function
 def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
-    """x, through which no gradient flows: none at all, or none where a condition over some of its dimensions holds.
+    """x without a gradient: none at all, or none where a condition over some of its dimensions holds.
 
     Raises:
       DtypeError: `where` is not bool.
-      ShapeError: it has dimensions that x has not.
+      ShapeError: `where` has dimensions that x does not have.
 
     Examples:
       >>> w = mtf.constant(mesh, [1.0, 2.0], "n:2")
@@ -271,7 +271,7 @@ def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
 
 @language_function
 def identity(x: Tensor, name: str = "identity") -> Tensor:
-    """x itself, as another operation, which may have a name of its own.
+    """x itself as another operation, which may have a name of its own.
 
     Examples:
       >>> mtf.identity(x, name="hidden_state")
@@ -325,7 +325,7 @@ def _multiply_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | No
 
 
 def _by_factor(op: ElementwiseOperation, dy: Tensor, own: Tensor, other: Tensor) -> Tensor:
-    """The gradient of a factor: dy times the other one, summed over what it was repeated along."""
+    """The gradient of a factor: dy times the other factor, summed over the dimensions along which it was repeated."""
     shape = op.outputs[0].shape
     if own.shape.ndims == shape.ndims:
         return times_slope(dy, conjugate(other), shape)
@@ -339,7 +339,7 @@ def _divide_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None
 
 
 def _square_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
-    # The gradient of a mean has fewer dimensions than x.
+    # dy may have fewer dimensions than x, as the gradient of a mean has, so `times_slope` broadcasts it.
     return [times_slope(multiply(dy, 2), conjugate(op.inputs[0]))]
 
 

@@ -1,4 +1,8 @@
-"""Broadcasting by name: shape rule, layouts, and alignment of local slices."""
+"""Broadcasting by name: the shapes of results, and the alignment of local slices.
+
+x [batch:4 hidden:8] + bias [hidden:8]             -> [batch:4 hidden:8]       the longest operand has all
+rows [rows:2] * columns [columns:3]                -> [rows:2 columns:3]       the first, then new dimensions
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,11 @@ from meshtf.errors import ShapeError
 
 
 def union(shapes: Sequence[Shape]) -> Shape:
-    """All dimensions, in order of first appearance. ShapeError where one name has two sizes."""
+    """All dimensions, in order of first appearance.
+
+    Raises:
+      ShapeError: one name has two sizes.
+    """
     dims: dict[str, Dimension] = {}
     for shape in shapes:
         for dim in shape:
@@ -31,8 +39,8 @@ def size_clash(name: str, first: int, second: int) -> str:
 def broadcast_shape(shapes: Sequence[Shape], output_shape: Shape | None = None) -> Shape:
     """The shape of an elementwise result.
 
-    `output_shape` where given; else the operand that holds all others as subsequences; else the dimensions of the
-    first followed by the new ones of the others.
+    It is `output_shape` if that is given; else the operand that has all others as subsequences; else the dimensions of
+    the first operand, followed by the new ones of the others.
     """
     everything = union(shapes)
     if output_shape is not None:
@@ -46,9 +54,9 @@ def broadcast_shape(shapes: Sequence[Shape], output_shape: Shape | None = None) 
 
 
 def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A function of a slice over `source` that makes it broadcast against slices over `target`.
+    """A function that makes slices over `source` broadcast against slices over `target`.
 
-    One of the slice's sizes may be unknown.
+    One of a slice's sizes may be unknown.
     """
     order = [d.name for d in target if source.has(d.name)]
     permutation = [source.axis(name) for name in order]

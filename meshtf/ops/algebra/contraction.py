@@ -1,4 +1,17 @@
-"""Local contractions over named dimensions, as matrix products with as few transposes as possible."""
+"""Local contractions over named dimensions, done as matrix products with as few transposes as possible.
+
+For a [batch, heads, length, d] times b [batch, length2, heads, d], summed over d into [batch, heads, length, length2],
+names fall into four groups:
+
+    batch        in a, in b and in the result      batch, heads     one product for each
+    rows         in a and the result               length
+    columns      in b and the result               length2
+    contracted   in a and b alone                  d                summed
+
+A kernel wants each operand as [batch, rows, contracted] or [batch, contracted, rows]; it reads either without a copy.
+`MatrixPlan.best` tries the orders that the operands and the result already have, and takes the plan that moves the
+fewest elements.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +37,12 @@ _MATMUL_DTYPES = (tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contraction:
-    """Local work: the product of slices, summed over names.
+    """Local work: the product of slices, summed over the names that the result lacks.
 
-    names: of each operand's dimensions. output: of the result's, as far as operands have them, in order. size: of the
-    result. new: axes of it that no operand has, along which it is repeated.
+    names: the names of each operand's dimensions.
+    output: the names of the result's dimensions that operands have, in order.
+    size: the result's sizes.
+    new: axes of the result that no operand has, along which it is repeated.
     """
 
     names: tuple[Names, ...]
@@ -42,13 +57,16 @@ class Contraction:
         return y
 
     def with_names(self, operand: int, names: Names) -> Contraction:
-        """The same, of an operand whose dimensions stand in another order."""
+        """The same work for an operand whose dimensions are in another order."""
         own = (*self.names[:operand], names, *self.names[operand + 1 :])
         return dataclasses.replace(self, names=own)
 
     def read_transposed(self, sizes: Mapping[str, int]) -> tuple[int, Names] | None:
-        """Of one product of two matrices, the operand that the kernel is given as its second, if that is transposed,
-        and the order of names in which it would be given as it is."""
+        """The operand that a kernel would read transposed as its second matrix, and the order of names that avoids
+        this.
+
+        The result is None if the work is not one product of two matrices, or nothing is transposed.
+        """
         if len(self.names) != 2:
             return None
         a, b = self.names
@@ -74,7 +92,7 @@ def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], ou
 
 
 def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> tuple[MatrixProduct, ...]:
-    """The products of matrices that `contract` does, in order; what it multiplies element by element is not there."""
+    """The products of matrices that `contract` does, in order. Elementwise products are not among them."""
     operands, found = list(names), []
     for pair in _order(names, output, sizes):
         taken = [operands.pop(i) for i in sorted(pair, reverse=True)][::-1]
@@ -102,7 +120,7 @@ def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, i
 
 
 def _order(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
-    """Which operands to contract, pair by pair (Smith and Gray 2018, opt_einsum)."""
+    """The order in which to contract operands, pair by pair (Smith and Gray 2018, opt_einsum)."""
     if len(names) <= 2:
         return [tuple(range(len(names)))]
     symbol = {n: opt_einsum.get_symbol(i) for i, n in enumerate(sizes)}
@@ -123,15 +141,17 @@ def _contract_some(
     if len(taken) == 1:
         return taken[0]
     (a, a_names), (b, b_names) = taken
+    # Names that only one operand has are summed first. The product is then smaller.
     a, a_names = _summed(a, a_names, needed | set(b_names))
     b, b_names = _summed(b, b_names, needed | set(a_names))
     wanted = _wanted(a_names, b_names, needed, output)
     if a.dtype in _MATMUL_DTYPES and _is_matrix_product(a_names, b_names, needed):
         return _matrix_product(core, a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
+    # The operand with all names keeps its order, so that only the smaller one is transposed.
     longest = max(a_names, b_names, key=len)
     full = longest if {*a_names, *b_names} <= {*longest} else tuple(dict.fromkeys((*wanted, *a_names, *b_names)))
     narrow = a.dtype
-    if any(n not in wanted for n in full):  # products are rounded together with their sum
+    if any(n not in wanted for n in full):  # a product and its sum are rounded once, together
         a, b = tf.cast(a, sum_dtype(narrow)), tf.cast(b, sum_dtype(narrow))
     product = wrapping_integers.product(_expanded(core, a, a_names, full), _expanded(core, b, b_names, full))
     return tf.cast(_summed_and_ordered(core, product, full, wanted), narrow), wanted

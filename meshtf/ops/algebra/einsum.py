@@ -25,7 +25,7 @@ from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over
 
-_MISSPELT = 0.8  # how alike two names are, at least, when one is taken for a misspelling of the other
+_MISSPELT = 0.8  # the least likeness of two names at which one counts as a misspelling of the other
 
 
 class EinsumOperation(Operation):
@@ -50,6 +50,7 @@ class EinsumOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
         splits = self._chosen_splits(planner.layouts)
+        # Padding along summed dimensions must be zero. Along others it only reaches the result's padding.
         summed = Fill(0, frozenset(name for name in splits if not output.shape.has(name)))
         values = [planner.read(x, layout_over(x.shape, splits), summed) for x in self.inputs]
         layout = layout_over(output.shape, splits)
@@ -69,6 +70,7 @@ class EinsumOperation(Operation):
         planner.write(output, value)
 
     def _chosen_splits(self, layouts: LayoutTable) -> dict[str, Axes]:
+        # `pending_axes` and `lower` must agree on the splits.
         if self._splits is None or self._splits[0] is not layouts:
             self._splits = (layouts, choose_splits(self.inputs, self.outputs[0], layouts))
         return self._splits[1]
@@ -84,11 +86,11 @@ def einsum(
     """The product of any number of tensors, summed over dimensions by name.
 
     Args:
-      xs: tensors of one dtype; dimensions of one name are one index.
+      xs: tensors of one dtype. Dimensions of the same name are one index.
       output_shape: dimensions of the result, in order; one that no operand has is broadcast.
-      reduced_dims: dimensions to sum over; the others are kept, in order of first appearance.
-        With neither, dimensions that stand in one operand only are kept.
-      name: of the operation.
+      reduced_dims: dimensions to sum over. The others are kept, in order of first appearance.
+        With neither argument, dimensions that only one operand has are kept.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, a reduced dimension is in no operand, or the two arguments contradict each other.
@@ -135,8 +137,8 @@ def matmul(
       a: a tensor.
       b: a tensor.
       output_shape: the result's dimensions, in order; all others are summed.
-      reduced_dims: what is summed, where there is no `output_shape`; by default what both have.
-      name: of the operation.
+      reduced_dims: dimensions to sum over, without an `output_shape`; by default those that both have.
+      name: the operation's name.
 
     Raises:
       ShapeError: a dimension is missing, or has two sizes.
@@ -186,7 +188,11 @@ def _output_shape(
 
 
 def _check_spelling(output_shape: Shape, everything: Shape) -> None:
-    """A new dimension of the output is broadcast, unless it looks like one of the operands' that would be summed."""
+    """Checks the output's new dimensions, which are broadcast: none may look like an operand's that would be summed.
+
+    Raises:
+      ShapeError: one does.
+    """
     summed = [d for d in everything if not output_shape.has(d.name)]
     for dim in output_shape:
         alike = [d.name for d in summed if d.size == dim.size]

@@ -20,13 +20,13 @@ from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
 Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
-"""`gradient(operation, dy)`: gradients over the output's shape or the operand's."""
+"""A function `gradient(operation, dy)`: the gradients over the output's shape or the operand's."""
 
 
 class ElementwiseOperation(Operation):
     """Applies `kernel` to slices that broadcast by name.
 
-    padding: what it needs to find beyond the ends of dimensions that are padded, lest the kernel fail; None: nothing.
+    padding: the numbers that padding must hold so that the kernel does not fail; None for any.
     """
 
     takes_padding = True
@@ -86,9 +86,9 @@ class ElementwiseOperation(Operation):
 
 
 def conjugate(x: Tensor) -> Tensor:
-    """The complex conjugate; of real numbers, themselves.
+    """The complex conjugate; a real tensor stays as it is.
 
-    A gradient is that of TensorFlow: it is multiplied by the conjugate of the derivative.
+    Gradients are TensorFlow's: dy is multiplied by the conjugate of the derivative.
     """
     if not x.dtype.is_complex:
         return x
@@ -98,12 +98,13 @@ def conjugate(x: Tensor) -> Tensor:
 
 
 def without_redundant_broadcasts(inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Operands as they were before an explicit broadcast, where the others have the dimensions that it added."""
+    """The operands without explicit broadcasts along dimensions that another operand has anyway."""
     result = list(inputs)
     for i, x in enumerate(inputs):
         source = x.operation.inputs[0] if _is_broadcast(x.operation) else x
         others = {d.name for j, other in enumerate(result) if j != i for d in other.shape}
         added = {d.name for d in x.shape if not source.shape.has(d.name)}
+        # The kernel broadcasts anyway. An explicit broadcast would only take memory.
         if added and added <= others and not x.is_overridden:
             result[i] = source
     return result
@@ -115,7 +116,7 @@ def _is_broadcast(operation: Operation) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScalarKernel:
-    """A function of a slice and a scalar that is known while the graph is built. Equal ones compare equal."""
+    """A function of a slice and a scalar that is known while the graph is built. Equal kernels compare equal."""
 
     function: Callable[..., tf.Tensor]
     scalar: Any
@@ -133,22 +134,23 @@ class CastKernel:
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         if x.dtype.is_complex and (self.dtype.is_floating or self.dtype.is_integer):
-            x = tf.math.real(x)  # which a cast would take as well, with a warning
+            x = tf.math.real(x)  # a cast would take the real part too, with a warning
         if x.dtype.is_floating and self.dtype.is_integer:
             return _whole_numbers(x, self.dtype)
         return tf.cast(x, self.dtype)
 
 
 def _whole_numbers(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Floating numbers without their fractions. What is beyond the type becomes its nearest end, and NaN 0.
+    """Floating numbers without their fractions. A number beyond the dtype becomes its nearest end, and NaN becomes 0.
 
-    TensorFlow leaves these to the processor, and XLA does as here: a program would have one number or the other,
-    depending on which of the two computes it.
+    TensorFlow leaves such numbers to the processor, and XLA does the same as here. Without this, a program's result
+    would depend on which of the two computes it.
     """
     x = tf.cast(x, tf.float32) if x.dtype.size < 4 else x
     nothing, lowest, highest = (tf.constant(number, dtype) for number in (0, dtype.min, dtype.max))
+    # An unsigned dtype begins at 0. Numbers above -1 lose their fraction and become 0.
     below = tf.constant(dtype.min if dtype.min else -1, x.dtype)
-    above = tf.constant((dtype.max // 2 + 1) * 2.0, x.dtype)  # the power of 2 next to the largest number
+    above = tf.constant((dtype.max // 2 + 1) * 2.0, x.dtype)  # the power of 2 after the largest number
     is_inside = (x > below) & (x < above)
     whole = tf.cast(tf.where(is_inside, x, tf.zeros([], x.dtype)), dtype)
     return tf.where(is_inside, whole, tf.where(x >= above, highest, tf.where(x <= below, lowest, nothing)))
@@ -157,7 +159,7 @@ def _whole_numbers(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 def broadcasting_kernel(
     kernel: Kernel, shapes: Sequence[Shape], output_shape: Shape, slice_shape: tuple[int, ...]
 ) -> Callable[..., Any]:
-    """`kernel` on slices brought to the order and rank of the output."""
+    """`kernel`, applied to slices in the output's order and rank."""
     aligners = [aligner(shape, output_shape) for shape in shapes]
 
     def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:

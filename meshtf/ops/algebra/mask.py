@@ -1,4 +1,4 @@
-"""Zeros in place of what must not count, whatever it is."""
+"""Masks: zeros in place of elements that must not count, whatever they are."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
 
 WORTH_A_BRANCH = 1 << 14
-"""Elements of a slice from which on a branch costs less than to copy it."""
+"""The number of elements of a slice from which on a branch costs less than a copy of it."""
 
 
 class MaskOperation(Operation):
-    """x where a condition over some of its dimensions holds, else 0, NaN or not. A sum pending in x stays pending."""
+    """x where a condition over some of its dimensions holds, and 0 elsewhere, even for NaN.
+
+    A sum pending in x stays pending.
+    """
 
     passes_pending_sums = True
     takes_padding = True
@@ -35,6 +38,7 @@ class MaskOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (x, condition), (output,) = self.inputs, self.outputs
+        # A mask of terms is a term of the masked sum, so the sum over cores can wait.
         held = planner.read_operands_as_they_are(self, fill=None)[0]
         value = held if held.pending else planner.read(x, planner.layouts[output], None)
         is_kept = planner.read(condition, restricted(value.layout, x.shape, condition.shape), None)
@@ -47,7 +51,7 @@ class MaskOperation(Operation):
 
 
 def masking(value: Value, is_kept: Value) -> Emit:
-    """Local work by which a value keeps its shape, and what a condition over some of its dimensions says."""
+    """Local work that masks a value, given the value and the condition."""
     if math.prod(is_kept.slice_shape) == 1 and math.prod(value.slice_shape) >= WORTH_A_BRANCH:
         return AllOrNothing()
     return broadcasting_kernel(zero_elsewhere, [value.shape, is_kept.shape], value.shape, value.slice_shape)
@@ -55,7 +59,7 @@ def masking(value: Value, is_kept: Value) -> Emit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllOrNothing:
-    """As below, of a slice that has one condition: it is kept as it is, and not copied."""
+    """Masks a slice that has a single condition: it is kept as it is, without a copy, or is all zeros."""
 
     def __call__(self, core: Core, x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
         return tf.cond(tf.reshape(is_kept, []), lambda: x, lambda: tf.zeros_like(x))

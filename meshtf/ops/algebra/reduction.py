@@ -1,4 +1,4 @@
-"""Reductions over named dimensions: sums, means, whether any or all hold.
+"""Reductions over named dimensions: sums, means, and whether any or all elements are true.
 
 float16 and bfloat16 are added and multiplied in float32, and rounded once.
 """
@@ -31,8 +31,11 @@ from meshtf.planning.planner import Planner
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reduction:
-    """What to do on a slice, and between cores. `of_some` names what there is of no elements none of; `neutral` is
-    what changes nothing."""
+    """A reduction: the work on a slice, and the reduction between cores.
+
+    of_some: the name of the result in messages, if there is none without elements, as of a mean.
+    neutral: the number that changes no result, with which padding is filled.
+    """
 
     name: str
     local: Callable[..., tf.Tensor]
@@ -43,7 +46,7 @@ class Reduction:
 
     @property
     def adds_up(self) -> bool:
-        """Whether each element adds a rounding, where it is not done in a wider dtype."""
+        """Whether each element adds a rounding error, unless a wider dtype is used."""
         return self.across in ("add", "multiply")
 
 
@@ -57,7 +60,7 @@ def _wide_sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
 
 SUM = Reduction("reduce_sum", tf.reduce_sum, "add", 0, _sum_gradient)
 WIDE_SUM = dataclasses.replace(SUM, gradient=_wide_sum_gradient)
-"""A sum of a narrow dtype that stays in float32, for what is still to be done to it."""
+"""A sum of a narrow dtype that stays in float32, for further work."""
 ANY = Reduction("reduce_any", tf.reduce_any, "max", False)
 ALL = Reduction("reduce_all", tf.reduce_all, "min", True)
 
@@ -90,6 +93,7 @@ class ReduceOperation(Operation):
         axes = [i for i, d in enumerate(x.shape) if not output.shape.has(d.name)]
         is_ordered, reduced = permutation == sorted(permutation), self.local
         across, wide = self._reduced_axes(planner.layouts), sum_dtype(x.dtype) if self.reduction.adds_up else x.dtype
+        # Terms of a float16 sum stay in float32 until the cores have added them.
         dtype = term_dtype(output.dtype) if self.reduction.adds_up and across else output.dtype
 
         def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
@@ -108,12 +112,12 @@ class ReduceOperation(Operation):
 
     @property
     def is_sum(self) -> bool:
-        """Whether it is linear, so that cores may hold terms of what it gives."""
+        """Whether the reduction is linear, so that cores may hold terms of its result."""
         return self.reduction.across == "add"
 
     @property
     def local(self) -> Callable[[tf.Tensor, Sequence[int]], tf.Tensor]:
-        """What a core's slice comes to, along some dimensions; the same function for all operations of a kind."""
+        """The reduction of a core's slice along some dimensions: the same function for all operations of a kind."""
         return self.reduction.local
 
     def _reduced_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
@@ -124,7 +128,7 @@ class ReduceOperation(Operation):
 
 
 def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: DimensionLike | str | None) -> Shape:
-    """The shape that a reduction leaves: `output_shape`, or `x` without one dimension, or nothing."""
+    """The shape that a reduction leaves: `output_shape`, `x` without one dimension, or no dimension."""
     if output_shape is not None and reduced_dim is not None:
         raise ShapeError("give output_shape or reduced_dim, not both")
     if reduced_dim is not None:
@@ -139,14 +143,22 @@ def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: Dimens
 
 
 def check_some_elements(x: Tensor, shape: Shape, what: str) -> None:
-    """ShapeError where each element of `shape` is what is computed of none: a mean, or a maximum."""
+    """Checks that no element of `shape` is the mean or the maximum of no elements.
+
+    Raises:
+      ShapeError: one is.
+    """
     if not x.size and shape.size:
         empty = ", ".join(f'"{d.name}"' for d in x.shape if not d.size)
-        raise ShapeError(f"[{x.shape}] has no elements along {empty}, and so no {what} of them")
+        raise ShapeError(f"[{x.shape}] has no elements along {empty}, so they have no {what}")
 
 
 def reduced_dimension(x: Tensor, reduced_dim: DimensionLike | str) -> Dimension:
-    """The dimension of `x` that is meant; ShapeError where it has none such."""
+    """The dimension of `x` that the argument names.
+
+    Raises:
+      ShapeError: x has no such dimension.
+    """
     if isinstance(reduced_dim, str):
         return x.shape.get_dim_by_name(reduced_dim)
     dim = convert_to_dimension(reduced_dim)
@@ -163,7 +175,7 @@ def reduce(
     reduced_dim: DimensionLike | str | None,
     name: str | None,
 ) -> Tensor:
-    """What a public reduction of these arguments is: x itself where it has nothing to reduce."""
+    """The result of a public reduction with these arguments; x itself if it has nothing to reduce."""
     if positional is not None:
         raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
     x = check_tensor(x)
@@ -185,16 +197,16 @@ def reduce_sum(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The sum over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+    """The sum over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
 
-    A sum of integers has their type, and wraps around where it is too large for it: cast int8 to int32 first.
+    A sum of integers keeps their dtype, and wraps around if it is too large: cast int8 to int32 first.
 
     Args:
       x: numbers.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
@@ -229,14 +241,14 @@ def reduce_mean(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The mean over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+    """The mean over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
 
     Args:
       x: floating or complex.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to take the mean of; or `output_shape` and `reduced_dim` are
@@ -260,8 +272,10 @@ def reduce_mean(
 
 
 def _divided(total: Tensor, count: int) -> Tensor:
-    """One over the count, rounded, would make the means of equal numbers others than these; so would terms divided one
-    by one."""
+    """The total divided by the count.
+
+    Multiplying by 1 / count, or dividing term by term, would round means of equal numbers.
+    """
     kernel = ScalarKernel(tf.divide, total.dtype.as_numpy_dtype(count).item(), total.dtype)
     operation = ElementwiseOperation(
         "divide", kernel, [total], gradient=lambda op, dy: (dy * (1 / count),), is_linear=True
@@ -292,14 +306,14 @@ def reduce_any(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Whether any element is true, over `reduced_dim` or over what `output_shape` lacks.
+    """Whether any element is true, over `reduced_dim` or over the dimensions that `output_shape` lacks.
 
     Args:
       x: bool.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
@@ -322,14 +336,14 @@ def reduce_all(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Whether all elements are true, over `reduced_dim` or over what `output_shape` lacks.
+    """Whether all elements are true, over `reduced_dim` or over the dimensions that `output_shape` lacks.
 
     Args:
       x: bool.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.

@@ -1,6 +1,7 @@
-"""Gradients times slopes. A gradient of 0 stays 0, be the slope infinite or NaN.
+"""Products of gradients and slopes in which a gradient of 0 stays 0, even if the slope is infinite or NaN.
 
-So a branch of `where` that is not taken leaks nothing backwards: sqrt at 0 has the slope inf, and 0 times that is NaN.
+For `where(x > 0, sqrt(x), 0)` at x = 0, the branch sqrt is not taken, and its gradient is 0. The slope of sqrt at 0 is
+infinite, and 0 * inf is NaN. Here the product is 0, so the branch leaks nothing backwards.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def _times_slope(dy: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
 
 
 def _times_slope_gradient(op: ElementwiseOperation, ddy: Tensor) -> list[Tensor]:
-    """What the slope has is 0 where dy is, too: the slope may have come from where its own is infinite."""
+    """The gradients of both factors.
+
+    The slope's is 0 where dy is 0, too: the slope may come from a place of infinite slope.
+    """
     dy, slope = op.inputs
     shape = op.outputs[0].shape
     return [times_slope(ddy, conjugate(slope), shape), _times_either(conjugate(dy), ddy, shape)]

@@ -1,4 +1,4 @@
-"""One tensor under more dimensions, or under the same in another order: transposes and broadcasts."""
+"""Transposes and broadcasts: a tensor with its dimensions in another order, or with more of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
 
 
 def spread(x: Tensor, shape: Shape, name: str) -> Tensor:
-    """x in another order of dimensions, repeated along those that it lacks."""
+    """x with its dimensions in another order, repeated along the new ones."""
     if x.shape == shape:
         return x
     return ElementwiseOperation(

@@ -1,4 +1,4 @@
-"""Operands of products that a processor computes in a wider dtype than they have."""
+"""Operands of products that a processor computes in a wider dtype."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import tensorflow as tf
 
 
 def wider_operands(a: tf.Tensor, b: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-    """Both in another dtype, each as soon as the other is there.
+    """Both operands in another dtype, each converted only when the other one is ready.
 
-    TensorFlow would make each as soon as it is there itself: those of all weights as the step begins; and it would keep
-    what a product of the forward pass reads for that of the gradient, as a second copy of activations, twice as large.
+    TensorFlow would convert each as soon as it is ready itself: all weights when the step begins. It would also keep
+    the forward pass's copy for the product of the gradient: a second copy of activations, twice as large.
     """
     return _behind(b, a, dtype), _behind(a, b, dtype)
 

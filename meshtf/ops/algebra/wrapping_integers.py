@@ -1,8 +1,8 @@
-"""Integers that wrap, computed so that XLA makes no more of them than is true.
+"""Integers that wrap, computed so that XLA assumes nothing false about them.
 
-XLA takes `x * x` and `abs(x)` for non-negative, of integers too: `x * x < 0` is false for it, `abs(x * x)` is `x * x`,
-and `x * x // 4` is a shift. A product that overflows is negative all the same, and so is `abs` of the lowest number.
-It assumes nothing of a bitcast, nor of a maximum of numbers of any sign.
+XLA assumes that `x * x` and `abs(x)` are not negative, for integers too. For XLA, `x * x < 0` is false, `abs(x * x)` is
+`x * x`, and `x * x // 4` is a shift. But a product that overflows may be negative (int8: 12 * 12 is -112), and so is
+`abs` of the lowest number. XLA assumes nothing about a bitcast, nor about a maximum of signed numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _UNSIGNED = {tf.int8: tf.uint8, tf.int16: tf.uint16, tf.int32: tf.uint32, tf.int
 
 
 def product(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """x * y of any dtype; of signed integers by unsigned ones, which have the same bits."""
+    """x * y, for any dtype. Signed integers are multiplied as unsigned ones, which give the same bits."""
     unsigned = _UNSIGNED.get(x.dtype)
     if unsigned is None:
         return tf.multiply(x, y)
@@ -26,7 +26,7 @@ def square(x: tf.Tensor) -> tf.Tensor:
 
 
 def power(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """x to the y of signed integers. XLA makes `x * x` of the power of 2; of other powers no such product."""
+    """x to the power y, for signed integers. XLA turns only the power 2 into the product `x * x`."""
     return tf.where(tf.equal(y, 2), product(x, x), tf.pow(x, y))
 
 
@@ -36,7 +36,7 @@ def absolute(x: tf.Tensor) -> tf.Tensor:
 
 
 def product_along(x: tf.Tensor, axes: list[int]) -> tf.Tensor:
-    """The product of all elements along some dimensions, of any dtype."""
+    """The product of all elements along some dimensions, for any dtype."""
     unsigned = _UNSIGNED.get(x.dtype)
     if unsigned is None:
         return tf.reduce_prod(x, axes)

@@ -1,4 +1,4 @@
-"""Convolutions and pooling over named dimensions, split over the mesh at will."""
+"""Convolutions and pooling over named dimensions, under any layout."""
 
 from meshtf.ops.convolution.functions import (
     conv1d,

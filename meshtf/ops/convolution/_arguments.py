@@ -1,4 +1,4 @@
-"""What callers may say of windows, and what is wrong with it."""
+"""Checks of the arguments of windows, with messages that say what is wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meshtf.ops.algebra.broadcasting import size_clash
 from meshtf.ops.convolution._geometry import Geometry, Slide, slide, transposed_slide
 
 Steps: TypeAlias = "int | Sequence[int] | Mapping[str, int] | None"
-"""One number for all spatial dimensions, one for each in order, or some by name; 1 where none is given."""
+"""One number for all spatial dimensions, one for each in order, or some by name. The default is 1."""
 
 
 def operands(conv_input: Tensor, conv_filter: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,7 +26,7 @@ def operands(conv_input: Tensor, conv_filter: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def windows_by_order(image: Shape, kernel: Shape, count: int, ndims: int | None) -> dict[str, str]:
-    """Which dimension of the filter extends along which of the image, from their places."""
+    """The filter's dimension for each of the image's along which windows slide, by their places."""
     if image.ndims < count + 1:
         raise ShapeError(f"[{image}] must have {count} spatial dimensions and channels, in this order, at its end")
     if kernel.ndims != ndims if ndims else kernel.ndims < count + 1:
@@ -39,7 +39,7 @@ def windows_by_order(image: Shape, kernel: Shape, count: int, ndims: int | None)
 
 
 def geometry_by_order(image: Shape, kernel: Shape, count: int, steps: tuple[Steps, Steps], padding: str) -> Geometry:
-    """Of [.., spatial.., in] convolved with [spatial.., in, out]; `steps` are strides and dilations."""
+    """The geometry of [.., spatial.., in] convolved with [spatial.., in, out]. `steps` are strides and dilations."""
     windows = windows_by_order(image, kernel, count, count + 2)
     check_channels(image, kernel.dims[-2], "the filter's last but one")
     slides = slides_of(slide, image, kernel, list(windows.items()), steps, padding)
@@ -50,7 +50,9 @@ def geometry_by_order(image: Shape, kernel: Shape, count: int, steps: tuple[Step
 def transposed_geometry_by_order(
     result: Shape, kernel: Shape, count: int, steps: tuple[Steps, Steps], padding: str
 ) -> Geometry:
-    """Of the convolution that gave [.., spatial.., in], with [spatial.., out, in], from an image that is wanted."""
+    """The geometry of a convolution with [spatial.., out, in] whose result [.., spatial.., in] is known, but not its
+    image.
+    """
     windows = windows_by_order(result, kernel, count, count + 2)
     check_channels(result, kernel[-1], "the filter's last")
     slides = slides_of(transposed_slide, result, kernel, list(windows.items()), steps, padding)
@@ -140,7 +142,7 @@ def result_shape(image: Shape, kernel: Shape, slides: Sequence[Slide], output_sh
 
 
 def numbers_by_name(steps: Steps, names: Sequence[str], what: str) -> dict[str, int]:
-    """For each name a number of at least 1."""
+    """A number of at least 1 for each name."""
     if steps is None:
         return dict.fromkeys(names, 1)
     if isinstance(steps, Mapping):
@@ -160,7 +162,7 @@ def numbers_by_name(steps: Steps, names: Sequence[str], what: str) -> dict[str, 
 
 
 def _spatial_part(steps: list[int], count: int, what: str) -> list[int]:
-    """As given, or without the ones of batch and channels around them."""
+    """The steps, without the ones for batch and channels around them."""
     if len(steps) == count + 2 and steps[0] == steps[-1] == 1:
         return steps[1:-1]
     if len(steps) != count:

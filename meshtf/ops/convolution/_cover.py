@@ -1,4 +1,4 @@
-"""Which windows reach a core's slice of an image."""
+"""The windows that reach a core's slice of an image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from meshtf.planning.plan import Core
 
 
 class Cover:
-    """The windows that reach a core's slice of the image along one dimension, and where the slice is among them."""
+    """The windows that reach a core's slice of the image along one dimension, and the slice's place among them.
+
+    An image of 8 on 2 cores, with windows of 3 and stride 1 (SAME), has windows around each element. The second core's
+    slice 4..7 is reached by windows 3..7: the gradient at element 4 needs the gradient of window 3, which the first
+    core has. `window` says which windows to exchange.
+    """
 
     def __init__(self, slide: Slide, n: int, parts: int, axes: Axes) -> None:
         self.slide, self.n, self.parts, self.axes = slide, n, parts, axes
@@ -22,23 +27,23 @@ class Cover:
         length = max(e - s for s, e in zip(starts, ends, strict=True)) if parts > 1 else slide.result_size
         self.window = Window(begin, n, length, stride)
         self.has_padding = parts > 1 and any(s < 0 or s + length > slide.result_size for s in starts)
-        """Whether some core's windows are none of the result's, but padding before or behind these."""
+        """Whether some core's windows lie before or behind the result's, and so are padding."""
         self._offsets = [j * n + slide.before - s * stride for j, s in enumerate(starts)]
         self._is_fixed = len(set(self._offsets)) == 1
 
     @property
     def padding(self) -> tuple[int, int]:
-        """Elements around the slice that the windows take in, where they are the same on every core."""
+        """The numbers of elements around the slice that the windows take in, if they are the same on every core."""
         before = self._offsets[0] if self._is_fixed else 0
         return before, max(0, self.slide.length(self.window.length) - before - self.size)
 
     @property
     def size(self) -> int:
-        """Of the slice; or of all that the windows take in, from which each core then cuts its slice."""
+        """The size of the slice; or of all that the windows take in, from which each core then cuts its slice."""
         return self.n if self._is_fixed else max(self.slide.length(self.window.length), max(self._offsets) + self.n)
 
     def counted(self, core: Core) -> tf.Tensor:
-        """Which of a core's windows are the result's."""
+        """Which of a core's windows are the result's, bool [windows]."""
         windows = self.window.start(core.coordinate(self.axes)) + tf.range(self.window.length)
         return tf.logical_and(windows >= 0, windows < self.slide.result_size)
 

@@ -1,4 +1,10 @@
-"""The sizes of a convolution: how windows slide along dimensions, as TensorFlow defines SAME and VALID."""
+"""The sizes of a convolution: how windows slide along dimensions, with TensorFlow's SAME and VALID.
+
+For size 6, a window of 3 and a stride of 2 (z: a zero):
+
+    SAME     3 windows     [0 1 2]  [2 3 4]  [4 5 z]      one zero is missing, and the odd one goes after
+    VALID    2 windows     [0 1 2]  [2 3 4]               only windows inside
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from meshtf.errors import ShapeError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slide:
-    """Windows along one dimension of an image: window p takes in the elements p * stride - before + k * dilation."""
+    """Windows along one dimension of an image: window p has the elements p * stride - before + k * dilation."""
 
     image_dim: str
     kernel_dim: str
@@ -23,26 +29,26 @@ class Slide:
 
     @property
     def reach(self) -> int:
-        """From the first element of a window to its last."""
+        """The distance from a window's first element to its last, both counted."""
         return (self.kernel_size - 1) * self.dilation + 1
 
     @property
     def after(self) -> int:
-        """Elements beyond the end that the last window takes in."""
+        """The number of elements beyond the end that the last window takes in."""
         return max(0, (self.result_size - 1) * self.stride + self.reach - self.image_size - self.before)
 
     def length(self, windows: int) -> int:
-        """Elements from the beginning of the first of so many windows to the end of the last."""
+        """The number of elements from the start of the first window to the end of the last of `windows`."""
         return (windows - 1) * self.stride + self.reach
 
 
 def slide(
     image_dim: str, kernel_dim: str, sizes: tuple[int, int], padding: str, *, stride: int = 1, dilation: int = 1
 ) -> Slide:
-    """Windows over an image of known size; `sizes` are those of image and kernel.
+    """Windows over an image of known size. `sizes` are those of the image and the kernel.
 
-    SAME: ceil(size / stride) windows, the lacking elements half before and half after, the odd one after. VALID: only
-    windows that lie inside.
+    SAME has ceil(size / stride) windows. Half of the missing elements are before the image and half after, the odd one
+    after. VALID has only windows that lie inside.
     """
     image_size, kernel_size = sizes
     reach = (kernel_size - 1) * dilation + 1
@@ -62,19 +68,20 @@ def slide(
 def transposed_slide(
     image_dim: str, kernel_dim: str, sizes: tuple[int, int], padding: str, *, stride: int = 1, dilation: int = 1
 ) -> Slide:
-    """Windows of which there are to be so many; `sizes` are those of result and kernel.
+    """Windows of known number, over an image of unknown size. `sizes` are those of the result and the kernel.
 
-    The image is stride times as large with SAME, and as large as the windows reach with VALID.
+    The image is `stride` times as large with SAME, and as large as the windows reach with VALID.
     """
     count, kernel_size = sizes
     reach = (kernel_size - 1) * dilation + 1
+    # Several image sizes have this number of windows. TensorFlow chooses this one.
     image_size = count * stride + (max(0, reach - stride) if padding == "VALID" else 0)
     return slide(image_dim, kernel_dim, (image_size, kernel_size), padding, stride=stride, dilation=dilation)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Geometry:
-    """The three tensors of a convolution and the windows; image and kernel give the result."""
+    """The three tensors of a convolution and its windows. Image and kernel make the result."""
 
     image: Shape
     kernel: Shape
@@ -83,7 +90,7 @@ class Geometry:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether each window is one element, so that it is a product of matrices."""
+        """Whether each window is one element, so that the convolution is a matrix product."""
         return not self.groups and all((s.kernel_size, s.before, s.after) == (1, 0, 0) for s in self.slides)
 
     @property
@@ -98,22 +105,22 @@ class Geometry:
 
     @property
     def batch(self) -> list[str]:
-        """In image and result, not in the kernel."""
+        """The dimensions that image and result have, and the kernel has not."""
         return [d.name for d in self.image if not self.kernel.has(d) and d.name not in self.sliding]
 
     @property
     def groups(self) -> list[str]:
-        """In all three: the same index everywhere."""
+        """The dimensions that all three have, with the same index everywhere."""
         return [d.name for d in self.kernel if self.image.has(d) and self.result.has(d)]
 
     @property
     def inner(self) -> list[str]:
-        """In image and kernel: summed."""
+        """The dimensions that image and kernel have. They are summed."""
         return [d.name for d in self.kernel if self.image.has(d) and not self.result.has(d)]
 
     @property
     def outer(self) -> list[str]:
-        """In kernel and result."""
+        """The dimensions that kernel and result have."""
         return [d.name for d in self.kernel if not self.image.has(d) and d.name not in self.taps]
 
     @property

@@ -1,11 +1,14 @@
-"""Convolutions of whole local arrays, and their gradients, exact for every stride and dilation.
+"""Convolutions of whole local arrays and their gradients, exact for every stride and dilation.
 
-Images are [batch, *spatial, groups, inner], kernels [*taps, groups, inner, outer], results [batch, *windows, groups,
-outer]; where there are no groups, all may lack the axis. One or two spatial dimensions without dilation go to
-TensorFlow's kernels; what those refuse on a CPU is done window element by window element ("tap by tap") with matrix
-products. Where windows are single elements, one product does it: oneDNN's convolution brings its kernel into an order
-of its own first, which in the last stage of ResNet-50 takes longer than the convolution. Where they lie a stride apart,
-the gradient by the image takes 0.3 to 0.6 of the time there, the convolution 0.6.
+Images are [batch, *spatial, groups, inner], kernels [*taps, groups, inner, outer], and results [batch, *windows,
+groups, outer]. Without groups, all three may lack the axis. There are three ways to compute one:
+
+- TensorFlow's kernels, for one or two spatial dimensions without dilation.
+- Tap by tap, where those refuse on a CPU: one matrix product for each element of a window. For a 1-dimensional window
+  of 3, y = x[0::s] w[0] + x[1::s] w[1] + x[2::s] w[2].
+- One matrix product, if windows are single elements. oneDNN's convolution first reorders its kernel, which takes longer
+  than the convolution in the last stage of ResNet-50. If windows are a stride apart, the product takes 0.3 to 0.6 of
+  oneDNN's time for the gradient of the image, and 0.6 for the convolution.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ _WIDER = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sliding:
-    """Strides, dilations and [before, after] zeros of each spatial dimension."""
+    """The strides, the dilations and the [before, after] zeros of each spatial dimension."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -57,8 +60,8 @@ class Sliding:
 def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Computes 16-bit floats in float32: TensorFlow's own 16-bit gradient kernels on CPU were seen to crash.
 
-    Small and unsigned integers, of which it makes no matrix products, are computed in int32 or int64: modulo 2 to the
-    number of their bits that is the same.
+    Small and unsigned integers are computed in int32 or int64, because TensorFlow has no matrix products for them.
+    Modulo 2 to the number of their bits, the result is the same.
     """
 
     @functools.wraps(function)
@@ -76,23 +79,28 @@ def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
 def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
     """[batch, *windows, groups, outer]."""
     if _lacks_groups(x, sliding):
+        # A 1x1 convolution is one matrix product, which is faster than any convolution kernel.
         if _is_product(x, w, sliding, w.shape.as_list()[:-2]):
             return _by_product(_in_windows(x, w.shape, sliding), _matrix(w))
         if _is_plain(x, w, sliding) and not any(_single_windows(_counts(x, w.shape, sliding), sliding)):
             return _native(x, w, sliding)
         return tf.squeeze(convolved(_grouped(x), _grouped(w, 2), sliding), [-2])
+    # A single group is no group. The cases without groups are faster.
     if w.shape[-3] == 1 and _is_product(x, w, sliding, w.shape.as_list()[:-3]):
         return _grouped(convolved(_without_groups(x, 2), _kernel_without_groups(w), sliding))
     if x.shape.rank == 4:
+        # TensorFlow has no one-dimensional kernel, so the image becomes one row high.
         y = convolved(x[:, None], w[None], _widened(sliding))
         return tf.squeeze(y, [1])
     groups, outer = w.shape[-3], w.shape[-1]
+    # A sum of no products is zero, and no kernel is needed.
     if 0 in x.shape or 0 in w.shape:
         return tf.zeros([x.shape[0], *_counts(x, w.shape, sliding), groups, outer], x.dtype)
     if _is_native(x, w) and (x.shape.rank == 5 or not sliding.is_dilated):
         x, sliding = _sound(x, w.shape, sliding)
         y = _native(_without_groups(x, 2), _kernel_without_groups(w), sliding)
         return tf.reshape(y, [*y.shape[:-1], groups, outer])
+    # No kernel of TensorFlow's fits. The rest is a sum over taps: each multiplies a strided slice of the image.
     counts = _counts(x, w.shape, sliding)
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
     total = None
@@ -110,11 +118,12 @@ def image_gradient(
     sizes: Sequence[int],
     counted: Mapping[int, tf.Tensor] = types.MappingProxyType({}),
 ) -> tf.Tensor:
-    """[batch, *sizes, groups, inner]. counted: of spatial dimensions where not all windows count, bool [windows].
+    """The gradient of the image, [batch, *sizes, groups, inner].
 
-    Of windows that do not count dy is zero, and zero times an infinite element of the kernel is NaN; so are the zeros
-    that some ways of computing it put around dy and between its elements. Where the kernel has such an element, no
-    window gives to others than its own by it, in whatever way; but for oneDNN's where windows lie a stride apart.
+    `counted` says which windows count, as bool [windows], for spatial dimensions in which not all do. For windows that
+    do not count, dy is zero. But zero times an infinite element of the kernel is NaN. The zeros that some ways of
+    computing put around dy and between its elements do the same. If the kernel has such an element, no window
+    contributes to elements outside of itself. The exception is oneDNN with windows a stride apart.
     """
     if _lacks_groups(dy, sliding):
         taps = w.shape.as_list()[:-2]
@@ -134,6 +143,7 @@ def image_gradient(
         return tf.squeeze(dx, [1])
     if 0 in dy.shape or 0 in w.shape:
         return tf.zeros([dy.shape[0], *sizes, w.shape[-3], w.shape[-2]], dy.dtype)
+    # Only infinite or NaN weights make the zeros matter, and integers have none.
     if not w.dtype.is_floating or not (counted or _multiplies_zeros(dy, w, sliding)):
         return _image_gradient_of_all(dy, w, sliding, sizes)
     return tf.cond(
@@ -161,12 +171,14 @@ def kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, taps: Sequenc
     groups, inner, outer = x.shape[-2], x.shape[-1], dy.shape[-1]
     if 0 in x.shape or 0 in dy.shape:
         return tf.zeros([*taps, groups, inner, outer], x.dtype)
-    # TensorFlow's kernel writes outside its memory for some windows that leave gaps (1x1, strides (2, 1): it crashes).
+    # For some windows that leave gaps, TensorFlow's kernel writes outside its memory (1x1 with strides (2, 1): it
+    # crashes).
     if x.dtype in _NATIVE and groups == 1 and not (sliding.is_dilated or _leaves_gaps(sliding, taps)):
         sizes = [*taps, inner, outer]
         dw = _native_kernel_gradient(_without_groups(x, 2), _without_groups(dy, 2), sliding, sizes)
         return tf.reshape(dw, [*taps, groups, inner, outer])
     x = tf.pad(x, _paddings(sliding, 2)) if sliding.is_padded else x
+    # Each tap has one matrix product: the channels of its elements by the channels of dy, summed over all windows.
     rows, terms = tf.transpose(tf.reshape(dy, [-1, groups, outer]), [1, 0, 2]), []
     for tap in _taps(taps):
         own = tf.reshape(_at_tap(x, tap, _spatial(dy), sliding), [-1, groups, inner])
@@ -181,11 +193,11 @@ def kernel_gradient_of_some(
     taps: Sequence[int],
     counted: Mapping[int, tf.Tensor],
 ) -> tf.Tensor:
-    """`kernel_gradient` where not all windows count. counted: of spatial dimensions, without zeros around, bool
-    [windows].
+    """The gradient of the kernel if not all windows count.
 
-    Of windows that do not, dy is zero, and what they take in may be infinite: it is made zero, tap by tap along these
-    dimensions, since other windows take in the same elements.
+    `counted` says which count, as bool [windows], for spatial dimensions without zeros around. For windows that do not
+    count, dy is zero, but their elements may be infinite. These elements are set to zero tap by tap along these
+    dimensions, because other windows have the same elements.
     """
     if not counted:
         return kernel_gradient(x, dy, sliding, taps)
@@ -209,13 +221,13 @@ def kernel_gradient_of_some(
 
 
 def _is_product(x: tf.Tensor, other: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> bool:
-    """Where there is one group, or no axis of groups: whether each window is one element."""
+    """Whether each window is one element, for one group or no axis of groups."""
     is_pointwise = max(taps) == 1 and not sliding.is_padded
     return x.dtype in _NATIVE and is_pointwise and 0 not in (*x.shape, *other.shape)
 
 
 def _in_windows(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tf.Tensor:
-    """The elements that are a window each."""
+    """The elements that are windows, if windows have one element each."""
     for axis, (count, stride) in enumerate(zip(_counts(x, taps, sliding), sliding.strides, strict=True), start=1):
         if stride > 1:
             x = _without_gaps(x, axis, count, (stride, 1))
@@ -228,7 +240,7 @@ def _by_product(x: tf.Tensor, w: tf.Tensor, *, transpose_w: bool = False) -> tf.
 
 
 def _matrix(x: tf.Tensor) -> tf.Tensor:
-    """Of all dimensions but the last one."""
+    """x as a matrix, with all dimensions but the last as rows."""
     return tf.reshape(x, [math.prod(x.shape[:-1]), x.shape[-1]])
 
 
@@ -247,10 +259,11 @@ def _native_image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes:
     taps, size = w.shape.as_list()[:-2], [dy.shape[0], *sizes, w.shape[-2]]
     op = tf.raw_ops.Conv2DBackpropInput if dy.shape.rank == 4 else tf.raw_ops.Conv3DBackpropInputV2
     given = {"filter": w, "out_backprop": dy, "strides": [1, *sliding.strides, 1]}
+    # With SAME the kernel itself leaves out the padding, and no slice follows.
     if sliding.is_same(sizes, taps):
         return op(input_sizes=size, padding="SAME", **given)
     counts = zip(dy.shape.as_list()[1:-1], taps, sliding.strides, strict=False)
-    reached = [(n - 1) * stride + k for n, k, stride in counts]  # what no window reaches, oneDNN's multiply by zero
+    reached = [(n - 1) * stride + k for n, k, stride in counts]  # oneDNN multiplies the rest by zero
     dx = op(input_sizes=[size[0], *reached, size[-1]], padding="VALID", **given)
     return dx if not sliding.is_padded and reached == list(sizes) else _cut(dx, sliding, sizes)
 
@@ -262,7 +275,7 @@ def _native_kernel_gradient(x: tf.Tensor, dy: tf.Tensor, sliding: Sliding, sizes
 
 
 def _padded(x: tf.Tensor, sliding: Sliding, taps: Sequence[int]) -> tuple[tf.Tensor, str]:
-    """An image, and the padding left to the kernel. Those with explicit padding are slower than those without."""
+    """An image, and the padding left to the kernel. Kernels with explicit padding are slower than those without."""
     if sliding.is_same(x.shape.as_list()[1:-1], taps):
         return x, "SAME"
     return (tf.pad(x, _paddings(sliding, 1)) if sliding.is_padded else x), "VALID"
@@ -274,16 +287,16 @@ def _same(size: int, taps: int, stride: int, dilation: int) -> tuple[int, int]:
 
 
 def _leaves_gaps(sliding: Sliding, taps: Sequence[int]) -> bool:
-    """Whether some elements lie between windows."""
+    """Whether there are elements between windows."""
     return any(stride > k for stride, k in zip(sliding.strides, taps, strict=False))
 
 
 def _sound(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tuple[tf.Tensor, Sliding]:
-    """The same windows, of an image in which TensorFlow's kernels for processors find them.
+    """The same windows, over an image for which TensorFlow's CPU kernels read the right elements.
 
-    oneDNN's read outside of an image of one channel with one window along its width and a stride above 1; Eigen's in
-    three dimensions read in wrong places where elements lie between windows. So a single window has the stride 1, and
-    nothing lies between several.
+    oneDNN's kernels read outside of an image that has one channel, and one window along its width with a stride above
+    1. Eigen's kernels in three dimensions read wrong places if there are elements between windows. So a single window
+    gets the stride 1, and elements between windows are removed.
     """
     counts = _counts(x, taps, sliding)
     single = _single_windows(counts, sliding)
@@ -300,12 +313,15 @@ def _sound(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> tuple[tf.Tens
 
 
 def _single_windows(counts: Sequence[int], sliding: Sliding) -> list[bool]:
-    """By dimension, whether its only window has a stride all the same."""
+    """Whether the only window along each dimension has a stride above 1."""
     return [count == 1 and stride > 1 for count, stride in zip(counts, sliding.strides, strict=True)]
 
 
 def _without_gaps(x: tf.Tensor, axis: int, count: int, sizes: tuple[int, int]) -> tf.Tensor:
-    """Of `count` stretches of a stride each the beginnings, as long as the kernel; `sizes` are (stride, kernel)."""
+    """The first elements of `count` segments of one stride each, as many as the kernel has.
+
+    `sizes` are (stride, kernel).
+    """
     stride, taps = sizes
     x = _resized(x, axis, count * stride)
     shape = x.shape.as_list()
@@ -314,7 +330,7 @@ def _without_gaps(x: tf.Tensor, axis: int, count: int, sizes: tuple[int, int]) -
 
 
 def _resized(x: tf.Tensor, axis: int, size: int) -> tf.Tensor:
-    """Cut, or filled up with zeros, at the end of an axis."""
+    """x, cut or filled up with zeros at the end of an axis."""
     shape = x.shape.as_list()
     if size > shape[axis]:
         return tf.pad(x, [[0, size - shape[axis] if i == axis else 0] for i in range(len(shape))])
@@ -326,7 +342,7 @@ def _is_native(x: tf.Tensor, w: tf.Tensor) -> bool:
 
 
 def _is_plain(x: tf.Tensor, other: tf.Tensor, sliding: Sliding) -> bool:
-    """Without an axis of groups: whether TensorFlow's kernels may take it as it is, in two dimensions."""
+    """Whether TensorFlow's kernels take it as it is: two spatial dimensions without an axis of groups."""
     return x.dtype in _NATIVE and len(sliding.strides) == 2 and 0 not in (*x.shape, *other.shape)
 
 
@@ -338,7 +354,7 @@ def _taps(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _at_tap(x: tf.Tensor, tap: Sequence[int], counts: Sequence[int], sliding: Sliding) -> tf.Tensor:
-    """Of every window the element at one tap."""
+    """The element at one tap of every window."""
     begin = [0, *(k * d for k, d in zip(tap, sliding.dilations, strict=True)), 0, 0]
     steps = [1, *sliding.strides, 1, 1]
     spans = [(n - 1) * s + 1 for n, s in zip(counts, sliding.strides, strict=True)]
@@ -347,7 +363,7 @@ def _at_tap(x: tf.Tensor, tap: Sequence[int], counts: Sequence[int], sliding: Sl
 
 
 def _spread(term: tf.Tensor, tap: Sequence[int], sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
-    """The opposite of `_at_tap`: zeros between and around, over the padded sizes."""
+    """The opposite of `_at_tap`: zeros between elements and around them, over the padded sizes."""
     term = _with_gaps(term, sliding)
     begin = [k * d for k, d in zip(tap, sliding.dilations, strict=True)]
     padded = sliding.padded_sizes(sizes)
@@ -369,8 +385,11 @@ def _image_gradient_of_all(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes:
 
 
 def _multiplies_zeros(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> bool:
-    """Whether `_image_gradient_of_all` has zeros around dy or between its elements, as TensorFlow's own has in three
-    dimensions, oneDNN's where elements lie between windows, and what is done where it has none."""
+    """Whether `_image_gradient_of_all` multiplies zeros around dy or between its elements.
+
+    TensorFlow's own kernels do so in three dimensions, oneDNN's do if there are elements between windows, and so does
+    `_turned`.
+    """
     is_flat = dy.shape.rank == 5
     has_gaps = is_flat and _leaves_gaps(sliding, w.shape.as_list())
     return _is_native(dy, w) and (sliding.is_dilated == is_flat or has_gaps)
@@ -379,10 +398,13 @@ def _multiplies_zeros(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> bool:
 def _image_gradient_of_some(
     dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int], counted: Mapping[int, tf.Tensor]
 ) -> tf.Tensor:
-    """The gradient by the image of the windows that count: all taps beside each other, then added up along each
-    dimension."""
+    """The gradient of the image from the windows that count: all taps side by side, then added up along each
+    dimension.
+    """
     count, taps, windows = len(sizes), w.shape[:-3], _spatial(dy)
     groups, outer = w.shape[-3], w.shape[-1]
+    # One product makes the terms of all taps. They cannot be masked after the sum, because each tap moves its term
+    # elsewhere.
     beside = tf.transpose(w, [count, count + 2, *range(count), count + 1])
     total = _times(dy, tf.reshape(beside, [groups, outer, -1]))
     for i, mask in counted.items():
@@ -397,7 +419,7 @@ def _image_gradient_of_some(
 
 
 def _with_gaps(x: tf.Tensor, sliding: Sliding) -> tf.Tensor:
-    """stride - 1 zeros between neighbours."""
+    """x with stride - 1 zeros between neighbours."""
     for axis, stride in enumerate(sliding.strides, start=1):
         if stride > 1:
             n, shape = x.shape[axis], x.shape.as_list()
@@ -410,8 +432,11 @@ def _with_gaps(x: tf.Tensor, sliding: Sliding) -> tf.Tensor:
 
 
 def _turned(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
-    """The gradient over the padded image as a convolution: results with gaps between them, and the kernel turned."""
+    """The gradient over the padded image as a convolution of dy, with gaps between its elements, with the reversed
+    kernel.
+    """
     count = len(sliding.strides)
+    # In the gradient each element gets its windows' weights from the other side, so the kernel is reversed.
     turned = tf.einsum("...io->...oi", tf.reverse(w, list(range(count))))
     reach = [(k - 1) * d for k, d in zip(w.shape, sliding.dilations, strict=False)]
     back = Sliding((1,) * count, sliding.dilations, tuple((r, r) for r in reach))
@@ -419,7 +444,7 @@ def _turned(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
 
 
 def _cut(x: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
-    """Without the padding; zeros where no window reached."""
+    """x without the padding, and with zeros where no window reached."""
     batch, trailing = x.shape[0], x.shape.as_list()[1 + len(sizes) :]
     lacking = [max(0, b + n - have) for (b, _), n, have in zip(sliding.paddings, sizes, x.shape[1:], strict=False)]
     if any(lacking):
@@ -429,11 +454,13 @@ def _cut(x: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
 
 
 def _times(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-    """[.., groups, inner] by [groups, inner, outer]."""
+    """The product [.., groups, inner] by [groups, inner, outer]."""
     groups, inner, outer = w.shape
     shape = [*x.shape[:-1], outer]
+    # One group needs no batched product and no transposes.
     if groups == 1:
         return tf.reshape(tf.matmul(tf.reshape(x, [-1, inner]), w[0]), shape)
+    # In a depthwise convolution each group has one channel, so the product is one of elements.
     if inner == 1:
         return tf.reshape(tf.reshape(x, [-1, groups, 1]) * tf.reshape(w, [1, groups, outer]), shape)
     rows = tf.transpose(tf.reshape(x, [-1, groups, inner]), [1, 0, 2])
@@ -444,7 +471,7 @@ def _times(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 
 
 def _counts(x: tf.Tensor, taps: Sequence[int], sliding: Sliding) -> list[int]:
-    """How many windows there are along each dimension of an image."""
+    """The number of windows along each dimension of an image."""
     spatial = x.shape.as_list()[1 : 1 + len(sliding.strides)]
     steps = zip(sliding.padded_sizes(spatial), taps, sliding.strides, sliding.dilations, strict=False)
     return [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in steps]
@@ -455,12 +482,12 @@ def _spatial(x: tf.Tensor) -> list[int]:
 
 
 def _lacks_groups(x: tf.Tensor, sliding: Sliding) -> bool:
-    """Whether an image or a result has no axis of groups, as where there are none."""
+    """Whether an image or a result has no axis of groups."""
     return x.shape.rank == len(sliding.strides) + 2
 
 
 def _grouped(x: tf.Tensor, trailing: int = 1) -> tf.Tensor:
-    """With one group, before as many axes."""
+    """x with an axis of one group in front of its last `trailing` axes."""
     shape = x.shape.as_list()
     return tf.reshape(x, [*shape[:-trailing], 1, *shape[-trailing:]])
 
@@ -480,14 +507,14 @@ def _paddings(sliding: Sliding, trailing: int) -> list[tuple[int, int]]:
 
 
 def _side_by_side(sliding: Sliding, i: int) -> Sliding:
-    """The windows of one dimension side by side, without zeros around."""
+    """The windows of one dimension side by side, without zeros around them."""
     strides, dilations, paddings = list(sliding.strides), list(sliding.dilations), list(sliding.paddings)
     strides[i], dilations[i], paddings[i] = 1, 1, (0, 0)
     return Sliding(tuple(strides), tuple(dilations), tuple(paddings))
 
 
 def _alone(sliding: Sliding, i: int) -> Sliding:
-    """The windows of one dimension, and side by side, one element each, along all others."""
+    """The windows of one dimension. Along all others, windows are one element each, side by side."""
     paddings = [padding if j == i else (0, 0) for j, padding in enumerate(sliding.paddings)]
     strides, dilations = ([n if j == i else 1 for j, n in enumerate(x)] for x in (sliding.strides, sliding.dilations))
     return Sliding(tuple(strides), tuple(dilations), tuple(paddings))

@@ -1,8 +1,10 @@
-"""Convolution and its two gradients. Each is a gradient of the others, so they can be differentiated again and again.
+"""Convolution and its two gradients.
 
-Dimensions split over the mesh: those of the batch, groups and outer channels need nothing; a sum over split inner
-channels is left pending; along a split spatial dimension neighbours exchange the borders that windows reach over.
-Padding is zeros along dimensions that are summed, and along those that windows slide along.
+Each is a gradient of the others, so they can be differentiated any number of times.
+
+Dimensions may be split over the mesh. Batch, groups and outer channels need no communication. A sum over split inner
+channels is left pending. Along a split spatial dimension, neighbours exchange the borders that windows reach over.
+Padding holds zeros along dimensions that are summed, and along those in which windows slide.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ class Splits:
         self._chosen: tuple[LayoutTable, dict[str, Axes]] | None = None
 
     def under(self, layouts: LayoutTable) -> dict[str, Axes]:
+        # `pending_axes` and `lower` both ask, and must get the same answer. One table of layouts is asked for many
+        # times.
         if self._chosen is None or self._chosen[0] is not layouts:
             geometry, operation = self._geometry, self._operation
             shapes = (geometry.image, geometry.kernel, geometry.result)
@@ -45,7 +49,7 @@ class Splits:
 
 
 class ConvolutionOperation(Operation):
-    """From image and kernel the result."""
+    """Makes the result from image and kernel."""
 
     is_product, takes_padding = True, True
 
@@ -81,7 +85,7 @@ class ConvolutionOperation(Operation):
 
 
 class ConvolutionImageOperation(Operation):
-    """The gradient by the image, from that of the result and the kernel: a transposed convolution."""
+    """Makes the gradient of the image from the kernel and the gradient of the result: a transposed convolution."""
 
     is_product, takes_padding = True, True
 
@@ -111,12 +115,14 @@ class ConvolutionImageOperation(Operation):
             n, axes = size[geometry.image.axis(slide.image_dim)], splits[slide.image_dim]
             cover = Cover(slide, n, axes_size(axes, planner.mesh_shape), axes)
             covers.append(cover)
+            # Windows that begin on a neighbour reach into this core's image, so their dy is fetched.
             if cover.parts > 1:
                 dy = read_window(planner, dy, dy.shape.axis(slide.image_dim), cover.window)
         to_result, to_kernel = _canonical(geometry, "result"), _canonical(geometry, "kernel")
         batch = _split_batch(geometry, splits)
         to_image = _restored(geometry.image, geometry.image_order, size, batch)
         sliding, sizes = _sliding(geometry, [c.padding for c in covers]), [c.size for c in covers]
+        # Only a core knows which of its windows are padding, so the mask is made when the program runs.
         partly = {i: cover for i, cover in enumerate(covers) if cover.has_padding}
 
         def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
@@ -132,7 +138,7 @@ class ConvolutionImageOperation(Operation):
 
 
 class ConvolutionKernelOperation(Operation):
-    """The gradient by the kernel, from the image and the gradient of the result."""
+    """Makes the gradient of the kernel from the image and the gradient of the result."""
 
     is_product, takes_padding = True, True
 
@@ -176,14 +182,19 @@ class ConvolutionKernelOperation(Operation):
 def _read_windows(
     planner: Planner, image: Tensor, geometry: Geometry, splits: dict[str, Axes], *, summed: Sequence[str]
 ) -> tuple[Value, kernels.Sliding]:
-    """The image with the borders that a core's windows reach over; where it is whole, zeros are left to the kernel."""
+    """The image with the borders that a core's windows reach over.
+
+    Along a whole dimension, the kernel adds the zeros.
+    """
     value = planner.read(image, layout_over(geometry.image, splits), _zeros([*geometry.sliding, *summed]))
     paddings = []
     for slide in geometry.slides:
         axis, parts = geometry.image.axis(slide.image_dim), axes_size(splits[slide.image_dim], planner.mesh_shape)
+        # The kernel pads more cheaply than a copy of the image with zeros around it.
         if parts == 1:
             paddings.append((slide.before, slide.after))
             continue
+        # Each core computes the same number of windows. The last core may compute some beyond the result's end.
         windows = -(-slide.result_size // parts)
         window = Window(-slide.before, windows * slide.stride, slide.length(windows))
         value = read_window(planner, value, axis, window)
@@ -194,8 +205,9 @@ def _read_windows(
 def _partly_padding(
     geometry: Geometry, splits: dict[str, Axes], planner: Planner
 ) -> dict[int, Callable[[Core], tf.Tensor]]:
-    """Of dimensions along which windows beyond the result's end take in elements of the image: which of a core's
-    windows are the result's."""
+    """Which of a core's windows are the result's, for dimensions in which windows beyond the result's end read the
+    image.
+    """
 
     def windows(axes: Axes, count: int, end: int) -> Callable[[Core], tf.Tensor]:
         return lambda core: core.coordinate(axes) * count + tf.range(count) < end
@@ -204,13 +216,14 @@ def _partly_padding(
     for i, slide in enumerate(geometry.slides):
         axes, end = splits[slide.image_dim], slide.result_size
         parts = axes_size(axes, planner.mesh_shape)
+        # Windows beyond the end matter only if they still read the image. Others read zeros, which add nothing.
         if end % parts and end * slide.stride - slide.before < slide.image_size:
             found[i] = windows(axes, -(-end // parts), end)
     return found
 
 
 def _split_batch(geometry: Geometry, splits: dict[str, Axes]) -> str | None:
-    """The first dimension of the batch that is split."""
+    """The first dimension of the batch that is split, or None."""
     return next((name for name in geometry.batch if splits[name]), None)
 
 
@@ -247,8 +260,11 @@ def _write(
 def _product(
     geometry: Geometry, result: Sequence[int], kernel: Sequence[int], contracted: Sequence[str] | None
 ) -> MatrixProduct:
-    """Of slices of these sizes, one for each group; a matrix of the kernel, of which names are contracted, or None
-    where its gradient is made, which contracts positions."""
+    """The matrix product for slices of these sizes, one for each group.
+
+    The kernel is a matrix, of which the names `contracted` are summed. None stands for the kernel's gradient, which
+    sums over positions.
+    """
     sizes = {d.name: n for d, n in zip(geometry.kernel, kernel, strict=True)}
     sizes = {name: n for name, n in sizes.items() if name not in geometry.groups}
     channels = math.prod(n for name, n in sizes.items() if name in geometry.outer)
@@ -263,7 +279,7 @@ def _product(
 
 
 def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A function that brings slices of a tensor to the form that `kernels` takes."""
+    """A function that brings slices of a tensor to the form of `kernels`."""
     shape: Shape = getattr(geometry, which)
     order: list[str] = getattr(geometry, f"{which}_order")
     permutation = [shape.axis(name) for name in order]
@@ -286,12 +302,13 @@ def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tenso
 def _restored(
     shape: Shape, order: Sequence[str], size: Sequence[int], batch: str | None = None
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The way back, to a slice of this size; of several cores' rows, to as many times that size along `batch`."""
+    """The way back to a slice of this size. With the rows of several cores, the slice is larger along `batch`."""
     inside = [size[shape.axis(name)] for name in order]
     permutation = [list(order).index(d.name) for d in shape]
     elements = math.prod(inside)
 
     def restored(y: tf.Tensor) -> tf.Tensor:
+        # A backend may compute the rows of several cores in one call. The batch is then that many times larger.
         times = y.shape.num_elements() // elements if batch is not None and elements else 1
         y = _reshaped(y, [n * times if name == batch else n for name, n in zip(order, inside, strict=True)])
         return y if permutation == sorted(permutation) else tf.transpose(y, permutation)
@@ -300,5 +317,5 @@ def _restored(
 
 
 def _reshaped(x: tf.Tensor, size: list[int]) -> tf.Tensor:
-    """No operation where the shape is the same: a network has six for each convolution."""
+    """x in this size; no operation if it has it already, since a network has six reshapes for each convolution."""
     return x if x.shape.as_list() == size else tf.reshape(x, size)

@@ -35,20 +35,20 @@ def convolution(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """The einsum of a filter with the windows of an image: windows slide along any dimensions, in any order.
+    """The einsum of a filter with the windows of an image. Windows slide along any dimensions, in any order.
 
     Args:
       conv_input: an image, with any dimensions beside those along which windows slide.
-      conv_filter: it extends along its own dimensions, each under a name of its own. Dimensions that both operands
+      conv_filter: the filter. It extends along dimensions with names of their own. Dimensions that both operands
         have are summed, unless `output_shape` has them: then each index is convolved by itself (depthwise).
-      windows: for each dimension of the image along which windows slide, the filter's that extends along it, as
+      windows: the filter's dimension for each of the image's along which windows slide, as
         {"height": "filter_height", "width": "filter_width"}.
       output_shape: the result's dimensions, in order; their sizes along the windows are those that the strides leave.
         By default those of the image, then of the filter, without those that are summed.
-      strides: from one window to the next.
+      strides: the steps from one window to the next.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: a dimension is missing, sizes disagree, or a window does not fit in.
@@ -78,17 +78,17 @@ def conv1d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., length, in] convolved with [filter_length, in, out]: [.., length, out].
+    """A convolution of [.., length, in] with [filter_length, in, out]: [.., length, out].
 
     Names and sizes are as for `conv2d`.
 
     Args:
       conv_input: a sequence, with any number of other dimensions before.
       conv_filter: [filter_length, in, out], the first with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -112,18 +112,18 @@ def conv2d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., height, width, in] convolved with [filter_height, filter_width, in, out]: [.., height, width, out].
+    """A convolution of [.., height, width, in] with [filter_height, filter_width, in, out]: [.., height, width, out].
 
-    The names are the user's; the order says what they are. Height and width keep their names and become as many as
+    You choose the names; the order says what they are. Height and width keep their names, and get as many elements as
     there are windows.
 
     Args:
       conv_input: an image, with any number of other dimensions before.
       conv_filter: the filter; its first dimensions have names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -147,7 +147,7 @@ def conv3d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., depth, height, width, in] convolved with a filter of three dimensions, in and out.
+    """A convolution of [.., depth, height, width, in] with a filter of three dimensions, in and out.
 
     Names and sizes are as for `conv2d`.
 
@@ -155,10 +155,10 @@ def conv3d(
       conv_input: [.., depth, height, width, in], with any number of other dimensions before.
       conv_filter: [filter_depth, filter_height, filter_width, in, out], the first
         three with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -182,17 +182,17 @@ def conv1d_transpose(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., length, in] spread by [filter_length, out, in]: [.., length, out].
+    """A transposed convolution of [.., length, in] with [filter_length, out, in]: [.., length, out].
 
-    The gradient of `conv1d` by its image; sizes are as for `conv2d_transpose`.
+    It is the gradient of `conv1d` with respect to its image. Sizes are as for `conv2d_transpose`.
 
     Args:
       conv_input: [.., length, in], with any number of other dimensions before.
       conv_filter: [filter_length, out, in], the first with names that the image does not have.
-      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
       padding: "SAME" or "VALID", of that convolution.
-      dilations: of that convolution.
-      name: of the operation.
+      dilations: the dilations of that convolution.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together.
@@ -216,18 +216,19 @@ def conv2d_transpose(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., height, width, in] spread by [filter_height, filter_width, out, in]: [.., height, width, out].
+    """A transposed convolution of [.., height, width, in] with [filter_height, filter_width, out, in]: [.., height,
+    width, out].
 
-    The gradient of `conv2d` by its image. Sizes are multiplied by the strides; with "VALID" padding the filter adds
-    what it has more than the stride.
+    It is the gradient of `conv2d` with respect to its image. Sizes are multiplied by the strides. With "VALID" padding,
+    the filter adds as much as it is larger than the stride.
 
     Args:
-      conv_input: with any number of other dimensions before.
+      conv_input: an image, with any number of other dimensions before.
       conv_filter: the filter; its first dimensions have names that the image does not have.
-      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
       padding: "SAME" or "VALID", of that convolution.
-      dilations: of that convolution.
-      name: of the operation.
+      dilations: the dilations of that convolution.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together.
@@ -251,18 +252,18 @@ def conv3d_transpose(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """[.., depth, height, width, in] spread by a filter of three dimensions, out and in.
+    """A transposed convolution of [.., depth, height, width, in] with a filter of three dimensions, out and in.
 
-    The gradient of `conv3d` by its image; sizes are as for `conv2d_transpose`.
+    It is the gradient of `conv3d` with respect to its image. Sizes are as for `conv2d_transpose`.
 
     Args:
       conv_input: [.., depth, height, width, in], with any number of other dimensions before.
       conv_filter: [filter_depth, filter_height, filter_width, out, in], the first
         three with names that the image does not have.
-      strides: of the convolution whose gradient this is: a number, one for each dimension, or some by name.
+      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
       padding: "SAME" or "VALID", of that convolution.
-      dilations: of that convolution.
-      name: of the operation.
+      dilations: the dilations of that convolution.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together.
@@ -286,17 +287,17 @@ def depthwise_conv1d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """Each channel of [.., length, in] by itself with [filter_length, in, ..].
+    """A convolution of each channel of [.., length, in] by itself, with [filter_length, in, ..].
 
     More dimensions of the filter, such as a multiplier, follow in the result.
 
     Args:
       conv_input: [.., length, in], with any number of other dimensions before.
       conv_filter: [filter_length, in, ..], the first with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -320,17 +321,18 @@ def depthwise_conv2d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """Each channel of [.., height, width, in] convolved by itself, with its part of [filter_height, filter_width, in].
+    """A convolution of each channel of [.., height, width, in] by itself, with its part of [filter_height,
+    filter_width, in].
 
     More dimensions of the filter, such as a multiplier, follow in the result.
 
     Args:
       conv_input: [.., height, width, in], with any number of other dimensions before.
       conv_filter: [filter_height, filter_width, in, ..], the first with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.
@@ -354,7 +356,7 @@ def depthwise_conv3d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """Each channel of [.., depth, height, width, in] convolved by itself.
+    """A convolution of each channel of [.., depth, height, width, in] by itself.
 
     More dimensions of the filter, such as a multiplier, follow in the result.
 
@@ -362,10 +364,10 @@ def depthwise_conv3d(
       conv_input: [.., depth, height, width, in], with any number of other dimensions before.
       conv_filter: [filter_depth, filter_height, filter_width, in, ..], the first
         three with names that the image does not have.
-      strides: from one window to the next: a number, one for each dimension, or some by name.
+      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: from one element of a window to the next.
-      name: of the operation.
+      dilations: the steps from one element of a window to the next.
+      name: the operation's name.
 
     Raises:
       ShapeError: dimensions do not fit together, or a window does not fit in.

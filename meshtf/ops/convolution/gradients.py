@@ -1,4 +1,7 @@
-"""The gradients of convolutions, as functions: for gradients of one's own. Elsewhere `mtf.gradients` makes them."""
+"""The gradients of convolutions as functions, for gradients that you write yourself.
+
+Otherwise `mtf.gradients` makes them.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,16 @@ def conv2d_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d` by its image: [.., height, width, in], of [.., height, width, out] and the filter.
+    """The gradient of `conv2d` with respect to its image: [.., height, width, in].
 
     Args:
-      input_shape: of the image.
+      input_shape: the image's shape.
       conv_filter: [filter_height, filter_width, in, out].
-      dy: the gradient of the result, of its dimensions in any order.
-      strides: of the convolution, as are the others.
+      dy: the gradient of the result [.., height, width, out], its dimensions in any order.
+      strides: the convolution's strides.
       padding: "SAME" or "VALID".
-      name: of the operation.
-      dilations: from one element of a window to the next.
+      name: the operation's name.
+      dilations: the steps from one element of a window to the next.
 
     Raises:
       ShapeError: the shapes are not those of such a convolution.
@@ -68,16 +71,16 @@ def conv2d_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d` by its filter.
+    """The gradient of `conv2d` with respect to its filter.
 
     Args:
       conv_input: the image.
-      filter_shape: of the filter, which is the result's.
+      filter_shape: the filter's shape, which is the result's.
       dy: the gradient of the result of `conv2d`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -105,16 +108,16 @@ def conv2d_transpose_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d_transpose` by its image.
+    """The gradient of `conv2d_transpose` with respect to its image.
 
     Args:
-      input_shape: of the image, which is the result's.
+      input_shape: the image's shape, which is the result's.
       conv_filter: the filter.
       dy: the gradient of the result of `conv2d_transpose`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -142,16 +145,16 @@ def conv2d_transpose_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv2d_transpose` by its filter.
+    """The gradient of `conv2d_transpose` with respect to its filter.
 
     Args:
       conv_input: the image.
-      filter_shape: of the filter, which is the result's.
+      filter_shape: the filter's shape, which is the result's.
       dy: the gradient of the result of `conv2d_transpose`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -179,16 +182,16 @@ def conv3d_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d` by its image.
+    """The gradient of `conv3d` with respect to its image.
 
     Args:
-      input_shape: of the image, which is the result's.
+      input_shape: the image's shape, which is the result's.
       conv_filter: the filter.
       dy: the gradient of the result of `conv3d`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -216,16 +219,16 @@ def conv3d_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d` by its filter.
+    """The gradient of `conv3d` with respect to its filter.
 
     Args:
       conv_input: the image.
-      filter_shape: of the filter, which is the result's.
+      filter_shape: the filter's shape, which is the result's.
       dy: the gradient of the result of `conv3d`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -253,16 +256,16 @@ def conv3d_transpose_backprop_input(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d_transpose` by its image.
+    """The gradient of `conv3d_transpose` with respect to its image.
 
     Args:
-      input_shape: of the image, which is the result's.
+      input_shape: the image's shape, which is the result's.
       conv_filter: the filter.
       dy: the gradient of the result of `conv3d_transpose`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.
@@ -290,16 +293,16 @@ def conv3d_transpose_backprop_filter(
     *,
     dilations: Steps = None,
 ) -> Tensor:
-    """The gradient of `conv3d_transpose` by its filter.
+    """The gradient of `conv3d_transpose` with respect to its filter.
 
     Args:
       conv_input: the image.
-      filter_shape: of the filter, which is the result's.
+      filter_shape: the filter's shape, which is the result's.
       dy: the gradient of the result of `conv3d_transpose`.
-      strides: as it was given.
-      padding: as it was given, "SAME" or "VALID".
-      name: of the operation.
-      dilations: as they were given.
+      strides: the strides that it was given.
+      padding: the padding that it was given, "SAME" or "VALID".
+      name: the operation's name.
+      dilations: the dilations that it was given.
 
     Raises:
       ShapeError: dimensions do not fit together; dy has another shape than the result.

@@ -1,8 +1,9 @@
-"""Maxima and means over windows. Windows slide along one dimension at a time, since both can be taken so.
+"""Maxima and means over windows.
 
-Along a split dimension neighbours exchange the borders that windows reach over; what is beyond its end counts for
-nothing. float16 and bfloat16 are summed in
-float32.
+Windows slide along one dimension at a time: the maximum of rows of maxima is the same.
+
+Along a split dimension, neighbours exchange the borders that windows reach over. Elements beyond its end do not count.
+float16 and bfloat16 are summed in float32.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _EMPTY = -1  # the tap of a window in which nothing was chosen
 
 
 class MaxPoolOperation(Operation):
-    """The largest element of each window along one dimension; or the tap (int32) at which the first such stands."""
+    """The largest element of each window along one dimension; or the tap (int32) of the first such element."""
 
     takes_padding = True
 
@@ -62,6 +63,7 @@ class MaxPoolOperation(Operation):
             best = columns[0]
             tap = tf.broadcast_to(first_inside(core), best.shape) if is_tap else None
             for k, column in enumerate(columns[1:], start=1):
+                # An equal element leaves the tap as it is, so the first of equal ones is chosen.
                 tap = tf.where(column > best, k, tap) if is_tap else None
                 best = extrema.maximum(best, column)
             return tap if is_tap else best
@@ -70,7 +72,7 @@ class MaxPoolOperation(Operation):
 
 
 class WindowSumOperation(Operation):
-    """The sum of each window along one dimension; with `taps` (a second input) the one element at the window's tap."""
+    """The sum of each window along one dimension. With `taps` (a second input), the one element at the window's tap."""
 
     takes_padding = True
 
@@ -98,7 +100,7 @@ class WindowSumOperation(Operation):
 
 
 class SpreadOperation(Operation):
-    """The gradient of `WindowSumOperation`: each window's value at all its elements, or at its tap, summed."""
+    """The gradient of `WindowSumOperation`: the sum, at each element, of the values of its windows (or of its taps)."""
 
     takes_padding = True
 
@@ -131,6 +133,8 @@ class SpreadOperation(Operation):
             return tf.pad(x, _along(len(x.shape), axis, [begin, total - begin - x.shape[axis]], [0, 0]))
 
         def emit(core: Core, g: tf.Tensor, *taps: tf.Tensor) -> tf.Tensor:
+            # Each tap sends its values to elements `dilation` further on. Adding the taps in order gives the same bits
+            # in any layout.
             terms = []
             for k in range(windows.kernel_size):
                 own = tf.where(tf.equal(taps[0], k), g, tf.zeros([], g.dtype)) if taps else g
@@ -144,7 +148,7 @@ class SpreadOperation(Operation):
 
 
 def _shared_layout(planner: Planner, shape: Shape, output: Tensor) -> TensorLayout:
-    """The output's layout, which the input, of other sizes, has to be able to have."""
+    """The output's layout, as far as the input, of other sizes, can have it."""
     layout = planner.layouts[output]
     axes = (
         a if can_split(a, d.name, [shape], planner.layouts) else () for d, a in zip(shape, layout.axes, strict=True)
@@ -155,7 +159,7 @@ def _shared_layout(planner: Planner, shape: Shape, output: Tensor) -> TensorLayo
 def _read(
     planner: Planner, x: Tensor, output: Tensor, windows: Slide, outside: float | str = 0
 ) -> tuple[Value, TensorLayout, _AtTaps]:
-    """x with all that the core's windows take in, its layout, and a function of it: the elements at each tap."""
+    """x with all elements of the core's windows, its layout, and a function that takes the elements at each tap."""
     layout, axis = _shared_layout(planner, x.shape, output), output.shape.axis(windows.image_dim)
     fill = Fill(outside, frozenset([windows.image_dim]))
     value = planner.read(x, layout, fill)
@@ -171,18 +175,19 @@ def _read(
 
 
 _Take = Callable[[tf.Tensor, int, int, int, int], tf.Tensor]
-"""Of an array so many elements along an axis, from one on, each some steps behind the one before."""
+"""A function that takes `count` elements along an axis, from `begin` on, `step` apart."""
 _AtTaps = Callable[[tf.Tensor, _Take], list[tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _WindowWork:
-    """Work on the elements at each tap of windows, as `ProcessorWork`: TensorFlow's kernel for processors that takes
-    every second element goes through them one by one, and a gather is twenty times as fast.
+    """Work on the elements at each tap of windows, as a `ProcessorWork`.
+
+    TensorFlow's CPU kernel for every second element goes through them one by one. A gather is twenty times as fast.
 
     Attributes:
-      at_taps: the elements.
-      work: of the core, the elements, and further slices.
+      at_taps: takes the elements at each tap.
+      work: a function of the core, the elements, and further slices.
     """
 
     at_taps: _AtTaps
@@ -210,8 +215,10 @@ def _gathered(x: tf.Tensor, axis: int, begin: int, count: int, step: int) -> tf.
 def _first_tap_inside(
     windows: Slide, layout: TensorLayout, shape: Shape, planner: Planner
 ) -> Callable[[Core], tf.Tensor]:
-    """For each window of a core's the first tap that is inside the image: the chosen one where all elements are -inf,
-    as those outside are taken to be."""
+    """The first tap inside the image, for each of a core's windows.
+
+    Elements outside count as -inf. If all elements of a window are -inf, this tap is the chosen one.
+    """
     axis = shape.axis(windows.image_dim)
     count, axes = layout.slice_shape(shape, planner.mesh_shape)[axis], layout.axes[axis]
 
@@ -238,7 +245,9 @@ def _write(
 
 
 def _sum(terms: Sequence[tf.Tensor]) -> tf.Tensor:
-    """In order, by binary additions: TensorFlow's AddN of many sums in any order. Narrow floats are rounded once."""
+    """The sum in order, by binary additions: TensorFlow's AddN adds many terms in any order. Narrow floats are rounded
+    once.
+    """
     dtype = terms[0].dtype
     wide = sum_dtype(dtype)
     total = tf.cast(terms[0], wide)
@@ -248,7 +257,7 @@ def _sum(terms: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _with_gaps(x: tf.Tensor, axis: int, stride: int) -> tf.Tensor:
-    """stride - 1 zeros between neighbours along an axis."""
+    """x with stride - 1 zeros between neighbours along an axis."""
     if stride == 1:
         return x
     shape = x.shape.as_list()
@@ -266,16 +275,16 @@ def _along(rank: int, axis: int, here: object, elsewhere: object) -> list:
 def max_pool(
     x: Tensor, ksize: Mapping[str, int], strides: Steps = None, padding: str = "VALID", name: str | None = None
 ) -> Tensor:
-    """The largest element of each window. Of equal ones the first of the window has the gradient.
+    """The largest element of each window. If several are equal, the first one gets the gradient.
 
     Args:
-      x: of an ordered type.
+      x: a tensor of an ordered dtype.
       ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
-      strides: from one window to the next: a number, one for each dimension of `ksize`, or some by name. By default
-        windows stand side by side.
+      strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. By
+        default windows stand side by side.
       padding: "VALID" (only windows that lie inside) or "SAME" (size / stride windows, rounded up; elements outside do
         not count).
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or a window does not fit in.
@@ -298,15 +307,15 @@ def max_pool(
 def avg_pool(
     x: Tensor, ksize: Mapping[str, int], strides: Steps = None, padding: str = "VALID", name: str | None = None
 ) -> Tensor:
-    """The mean of each window. With "SAME" padding elements outside do not count, as in TensorFlow.
+    """The mean of each window. With "SAME" padding, elements outside do not count, as in TensorFlow.
 
     Args:
       x: a floating tensor.
       ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
-      strides: from one window to the next: a number, one for each dimension of `ksize`, or some by name. By default
-        windows stand side by side.
+      strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. By
+        default windows stand side by side.
       padding: "VALID" (only windows that lie inside) or "SAME" (size / stride windows, rounded up).
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or a window does not fit in.
@@ -318,6 +327,7 @@ def avg_pool(
     """
     if not check_tensor(x).dtype.is_floating:
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; convert with mtf.cast")
+    # Sums of 16-bit floats would lose bits in every window.
     y = cast(x, sum_dtype(x.dtype))
     for windows in _slides(x, ksize, strides, padding):
         y = WindowSumOperation(y, None, windows, name=name or "avg_pool").outputs[0]
@@ -327,7 +337,10 @@ def avg_pool(
 
 
 def _sizes(x: Tensor, windows: Slide) -> Tensor:
-    """The number of elements inside, for each window. One over it, rounded, would make all means off."""
+    """The number of elements inside, for each window.
+
+    A mean divides by it: a rounded reciprocal would make all means off.
+    """
     places = range_along(x.mesh, x.shape.get_dim_by_name(windows.image_dim), tf.int32)
     first = places * windows.stride - windows.before
     inside = minimum(first + windows.kernel_size, windows.image_size) - maximum(first, 0)

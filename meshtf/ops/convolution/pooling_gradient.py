@@ -1,4 +1,4 @@
-"""The gradient of pooling, as a function: for gradients of one's own. Elsewhere `mtf.gradients` makes it."""
+"""The gradient of pooling as a function, for gradients that you write yourself. Otherwise `mtf.gradients` makes it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ def pool_backprop(
     pool_fn_string: str,
     name: str | None = None,
 ) -> Tensor:
-    """The gradient of `max_pool` or `avg_pool` by x. Of equal elements of a window the first has it.
+    """The gradient of `max_pool` or `avg_pool` with respect to x.
+
+    The first of equal elements gets it.
 
     Args:
-      x: what was pooled, with "VALID" padding.
+      x: the tensor that was pooled, with "VALID" padding.
       y: the result.
       dy: its gradient.
       ksize: sizes of the windows by dimension, or of the last dimensions before the channels, in order.
-      strides: from one window to the next.
+      strides: the steps from one window to the next.
       pool_fn_string: "MAX_2D", "AVG_2D", "MAX_3D" or "AVG_3D": over two dimensions or three.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       UsageError: there is no such pooling.
-      ShapeError: `ksize` is not of so many dimensions, or y or dy has another shape than the result.
+      ShapeError: `ksize` has another number of dimensions, or y or dy has another shape than the result.
 
     Examples:
       >>> image = mtf.constant(mesh, [[[1.0], [5.0]], [[2.0], [4.0]]], "height:2 width:2 channels:1")
@@ -64,7 +66,7 @@ def pool_backprop(
 
 
 def _through_the_chain(result: Tensor, x: Tensor, dy: Tensor) -> Tensor:
-    """The gradient by x of what a chain of operations, each on the result of the one before, makes of x."""
+    """The gradient of x, through a chain of operations that each take the result of the one before."""
     with x.graph.variable_scope("gradients"):
         while result is not x:
             grad, *_ = result.operation.gradient([dy])

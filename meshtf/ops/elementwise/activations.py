@@ -46,7 +46,7 @@ def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
 
 
 def _relu_gradient_kernel(gradient: tf.Tensor, feature: tf.Tensor) -> tf.Tensor:
-    if gradient.shape != feature.shape:  # of a mean: the kernel does not broadcast by itself
+    if gradient.shape != feature.shape:  # a mean's gradient is smaller: the kernel does not broadcast
         gradient = tf.broadcast_to(gradient, feature.shape)
     return tf.raw_ops.ReluGrad(gradients=gradient, features=feature)
 
@@ -102,7 +102,7 @@ def leaky_relu(x: Tensor, alpha: float = 0.2, name: str = "leaky_relu") -> Tenso
       array([-1.,  2.], dtype=float32)
     """
     require(check_tensor(x), REAL)
-    slope = float(np.float32(alpha))  # as TensorFlow's kernel takes it, whatever the dtype of x
+    slope = float(np.float32(alpha))  # TensorFlow's kernel takes a float32, whatever the dtype of x
     return ElementwiseOperation(
         name,
         functools.partial(tf.nn.leaky_relu, alpha=alpha),
@@ -131,7 +131,8 @@ def gelu(x: Tensor, approximate: bool = True) -> Tensor:
       array([-0.,  0., 10.], dtype=float32)
     """
     if approximate:
-        # A float16 cannot hold 41^3, nor 256^2 in the gradient. From 8 on the tanh is 1 to the last digit.
+        # float16 cannot hold 41^3, nor 256^2 in the gradient. The clip is exact: from 8 on, tanh is 1 to the last
+        # digit.
         near = clip_by_value(x, -8, 8) if x.dtype == tf.float16 else x
         return 0.5 * x * (1.0 + tanh(float(np.sqrt(2 / np.pi)) * (near + 0.044715 * near * square(near))))
     return 0.5 * x * (1.0 + erf(x * float(np.sqrt(0.5))))

@@ -12,10 +12,10 @@ from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOper
 
 @language_function
 def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
-    """x in another element type. Gradients are cast back.
+    """x in another dtype. Gradients are cast back.
 
-    A floating number loses its fraction where the type is of integers. One beyond the type becomes the nearest number
-    that the type has, and NaN becomes 0. An integer in a narrower integer type keeps its lowest bits.
+    A floating number that becomes an integer loses its fraction. A number beyond the new dtype becomes the nearest one
+    that it has, and NaN becomes 0. An integer in a narrower integer dtype keeps its lowest bits.
 
     Examples:
       >>> mtf.cast(x, tf.bfloat16)

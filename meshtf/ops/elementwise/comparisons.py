@@ -1,4 +1,4 @@
-"""Comparisons, and the logic of what they give."""
+"""Comparisons, and logical operations on their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def less(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: 
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -44,7 +44,7 @@ def less_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, 
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -68,7 +68,7 @@ def greater(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -92,7 +92,7 @@ def greater_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = Non
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -118,7 +118,7 @@ def equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name:
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -141,7 +141,7 @@ def not_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, n
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -176,7 +176,7 @@ def logical_and(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -199,7 +199,7 @@ def logical_or(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, 
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -222,7 +222,7 @@ def logical_xor(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.

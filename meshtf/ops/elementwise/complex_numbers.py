@@ -1,7 +1,7 @@
-"""Complex numbers: their parts, and what is made of them.
+"""Complex numbers: their parts, and functions of them.
 
-Gradients are TensorFlow's: for a real loss, that of a complex tensor is the derivative by its real part plus i times
-the derivative by its imaginary part.
+Gradients are TensorFlow's. For a real loss L, the gradient of a complex z = x + iy is dL/dx + i dL/dy. So z + 0.1 *
+gradient is the direction in which L grows fastest.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _WHOLE = {part: whole for whole, part in _PARTS.items()}
 
 @language_function
 def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, name: str = "complex") -> Tensor:
-    """real + i imag, broadcast by name: complex64 of float32, complex128 of float64.
+    """real + i imag, broadcast by name: complex64 from float32, complex128 from float64.
 
     Args:
       real: the real part.
       imag: the imaginary part, of the same dtype.
       output_shape: the order of the result's dimensions.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -51,7 +51,7 @@ def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, n
     dtype = same_dtype([check_tensor(real), check_tensor(imag)])
     if dtype not in _WHOLE:
         raise DtypeError(f"there are no complex numbers of {dtype.name}; convert to tf.float32 or tf.float64")
-    # Broadcast here, so that both gradients have one shape.
+    # Broadcasting here gives both gradients the same shape.
     shape = broadcast_shape([real.shape, imag.shape], convert_to_shape(output_shape))
     return ElementwiseOperation(
         name,
@@ -66,7 +66,7 @@ def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, n
 
 @language_function
 def real(x: Tensor, name: str = "real") -> Tensor:
-    """The real part; of a real tensor, itself.
+    """The real part. A real tensor is returned as it is.
 
     Examples:
       >>> value(mtf.real(mtf.constant(mesh, [1.0 + 2.0j], "n:1", tf.complex64)))
@@ -77,7 +77,7 @@ def real(x: Tensor, name: str = "real") -> Tensor:
 
 @language_function
 def imag(x: Tensor, name: str = "imag") -> Tensor:
-    """The imaginary part; of a real tensor, zeros.
+    """The imaginary part, which is zero for a real tensor.
 
     Examples:
       >>> value(mtf.imag(mtf.constant(mesh, [1.0 + 2.0j], "n:1", tf.complex64)))
@@ -88,7 +88,7 @@ def imag(x: Tensor, name: str = "imag") -> Tensor:
 
 @language_function
 def conj(x: Tensor) -> Tensor:
-    """The complex conjugate; of a real tensor, itself.
+    """The complex conjugate. A real tensor is returned as it is.
 
     Examples:
       >>> value(mtf.conj(mtf.constant(mesh, [1.0 + 2.0j], "n:1", tf.complex64)))
@@ -99,7 +99,7 @@ def conj(x: Tensor) -> Tensor:
 
 @language_function
 def abs(x: Tensor, name: str = "abs") -> Tensor:
-    """Absolute value: of complex numbers a real one, of others one of their own dtype. At 0 its gradient is 0.
+    """The absolute value: real for complex numbers, else of the same dtype. Its gradient at 0 is 0.
 
     Examples:
       >>> value(mtf.abs(mtf.constant(mesh, [3.0 + 4.0j], "n:1", tf.complex64)))
@@ -125,7 +125,7 @@ def abs(x: Tensor, name: str = "abs") -> Tensor:
 
 @language_function
 def angle(x: Tensor, name: str = "angle") -> Tensor:
-    """The angle in the complex plane, from -pi to pi; of a real tensor 0, or pi where it is negative.
+    """The angle in the complex plane, from -pi to pi. For a real tensor it is 0, or pi where x is negative.
 
     Raises:
       DtypeError: x is neither floating nor complex.

@@ -1,4 +1,4 @@
-"""Exponentials, logarithms, roots, sines and sigmoids, and what rounds."""
+"""Functions of single elements: exponentials, logarithms, roots, sines, sigmoids and rounding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exp(x: Tensor, name: str = "exp") -> Tensor:
 
 @language_function
 def expm1(x: Tensor, name: str = "expm1") -> Tensor:
-    """e to the power x, less 1: precise where x is small.
+    """e to the power x, minus 1. It is precise for small x.
 
     Examples:
       >>> tiny = mtf.fill(mesh, 1e-8, "n:1")
@@ -52,7 +52,7 @@ def log(x: Tensor, name: str = "log") -> Tensor:
 
 @language_function
 def log1p(x: Tensor, name: str = "log1p") -> Tensor:
-    """The natural logarithm of 1 + x: precise where x is small.
+    """The natural logarithm of 1 + x. It is precise for small x.
 
     Examples:
       >>> tiny = mtf.fill(mesh, 1e-8, "n:1")
@@ -66,7 +66,7 @@ def log1p(x: Tensor, name: str = "log1p") -> Tensor:
 def sqrt(x: Tensor, name: str = "sqrt") -> Tensor:
     """The square root of x.
 
-    Its slope at 0 is infinite: the gradient of a norm of zeros is NaN, and that of a sum of squares is 0.
+    Its slope at 0 is infinite, so the gradient of a norm of zeros is NaN. The gradient of a sum of squares there is 0.
 
     Examples:
       >>> value(mtf.sqrt(mtf.constant(mesh, [4.0, 9.0], "n:2")))
@@ -149,19 +149,19 @@ def erf(x: Tensor, name: str = "erf") -> Tensor:
       >>> value(mtf.erf(mtf.constant(mesh, [-9.0, 0.0, 9.0], "n:3")))
       array([-1.,  0.,  1.], dtype=float32)
     """
-    if check_tensor(x).dtype == tf.float64:  # far from 0, where it is 1 and its slope 0, TensorFlow's is NaN
+    if check_tensor(x).dtype == tf.float64:  # far from 0, TensorFlow's result is NaN instead of 1 or -1
         x = where(greater(abs(x), 30), 30 * sign(x), x)
     return unary(x, name, tf.math.erf, lambda x, y: (2 / np.sqrt(np.pi)) * exp(negative(square(x))), REAL)
 
 
 def _real_sign(x: tf.Tensor) -> tf.Tensor:
-    """TensorFlow's has no kernel for unsigned integers."""
+    """The sign of real numbers. TensorFlow has no kernel for unsigned integers."""
     return tf.cast(tf.not_equal(x, 0), x.dtype) if x.dtype.is_unsigned else tf.sign(x)
 
 
 @language_function
 def sign(x: Tensor, name: str = "sign") -> Tensor:
-    """-1, 0 or 1, as x is negative, 0 or positive; of a complex number x / abs(x), or 0.
+    """-1, 0 or 1 for negative numbers, zeros and positive numbers; x / abs(x), or 0, for complex ones.
 
     Examples:
       >>> value(mtf.sign(mtf.constant(mesh, [-2.0, 0.0, 3.0], "n:3")))
@@ -171,7 +171,7 @@ def sign(x: Tensor, name: str = "sign") -> Tensor:
         return unary(x, name, _real_sign, lambda x, y: zeros_like(x), NUMBER)
 
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor]:
-        """Of dy what turns the number; what lengthens it is lost. 1 / abs(x) is sign(x) / x."""
+        """The part of dy that turns the number; the part that makes it longer is lost. 1 / abs(x) is sign(x) / x."""
         (x,), (y,) = op.inputs, op.outputs
         inverse = divide(y, where(equal(x, 0), 1, x))
         return [multiply(multiply(sub(dy, multiply(square(y), conjugate(dy))), inverse), 0.5)]

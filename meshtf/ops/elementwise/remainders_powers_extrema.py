@@ -1,4 +1,4 @@
-"""Whole quotients, remainders, powers, and the larger or smaller of two."""
+"""Integer quotients, remainders, powers, and the larger or smaller of two numbers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from meshtf.planning.local_work import extrema
 def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The largest integer not above x1 / x2, broadcast by name. It has no gradient.
 
-    An integer that is divided by 0 ends the step with TensorFlow's InvalidArgumentError; where XLA compiles the step,
-    which raises no errors, the result means nothing. Padding of a split dimension divides nothing.
+    Dividing an integer by 0 ends the step with TensorFlow's InvalidArgumentError. If XLA compiles the step, it raises
+    no errors, and the result has no meaning. Padding of a split dimension causes no such division.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -54,16 +54,16 @@ def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
 
 @language_function
 def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """x1 - floordiv(x1, x2) * x2, broadcast by name: it has the sign of x2.
+    """x1 - floordiv(x1, x2) * x2, broadcast by name. It has the sign of x2.
 
-    Of floating numbers it is exact, and rounded once: -1e-8 mod 1 is 1 in float32. Integers mod 0 end the step as in
+    For floating numbers it is exact, and rounded once: -1e-8 mod 1 is 1 in float32. Integers mod 0 end the step as in
     `floordiv`.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -87,13 +87,15 @@ def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
 @language_function
 def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """The larger, NaN if either is, broadcast by name. Of equal ones the first has the gradient, as in TensorFlow.
+    """The larger of two numbers, or NaN if one is NaN, broadcast by name.
+
+    If they are equal, the first has the gradient.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -118,13 +120,15 @@ def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
 
 @language_function
 def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """The smaller, NaN if either is, broadcast by name. Of equal ones the first has the gradient, as in TensorFlow.
+    """The smaller of two numbers, or NaN if one is NaN, broadcast by name.
+
+    If they are equal, the first has the gradient.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -149,15 +153,15 @@ def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
 
 @language_function
 def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """x1 to the x2, negative bases included, broadcast by name.
+    """x1 to the power x2, broadcast by name. Bases may be negative.
 
-    The gradient for the exponent is 0 where the base is not positive.
+    The gradient of the exponent is 0 where the base is not positive.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.
@@ -185,15 +189,15 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
 
 def _base_slope(x1: Tensor, x2: Operand) -> Operand:
-    """x2 * x1^(x2 - 1), and 0 at 0^0: x1^0 is 1 for every x1, and 0 * 0^-1 would be NaN."""
+    """x2 * x1^(x2 - 1), and 0 for 0^0: x1^0 is 1 for every x1, but 0 * 0^-1 would be NaN."""
     if not isinstance(x2, Tensor):
-        # TensorFlow's complex 0^0 is NaN.
+        # The case is handled here, because TensorFlow's complex 0^0 is NaN.
         return x2 if x2 in (0, 1) else multiply(pow(x1, x2 - 1), x2)  # type: ignore[operator]
     return times_slope(x2, pow(x1, x2 - 1))
 
 
 def _exponent_slope(x1: Tensor, y: Tensor) -> Tensor:
-    """y * log(x1), and 0 where there is no logarithm, whatever y is there: 0^-1 is infinite."""
+    """y * log(x1), and 0 where x1 has no logarithm, whatever y is there: 0^-1 is infinite."""
     has_log = not_equal(x1, 0) if x1.dtype.is_complex else greater(x1, 0)
     return multiply(where(has_log, y, 0, output_shape=y.shape), log(where(has_log, x1, 1)))
 
@@ -201,7 +205,8 @@ def _exponent_slope(x1: Tensor, y: Tensor) -> Tensor:
 def _floor_of_quotient(x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
     """The floor of the exact quotient.
 
-    TensorFlow takes the floor of the rounded one. In float32 1 / 0.2 rounds to 5, and 1 mod 0.2 is 0.2 nearly.
+    TensorFlow takes the floor of the rounded quotient. In float32, 1 / 0.2 rounds to 5, but 0.2 is stored as slightly
+    more than 0.2: it fits in 4 times, and 1 mod 0.2 is nearly 0.2.
     """
     if not x1.dtype.is_floating:
         return tf.math.floordiv(x1, x2)
@@ -215,7 +220,7 @@ def _indicator(condition: Tensor, like: Tensor) -> Tensor:
 
 @language_function
 def clip_by_value(x: Tensor, clip_value_min: Operand, clip_value_max: Operand) -> Tensor:
-    """x limited to [clip_value_min, clip_value_max]; outside, no gradient flows to x.
+    """x limited to [clip_value_min, clip_value_max]. Outside, no gradient flows to x.
 
     Examples:
       >>> value(mtf.clip_by_value(mtf.range(mesh, ("n", 5)), 1, 3))
@@ -227,7 +232,10 @@ def clip_by_value(x: Tensor, clip_value_min: Operand, clip_value_max: Operand) -
 
 
 def _is_number(x2: Operand) -> bool:
-    """Whether it is known, and not NaN. XLA takes what is known as the second of two, and so keeps the NaNs of x1."""
+    """Whether an operand is known and not NaN.
+
+    XLA takes a known operand as the second of two, and so keeps the NaNs of x1.
+    """
     return is_scalar(x2) and x2 == x2
 
 

@@ -1,4 +1,4 @@
-"""What elementwise functions of one tensor and of two are made of: a kernel and its derivative."""
+"""Makes elementwise functions of one tensor or two from a kernel and its derivative."""
 
 from __future__ import annotations
 

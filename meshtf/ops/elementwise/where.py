@@ -1,4 +1,4 @@
-"""The choice, element by element, between two tensors."""
+"""`where`: the choice between two tensors, element by element."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from meshtf.ops.inputs.scalars import Operand, is_scalar
 
 @language_function
 def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: ShapeLike | None = None) -> Tensor:
-    """`if_true` where the condition holds, else `if_false`. Nothing of the branch not taken leaks, NaN included.
+    """`if_true` where the condition holds, else `if_false`.
 
-    It does not leak into gradients either: a gradient of 0 stays 0 through elementwise functions and quotients, be
-    their slope infinite or NaN, and through products of tensors of the same dimensions. Where a product is summed
-    (`einsum`, or a factor that is repeated along a dimension), 0 times an infinity is NaN: choose the operand as well.
+    Nothing leaks from the branch that is not taken, not even NaN.
+
+    It does not leak into gradients either. A gradient of 0 stays 0 through elementwise functions and quotients, even if
+    their slope is infinite or NaN, and through products of tensors with the same dimensions. If a product is summed
+    (`einsum`, or a factor that is repeated along a dimension), 0 times an infinity is NaN. Then choose the operand with
+    `where` as well.
 
     Args:
       condition: bool.

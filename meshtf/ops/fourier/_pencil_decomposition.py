@@ -1,8 +1,15 @@
-"""In which layouts to transform dimensions one after the other, each whole on every core when its turn comes.
+"""The layouts in which to transform dimensions one after the other. Each is whole on every core when its turn comes.
 
-A dimension that is split hands its split to another one, transformed already or not to be transformed at all (an
-alltoall), where that divides; else it is gathered. The sequence that sends the fewest bytes is a shortest path over
-(layout, dimensions left).
+A dimension that is split hands its split to another dimension by an alltoall, if that divides; else it is gathered. The
+other dimension is one that is transformed already, or is not transformed at all. Take x:8/rows y:8 on "rows:4", both to
+be transformed:
+
+    1. y is whole: transform it.
+    2. x:8/rows y:8 -> x:8 y:8/rows, an alltoall of 3/4 of the slice.
+    3. x is whole: transform it.
+
+The sequence that sends the fewest bytes is a shortest path. Its nodes are (layout, dimensions left), its edges
+alltoalls and gathers.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ class _Search:
         return cheapest_route(source, (), target, self.shape, self.dtype_size, self.mesh_shape).bytes_sent
 
     def following(self, layout: TensorLayout, left: frozenset[int]) -> Iterator[TensorLayout]:
-        """Layouts in which one more of the dimensions left is whole."""
+        """The layouts in which one more of the dimensions left is whole."""
         for dim in sorted(left):
             base = _replaced(layout.axes, dim, ())
             for targets in itertools.product([*range(len(base)), None], repeat=len(layout.axes[dim])):
@@ -47,7 +54,7 @@ class _Search:
                     yield TensorLayout(axes)
 
     def work(self, layout: TensorLayout) -> int:
-        """What each core holds, in elements."""
+        """The number of elements that each core holds."""
         return self.shape.size // axes_size(layout.used, self.mesh_shape)
 
     def _is_legal(self, axes: tuple[Axes, ...]) -> bool:
@@ -62,14 +69,14 @@ def cheapest_stages(
     dtype_size: int,
     mesh_shape: Shape,
 ) -> list[Stage]:
-    """The stages that transform `dims`, from one of the layouts that a tensor is held in.
+    """The stages that transform `dims`, starting from one of the layouts `sources` in which a tensor is held.
 
-    They are those that send the fewest bytes, the result's way to `target` counted, and among them do the least work.
+    They send the fewest bytes, with the result's way to `target`. Among such stages they do the least work.
     """
     search, numbers = _Search(shape, dtype_size, mesh_shape), itertools.count()
     heap: list[tuple[int, int, int, bool, TensorLayout, frozenset[int], tuple[Stage, ...]]] = [
         (0, 0, next(numbers), False, source, frozenset(dims), ()) for source in dict.fromkeys(sources)
-    ]  # bytes, work, tie-break, whether the way to the target is counted, layout, dimensions left, stages
+    ]  # bytes; work; tie-break; whether the way to the target is counted; layout; dimensions left; stages
     done: set[tuple[bool, TensorLayout, frozenset[int]]] = set()
     while heap:
         sent, work, _, is_complete, layout, left, stages = heapq.heappop(heap)

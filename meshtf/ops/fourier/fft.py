@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms over named dimensions, split ones by pencil decomposition."""
+"""Discrete Fourier transforms over named dimensions. Split dimensions are transformed by pencil decomposition."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KERNELS: dict[bool, list[Kernel]] = {
 class FourierOperation(Operation):
     """The complex transform over some dimensions, or its inverse.
 
-    The result is left in the layout of the last transform; who wants another moves it there.
+    The result keeps the layout of the last transform. A reader that wants another layout moves it there.
     """
 
     def __init__(self, x: Tensor, dim_names: Sequence[str], *, is_inverse: bool, name: str) -> None:
@@ -53,6 +53,8 @@ class FourierOperation(Operation):
         size = float(math.prod(x.shape.get_dim_by_name(name).size for name in self.dim_names))
         name = "fft" if self.is_inverse else "ifft"
         back = FourierOperation(dy, self.dim_names, is_inverse=not self.is_inverse, name=name).outputs[0]
+        # The gradient has the conjugate factors, so it is the other transform. Only `ifft` divides by the number of
+        # points.
         return [back / max(1.0, size) if self.is_inverse else back * size]
 
     def lower(self, planner: Planner) -> None:
@@ -66,7 +68,7 @@ class FourierOperation(Operation):
         planner.write(y, value)
 
     def _wanted(self, planner: Planner) -> TensorLayout:
-        """The layout in which the first reader that has the dimensions will have them; else the result's own."""
+        """The layout that the first reader with these dimensions will have; else the result's own."""
         (y,) = self.outputs
         for consumer in planner.readers.consumers(y):
             for output in consumer.outputs:
@@ -84,7 +86,7 @@ class FourierOperation(Operation):
 
 
 class HalfFourierOperation(Operation):
-    """The transform of real numbers over a dimension, of which half says all; or its inverse."""
+    """The transform of real numbers over a dimension, whose first half determines the rest; or its inverse."""
 
     def __init__(self, x: Tensor, dim_name: str, new: Dimension, *, is_inverse: bool, name: str) -> None:
         shape = Shape([new if d.name == dim_name else d for d in x.shape])
@@ -92,7 +94,9 @@ class HalfFourierOperation(Operation):
         self.dim, self.new, self.is_inverse = x.shape.get_dim_by_name(dim_name), new, is_inverse
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The inverse transform counts each number but the first (and, of an even size, the last) twice."""
+        """The gradient. The inverse transform counts every number twice, except the first and, for even sizes, the
+        last.
+        """
         dy, half, size = check_tensor(grad_ys[0]), *((self.dim, self.new) if self.is_inverse else (self.new, self.dim))
         kind, name = self.inputs[0].dtype if self.is_inverse else dy.dtype, self.new.name
         counts = cast(_counts(dy, half, size.size), kind)
@@ -104,7 +108,7 @@ class HalfFourierOperation(Operation):
 
     def gathers_because(self, layouts: LayoutTable) -> str:
         return whole_because(
-            layouts, self.inputs, [self.dim.name, self.new.name], "each number of a transform is of all others"
+            layouts, self.inputs, [self.dim.name, self.new.name], "each number of a transform needs all others"
         )
 
     def lower(self, planner: Planner) -> None:
@@ -143,7 +147,7 @@ def fft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
 
 @language_function
 def ifft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
-    """The inverse of `fft`: with the conjugate numbers, and divided by the number of points.
+    """The inverse of `fft`: it uses the conjugate factors, and divides by the number of points.
 
     Raises:
       ShapeError: x lacks a dimension, or one is given twice.
@@ -158,13 +162,15 @@ def ifft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
 
 @language_function
 def rfft(x: Tensor, dims: DimOrDims, half_dim: str | None = None, name: str | None = None) -> Tensor:
-    """The transform of a real tensor. The last of `dims` has n // 2 + 1 elements in the result; the rest follows.
+    """The transform of a real tensor.
+
+    The last of `dims` has n // 2 + 1 elements in the result, which determine the rest.
 
     Args:
       x: float32 or float64.
-      dims: of x.
-      half_dim: another name for the last of them in the result, which may be split otherwise.
-      name: of the operation.
+      dims: dimensions of x.
+      half_dim: another name for the last of them in the result, which may have a split of its own.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, one is given twice, or x has `half_dim` already.
@@ -192,10 +198,10 @@ def irfft(
 
     Args:
       x: complex64 or complex128.
-      dims: of x.
-      size: of the last of them in the result; of m elements come 2 (m - 1) unless 2 m - 1 is given.
+      dims: dimensions of x.
+      size: the size of the last of them in the result. For m elements it is 2 (m - 1), unless you give 2 m - 1.
       whole_dim: another name for it in the result.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, one is given twice, x has `whole_dim` already, or `size` does not fit.
@@ -244,14 +250,14 @@ def _renamed(x: Tensor, dim: Dimension, name: str | None, size: int) -> Dimensio
 
 
 def _counts(like: Tensor, half: Dimension, size: int) -> Tensor:
-    """How often each number of half a transform stands in the whole one."""
+    """The number of times that each number of half a transform stands in the whole one."""
     place = positions(like.mesh, half)
     is_single = equal(place, 0) if size % 2 else logical_or(equal(place, 0), equal(place, size // 2))
     return where(is_single, 1.0, 2.0)
 
 
 def _over(dims: Sequence[int], ndims: int, is_inverse: bool) -> Kernel:
-    """The transform of a slice over some dimensions, three at a time."""
+    """A function that transforms a slice over some dimensions, three at a time."""
     kernels = _KERNELS[is_inverse]
 
     def transformed(x: tf.Tensor) -> tf.Tensor:
@@ -264,7 +270,8 @@ def _over(dims: Sequence[int], ndims: int, is_inverse: bool) -> Kernel:
 
 
 def _with_last(axes: Sequence[int], ndims: int, kernel: Callable[[tf.Tensor], tf.Tensor]) -> Kernel:
-    """`kernel` with some dimensions brought to the end and back."""
+    """`kernel` applied with some dimensions at the end; they are brought there and back."""
+    # TensorFlow transforms the innermost dimensions only.
     order = [*(i for i in range(ndims) if i not in axes), *axes]
     if order == list(range(ndims)):
         return kernel

@@ -1,7 +1,7 @@
-"""Products of rows in groups where shapes may follow from values: each group multiplies its own rows, and no others.
+"""Products of rows in groups where shapes may depend on values: each group multiplies its own rows, and no others.
 
-A group's rows are a part of the rows' memory, and what is made of them is written to a part of the result's. Groups are
-gone through in a loop, so that a program does not grow with their number; the empty ones are passed over.
+A group's rows are a part of the rows' memory, and its product is written to a part of the result's. A loop goes through
+the groups, so that a program does not grow with their number. It skips empty groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meshtf.planning.plan import Core
 
 
 def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, transpose_w: bool) -> tf.Tensor:
-    """[b, r, m]: each row of x [b, r, k] times its group's matrix of w [n, k, m]; of a row in no group, zeros.
+    """[b, r, m]: each row of x [b, r, k] times its group's matrix of w [n, k, m]; zeros for a row in no group.
 
     With `transpose_w` matrices are [m, k].
     """
@@ -31,14 +31,16 @@ def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, trans
         made = tf.cast(tf.linalg.matmul(rows, matrix, transpose_b=transpose_w), x.dtype)
         return with_rows(y, tf.range(begin, end), made)
 
+    # Nearly all rows are written by the groups. Zeros go only to rows in no group.
     y = tf.raw_ops.Empty(shape=[b * r, m], dtype=x.dtype)
     return tf.reshape(_over_groups(table, _with_zeros(y, _rows_in_no_group(groups)), write), [b, r, m])
 
 
 def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor:
-    """[n, k, m]: of each matrix's groups the sum over rows of x [b, r, k] and y [b, r, m] of their products.
+    """[n, k, m]: for each matrix, the sum of the products of rows of x [b, r, k] and y [b, r, m], over its groups'
+    rows.
 
-    Sums over several tables are float32 where the rows are narrower.
+    Sums over several tables are float32 if the rows are narrower.
     """
     (b, r, k), m, n, dtype = x.shape.as_list(), y.shape[2], groups.num_matrices, core.product_dtype(x.dtype)
     total = sum_dtype(x.dtype) if groups.is_shared else x.dtype
@@ -47,7 +49,7 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
     def write(sums: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         own, others = wider_operands(_rows(flat, begin, end), _rows(beside, begin, end), dtype)
         made = tf.cast(tf.linalg.matmul(own, others, transpose_a=True), total)
-        if groups.is_shared:
+        if groups.is_shared:  # by several tables, each of which adds its part
             made += tf.reshape(tf.slice(sums, tf.stack([number, 0, 0]), [1, k, m]), [k, m])
         return with_rows(sums, tf.reshape(number, [1]), made[tf.newaxis])
 
@@ -58,7 +60,10 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
 
 
 def _over_groups(table: tf.Tensor, y: tf.Tensor, write: Callable[..., tf.Tensor]) -> tf.Tensor:
-    """What `write` makes of y with each group that has rows, by its first row, the one behind its last, its matrix."""
+    """y after `write` for each group that has rows.
+
+    `write` gets y, the group's first row, the row behind its last, its matrix.
+    """
     table = tf.boolean_mask(table, table[:, 0] < table[:, 1])
     count = tf.shape(table)[0]
     return tf.while_loop(
@@ -71,13 +76,13 @@ def _rows(x: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
 
 
 def _rows_in_no_group(groups: RowGroups) -> tf.Tensor:
-    """Of all tables: those before the first group of a table, and behind its last."""
+    """The rows of all tables before a table's first group and behind its last."""
     rows, first, sizes = tf.range(groups.num_rows), groups.starts[:, :1], groups.sizes[:, -1:]
     outside = tf.logical_or(rows < first, rows >= groups.starts[:, -1:] + sizes)
     return tf.cast(tf.reshape(tf.where(tf.reshape(outside, [-1])), [-1]), tf.int32)
 
 
 def _with_zeros(x: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """x with zeros at these places of its first dimension, in its own memory."""
+    """x with zeros at these places of its first dimension, written in its own memory."""
     zeros = tf.zeros(tf.concat([tf.shape(where), x.shape[1:]], 0), x.dtype)
     return with_rows(x, where, zeros)

@@ -1,8 +1,13 @@
-"""Products of rows in groups where all shapes are known before: tile by tile (Gale et al. 2022, MegaBlocks).
+"""Products of rows in groups where all shapes must be known before: tile by tile (Gale et al. 2022, MegaBlocks).
 
-Rows are cut into tiles of equal size. Each pair of a tile and a group that has rows in it is a product of the whole
-tile, of which the group's rows are kept: as many pairs as tiles, and one more for each group that begins within one.
-Pairs are gone through in a loop, which makes no copies of matrices.
+Rows are cut into tiles of equal size. Each pair of a tile and a group with rows in it is a product of the whole tile,
+of which the group's rows are kept. There are as many pairs as tiles, and one more for each group that begins inside of
+a tile. For tiles of 4 rows and groups of 3, 4 and 1 rows:
+
+    rows      0 1 2 | 3     4 5 6 | 7
+    groups    a a a   b     b b b   c       pairs: (tile 0, a), (tile 0, b), (tile 1, b), (tile 1, c)
+
+A loop goes through the pairs, without copies of matrices.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from meshtf.planning.plan import Core
 
 
 def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, transpose_w: bool) -> tf.Tensor:
-    """[b, r, m]: each row of x [b, r, k] times its group's matrix of w [n, k, m]; of a row in no group, zeros.
+    """[b, r, m]: each row of x [b, r, k] times its group's matrix of w [n, k, m]; zeros for a row in no group.
 
     With `transpose_w` matrices are [m, k].
     """
@@ -36,16 +41,17 @@ def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, trans
 
 
 def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor:
-    """[n, k, m]: of each matrix's groups the sum over rows of x [b, r, k] and y [b, r, m] of their products.
+    """[n, k, m]: for each matrix, the sum of the products of rows of x [b, r, k] and y [b, r, m], over its groups'
+    rows.
 
-    It is float32 until it is whole, where the rows are narrower.
+    If the rows are narrower, it is float32 until it is complete.
     """
     size, dtype = [groups.num_matrices, x.shape[2], y.shape[2]], core.product_dtype(x.dtype)
     tiles, beside = _tiles(x, groups.tile), _tiles(y, groups.tile)
     total = sum_dtype(x.dtype)
 
     def write(sums: tf.Tensor, at: tf.Tensor, number: tf.Tensor, is_own: tf.Tensor) -> tf.Tensor:
-        # Zeros in both: what is infinite in a row of another group, times zero, would be NaN.
+        # Both are set to zero: infinity in a row of another group, times zero, would be NaN.
         own, others = (tf.where(is_own, tf.gather(each, at), tf.zeros([], each.dtype)) for each in (tiles, beside))
         own, others = wider_operands(own, others, dtype)
         made = tf.cast(tf.linalg.matmul(own, others, transpose_a=True), total)
@@ -55,7 +61,7 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
 
 
 def _tiles(x: tf.Tensor, tile: int) -> tf.Tensor:
-    """[tiles, tile, k], the last filled up with zeros, of x [b, r, k]."""
+    """[tiles, tile, k] of x [b, r, k]; the last tile is filled up with zeros."""
     b, r, k = x.shape.as_list()
     missing = -(b * r) % tile
     flat = tf.reshape(x, [b * r, k])
@@ -63,7 +69,10 @@ def _tiles(x: tf.Tensor, tile: int) -> tf.Tensor:
 
 
 def _over_pairs(groups: RowGroups, y: tf.Tensor, write: Callable[..., tf.Tensor]) -> tf.Tensor:
-    """What `write` makes of y with each pair: by its tile, its matrix, and bool [tile, 1], the rows of the group."""
+    """y after `write` for each pair.
+
+    `write` gets y, the pair's tile, its matrix, and bool [tile, 1], the group's rows.
+    """
     first, end, matrix = tf.unstack(groups.table, axis=1)
     tile = groups.tile
     first_tile = first // tile

@@ -1,4 +1,4 @@
-"""What is what among the dimensions of rows in groups, and of the matrices of the groups."""
+"""The roles of the dimensions of rows in groups, and of the groups' matrices."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from meshtf.ops.algebra.broadcasting import union
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupedDimensions:
-    """Of rows x, other rows y, matrices w and the sizes of groups, each in any order.
+    """The roles of dimensions of rows x, other rows y, matrices w and the sizes of groups, each in any order.
 
-    Of y = x · w, x is contracted; of w, the sum over rows of x · y, each group gives its matrix.
+    In y = x · w, x is contracted. In w = the sum over rows of x · y, each group makes its matrix.
 
     Attributes:
-      sets: along which matrices differ as rows do.
-      tables: along which rows differ, and have groups of their own, and matrices do not.
-      rows: of a table, in groups one after the other.
-      groups: of w, one matrix each.
+      sets: dimensions along which matrices differ as rows do.
+      tables: dimensions along which rows differ, with groups of their own, but matrices do not.
+      rows: the dimension of a table's rows, whose groups follow one another.
+      groups: the dimension of w that counts groups, with a matrix each.
       counted: the same dimension in the sizes, perhaps by another name.
-      of_x: of x and w.
-      of_y: of y and w.
+      of_x: the dimensions that only x and w have.
+      of_y: the dimensions that only y and w have.
     """
 
     sets: Shape
@@ -35,7 +35,11 @@ class GroupedDimensions:
 
     @classmethod
     def of(cls, x: Shape, w: Shape, sizes: Shape, rows: Dimension, groups: Dimension) -> GroupedDimensions:
-        """ShapeError where a dimension has no place."""
+        """The roles of the dimensions of these shapes.
+
+        Raises:
+          ShapeError: a dimension has no role.
+        """
         union([x, w - groups])
         apart = [d for d in sizes if not x.has(d.name)]
         if len(apart) != 1 or apart[0].size != groups.size or sizes.has(rows.name):
@@ -58,7 +62,7 @@ class GroupedDimensions:
 
     @property
     def exchanged(self) -> GroupedDimensions:
-        """With x and y in each other's place."""
+        """The same with x and y exchanged."""
         return dataclasses.replace(self, of_x=self.of_y, of_y=self.of_x)
 
     @property

@@ -1,4 +1,6 @@
-"""What a core does with its slices of rows in groups: brings them to matrices, multiplies them, and brings back."""
+"""A core's work on its slices of rows in groups: turns them into matrices, multiplies them, and turns the result
+back.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ from meshtf.planning.plan import Core
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LocalShapes:
-    """Of a core's slices.
+    """The shapes of a core's slices.
 
     Attributes:
-      dims: of the whole tensors.
-      local: sizes of slices, by name of dimension; the groups are those of which the core has matrices.
-      axes: of the mesh, which split the groups.
+      dims: the dimensions of the whole tensors.
+      local: the slices' sizes by name of dimension. Groups count if the core has their matrices.
+      axes: the mesh axes that split the groups.
     """
 
     dims: GroupedDimensions
@@ -36,7 +38,7 @@ class LocalShapes:
 
     @property
     def as_product(self) -> MatrixProduct:
-        """Of each group, where all are even."""
+        """The product of each group, if all are of the same size."""
         dims, num_groups = self.dims, self.local[self.dims.groups.name]
         rows = -(-dims.rows.size // max(dims.groups.size, 1))
         batch = self.size([*dims.sets, *dims.tables]) * num_groups
@@ -46,17 +48,17 @@ class LocalShapes:
         return math.prod(self.local[d.name] for d in dims)
 
     def rows(self, x: tf.Tensor, shape: Shape, own: Shape) -> tf.Tensor:
-        """[tables, rows, own] of a slice over a shape."""
+        """A slice over a shape as [tables, rows, own]."""
         dims = self.dims
         in_order = aligner(shape, Shape([*dims.sets, *dims.tables, dims.rows, *own]))(x)
         return tf.reshape(in_order, [self.size([*dims.sets, *dims.tables]), dims.rows.size, self.size(own)])
 
     def sliced(self, x: tf.Tensor, order: Shape, shape: Shape) -> tf.Tensor:
-        """A slice over a shape, of its elements in another order."""
+        """A slice over a shape, from its elements in another order."""
         return aligner(order, shape)(tf.reshape(x, [self.local[d.name] for d in order]))
 
     def groups(self, core: Core, sizes: tf.Tensor, shape: Shape) -> RowGroups:
-        """From the sizes of all groups, those of which the core has matrices."""
+        """The groups whose matrices the core has, from the sizes of all groups."""
         dims, count = self.dims, self.local[self.dims.groups.name]
         counted = tf.reshape(aligner(shape, dims.sizes)(sizes), [-1, dims.counted.size])
         found = RowGroups.of(counted, dims.rows.size, self.size(dims.sets) * count)
@@ -65,7 +67,10 @@ class LocalShapes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _LocalWork(abc.ABC):
-    """Of two operands and the sizes of groups; shapes are those of the whole tensors, in the order of their slices."""
+    """Work on two operands and the sizes of groups.
+
+    Shapes are those of the whole tensors, in the order of their slices.
+    """
 
     shapes: LocalShapes
     first: Shape
@@ -81,19 +86,20 @@ class _LocalWork(abc.ABC):
 
     @abc.abstractmethod
     def _made(self, form: ModuleType, core: Core, first: tf.Tensor, second: tf.Tensor, groups: RowGroups) -> tf.Tensor:
-        """form: `_by_tiles` or `_by_groups`."""
+        """The result in one of the two forms: `form` is the module `_by_tiles` or `_by_groups`."""
 
     def _zeros(self, dtype: tf.DType) -> tf.Tensor:
         return tf.zeros([self.shapes.local[d.name] for d in self.output], dtype)
 
 
 class LocalProduct(_LocalWork):
-    """y of x and w."""
+    """Makes y from x and w."""
 
     __slots__ = ()
 
     def _made(self, form: ModuleType, core: Core, first: tf.Tensor, second: tf.Tensor, groups: RowGroups) -> tf.Tensor:
         shapes, dims = self.shapes, self.shapes.dims
+        # The gradient multiplies with transposed matrices. The product reads them as they are, so no copy is made.
         is_transposed = self.second == dims.exchanged.w
         order = self.second if is_transposed else dims.w
         inner = [shapes.size(dims.of_y), shapes.size(dims.of_x)][:: 1 if is_transposed else -1]
@@ -106,7 +112,7 @@ class LocalProduct(_LocalWork):
 
 
 class LocalSum(_LocalWork):
-    """w of x and y."""
+    """Makes w from x and y."""
 
     __slots__ = ()
 
@@ -114,7 +120,7 @@ class LocalSum(_LocalWork):
         shapes, dims = self.shapes, self.shapes.dims
         order, own = dims.w, shapes.rows(first, self.first, dims.of_x)
         others = shapes.rows(second, self.second, dims.of_y)
-        if self.output == dims.exchanged.w:  # written in the order in which it is wanted
+        if self.output == dims.exchanged.w:  # so that it is written in the order that is wanted
             order, own, others = self.output, others, own
         if not math.prod([*own.shape, others.shape[-1], groups.num_matrices]):
             return self._zeros(first.dtype)

@@ -1,7 +1,7 @@
-"""Where the groups of rows are, one after the other, of which each has a matrix of its own.
+"""The places of groups of rows, which follow one another. Each group has a matrix of its own.
 
-Rows stand in b tables of r rows, each with g groups. There are n matrices: a table's own set of g, or one that several
-tables share, which then follow one another.
+There are b tables of r rows, each with g groups, and n matrices. Either each table has a set of g matrices of its own,
+or consecutive tables share one.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import dataclasses
 import tensorflow as tf
 
 _LARGEST_TILE = 256
-"""Rows. With so many a product is no longer bound by reading its matrix; more compute more rows for nothing."""
+"""The most rows of a tile.
+
+With this many, reading the matrix is no longer the bottleneck; more would only waste work.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowGroups:
-    """The groups of b tables, which begin where the one before ends.
+    """The groups of b tables. Each group begins where the one before ends.
 
     Attributes:
-      starts: int32 [b, g], the first row of each, within its table.
-      sizes: int32 [b, g], so many rows.
-      num_rows: r, of a table.
-      num_matrices: n.
+      starts: int32 [b, g], the first row of each group, within its table.
+      sizes: int32 [b, g], the number of rows of each group.
+      num_rows: r, the rows of a table.
+      num_matrices: n, the number of matrices.
     """
 
     starts: tf.Tensor
@@ -32,13 +35,16 @@ class RowGroups:
 
     @classmethod
     def of(cls, sizes: tf.Tensor, num_rows: int, num_matrices: int) -> RowGroups:
-        """From sizes [b, g] of an integer dtype: what is negative counts as 0, and what lies behind the rows is cut."""
+        """The groups of sizes [b, g], of an integer dtype.
+
+        Negative sizes count as 0. Groups are cut at the end of the rows.
+        """
         ends = tf.minimum(tf.cumsum(tf.maximum(tf.cast(sizes, tf.int32), 0), axis=1), num_rows)
         starts = tf.concat([tf.zeros_like(ends[:, :1]), ends[:, :-1]], axis=1)
         return cls(starts, ends - starts, num_rows, num_matrices)
 
     def part(self, first: tf.Tensor, count: int) -> RowGroups:
-        """So many groups of each table, from one on."""
+        """`count` groups of each table, from the group `first` on."""
         begin, size = tf.stack([0, first]), [self.num_tables, count]
         starts, sizes = tf.slice(self.starts, begin, size), tf.slice(self.sizes, begin, size)
         return RowGroups(starts, sizes, self.num_rows, self.num_matrices)
@@ -49,7 +55,7 @@ class RowGroups:
 
     @property
     def num_groups(self) -> int:
-        """Of a table."""
+        """The number of groups of a table."""
         return self.sizes.shape[1]
 
     @property
@@ -59,7 +65,9 @@ class RowGroups:
 
     @property
     def table(self) -> tf.Tensor:
-        """int32 [b · g, 3]: of each group its first row, counted in all tables, the one behind its last, its matrix."""
+        """int32 [b · g, 3]: each group's first row, counted over all tables, the row behind its last, and its
+        matrix.
+        """
         first = self.starts + self.num_rows * tf.range(self.num_tables)[:, tf.newaxis]
         tables_of_a_set = self.num_tables * self.num_groups // self.num_matrices
         sets = tf.range(self.num_tables) // tables_of_a_set
@@ -68,5 +76,5 @@ class RowGroups:
 
     @property
     def tile(self) -> int:
-        """Rows of a tile: as many as a group has where all are even, but not too many."""
+        """The rows of a tile: as many as a group has if all are even, but not too many."""
         return min(max(-(-self.num_rows // self.num_groups), 1), _LARGEST_TILE)

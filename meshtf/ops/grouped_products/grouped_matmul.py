@@ -1,4 +1,4 @@
-"""Products of rows in groups, one after the other, each group with a matrix of its own."""
+"""`grouped_matmul`: products of rows in groups, in which each group has a matrix of its own."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, 
 
 
 class _GroupedOperation(Operation):
-    """Of two operands, and the sizes of groups.
+    """An operation on two operands and the sizes of groups.
 
-    A core has whole tables of rows, and the sizes of all groups. Where groups are split it does those whose matrices it
-    has, which leaves a sum of the groups' rows and zeros.
+    A core has whole tables of rows, and the sizes of all groups. If groups are split, it works on those whose matrices
+    it has. That leaves a pending sum: each core has its groups' rows, and zeros elsewhere.
     """
 
     is_product = True
@@ -47,6 +47,7 @@ class _GroupedOperation(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,), splits, counted = self.outputs, self._splits(planner.layouts), self.dims.counted.name
+        # A core needs the sizes of all groups, because they say where the rows of its own groups begin.
         own = [splits, splits, {**splits, counted: ()}]
         values = [planner.read(x, layout_over(x.shape, each)) for x, each in zip(self.inputs, own, strict=True)]
         layout = layout_over(output.shape, splits)
@@ -67,11 +68,11 @@ class _GroupedOperation(Operation):
 
     @abc.abstractmethod
     def _work(self, shapes: LocalShapes) -> ProcessorWork:
-        """Of a core's slices of the inputs."""
+        """The work on a core's slices of the inputs."""
 
 
 class GroupedProductOperation(_GroupedOperation):
-    """y of rows x, matrices w and sizes: see `grouped_matmul`."""
+    """Makes y from rows x, matrices w and sizes; see `grouped_matmul`."""
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x, w, sizes), dy = self.inputs, check_tensor(grad_ys[0])
@@ -85,7 +86,7 @@ class GroupedProductOperation(_GroupedOperation):
 
 
 class GroupedSumOperation(_GroupedOperation):
-    """w of rows x, other rows y and sizes: for each group the sum over its rows of x · y."""
+    """Makes w from rows x, other rows y and sizes: for each group the sum over its rows of x · y."""
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x, y, sizes), dw = self.inputs, check_tensor(grad_ys[0])
@@ -107,19 +108,19 @@ def grouped_matmul(
     groups: DimensionLike | str,
     output_shape: ShapeLike | None = None,
 ) -> Tensor:
-    """Each row times its group's matrix, where the groups of rows follow one another; zeros for rows behind the last.
+    """Each row times its group's matrix. The groups of rows follow one another; rows behind the last give zeros.
 
-    The einsum of x with what `gather` would take of w for each row, without the copies. No row is computed for nothing,
-    whatever the sizes are; XLA, which needs to know shapes, computes at most one further tile of rows for each group.
+    This is the einsum of x with `gather` of w for each row, but without the copies. Work is only for rows that exist,
+    whatever the sizes are. XLA, which needs to know shapes, computes at most one more tile of rows for each group.
 
     Args:
       x: [.., rows, contracted..], numbers, in any order.
       w: [groups, contracted.., new..], of x's dtype. It may have some of x's other dimensions, too, for which matrices
         then differ.
-      sizes: [.., groups], int32 or int64: how many rows each group has. Groups that reach beyond the rows are cut. Its
+      sizes: [.., groups], int32 or int64: how many rows each group has. Groups are cut at the end of the rows. The
         dimension may be called otherwise than that of w, which a rule may split.
-      rows: of x.
-      groups: of w.
+      rows: a dimension of x.
+      groups: a dimension of w.
       output_shape: the result's dimensions in another order than those of x with the new ones in place of the
         contracted ones.
 

@@ -1,1 +1,1 @@
-"""Elements by their index."""
+"""Elements of tensors by their index: gather, scatter, slices at positions that the program computes."""

@@ -1,4 +1,4 @@
-"""A stretch of a named dimension that begins where the program says when it runs."""
+"""Slices of a named dimension that begin at a position that the program computes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _Layouts = tuple[TensorLayout, TensorLayout]
 
 
 class WindowOperation(Operation):
-    """y[i] = x[i + begin] along a dimension, of another size in y; zeros (False) where x has no such element.
+    """y[i] = x[i + begin] along a dimension, which has another size in y; zeros (False) where x has no such element.
 
-    With `is_placed` it is y[i] = x[i - begin]: the transpose of the former. Over a dimension that is split in x each
-    core has what of y falls into its part, which leaves a sum; or x is gathered, where that sends fewer bytes.
+    With `is_placed` it is y[i] = x[i - begin], the transpose of that. If the dimension is split in x, each core has the
+    part of y that its slice holds, and a sum stays pending. Or x is gathered, if that sends fewer bytes.
     """
 
     def __init__(
@@ -69,6 +69,8 @@ class WindowOperation(Operation):
             first = sign * tf.cast(begin, tf.int32)
             first += core.coordinate(to_axes) * size[axis] if to_axes else 0
             first -= core.coordinate(from_axes) * own[axis] if from_axes else 0
+            # Zeros of a slice's length on both sides: a window that only partly meets this core's part can then be cut
+            # from it.
             first = tf.clip_by_value(first + size[axis], 0, own[axis] + size[axis])
             starts = [first if i == axis else 0 for i in range(len(size))]
             return tf.slice(tf.pad(s, margin), starts, size)
@@ -78,7 +80,7 @@ class WindowOperation(Operation):
         planner.write(output, piece)
 
     def _cheapest(self, layouts: LayoutTable) -> _Layouts:
-        """Layouts of x and of the result: what they send, then the work."""
+        """The layouts of x and of the result that send the fewest bytes, and then do the least work."""
         x, output, mesh_shape = self.inputs[0], self.outputs[0], layouts.mesh_shape
 
         def cost(pair: _Layouts) -> tuple[int, int]:
@@ -87,12 +89,16 @@ class WindowOperation(Operation):
             pending = source.axes[self._axis]
             own = layouts[output]
             written = cheapest_route(target, pending, own, output.shape, x.dtype.size, mesh_shape)
+            # Of layouts that send as many bytes, the one with more splits does less work on each core.
             return read.bytes_sent + written.bytes_sent, -axes_size(source.used | target.used, mesh_shape)
 
         return min(self._choices(layouts), key=cost)
 
     def _choices(self, layouts: LayoutTable) -> Iterator[_Layouts]:
-        """Either tensor's layout, with the dimension split in x, in the result, in both over different axes, or not."""
+        """Pairs of layouts like either tensor's.
+
+        The dimension is split in x, in the result, in both over different axes, or not.
+        """
         x, output, axis = self.inputs[0], self.outputs[0], self._axis
         for tensor in (x, output):
             axes = layouts[tensor].axes
@@ -111,17 +117,16 @@ def _replaced(axes: tuple[Axes, ...], axis: int, new: Axes) -> TensorLayout:
 def dynamic_slice(
     x: Tensor, begin: Tensor, size: int, slice_dim_name: str | Dimension, name: str | None = None
 ) -> Tensor:
-    """`size` elements of a dimension, from an index on that the program computes.
+    """`size` elements of a dimension, from an index that the program computes.
 
-    An index from which so many elements would lead out of the dimension is brought to the nearest that does not (as XLA
-    does).
+    If too few elements follow the index, the last index with enough of them is taken, as in XLA.
 
     Args:
-      x: of any dtype.
+      x: a tensor of any dtype.
       begin: int32 or int64, a scalar.
       size: a number known now.
-      slice_dim_name: of x.
-      name: of the operation.
+      slice_dim_name: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension or has fewer elements than `size`, or `begin` is no scalar.
@@ -146,17 +151,16 @@ def dynamic_slice(
 def dynamic_update_slice(
     x: Tensor, update: Tensor, begin: Tensor, dim: DimensionLike | str, name: str | None = None
 ) -> Tensor:
-    """x with `update` in place of as many elements of a dimension, from an index on that the program computes.
+    """x with `update` in place of as many elements of a dimension, from an index that the program computes.
 
-    An index from which the update would lead out of the dimension is brought to the nearest from which it does not (as
-    XLA does).
+    If too few elements follow the index, the last index with enough of them is taken, as in XLA.
 
     Args:
-      x: of any dtype.
-      update: of x's dtype and dimensions, in any order, with another size of `dim`.
+      x: a tensor of any dtype.
+      update: a tensor with x's dtype and dimensions, in any order, and another size of `dim`.
       begin: int32 or int64, a scalar.
-      dim: of x.
-      name: of the operation.
+      dim: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, `update` has more elements of it or other dimensions, or `begin` is no scalar.

@@ -30,10 +30,10 @@ from meshtf.planning.splits import cheapest_splits, layout_over
 
 
 class GatherOperation(Operation):
-    """Rows of a table by index: the einsum of the table with the one-hot indices, without the product.
+    """Rows of a table by index: the einsum of the table with one-hot indices, without the product.
 
-    Over a dimension that is split each core reads what falls into its part, which leaves a sum of one row and zeros (of
-    bool, an "or"); or the table is gathered, where that sends fewer bytes.
+    If the dimension is split, each core reads the rows that its part holds, and zeros for others. That leaves a pending
+    sum (an "or" for bool). Or the table is gathered, if that sends fewer bytes.
     """
 
     takes_padding = True
@@ -55,6 +55,7 @@ class GatherOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (weights, indices), (output,) = self.inputs, self.outputs
         splits = self._splits(planner.layouts)
+        # A core finds zeros for rows of other cores. So the cores' results add up to the result.
         axes, layout = splits[self.dim.name], layout_over(output.shape, splits)
         values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
         emit = Lookup.of(weights.shape, indices.shape, self.dim, output.shape, axes)
@@ -69,8 +70,9 @@ class GatherOperation(Operation):
 class Lookup:
     """Local work: rows of a table along a dimension that is split over axes, by indices of this shape.
 
-    to_table, to_indices, to_output: bring slices into the orders of `LookupShapes`, and back. batch_ndims: dimensions
-    that table and indices have. is_one_for_all: whether there is one index for all of these.
+    to_table, to_indices, to_output: bring slices into the orders of `LookupShapes`, and back.
+    batch_ndims: the number of dimensions that table and indices share.
+    is_one_for_all: whether there is one index for all of these.
     """
 
     dim: Dimension
@@ -84,8 +86,8 @@ class Lookup:
 
     @classmethod
     def of(cls, table: Shape, indices: Shape, dim: Dimension, output: Shape, axes: Axes) -> Lookup:
-        """Of a table and of a result whose dimensions stand in these orders."""
-        # One index for all is looked up in each row of what stands before: the table need not be transposed.
+        """The lookup for a table and a result with their dimensions in these orders."""
+        # A single index is looked up in each row of the dimensions before it, so that the table need not be transposed.
         before = None if indices.ndims else Shape(table.dims[: table.axis(dim)])
         shapes = LookupShapes.of(table, indices if before is None else before, dim)
         return cls(
@@ -114,10 +116,10 @@ class Lookup:
 
 
 class ScatterAddOperation(Operation):
-    """For each index along `dim`, the sum of the updates that have it; those outside are dropped.
+    """The sum of the updates of each index along `dim`. Indices outside are dropped.
 
-    Updates [batch, free, rest] by indices [batch, free] give [batch, dim, rest], all in any order. Over free dimensions
-    that are split each core has one term of a sum; over `dim` split it keeps what falls into its part.
+    Updates [batch, free, rest] by indices [batch, free] give [batch, dim, rest], all in any order. If free dimensions
+    are split, each core has one term of a sum. If `dim` is split, a core keeps the updates that fall into its part.
     """
 
     passes_pending_sums = True
@@ -148,7 +150,8 @@ class ScatterAddOperation(Operation):
         splits = cheapest_splits(self.inputs, output, planner.layouts)
         layout, axes = layout_over(output.shape, splits), splits[self.dim.name]
         own, where = (layout_over(x.shape, splits) for x in self.inputs)
-        held = planner.read_operands_as_they_are(self)[0]  # terms of a sum of updates; of indices there are none
+        held = planner.read_operands_as_they_are(self)[0]  # only updates may be pending, indices never are
+        # A scatter of terms gives terms of the result. So the sum over cores can wait.
         is_term = held.pending and held.layout == own
         values = [held if is_term else planner.read(updates, own), planner.read(indices, where)]
         shapes = LookupShapes.of(output.shape, indices.shape, self.dim)
@@ -171,7 +174,7 @@ class ScatterAddOperation(Operation):
 
 
 class OneHotOperation(Operation):
-    """`on` where the position along the last dimension is the index, else `off`."""
+    """`on` where the position along the last dimension is the index, and `off` elsewhere."""
 
     takes_padding = True
 
@@ -198,12 +201,12 @@ class OneHotOperation(Operation):
 def gather(
     weights: Tensor, indices: Tensor | int, dim: DimensionLike | str, output_shape: ShapeLike | None = None
 ) -> Tensor:
-    """`weights` at `indices` along a dimension; zeros (False) where an index is negative or not below its size.
+    """`weights` at `indices` along a dimension; zeros (False) for an index that is negative or not below its size.
 
     Args:
-      weights: of any dtype.
-      indices: int32 or int64, or one index known now. Dimensions that `weights` has too are the same index in both.
-      dim: of `weights`, and not of `indices`.
+      weights: a tensor of any dtype.
+      indices: int32 or int64, or one index known now. A dimension that `weights` has too is the same index in both.
+      dim: a dimension of `weights`, and not of `indices`.
       output_shape: the result's dimensions in another order than those of `indices`, then the others of `weights`.
 
     Raises:
@@ -230,9 +233,9 @@ def gather(
 
 
 def scatter_add(updates: Tensor, indices: Tensor, dim: Dimension, output_shape: Shape) -> Tensor:
-    """Zeros over `output_shape`, with the updates added where the indices along `dim` say.
+    """Zeros over `output_shape`, plus the updates at their indices along `dim`.
 
-    `updates` has the dimensions of `indices` and those of the output but `dim`; see `ScatterAddOperation`.
+    `updates` has the dimensions of `indices`, and those of the output without `dim`; see `ScatterAddOperation`.
     """
     check_indices(indices, dim)
     rows = LookupShapes.of(output_shape, indices.shape, dim).rows
@@ -250,15 +253,15 @@ def one_hot(
     dtype: tf.DType = tf.float32,
     name: str | None = None,
 ) -> Tensor:
-    """[..., output_dim]: one value at the index, another elsewhere, and everywhere for an index outside.
+    """One value at the index, and another elsewhere, [..., output_dim]. An index outside gives the other everywhere.
 
     Args:
       indices: [...] int32 or int64.
-      output_dim: the new dimension, of which they are indices.
-      on_value: what stands at the index.
-      off_value: what stands elsewhere.
-      dtype: of the result.
-      name: of the operation.
+      output_dim: the new dimension, into which the indices point.
+      on_value: the value at the index.
+      off_value: the value elsewhere.
+      dtype: the dtype of the result.
+      name: the operation's name.
 
     Raises:
       ShapeError: `indices` has the dimension already.
@@ -289,7 +292,7 @@ def check_indices(indices: Tensor, dim: Dimension) -> None:
 
 
 def _placed_along(updates: Value, indices: Value, axis: int, shape: Shape) -> int | None:
-    """The axis of the sums, if the updates of a core are one part, which only has to be put there."""
+    """The axis of the sums if a core's updates are one contiguous part, which only has to be put there; else None."""
     sizes = zip(updates.shape, updates.slice_shape, strict=True)
     longer = [d.name for d, size in sizes if size > 1]
     kept = [d.name for n, d in enumerate(shape) if n != axis and d.name in longer]
@@ -297,7 +300,7 @@ def _placed_along(updates: Value, indices: Value, axis: int, shape: Shape) -> in
 
 
 def _known_index(index: Any, dim: Dimension) -> int:
-    """An index known now; -1 stands for all that are outside."""
+    """An index known now. -1 stands for every index outside."""
     if not isinstance(index, int | np.integer) or isinstance(index, bool):
         raise DtypeError(f"indices must be an mtf.Tensor or a whole number, not {index!r}")
     return int(index) if 0 <= index < dim.size else -1

@@ -1,7 +1,9 @@
-"""Local lookups: rows of a table by index, and the sums of rows by index that are their gradient.
+"""Local lookups: rows of a table by index, and their gradient, sums of rows by index.
 
-An index outside the table reads zeros and adds nothing, on every device alike. Indices vary along `batch` dimensions,
-which the table has too, and `free` ones, which it has not; `rest` are the table's own.
+An index outside of the table reads zeros and adds nothing, on every device alike. Dimensions have three roles. `batch`
+are those that indices and table share, `free` those of indices alone, and `rest` those of the table alone. A lookup of
+ids [batch, length] in a table [batch, vocab, d_model] gives [batch, length, d_model], with batch, length and d_model in
+these roles.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from meshtf.planning.local_work.kept_or_zeros import kept_or_zeros
 from meshtf.planning.plan import Core
 
 _WORTH_A_VIEW = 1 << 17
-"""Bytes of a row, from which on to copy it costs more than the operations that say where it is."""
+"""The bytes of a row from which on a copy costs more than the operations that find its place."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LookupShapes:
-    """Orders of dimensions in which a lookup is a lookup of rows."""
+    """The orders of dimensions in which a lookup is a lookup of rows."""
 
     batch: Shape
     table: Shape
@@ -33,7 +35,7 @@ class LookupShapes:
 
     @classmethod
     def of(cls, table: Shape, indices: Shape, dim: Dimension) -> LookupShapes:
-        """[batch, dim, rest], [batch, free] and [batch, free, rest]."""
+        """The orders [batch, dim, rest], [batch, free] and [batch, free, rest] for a table and its indices."""
         batch = [d for d in indices if table.has(d)]
         free = [d for d in indices if not table.has(d)]
         rest = [d for d in table if d.name != dim.name and not indices.has(d)]
@@ -41,7 +43,7 @@ class LookupShapes:
 
 
 def rows_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) -> tf.Tensor:
-    """[batch, free, rest] from a table [batch, n, rest] and indices [batch, free]."""
+    """Rows [batch, free, rest] of a table [batch, n, rest], by indices [batch, free]."""
     shape = table.shape.as_list()
     size = indices.shape.as_list() + shape[batch_ndims + 1 :]
     if not math.prod(shape):
@@ -54,7 +56,7 @@ def rows_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) -> tf.Tensor
 
 
 def rows_in_memory_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) -> tf.Tensor:
-    """As `rows_at`, on processors: one long row is a view of the table, and not a copy."""
+    """The rows of `rows_at`, on processors: one long row is a view of the table, and not a copy."""
     shape, size = table.shape.as_list(), indices.shape.as_list()
     rest = shape[batch_ndims + 1 :]
     length, count = math.prod(rest), shape[batch_ndims]
@@ -70,7 +72,7 @@ def rows_in_memory_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) ->
 def sums_at(updates: tf.Tensor, indices: tf.Tensor, batch_ndims: int, n: int) -> tf.Tensor:
     """[batch, n, rest]: for each index, the sum of the rows of `updates` [batch, free, rest] that have it.
 
-    The order of summation is that of the updates, whatever the threads do. Narrow floats are summed in float32.
+    Rows are added in the order of the updates, whatever threads do. Narrow floats are summed in float32.
     """
     shape, where = updates.shape.as_list(), _coordinates(indices, batch_ndims)
     rest = shape[indices.shape.rank :]
@@ -85,16 +87,16 @@ def sums_at(updates: tf.Tensor, indices: tf.Tensor, batch_ndims: int, n: int) ->
 
 
 def shifted(core: Core, indices: tf.Tensor, axes: Axes, n: int) -> tf.Tensor:
-    """Indices into the part of `n` that this core holds of a dimension split over `axes`."""
+    """Indices into this core's part of `n` elements, of a dimension that is split over `axes`."""
     if not axes:
         return indices
     return indices - tf.cast(core.coordinate(axes) * n, indices.dtype)
 
 
 def _coordinates(indices: tf.Tensor, batch_ndims: int) -> tf.Tensor:
-    """[..., 1] indices, of at least two dimensions; under a batch, its position stands before each index.
+    """Indices as [..., 1], of at least two dimensions. Under a batch, its position comes before each index.
 
-    That is [product of the batch, product of the others, 2].
+    The result is then [product of the batch, product of the others, 2].
     """
     shape = indices.shape.as_list()
     if not batch_ndims:

@@ -31,7 +31,7 @@ from meshtf.planning.splits import layout_over
 
 
 class LastIndexOperation(Operation):
-    """For each place along a dimension, the number of the last index that names it, or -1. Those outside name none.
+    """The number of the last index that names each place along a dimension, or -1. Indices outside name no place.
 
     Indices [batch, numbers], in this order, give int32 [batch, dim].
     """
@@ -64,7 +64,7 @@ class LastIndexOperation(Operation):
         planner.write(output, planner.all_reduce(last, along, "max"))
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
-        """The output's, and the indices' over what is left."""
+        """The output's splits, and a split of the indices over the axes that are left."""
         (indices,), (output,) = self.inputs, self.outputs
         splits = {d.name: axes for d, axes in zip(output.shape, layouts[output].axes, strict=True)}
         used = {a for axes in splits.values() for a in axes}
@@ -73,10 +73,11 @@ class LastIndexOperation(Operation):
 
 
 class ReplacedElementOperation(Operation):
-    """x with one element along a dimension replaced, for each place of the others: where an index along it says.
+    """x with one element along a dimension replaced, for each place of the other dimensions, at an index along it.
 
-    x [batch, dim, rest], indices [batch] and updates [batch, rest]; dimensions may be in any order, and indices may
-    lack some of the batch. An index outside replaces nothing. It is done in the memory of x where nothing else has it.
+    x is [batch, dim, rest], indices [batch] and updates [batch, rest]. Dimensions may be in any order, and indices may
+    lack some of the batch. An index outside replaces nothing. The work is done in the memory of x if nothing else holds
+    it.
     """
 
     takes_padding = True
@@ -114,7 +115,10 @@ class ReplacedElementOperation(Operation):
 
 
 def _with_rows(x: tf.Tensor, where: tf.Tensor, rows: tf.Tensor, axis: int) -> tf.Tensor:
-    """x [.., n, ..] with one row of each n replaced. `where` and `rows` have the rank of x, `where` 1 from n on."""
+    """x [.., n, ..] with one row of each n replaced.
+
+    `where` and `rows` have the rank of x; `where` has size 1 from n on.
+    """
     size = x.shape.as_list()
     if 0 in size:  # where TensorFlow's kernels refuse whatever would be ignored
         return x
@@ -123,20 +127,20 @@ def _with_rows(x: tf.Tensor, where: tf.Tensor, rows: tf.Tensor, axis: int) -> tf
     places = tf.stack([tf.range(leading, dtype=index.dtype), index], -1)
     flat = tf.reshape(x, [leading, size[axis], rest])
     new = tf.reshape(rows, [leading, rest])
-    # TensorFlow writes to the operand's own memory where nothing else holds on to it, and else to a copy.
+    # TensorFlow writes to the operand's own memory if nothing else holds it, and else to a copy.
     written = tf.raw_ops.TensorScatterUpdate(tensor=flat, indices=places, updates=new, bad_indices_policy="IGNORE")
     return tf.reshape(written, size)
 
 
 @language_function
 def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | str) -> Tensor:
-    """x with updates added where the indices along a dimension say; an index that is outside adds nothing.
+    """x plus updates at their indices along a dimension. An index outside adds nothing.
 
     Args:
-      x: [.., dim, ..], a number.
+      x: [.., dim, ..], numbers.
       indices: int32 or int64. Dimensions that x has too are the same index in both.
-      updates: of x's dtype, over the dimensions of `indices` and those of x but `dim`, in any order.
-      dim: of x, and not of `indices`.
+      updates: in the dtype of x, over the dimensions of `indices` and those of x without `dim`, in any order.
+      dim: a dimension of x, and not of `indices`.
 
     Raises:
       ShapeError: x lacks the dimension, or `updates` has other dimensions.
@@ -155,16 +159,16 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike 
 
 @language_function
 def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | str) -> Tensor:
-    """x with updates in place of what stands where the indices along a dimension say; an index outside does nothing.
+    """x with updates in place of its elements at their indices along a dimension. An index outside does nothing.
 
-    Of several updates of one place the last counts, in row-major order of the indices. Gradients flow to x where it
-    was kept, and to the updates that counted.
+    If several updates have the same place, the last one counts, in row-major order of the indices. Gradients flow to x
+    where it was kept, and to the updates that counted.
 
     Args:
       x: [.., dim, ..], of any dtype.
       indices: int32 or int64. Dimensions that x has too are the same index in both.
-      updates: of x's dtype, over the dimensions of `indices` and those of x but `dim`, in any order.
-      dim: of x, and not of `indices`.
+      updates: in the dtype of x, over the dimensions of `indices` and those of x without `dim`, in any order.
+      dim: a dimension of x, and not of `indices`.
 
     Raises:
       ShapeError: x lacks the dimension, or `updates` has other dimensions.
@@ -179,6 +183,7 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
     if all(x.shape.has(d) for d in indices.shape):
         return ReplacedElementOperation(x, indices, updates, own).outputs[0]
     indices, updates, numbers = _with_one_free_dimension(indices, updates, x.shape)
+    # Several updates may have one place. Which one is last must not depend on the layout, so it is found first.
     last = LastIndexOperation(indices, own).outputs[0]
     placed = gather(updates, last, numbers)
     return where(greater_equal(last, 0), placed, x, output_shape=x.shape)
@@ -196,7 +201,7 @@ def _checked(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | s
 
 
 def _with_one_free_dimension(indices: Tensor, updates: Tensor, x: Shape) -> tuple[Tensor, Tensor, Dimension]:
-    """Indices [batch, numbers] and updates [rest, numbers]: the dimensions that x lacks, as one."""
+    """Indices [batch, numbers] and updates [rest, numbers], with the dimensions that x lacks as one."""
     free = [d for d in indices.shape if not x.has(d)]
     batch = [d for d in indices.shape if x.has(d)]
     rest = [d for d in updates.shape if d not in free]

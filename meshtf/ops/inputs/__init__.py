@@ -1,1 +1,1 @@
-"""Where values enter a graph."""
+"""The operations by which values enter a graph."""

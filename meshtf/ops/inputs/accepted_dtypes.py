@@ -1,4 +1,4 @@
-"""Which dtypes an elementwise operation takes."""
+"""The dtypes that an elementwise operation accepts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ _WANTED = {
 
 
 def require(x: Tensor, accepted: str) -> None:
-    """DtypeError where x is of another dtype than is accepted."""
+    """Checks that x has an accepted dtype.
+
+    Raises:
+      DtypeError: it has not.
+    """
     if not _ACCEPTS[accepted](x.dtype):
         how = "take mtf.real, mtf.imag or mtf.abs" if x.dtype.is_complex else "convert with mtf.cast"
         raise DtypeError(f"{_WANTED[accepted]} is needed, not {x.dtype.name}; {how}")

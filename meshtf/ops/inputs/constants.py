@@ -1,4 +1,4 @@
-"""Values known while the graph is built: numbers everywhere, and ranges."""
+"""Values known while the graph is built: constants and ranges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from meshtf.planning.planner import Planner
 
 
 class FillOperation(Operation):
-    """One value everywhere."""
+    """A tensor with one value everywhere."""
 
     takes_padding = True
 
@@ -44,7 +44,7 @@ class FillOperation(Operation):
 
 
 class RangeOperation(Operation):
-    """0, 1, 2, ... along a dimension."""
+    """The numbers 0, 1, 2, ... along a dimension."""
 
     takes_padding = True
 
@@ -70,14 +70,14 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
     """A scalar everywhere, or an array known now.
 
     Args:
-      mesh: where it will be.
+      mesh: the mesh of the result.
       value: a number of Python or NumPy, or an array.
       shape: named shape; None: a 0-d tensor.
-      dtype: of the result, to which an array is converted.
+      dtype: the dtype of the result, to which an array is converted.
 
     Raises:
-      ShapeError: an array whose sizes are not those of `shape`.
-      DtypeError: a number that the dtype cannot hold, alone or in an array, as 1.5 in int32.
+      ShapeError: an array's sizes are not those of `shape`.
+      DtypeError: the dtype cannot hold a number, alone or in an array, such as 1.5 in int32.
 
     Examples:
       >>> mtf.constant(mesh, 0.5, "batch:4")
@@ -98,10 +98,10 @@ def fill(mesh: Mesh, value: Any, shape: ShapeLike, dtype: tf.DType = tf.float32)
     """A scalar everywhere.
 
     Args:
-      mesh: where it will be.
+      mesh: the mesh of the result.
       value: a number.
       shape: named shape.
-      dtype: of the result.
+      dtype: the dtype of the result.
 
     Raises:
       ShapeError: the value is an array.
@@ -167,10 +167,10 @@ def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str 
     """The numbers from 0 to dim.size - 1 along a dimension, which may be split.
 
     Args:
-      mesh: where they will be.
+      mesh: the mesh of the result.
       dim: the dimension.
-      dtype: of integers or floating.
-      name: of the operation.
+      dtype: an integer or floating dtype.
+      name: the operation's name.
 
     Raises:
       ShapeError: no dimension is given.

@@ -1,4 +1,4 @@
-"""Values from outside: inputs that are fed, and arrays that are imported."""
+"""Values from outside: inputs that a program is fed, and arrays that are imported."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from meshtf.planning.planner import Planner
 
 
 class InputOperation(Operation):
-    """An array handed to the program when it runs, or one known now that each core takes its slice of."""
+    """An array that the program is given when it runs, or one known now. Each core takes its slice of it."""
 
     takes_padding = True
 
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str, value: Any = None) -> None:
-        with check_mesh(mesh).graph.outermost():  # a program is fed, not the loops in it
+        with check_mesh(mesh).graph.outermost():  # programs have inputs, the loops inside have none
             super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
         self.value = value
 
@@ -37,10 +37,10 @@ def placeholder(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32, name
     """An input of the program, fed whole by its name when the program runs.
 
     Args:
-      mesh: where it will be.
-      shape: named shape of what is fed.
-      dtype: of what is fed.
-      name: under which it is fed.
+      mesh: the mesh of the result.
+      shape: the named shape of the input.
+      dtype: the dtype of the input.
+      name: the name under which it is fed.
 
     Examples:
       >>> mtf.placeholder(mesh, "batch:4 length:16", tf.int32, name="ids")
@@ -54,11 +54,11 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
     """Brings an array or tf.Tensor into the graph.
 
     Args:
-      mesh: where it will be.
+      mesh: the mesh of the result.
       tf_tensor: keeps its dtype. Numbers of Python, and lists of them, become int32 (int64 where they need it), float32
         or bool, as in TensorFlow.
       shape: names its dimensions; None for a scalar.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: its rank or sizes are not those of `shape`.
@@ -80,7 +80,12 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
 
 
 def known_array(value: Any) -> np.ndarray:
-    """An array of what is known now. ShapeError for lists of unequal lengths, DtypeError for what are no numbers."""
+    """A value known now as an array.
+
+    Raises:
+      ShapeError: lists have unequal lengths.
+      DtypeError: it holds no numbers.
+    """
     try:
         array = host_array(value)
     except ValueError:
@@ -91,7 +96,7 @@ def known_array(value: Any) -> np.ndarray:
 
 
 def _array(value: Any) -> np.ndarray:
-    """An array of its own dtype; numbers of Python in those that TensorFlow gives them."""
+    """An array of its own dtype; Python's numbers get the dtypes that TensorFlow gives them."""
     array = known_array(value)
     if not all(type(x) in (int, float) for x in tf.nest.flatten(value)):
         return array

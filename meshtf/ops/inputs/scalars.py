@@ -1,4 +1,4 @@
-"""Numbers beside tensors: scalars that are known while the graph is built."""
+"""Scalars known while the graph is built, beside tensors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ Operand: TypeAlias = "Tensor | Scalar"
 
 
 def is_scalar(x: object) -> bool:
-    """A Python or NumPy number, or a 0-d array: a value that is known while the graph is built."""
+    """Whether x is a Python or NumPy number, or a 0-d array: a value known while the graph is built."""
     return isinstance(x, numbers.Number | np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0)
 
 
 def scalar_constant(value: Any, dtype: tf.DType) -> np.ndarray:
-    """The scalar in an element type. DtypeError where the type cannot hold it (1.5 or 2**40 for an int32)."""
+    """The scalar in a dtype.
+
+    Raises:
+      DtypeError: the dtype cannot hold it (1.5 or 2**40 in int32).
+    """
     array = np.asarray(value)
     if array.dtype.kind not in "biufcV":  # V: bfloat16
         raise DtypeError(f"a number is needed, not {value!r}")
@@ -30,9 +34,10 @@ def scalar_constant(value: Any, dtype: tf.DType) -> np.ndarray:
 
 
 def held_by(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
-    """Numbers in an element type. DtypeError, with the first that the type cannot hold: 1.5 or 2**40 for an int32.
+    """Numbers in a dtype. Integers may lose digits in a floating dtype, as in TensorFlow.
 
-    Whole numbers may lose digits in a floating type, as they do in TensorFlow.
+    Raises:
+      DtypeError: the dtype cannot hold one (1.5 or 2**40 in int32); the message has the first.
     """
     lost = np.zeros(array.shape, bool)
     if np.iscomplexobj(array) and not dtype.is_complex:
@@ -48,13 +53,21 @@ def held_by(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
 
 
 def check_number(dtype: tf.DType) -> None:
-    """DtypeError for bool: truth values neither add nor multiply."""
+    """Checks that a dtype is not bool: truth values neither add nor multiply.
+
+    Raises:
+      DtypeError: it is bool.
+    """
     if dtype == tf.bool:
         raise DtypeError("a number is needed, not bool; convert with mtf.cast, or use mtf.logical_and, logical_or")
 
 
 def whole_number(x: object, what: str) -> int:
-    """A Python or NumPy whole number. ShapeError, which names `what` it is, for anything else."""
+    """A Python or NumPy integer.
+
+    Raises:
+      ShapeError: x is anything else; the message calls it `what`.
+    """
     try:
         return operator.index(x)  # type: ignore[arg-type]
     except TypeError:

@@ -1,1 +1,1 @@
-"""Matrices over two named dimensions."""
+"""Operations on matrices over two named dimensions: Cholesky and QR decompositions, triangular systems."""

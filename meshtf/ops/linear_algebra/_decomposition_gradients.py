@@ -1,6 +1,6 @@
-"""Gradients of matrix decompositions, in the language's own operations.
+"""Gradients of matrix decompositions, made of the language's own operations.
 
-As in TensorFlow: Murray 2016 for Cholesky; Walter, Lehmann and Lamour 2012 for QR.
+They are TensorFlow's: Murray (2016) for Cholesky, and Walter, Lehmann and Lamour (2012) for QR.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from meshtf.ops.rearranging.reshape import rename_dimension
 
 
 def cholesky_gradient(factor: Tensor, grad: Tensor, rows: Dimension, columns: Dimension) -> Tensor:
-    """The mean of S = L^-H P L^-1 and its adjoint; P: the lower triangle, its diagonal halved, of L^H times `grad`."""
+    """The gradient of a Cholesky factorization: the mean of S = L^-H P L^-1 and its adjoint.
+
+    P is the lower triangle of L^H times `grad`, with its diagonal halved.
+    """
     inner = Dimension(unused_name("inner", factor.shape), rows.size)
     other = Dimension(unused_name("other", factor.shape), rows.size)
     batch = _without(factor.shape, rows, columns)
@@ -43,7 +46,7 @@ def qr_gradient(
     columns: Dimension,
     inner: Dimension,
 ) -> Tensor:
-    """For full rank and at least as many rows as columns."""
+    """The gradient of a QR decomposition, for full rank and at least as many rows as columns."""
     q, r = factors
     dq, dr = (zeros_like(y) if dy is None else dy for y, dy in zip(factors, grads, strict=True))
     other = Dimension(unused_name("other", q.shape, r.shape), inner.size)

@@ -1,4 +1,4 @@
-"""Which two dimensions of a tensor are those of a matrix."""
+"""The two dimensions of a tensor that are those of a matrix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ _DTYPES = (tf.float32, tf.float64, tf.complex64, tf.complex128)
 def matrix_dims(
     x: Tensor, rows_dim: DimensionLike | str, columns_dim: DimensionLike | str
 ) -> tuple[Dimension, Dimension]:
-    """Rows and columns of the matrices in x. ShapeError, DtypeError where they are none."""
+    """The rows and the columns of the matrices in x.
+
+    Raises:
+      ShapeError: x lacks one, or both are the same dimension.
+      DtypeError: x is not float32, float64, complex64 or complex128.
+    """
     rows, columns = reduced_dimension(check_tensor(x), rows_dim), reduced_dimension(x, columns_dim)
     if rows.name == columns.name:
         raise ShapeError(f'rows and columns of a matrix are two dimensions, and "{rows.name}" is given for both')
@@ -28,7 +33,11 @@ def matrix_dims(
 def square_dims(
     x: Tensor, rows_dim: DimensionLike | str, columns_dim: DimensionLike | str
 ) -> tuple[Dimension, Dimension]:
-    """As `matrix_dims`, of square matrices."""
+    """The rows and the columns of square matrices in x.
+
+    Raises:
+      ShapeError, DtypeError: as for `matrix_dims`, or the sizes differ.
+    """
     rows, columns = matrix_dims(x, rows_dim, columns_dim)
     if rows.size != columns.size:
         raise ShapeError(f"[{rows}] by [{columns}] is not square")
@@ -36,5 +45,5 @@ def square_dims(
 
 
 def matrices_last(shape: Shape, rows: Dimension, columns: Dimension) -> Shape:
-    """The dimensions of `shape` with those of the matrices last, as TensorFlow takes them."""
+    """The dimensions of `shape` with the matrices' last, in the order that TensorFlow takes."""
     return Shape([*(d for d in shape if d.name not in (rows.name, columns.name)), rows, columns])

@@ -1,4 +1,4 @@
-"""Decompositions of matrices, over two named dimensions that every core has whole; the others may be split."""
+"""Decompositions of matrices over two named dimensions, which every core has whole. Other dimensions may be split."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from meshtf.planning.whole_dimensions import whole_because, whole_splits
 class CholeskyOperation(Operation):
     """The lower triangular L of a positive definite matrix L L^H. The matrix dimensions are whole on every core.
 
-    Of another matrix the factor has NaNs. TensorFlow says nothing of it; the step is checked for them, and assigns
-    nothing.
+    If a matrix is not positive definite, its factor has NaNs. TensorFlow does not report this. The step is checked for
+    it, and then assigns nothing.
     """
 
     def __init__(self, x: Tensor, rows: Dimension, columns: Dimension, name: str) -> None:
@@ -40,7 +40,7 @@ class CholeskyOperation(Operation):
         return [cholesky_gradient(self.outputs[0], check_tensor(grad_ys[0]), self.rows, self.columns)]
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "a factor is of a whole matrix")
+        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "a factor needs a whole matrix")
 
     def lower(self, planner: Planner) -> None:
         (x,), (y,) = self.inputs, self.outputs
@@ -81,7 +81,7 @@ class QrOperation(Operation):
         return [dx]
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "factors are of a whole matrix")
+        return whole_because(layouts, self.inputs, [self.rows.name, self.columns.name], "factors need a whole matrix")
 
     def lower(self, planner: Planner) -> None:
         (x,), rows, columns, inner = self.inputs, self.rows, self.columns, self.inner
@@ -104,20 +104,21 @@ class QrOperation(Operation):
 
 
 def _has_no_factor(factors: tf.Tensor) -> tf.Tensor:
-    """Of [.., n, n] from `cholesky_or_nan`: [..], whether a matrix was not positive definite."""
+    """bool [..]: whether a matrix was not positive definite, from the factors [.., n, n] of `cholesky_or_nan`."""
     return tf.logical_not(tf.reduce_all(tf.math.real(tf.linalg.diag_part(factors)) > 0, -1))
 
 
 def cholesky_or_nan(x: tf.Tensor) -> tf.Tensor:
-    """The factors of [.., n, n]; with NaNs on the diagonal where a matrix is not positive definite.
+    """The factors of [.., n, n], with NaNs on the diagonal if a matrix is not positive definite.
 
-    Where TensorFlow's kernel finds no factor it leaves memory as it was above the diagonal of a real matrix, and
-    everywhere in a complex one. So a complex matrix is factorized as a real one of blocks [[re, -im], [im, re]]; its
-    factor, which is unique, has such blocks as well.
+    If TensorFlow's kernel finds no factor, it leaves old memory above the diagonal of a real matrix, and everywhere in
+    a complex one. So a complex matrix is factorized as a real one of blocks [[re, -im], [im, re]]. Its factor, which is
+    unique, has such blocks as well.
     """
     if not x.dtype.is_complex:
         return tf.linalg.band_part(tf.linalg.cholesky(x), -1, 0)
     re, im = tf.math.real(x), tf.math.imag(x)
+    # A Hermitian matrix has a real diagonal. TensorFlow ignores what else is there, and so must the blocks.
     im = tf.linalg.set_diag(im, tf.zeros_like(tf.linalg.diag_part(im)))
     blocks = tf.stack([tf.stack([re, -im], -1), tf.stack([im, re], -1)], -3)  # [.., n, 2, n, 2]
     size = x.shape.as_list()
@@ -129,7 +130,7 @@ def cholesky_or_nan(x: tf.Tensor) -> tf.Tensor:
 def cholesky(
     x: Tensor, rows_dim: DimensionLike | str, columns_dim: DimensionLike | str, name: str | None = None
 ) -> Tensor:
-    """The lower triangular L, over the dimensions of x, with the sum over columns of L[i, k] conj(L[j, k]) = x[i, j].
+    """The lower triangular L over the dimensions of x: the sum over columns of L[i, k] conj(L[j, k]) is x[i, j].
 
     Args:
       x: Hermitian and positive definite matrices, one for each index of its other dimensions. Their lower
@@ -137,7 +138,7 @@ def cholesky(
         NonFiniteError (see `check_finite`).
       rows_dim: the matrices' rows.
       columns_dim: their columns, as many.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or they have different sizes.
@@ -164,11 +165,11 @@ def qr(
     """Q [.., rows, inner] with orthonormal columns and R [.., inner, columns], upper triangular, with Q R = x.
 
     Args:
-      x: matrices, one for each index of its other dimensions; for gradients of full rank.
+      x: matrices, one for each index of its other dimensions. Gradients need full rank.
       rows_dim: the matrices' rows.
       columns_dim: their columns, no more than rows.
       inner_dim: the name of the new dimension, as large as the columns.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, has `inner_dim` already, or has fewer rows than columns.

@@ -1,4 +1,4 @@
-"""Triangular systems of equations."""
+"""Triangular systems of linear equations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from meshtf.planning.whole_dimensions import whole_because, whole_splits
 
 
 class TriangularSolveOperation(Operation):
-    """The solution of a triangular system. The right side has all dimensions of the matrix but the solution's."""
+    """The solution of a triangular system. The right side has all dimensions of the matrix except the solution's."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class TriangularSolveOperation(Operation):
         adjoint: bool,
         name: str,
     ) -> None:
+        # The adjoint exchanges rows and columns, so the right side is over the columns.
         known, solved = reversed(dims) if adjoint else dims
         shape = Shape([solved if d.name == known.name else d for d in rhs.shape])
         super().__init__([matrix, rhs], [(shape, rhs.dtype)], name=name)
@@ -98,19 +99,20 @@ def triangular_solve(
     adjoint: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """The y with the sum over columns of matrix[row, column] y[column, ...] = rhs[row, ...].
+    """The y for which the sum over columns of matrix[row, column] y[column, ...] is rhs[row, ...].
 
-    With `adjoint` the y with the sum over rows of conj(matrix[row, column]) y[row, ...] = rhs[column, ...].
+    With `adjoint`, it is the y for which the sum over rows of conj(matrix[row, column]) y[row, ...] is rhs[column,
+    ...].
 
     Args:
       matrix: [.., rows, columns, ..], of which one triangle is read.
-      rhs: with the dimension `rows_dim`, and y has `columns_dim` in its place; with `adjoint` the other way round. Its
+      rhs: the right side. It has `rows_dim`, and y has `columns_dim` in its place; with `adjoint` vice versa. Its
         other dimensions are the matrix's own (a system each) or new ones (right sides of one system).
-      rows_dim: of the matrix.
-      columns_dim: of the matrix.
+      rows_dim: the rows of the matrix.
+      columns_dim: the columns of the matrix.
       lower: whether the matrix is lower triangular.
       adjoint: whether to solve with its adjoint.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: a dimension is missing, the matrix is not square, or the right side has both dimensions.
@@ -139,10 +141,11 @@ def triangular_solve(
 def _triangular_solve_gradient(
     matrix: Tensor, y: Tensor, dy: Tensor, dims: tuple[Dimension, Dimension], *, lower: bool, adjoint: bool
 ) -> list[Tensor]:
-    """Of the matrix and the right side."""
+    """The gradients of the matrix and of the right side."""
     rows, columns = dims
     side = triangular_solve(matrix, dy, rows, columns, lower=lower, adjoint=not adjoint)
     first, second = (conjugate(side), y) if adjoint else (side, conjugate(y))
     slope = -einsum([first, second], output_shape=matrix.shape)
+    # The other triangle is not read, so it has no gradient.
     keep = (greater_equal if lower else less_equal)(positions(y.mesh, rows), positions(y.mesh, columns))
     return [where(keep, slope, 0, output_shape=matrix.shape), side]

@@ -1,1 +1,1 @@
-"""Which element is the largest, and elements in order."""
+"""Operations on the order of elements: the largest one, the k largest, sorting."""

@@ -1,4 +1,4 @@
-"""The largest element along a dimension, and where it stands."""
+"""The largest element along a dimension, and its index."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from meshtf.planning.planner import Planner
 
 
 class TopOneOperation(Operation):
-    """The first maximum along a dimension: its int32 index, and before it, if wanted, its value. NaN counts as -inf.
+    """The first maximum along a dimension: its int32 index, and before that its value if wanted. NaN counts as -inf.
 
-    Over a dimension that is split each core finds its own best; one allreduce finds the best value of all, another
-    the lowest index that has it.
+    If the dimension is split, each core finds its own best. One allreduce finds the best value of all, and another the
+    lowest index that has it:
+
+        core 0    3 1    best 3 at 0       allreduce max: 3       index 0 (has 3)      allreduce min: 0
+        core 1    2 3    best 3 at 3                              index 3 (has 3)
     """
 
     def __init__(self, x: Tensor, dim_name: str, *, with_value: bool, name: str) -> None:
@@ -64,7 +67,7 @@ class TopOneOperation(Operation):
         return [best, planner.all_reduce(candidate, axes, "min")]
 
     def _on_each_core(self, planner: Planner, value: Value, *, with_value: bool) -> list[Value]:
-        """The best of the core's own part; its index is that in the whole dimension."""
+        """The best element of the core's own part, with its index in the whole dimension."""
         shape, axis = self.outputs[-1].shape, value.shape.axis(self.dim_name)
         axes, n = value.layout.axes[axis], value.slice_shape[axis]
 
@@ -77,15 +80,17 @@ class TopOneOperation(Operation):
 
         layout, flops = restricted(value.layout, value.shape, shape), math.prod(value.slice_shape)
         specs: list[OutputSpec] = [(shape, value.dtype, layout)] if with_value else []
-        specs.append((shape, tf.int32, layout, axes))  # along them each core has its own
+        specs.append((shape, tf.int32, layout, axes))  # cores along these axes have different indices
         return list(planner.compute("argmax", emit, [value], specs, flops=flops))
 
 
 @language_function
 def top_1(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> tuple[Tensor, Tensor]:
-    """The maximum along a dimension, and the int32 index of the first element that has it, to which gradients flow.
+    """The maximum along a dimension, and the int32 index of the first element that has it.
 
-    NaN counts as, and becomes, -inf.
+    Gradients flow to that element.
+
+    NaN counts as -inf, and becomes -inf.
 
     Raises:
       ShapeError: x lacks the dimension, or it has size 0.
@@ -122,5 +127,5 @@ def _top_one(x: Tensor, reduced_dim: DimensionLike | str, with_value: bool, name
     if x.dtype == tf.bool or x.dtype.is_complex:
         raise DtypeError(f"{x.dtype.name} has no largest element; convert with mtf.cast")
     if not dim.size:
-        raise ShapeError(f'dimension "{dim.name}" has size 0, and so no largest element')
+        raise ShapeError(f'dimension "{dim.name}" has size 0 and no largest element')
     return TopOneOperation(x, dim.name, with_value=with_value, name=name).outputs

@@ -1,4 +1,4 @@
-"""Elements in order along a dimension."""
+"""Sorting along a dimension."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _DIRECTIONS = ("ASCENDING", "DESCENDING")
 
 
 class ArgsortOperation(Operation):
-    """The int32 indices that bring a dimension into order, those of equal elements in their own order."""
+    """The int32 indices that sort a dimension. Equal elements keep their order."""
 
     def __init__(self, x: Tensor, dim_name: str, *, is_ascending: bool, name: str) -> None:
         super().__init__([x], [(x.shape, tf.int32)], name=name)
         self.dim_name, self.is_ascending = dim_name, is_ascending
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        return whole_because(layouts, self.inputs, [self.dim_name], "an order is of all elements of a dimension")
+        return whole_because(layouts, self.inputs, [self.dim_name], "sorting needs all elements of a dimension")
 
     def needs_whole(self, name: str) -> bool:
         return name == self.dim_name
@@ -51,7 +51,7 @@ class ArgsortOperation(Operation):
 
 
 class ReorderOperation(Operation):
-    """x along a dimension in the order of a permutation of its indices, or, the inverse of that, put back from it."""
+    """x along a dimension in the order of a permutation of its indices; the inverse operation puts it back."""
 
     def __init__(
         self, x: Tensor, order: Tensor, dim_name: str, *, is_inverse: bool = False, name: str = "sort"
@@ -68,7 +68,7 @@ class ReorderOperation(Operation):
         return [ReorderOperation(dy, order, self.dim_name, is_inverse=not self.is_inverse).outputs[0], None]
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        return whole_because(layouts, self.inputs, [self.dim_name], "an order is of all elements of a dimension")
+        return whole_because(layouts, self.inputs, [self.dim_name], "sorting needs all elements of a dimension")
 
     def lower(self, planner: Planner) -> None:
         (x, _), (output,) = self.inputs, self.outputs
@@ -78,6 +78,7 @@ class ReorderOperation(Operation):
 
         def emit(core: Core, s: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
             s, order = exchanged(s), exchanged(order)
+            # The order of an order is its inverse: it says where each element went.
             if is_inverse:
                 order = tf.argsort(order)
             return exchanged(tf.gather(s, order, axis=ndims - 1, batch_dims=ndims - 1))
@@ -88,13 +89,13 @@ class ReorderOperation(Operation):
 
 @language_function
 def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """x with the elements along a dimension in order; gradients follow them. NaN counts as -inf.
+    """x with the elements along a dimension in order. Gradients follow them. NaN counts as -inf.
 
     Args:
-      x: of a dtype with an order.
-      dim: of x.
+      x: a tensor of an ordered dtype.
+      dim: a dimension of x.
       direction: "ASCENDING" or "DESCENDING".
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension.
@@ -112,13 +113,13 @@ def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name
 
 @language_function
 def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """The int32 indices along a dimension that bring x into order; equal elements keep theirs, in both directions.
+    """The int32 indices along a dimension that sort x. Equal elements keep their order, in both directions.
 
     Args:
       x: numbers. NaN counts as -inf.
-      dim: of x.
+      dim: a dimension of x.
       direction: "ASCENDING" or "DESCENDING".
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension.
@@ -137,7 +138,7 @@ def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", n
 
 
 def _exchange_with_last(ndims: int, axis: int) -> Kernel:
-    """A function that exchanges a dimension with the last, and undoes itself."""
+    """A function that exchanges a dimension with the last one. It is its own inverse."""
     order = list(range(ndims))
     order[axis], order[-1] = order[-1], order[axis]
 

@@ -1,4 +1,4 @@
-"""The k largest or smallest elements along a dimension, and where they stand."""
+"""The k largest or smallest elements along a dimension, and their indices."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from meshtf.planning.whole_dimensions import bytes_sent, whole_splits
 class TopKOperation(Operation):
     """The k largest (or smallest) elements along a dimension in order, and their int32 indices. NaN counts as -inf.
 
-    Over a dimension that is split each core finds the best of its own part, and all find the best of those; or another
-    dimension takes over the split, where that sends fewer bytes.
+    If the dimension is split, each core finds the best of its own part, and then all cores find the best of those. Or
+    another dimension takes over the split, if that sends fewer bytes.
     """
 
     def __init__(self, x: Tensor, dim: Dimension, k_dim: Dimension, *, is_largest: bool, name: str) -> None:
@@ -50,6 +50,7 @@ class TopKOperation(Operation):
         if not own.axes[axis]:
             values = self._local(planner, planner.read(x), self.dim.size)
         else:
+            # Either whole rows move or candidates do. With a small k the candidates are fewer.
             splits = whole_splits(planner, self.inputs, [self.dim.name], self.outputs)
             if bytes_sent(planner, self.inputs, self.outputs, splits) < self._bytes_of_candidates(planner):
                 values = self._local(planner, planner.read(x, layout_over(x.shape, splits)), self.dim.size)
@@ -63,12 +64,12 @@ class TopKOperation(Operation):
         return planner.layouts[x].slice_shape(x.shape, planner.mesh_shape)[x.shape.axis(self.dim)]
 
     def _candidates(self, planner: Planner) -> Shape:
-        """The result's shape, with as many candidates in place of k as the cores have together."""
+        """The result's shape, with the number of candidates of all cores together in place of k."""
         count = min(self.k_dim.size, self._part(planner)) * (self.dim.size // self._part(planner))
         return self.outputs[0].shape.resize_dimension(self.k_dim.name, count)
 
     def _bytes_of_candidates(self, planner: Planner) -> int:
-        """What it sends to give every core the best of all, and that to the outputs' own layouts."""
+        """The bytes sent to give every core the best of all, and to move these to the outputs' own layouts."""
         (x,) = self.inputs
         shape, own = self._candidates(planner), planner.layouts[x]
         whole = restricted(own, x.shape, self.outputs[0].shape)
@@ -84,6 +85,7 @@ class TopKOperation(Operation):
         """The best of each core's own part, with their indices in the whole dimension."""
         axis = value.shape.axis(self.dim)
         axes, k = value.layout.axes[axis], min(self.k_dim.size, part)
+        # TensorFlow's kernel looks along the last dimension only.
         order = [*(i for i in range(value.shape.ndims) if i != axis), axis]
         find = best_of(self.is_largest)
 
@@ -97,7 +99,7 @@ class TopKOperation(Operation):
         return planner.compute("top_k", emit, [value], specs, flops=math.prod(value.slice_shape))
 
     def _best(self, planner: Planner, found: Sequence[Value]) -> Sequence[Value]:
-        """The best of all cores' best. A lower part's stand first, so that equal ones stay in order of their index."""
+        """The best of all cores' best. Lower parts come first, so that equal elements stay in order of their index."""
         whole = [planner.reshard(v, without_split(v.layout, v.shape, self.k_dim.name)) for v in found]
         k, ndims, find = self.k_dim.size, self.outputs[0].shape.ndims, best_of(self.is_largest)
 
@@ -110,9 +112,10 @@ class TopKOperation(Operation):
 
 
 def best_of(is_largest: bool) -> Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.Tensor]]:
-    """The k largest or smallest along the last dimension, and their indices, those of equals in order.
+    """A function that finds the k largest or smallest along the last dimension, and their indices, of equal ones in
+    order.
 
-    XLA puts -0 before 0, and TensorFlow gives the sign of any of them where k is 1: here 0 is 0.
+    XLA puts -0 before 0, and TensorFlow returns the sign of either if k is 1. Here every zero becomes 0.
     """
 
     def find(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -125,7 +128,7 @@ def best_of(is_largest: bool) -> Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.
 
 
 def _reversed(x: tf.Tensor) -> tf.Tensor:
-    """Numbers of the opposite order, without overflow. It undoes itself."""
+    """Numbers of the opposite order, without overflow. The function is its own inverse."""
     return tf.negative(x) if x.dtype.is_floating else tf.bitwise.invert(x)
 
 
@@ -133,16 +136,16 @@ def _reversed(x: tf.Tensor) -> tf.Tensor:
 def top_k(
     x: Tensor, reduced_dim: DimensionLike | str, k_dim: DimensionLike, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The largest elements along a dimension, in order, and their int32 indices; `k_dim` stands last in both.
+    """The largest elements along a dimension, in order, and their int32 indices. `k_dim` is the last dimension of both.
 
-    Of equal elements the one with the lowest index comes first. NaN counts as, and becomes, -inf. Gradients flow
-    to the elements chosen.
+    Equal elements are in order of their index. NaN counts as -inf, and becomes -inf. Gradients flow
+    to the chosen elements.
 
     Args:
       x: numbers.
-      reduced_dim: of x.
+      reduced_dim: a dimension of x.
       k_dim: the new dimension; its size says how many there are.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension or has `k_dim` already, or there are fewer elements than `k_dim.size`.
@@ -161,13 +164,13 @@ def top_k(
 
 @language_function
 def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
-    """The n-th largest element along a dimension, without it.
+    """The n-th largest element along a dimension, which the result lacks.
 
     Args:
       x: numbers. NaN counts as, and becomes, -inf.
       n: counts from 0.
-      reduced_dim: of x.
-      name: of the operation.
+      reduced_dim: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or it has no n-th element.
@@ -182,13 +185,13 @@ def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, nam
 
 @language_function
 def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
-    """The n-th smallest element along a dimension, without it.
+    """The n-th smallest element along a dimension, which the result lacks.
 
     Args:
       x: numbers. NaN counts as, and becomes, -inf.
       n: counts from 0.
-      reduced_dim: of x.
-      name: of the operation.
+      reduced_dim: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or it has no n-th element.
@@ -202,7 +205,12 @@ def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, na
 
 
 def ordered_dimension(x: Tensor, dim: DimensionLike | str) -> Dimension:
-    """The dimension of `x` that is meant; DtypeError where its elements have no order."""
+    """The dimension of `x` that the argument names.
+
+    Raises:
+      ShapeError: x has no such dimension.
+      DtypeError: its elements have no order.
+    """
     own = reduced_dimension(check_tensor(x), dim)
     if x.dtype == tf.bool or x.dtype.is_complex:
         raise DtypeError(f"{x.dtype.name} has no order; convert with mtf.cast")

@@ -1,4 +1,4 @@
-"""The key of a mask of dropout that is drawn part by part, in loops and again in gradients."""
+"""The key of a dropout mask that is drawn part by part, in loops and again in gradients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _KEY = Dimension("random_key", 2)
 
 
 class DropoutKey(KeyedOperation):
-    """The key of a mask: uint32 [random_key:2], in each layer that is computed at once."""
+    """The key of a mask: uint32 [random_key:2], with a key for each layer that is computed at once."""
 
     def __init__(self, mesh: Mesh, name: str, *, rate: float) -> None:
         super().__init__(mesh, Shape([_KEY]), tf.uint32, name)
         self._keep = 1.0 - rate
 
     def draw(self, *where: object) -> tf.Tensor:
-        """bool: which elements are kept, of the part of the mask that `random.keep_mask` is told."""
+        """bool: which elements are kept, of the part of the mask that the arguments of `random.keep_mask` name."""
         return random.keep_mask(*where, keep_prob=self._keep)  # type: ignore[arg-type]
 
     def lower(self, planner: Planner) -> None:

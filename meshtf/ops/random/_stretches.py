@@ -1,4 +1,9 @@
-"""What a core draws of each dimension of a random tensor, where loops cut it into micro-batches too."""
+"""The part of each dimension of a random tensor that a core draws, also inside loops that cut it into micro-batches.
+
+Bits depend on positions in the whole tensor. In a micro-batch, these are not consecutive: micro-batch 1 of 3 has the
+examples 1, 4, 7 and so on. So a dimension of 9 is drawn as a box [3, 3] of [position in the micro-batch, number of the
+micro-batch], from which this micro-batch takes the column 1.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +22,22 @@ from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 
 Draw = Callable[..., tf.Tensor]
-"""`draw(key, begin, slice_shape, whole_shape)`."""
+"""A function `draw(key, begin, slice_shape, whole_shape)`."""
 
 Cuts: TypeAlias = tuple[tuple[int, Value], ...]
-"""Of each cut into parts, the last first: how many there are, and the number of this one."""
+"""The cuts of a dimension into parts, the last cut first: the number of parts, and the number of this part."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """What a core draws of one dimension.
+    """The segment of one dimension that a core draws.
 
-    whole: the dimension's size. size: the core's. axes: over which it is split.
-    cuts: a micro-batch is every so-manieth element.
-    neighbours: elements that stay together where it is cut, and count as one there.
-    origin: where what all cores draw of it begins, known when the program runs; at its beginning by default.
+    whole: the dimension's size.
+    size: the size of the core's part.
+    axes: the mesh axes that split it.
+    cuts: the cuts into micro-batches. With n parts, a micro-batch has every n-th element.
+    neighbours: the number of elements that stay together when it is cut, and count as one there.
+    origin: the position at which the cores' parts together begin, known when the program runs; by default 0.
     """
 
     whole: int
@@ -42,24 +49,27 @@ class Stretch:
 
     @property
     def is_box(self) -> bool:
-        """Whether a core's part is whole neighbourhoods, or within one."""
+        """Whether a core's part consists of whole neighbourhoods, or lies within one."""
         return not (self.size % self.neighbours and self.neighbours % self.size)
 
     @property
     def whole_box(self) -> list[int]:
-        """To draw, a dimension that is cut is several: its neighbourhoods, one for each cut, and the neighbours."""
+        """The sizes of the box for drawing.
+
+        A dimension that is cut becomes several: neighbourhoods, one for each cut, neighbours.
+        """
         counts = [count for count, _ in self.cuts]
         return [self.whole, *counts] if self.neighbours == 1 else [self._outer, *counts, self.neighbours]
 
     @property
     def part_box(self) -> list[int]:
-        """Of each of these, how much is drawn: all of the micro-batch, where a core's part is no box."""
+        """How much of each size of the box is drawn: all of the micro-batch if a core's part is no box."""
         size, ones = (self.size if self.is_box else self.whole), [1 for _ in self.cuts]
         inner = min(size, self.neighbours)
         return [size, *ones] if self.neighbours == 1 else [size // inner, *ones, inner]
 
     def begin(self, core: Core, given: dict[Value, tf.Tensor]) -> list[tf.Tensor | int]:
-        """Where in each of these what is drawn begins."""
+        """The position at which the drawing begins, for each size of the box."""
         first, numbers = (self.first(core) if self.is_box else 0), [given[number] for _, number in self.cuts]
         first = first if self.origin is None else given[self.origin] + first
         if self.neighbours == 1:
@@ -78,9 +88,9 @@ class Stretch:
 def cuts_of(
     dim: Dimension, shape: Shape, abreast: Abreast | None, microbatches: Sequence[Value], planner: Planner
 ) -> tuple[Cuts, int]:
-    """How a dimension of a random tensor is cut into micro-batches, and which positions of it stay together.
+    """The cuts of a random tensor's dimension into micro-batches, and the number of positions that stay together.
 
-    microbatches: of layers that are computed at once, the number of each one's.
+    microbatches: the micro-batch of each layer, for layers that are computed at once.
     """
     cuts, neighbours = [], []
     own = abreast.cut if abreast else None
@@ -95,7 +105,10 @@ def cuts_of(
 
 
 def _is_cut(dim: Dimension, shape: Shape, abreast: Abreast | None, cut: MicrobatchCut) -> bool:
-    """Whether a loop's cut of the batch cuts this dimension: where layers abreast cut once more, so does it."""
+    """Whether a loop's cut of the batch cuts this dimension.
+
+    If vectorized layers cut it once more, the loop cuts it too.
+    """
     own = abreast.cut if abreast else None
     if own is not None and own.names[0] == cut.batch.name and any(d.name in own.names for d in shape):
         return dim.name in own.names

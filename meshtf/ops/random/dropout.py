@@ -27,12 +27,12 @@ def dropout(
     """Zeroes elements with probability `rate` (or 1 - `keep_prob`) and scales the others to keep the mean.
 
     Args:
-      x: a floating tensor; of any dtype where nothing is dropped.
-      is_training: x itself where not.
+      x: a floating tensor; any dtype if nothing is dropped.
+      is_training: whether elements are dropped. If not, the result is x itself.
       keep_prob: give this or `rate`.
       rate: give this or `keep_prob`.
       noise_shape: dimensions of x along which elements are dropped independently; along the others, together.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       GraphError: neither or both probabilities are given, or one that is not in (0, 1].

@@ -1,4 +1,4 @@
-"""The mask of dropout, drawn block by block: the same bits, of which never more than a block is held."""
+"""A dropout mask drawn block by block: the same bits, but never more than a block of them at once."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class DropoutInBlocks:
 
     @property
     def shape(self) -> Shape:
-        """Of a block."""
+        """The shape of a block."""
         return self._shape
 
     def stretch(self, stretch: Stretch, name: str, number: Value) -> Stretch:
-        """What a core draws of a dimension of this name, for one block."""
+        """The segment of a dimension of this name that a core draws for one block."""
         if name != self._cut:
             return stretch
         return Stretch(stretch.whole, stretch.size, stretch.axes, ((self._count, number),))

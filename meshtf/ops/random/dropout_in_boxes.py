@@ -1,4 +1,4 @@
-"""The mask of dropout, drawn box by box: the same bits, of which each core holds what it works on."""
+"""A dropout mask drawn box by box: the same bits, but each core holds only the box that it works on."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class DropoutInBoxes:
         self.inside = dict(inside)
 
     def drawn(self, begins: Mapping[str, Tensor]) -> Tensor:
-        """bool, [places, and the shape of a box]: whether each element is kept.
+        """bool [places, box]: whether each element is kept.
 
-        begins: for each name of `inside`, int32 [places], where in the whole the boxes begin; of any one dimension.
+        `begins` has int32 [places] for each name of `inside`: the position in the whole at which the boxes begin.
         """
         return _DropoutBoxes(self, [begins[name] for name in self.inside]).outputs[0]
 
     @property
     def box(self) -> Shape:
-        """The shape of one."""
+        """The shape of one box."""
         return Shape([self.inside.get(d.name, d) for d in self.whole])
 
 
@@ -107,7 +107,7 @@ class _DropoutBoxes(Operation):
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 
     def _stretches(self, planner: Planner, begins: Mapping[str, Value], told_by: Sequence[Value]) -> list[Stretch]:
-        """What a core draws of each dimension of the whole."""
+        """The segment of each dimension of the whole that a core draws."""
         (output,), mask = self.outputs, self._mask
         layout, first = planner.layouts[output], self._num_layers + 1
         size = layout.slice_shape(output.shape, planner.mesh_shape)[first:]

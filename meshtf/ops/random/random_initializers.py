@@ -14,7 +14,7 @@ from meshtf.ops.random.random_tensors import random_normal, random_truncated_nor
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RandomNormal:
-    """Initializer: normal.
+    """An initializer that draws normal numbers.
 
     Examples:
       >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.RandomNormal(stddev=0.02))
@@ -30,7 +30,7 @@ class RandomNormal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TruncatedNormal:
-    """Initializer: normal within two standard deviations.
+    """An initializer that draws normal numbers within two standard deviations.
 
     Examples:
       >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.TruncatedNormal(stddev=0.02))
@@ -46,7 +46,7 @@ class TruncatedNormal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RandomUniform:
-    """Initializer: uniform in [minval, maxval).
+    """An initializer that draws uniform numbers in [minval, maxval).
 
     Examples:
       >>> mtf.get_variable(mesh, "w", "hidden:8", initializer=mtf.RandomUniform(-0.1, 0.1))

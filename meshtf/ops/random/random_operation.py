@@ -1,7 +1,7 @@
-"""Random tensors and dropout, the same under every layout.
+"""The operations that draw random bits, the same under every layout.
 
-The bits are a function of the program's seed, the operation's scope path and name, the program's step, and the position
-in the whole tensor. Each core computes those of its slice.
+The bits depend on the program's seed, the operation's scope path and name, the program's step, and the position in the
+whole tensor. Each core computes the bits of its slice.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from meshtf.planning.planner import Planner
 
 
 class KeyedOperation(Operation):
-    """An operation with a key of random bits. Its inputs, where it has some: what layers that are computed at once are
-    told apart by, along a dimension that its result then has; and the program's step."""
+    """An operation with a key of random bits.
+
+    Its inputs tell layers apart that are computed at once, along a dimension that its result then has. The program's
+    step is an input, too.
+    """
 
     takes_padding = True
 
@@ -45,7 +48,7 @@ class KeyedOperation(Operation):
         return False
 
     def _told_by(self, planner: Planner, axes: Axes) -> list[Value]:
-        """The layers' numbers, and those of their micro-batches, of the layers that this core has."""
+        """The numbers of the layers that this core has, and of their micro-batches."""
         return [planner.read(x, TensorLayout((axes,))) for x in (self.abreast.inputs if self.abreast else [])]
 
     def _counts(self, planner: Planner, told_by: list[Value]) -> list[int | Value]:
@@ -53,10 +56,11 @@ class KeyedOperation(Operation):
         return [*self._layer_numbers(planner, told_by), *map(planner.read, self._steps), *planner.loops.iterations]
 
     def _key(self, planner: Planner, counts: list[int | Value]) -> Callable[[dict[Value, tf.Tensor]], random.Key]:
-        """The key of one layer, of the counts that are known when the program runs."""
+        """A function that makes the key of one layer, from counts that are known when the program runs."""
         key = planner.random_key(without_numbers(self.name, self._layer_scopes))
 
         def of_layer(given: dict[Value, tf.Tensor]) -> random.Key:
+            # Folding counts in one after the other gives each layer, step and iteration a key of its own.
             own = key
             for count in counts:
                 own = random.fold_in(own, given[count] if isinstance(count, Value) else count)
@@ -103,6 +107,7 @@ class RandomOperation(KeyedOperation):
             given = dict(zip(inputs, numbers, strict=True))
             if along is None:
                 return drawn_part(self._draw, key(given), stretches, core, given)
+            # Layers that are computed together have a key each, so that each has the bits that it has alone.
             each = [{**given, **{v: given[v][n] for v in told_by}} for n in range(size[along])]
             return tf.stack([drawn_part(self._draw, key(own), stretches, core, own) for own in each], along)
 

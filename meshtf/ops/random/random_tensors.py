@@ -29,16 +29,16 @@ def random_uniform(
     """Uniform random numbers in [minval, maxval).
 
     Args:
-      mesh: where they will be.
+      mesh: the mesh of the result.
       shape: named shape.
       dtype: floating, int32 or int64.
-      minval: the least.
-      maxval: above all; 1 by default, and must be given for integers.
-      name: of the operation, part of the random key.
+      minval: the lower bound, which may be drawn.
+      maxval: the upper bound, which is never drawn; by default 1. Integers need one.
+      name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: no shape is given.
-      DtypeError: of integers without `maxval`, or of another type.
+      DtypeError: integers have no `maxval`, or the dtype is another.
 
     Examples:
       >>> mtf.random_uniform(mesh, "batch:4 hidden:8")
@@ -72,12 +72,12 @@ def random_normal(
     """Normal random numbers.
 
     Args:
-      mesh: where they will be.
+      mesh: the mesh of the result.
       shape: named shape.
       dtype: floating.
-      mean: of the distribution.
+      mean: the mean of the distribution.
       stddev: its standard deviation.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: no shape is given.
@@ -105,15 +105,15 @@ def random_truncated_normal(
     stddev: float = 1.0,
     name: str = "random_truncated_normal",
 ) -> Tensor:
-    """Normal random numbers, of which those beyond two standard deviations are left out.
+    """Normal random numbers within two standard deviations.
 
     Args:
-      mesh: where they will be.
+      mesh: the mesh of the result.
       shape: named shape.
       dtype: floating.
-      mean: of the distribution before.
+      mean: the mean of the distribution before.
       stddev: its standard deviation before.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: no shape is given.

@@ -1,4 +1,4 @@
-"""Drawing from a categorical distribution along a named dimension."""
+"""Sampling from a categorical distribution along a named dimension."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ def sample_with_temperature(
 ) -> Tensor:
     """An int32 index along `dim`, drawn with probability softmax(logits / temperature).
 
-    By the largest of logits + temperature * noise, the noise of Gumbel's distribution: over a dimension that is split
-    only each core's best goes to the others. The bits are those of the operation's name, as of all random operations.
+    It is the index of the largest logits + temperature * noise, with noise from Gumbel's distribution. If the dimension
+    is split, only each core's best goes to the others. The bits depend on the operation's name, as for all random
+    operations.
 
     Args:
-      logits: a floating tensor. What is -inf is never drawn.
-      dim: of the logits; the result has their other dimensions.
+      logits: a floating tensor. An index whose logit is -inf is never drawn.
+      dim: a dimension of the logits. The result has their other dimensions.
       temperature: 0 gives the index of the largest logit.
-      name: of the operation, part of the random key.
+      name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: the logits lack the dimension, or it has size 0.

@@ -1,4 +1,8 @@
-"""Stochastic rounding of variables: the same under every layout, and in a scan as in its layers unrolled."""
+"""Stochastic rounding of variables, the same under every layout, and in a scan as in its layers unrolled.
+
+bfloat16 is the upper half of a float32. Adding 16 random bits to the lower half carries into the upper half with a
+probability that is the lower half / 2^16. Cutting the lower half off then rounds up or down, right on average.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,9 @@ from meshtf.planning.planner import Planner
 
 
 class VariableBits(Operation):
-    """32 random bits for each element of a variable, other ones in every step of the program.
+    """32 random bits for each element of a variable, different in every step of the program.
 
-    A variable of one layer, where layers are unrolled, has those that a scan's has for this layer.
+    A variable of one unrolled layer has the bits that a scan has for this layer.
     """
 
     takes_padding = True
@@ -60,7 +64,9 @@ class VariableBits(Operation):
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 
     def _stretches(self, size: tuple[int, ...], axes: tuple[Axes, ...]) -> Iterator[_Stretch]:
-        """The dimensions of the variable, and those of the stacks whose layer it is, as one for all layers has them."""
+        """The segments of the variable's dimensions, and of the stacks to which its layer belongs, as if all layers
+        were stacked.
+        """
         own = (_Stretch(d.size, n, a) for d, n, a in zip(self.variable.shape, size, axes, strict=True))
         for scope in self.variable.spec.layer_scopes:
             if scope.number is None:
@@ -72,8 +78,10 @@ class VariableBits(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class _Stretch:
-    """What a core draws of one dimension: `size` of its `whole` elements, the part that it has where these axes split
-    it, or from the `first` on."""
+    """The segment of one dimension that a core draws: `size` of its `whole` elements.
+
+    It is the core's part if mesh axes split the dimension; otherwise it begins at `first`.
+    """
 
     whole: int
     size: int
@@ -85,15 +93,15 @@ class _Stretch:
 
 
 def rounded_to_bfloat16(x: Tensor, variable: Variable, name: str = "rounding") -> Tensor:
-    """A new value of a variable, rounded up or down at random, right in the mean; what is not finite stays.
+    """A variable's new value, rounded up or down at random, right on average. Values that are not finite stay.
 
     Args:
       x: float32 [variable.shape].
-      variable: whose name, layers and place in the program's steps key the random bits.
-      name: of the operations.
+      variable: the variable. Its name and layers, and the program's step, key the random bits.
+      name: the operations' name.
 
     Returns:
-      float32 numbers that bfloat16 has: with 16 bits of 0 at their ends.
+      float32 numbers that bfloat16 can hold: their last 16 bits are 0.
     """
     bits = VariableBits(variable, name).outputs[0]
     return ElementwiseOperation(name, _with_carry, [x, bits]).outputs[0]
@@ -102,5 +110,5 @@ def rounded_to_bfloat16(x: Tensor, variable: Variable, name: str = "rounding") -
 def _with_carry(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     bits, below = tf.bitcast(x, tf.int32), tf.constant((1 << 16) - 1, tf.int32)
     rounded = tf.bitwise.bitwise_and(bits + tf.bitwise.bitwise_and(noise, below), tf.bitwise.invert(below))
-    # What is no finite number has no neighbours.
+    # Infinities and NaN have no neighbours to round to.
     return tf.where(tf.math.is_finite(x), tf.bitcast(rounded, tf.float32), x)

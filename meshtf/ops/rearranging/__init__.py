@@ -1,1 +1,1 @@
-"""The same elements under other dimensions, put together, taken apart, or laid out otherwise."""
+"""The same elements under other dimensions, put together, taken apart, or in another layout."""

@@ -1,7 +1,8 @@
 """The operations behind concat, split, stack, unstack, slice and pad.
 
-Along a split dimension each core reads the window of its inputs that its part of the result is, so that only what must
-move does. Where the parts do not come out even, or where that is cheaper, the dimension is gathered.
+Along a split dimension, each core reads the window of its inputs that is its part of the result, so that only what must
+move is sent. To concatenate a [4] and b [8] into [12] on 2 cores, core 0 (elements 0..5) reads all of a and b[0:2], and
+core 1 reads b[2:8]. If the parts are uneven, or if it is cheaper, the dimension is gathered.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from meshtf.planning.planner import Planner
 
 
 class ConcatOperation(Operation):
-    """Pieces behind one another along a dimension. A piece is a tensor, or a number of elements equal to `fill`; with
-    None they are whatever costs nothing.
+    """Pieces that follow one another along a dimension. A piece is a tensor, or a number of elements equal to `fill`.
 
-    The tensors have the dimensions of `shape`, in any order.
+    With `fill` None these elements are whatever costs nothing. The tensors have the dimensions of `shape`, in any
+    order.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ConcatOperation(Operation):
 
     @property
     def sizes(self) -> list[int]:
-        """Of all pieces along the dimension."""
+        """The sizes of all pieces along the dimension."""
         own = iter(x.shape.get_dim_by_name(self.dim_name).size for x in self.inputs)
         return [next(own) if gap is None else gap for gap in self._gaps]
 
@@ -85,7 +86,10 @@ class ConcatOperation(Operation):
             self._lower_whole(planner)
 
     def _lower_by_windows(self, planner: Planner) -> bool:
-        """Each core puts together its own part of the result. False where the dimension is not split so."""
+        """Lets each core put together its own part of the result.
+
+        Returns False if the dimension is not split for that.
+        """
         (output,) = self.outputs
         layout, axis = planner.layouts[output], output.shape.axis(self.dim_name)
         if not is_split_for(planner, layout, axis, self._given_sizes):
@@ -94,6 +98,7 @@ class ConcatOperation(Operation):
         layouts = [restricted(layout, output.shape, x.shape) for x in self.inputs]
         values = planner.read_operands(self, layouts, self._beyond_ends)
         offsets = list(itertools.accumulate(self.sizes, initial=0))
+        # Each input is read as if it began at its place in the result. Beyond its ends it holds `fill`.
         begins = [offset for offset, gap in zip(offsets, self._gaps, strict=False) if gap is None]
         windows = [
             read_window(planner, v, v.shape.axis(self.dim_name), Window(-begin, length, length), fill=self.fill)
@@ -110,7 +115,9 @@ class ConcatOperation(Operation):
     def _joining_kernel(
         self, begins: Sequence[int], sizes: Sequence[int], axes: Axes, length: int
     ) -> Callable[..., tf.Tensor]:
-        """From the windows of all inputs, each of which is `fill` where the result is not that input."""
+        """A function that joins the windows of all inputs, each of which holds `fill` where the result is not that
+        input.
+        """
         (output,) = self.outputs
         axis, rank = output.shape.axis(self.dim_name), output.shape.ndims
         aligners = [aligner(x.shape, output.shape) for x in self.inputs]
@@ -119,6 +126,7 @@ class ConcatOperation(Operation):
             aligned = [align(x) for align, x in zip(aligners, windows, strict=True)]
             position = core.coordinate(axes) * length + tf.range(length)
             position = tf.reshape(position, [length if i == axis else 1 for i in range(rank)])
+            # The first input's window holds `fill` elsewhere, so it also provides the gaps.
             y = aligned[0]
             for begin, size, x in zip(begins[1:], sizes[1:], aligned[1:], strict=True):
                 y = tf.where((position >= begin) & (position < begin + size), x, y)
@@ -197,7 +205,7 @@ class SplitOperation(Operation):
 
 
 class SliceOperation(Operation):
-    """A stretch of a dimension."""
+    """A segment of a dimension."""
 
     passes_pending_sums = True
 
@@ -238,7 +246,7 @@ class SliceOperation(Operation):
 
 
 class StackOperation(Operation):
-    """Tensors of one set of dimensions side by side along a new dimension; None stands for zeros."""
+    """Tensors with the same dimensions side by side along a new dimension; None stands for zeros."""
 
     passes_pending_sums = True
 
@@ -306,26 +314,29 @@ class UnstackOperation(Operation):
 
 
 def is_split_for(planner: Planner, layout: TensorLayout, axis: int, sizes: Sequence[int]) -> bool:
-    """Whether a dimension is split, and each core may have something of stretches of so many elements of it."""
+    """Whether a dimension is split, and has enough elements in each segment of these sizes for every core to have
+    some.
+    """
     parts = axes_size(layout.axes[axis], planner.mesh_shape)
     return parts > 1 and min(sizes) >= parts
 
 
 def read_stretch(planner: Planner, value: Value, axis: int, begin: int, shape: Shape) -> Value:
-    """Elements of a split dimension from `begin` on, split in the same way: a value of this shape."""
+    """The elements of a split dimension from `begin` on, split in the same way, as a value of this shape."""
     length = value.layout.slice_shape(shape, planner.mesh_shape)[axis]
     return relabelled(planner.moves, read_window(planner, value, axis, Window(begin, length, length)), shape)
 
 
 def _gathers_few(layouts: LayoutTable, whole: Tensor, dim_name: str, sizes: Sequence[int]) -> str:
-    """Why stretches of so many elements of a dimension are not worked on by slices of the whole; empty where they
-    are, and where there is only one part."""
+    """Why segments of these sizes are not computed from slices of the whole; empty if they are, or if nothing is
+    split.
+    """
     parts = axes_size(layouts[whole].axes[whole.shape.axis(dim_name)], layouts.mesh_shape)
     return f"{min(sizes)} of {dim_name} are too few for {parts} parts" if min(sizes) < parts else ""
 
 
 def _merged(pieces: Sequence[Tensor | int]) -> list[Tensor | int]:
-    """Neighbouring gaps as one."""
+    """The pieces, with neighbouring gaps merged."""
     merged: list[Tensor | int] = []
     for piece in pieces:
         last = merged[-1] if merged else None

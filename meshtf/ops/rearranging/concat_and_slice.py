@@ -1,7 +1,7 @@
-"""Putting tensors together and taking them apart along a named dimension.
+"""Functions that put tensors together and take them apart along a named dimension.
 
-This is the one place where one name may have several sizes: the dimension concatenated, split, sliced or padded. Its
-size along the result must fit the layout as any other.
+Here alone may one name have several sizes: that of the dimension concatenated, split, sliced or padded. Its size in the
+result must fit the layout, as any other.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from meshtf.ops.rearranging._concat_and_slice_operations import (
 
 @language_function
 def concat(xs: Sequence[Tensor], concat_dim_name: str | Dimension, name: str | None = None) -> Tensor:
-    """Tensors behind one another along a dimension, whose sizes add up.
+    """Tensors that follow one another along a dimension. Their sizes along it add up.
 
     Args:
-      xs: tensors of one dtype. Their other dimensions are the same, in any order; the result has the first's.
+      xs: tensors of one dtype. Their other dimensions are the same. The first one's order is the result's.
       concat_dim_name: a dimension of each.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: an operand lacks the dimension, or differs in another.
@@ -56,9 +56,9 @@ def split(
 
     Args:
       x: a tensor.
-      split_dim: of x.
-      num_or_size_splits: how many equal ones, or the size of each.
-      name: of the operation.
+      split_dim: a dimension of x.
+      num_or_size_splits: the number of equal pieces, or the size of each piece.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, the number does not divide its size, or the sizes do not add up to it.
@@ -79,10 +79,10 @@ def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: 
     """Tensors side by side along a new dimension.
 
     Args:
-      xs: tensors of one dtype and the same dimensions, in any order; the result has the first's.
-      dim_name: of the new dimension.
+      xs: tensors of one dtype and the same dimensions, in any order; the result has the order of the first.
+      dim_name: the name of the new dimension.
       axis: its position in the result, counted from the end where it is negative.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: the operands differ, have the dimension already, or the position is not there.
@@ -124,14 +124,14 @@ def unstack(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> lis
 
 @language_function
 def slice(x: Tensor, begin: int, size: int, slice_dim_name: str | Dimension, name: str | None = None) -> Tensor:
-    """Some elements of a dimension, one after the other.
+    """Consecutive elements of a dimension.
 
     Args:
       x: a tensor.
-      begin: the first.
-      size: how many.
+      begin: the index of the first.
+      size: the number of elements.
       slice_dim_name: the dimension.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or begin or size leads out of it.
@@ -155,15 +155,15 @@ def pad(
     name: str | None = None,
     pad_value: Scalar | None = 0,
 ) -> Tensor:
-    """x with elements more along a dimension.
+    """x with more elements along a dimension.
 
     Args:
       x: a tensor.
-      paddings: [before, after]: how many.
+      paddings: the numbers of elements [before, after].
       dim_name: the dimension.
-      name: of the operation.
-      pad_value: what they are. None: anything, for those that nothing uses. Where x is split unevenly they may then be
-        what its padding is, and nothing is copied.
+      name: the operation's name.
+      pad_value: their value. None: any value, for elements that nothing uses. If x is split unevenly, they may then be
+        its padding, and nothing is copied.
 
     Raises:
       ShapeError: x lacks the dimension, or paddings are not two numbers of at least 0.
@@ -195,7 +195,11 @@ def _tensors(xs: Sequence[Tensor], what: str) -> list[Tensor]:
 
 
 def _check_alike(shapes: Sequence[Shape], where: str = "") -> None:
-    """All have the dimensions of the first. One error says what is wrong in all of them."""
+    """Checks that all shapes have the dimensions of the first.
+
+    Raises:
+      ShapeError: some differ; one message says what is wrong in all of them.
+    """
     first = shapes[0]
     faults = []
     for number, shape in enumerate(shapes[1:], start=1):

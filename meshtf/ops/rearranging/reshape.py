@@ -1,4 +1,4 @@
-"""Reshapes and renames: the same elements in the same order under other dimensions."""
+"""Reshapes and renames: the same elements in the same order, under other dimensions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Dims: TypeAlias = "DimensionLike | Sequence[DimensionLike]"
 
 
 class ReshapeOperation(Operation):
-    """Row-major order is kept. What moves between cores is what the two layouts call for, and no more."""
+    """The elements in row-major order under other dimensions. Only what the two layouts make necessary is sent."""
 
     passes_pending_sums = True
     takes_any_layout = True
@@ -66,8 +66,10 @@ class ReshapeOperation(Operation):
 
 
 def _kept_dims(source: Shape, target: Shape) -> list[tuple[int, int]]:
-    """The dimensions of a source that are dimensions of the target, perhaps of other names; not those whose names
-    others have, too."""
+    """Pairs of dimensions of the source and the target that are the same one, perhaps under other names.
+
+    A pair is left out if another dimension has one of its names.
+    """
     starts = [list(itertools.accumulate(s.to_integer_list, operator.mul, initial=1)) for s in (source, target)]
     kept = [
         (i, j)
@@ -85,7 +87,7 @@ def _kept_dims(source: Shape, target: Shape) -> list[tuple[int, int]]:
 
 
 def _split_alike(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> tuple[Value, TensorLayout]:
-    """The value, and a layout of the target in which dimensions that are kept, and do not divide, are split alike."""
+    """The value, and a layout of the target in which kept dimensions that do not divide are split as in the value."""
     kept, axes = _kept_dims(value.shape, shape), list(layout.axes)
     uneven = uneven_dims(value.layout, value.shape, planner.mesh_shape)
     for i, j in kept:
@@ -108,8 +110,10 @@ def _resharded(planner: Planner, value: Value, shape: Shape, layout: TensorLayou
         refinement = refine(value.shape, source, shape, target, planner.mesh_shape)
         assert refinement is not None
         layout = target
+    # Both layouts have the same slices, so nothing is sent.
     if refinement.source == refinement.target:
         return _reshaped(planner, value, shape, layout)
+    # Merged factors move at once. But a part of a merged factor can no longer move by itself.
     candidates = (refinement.merged(planner.mesh_shape), refinement)
     refinement = min(candidates, key=lambda found: _bytes(planner, value, value.layout, found))
     factors = factor_shape(value.shape, refinement.sizes)
@@ -120,7 +124,9 @@ def _resharded(planner: Planner, value: Value, shape: Shape, layout: TensorLayou
 def _cheapest_pair(
     planner: Planner, value: Value, shape: Shape, layout: TensorLayout
 ) -> tuple[TensorLayout, TensorLayout]:
-    """Layouts to gather to before, and to slice from after, where the two given have no common refinement."""
+    """The layouts to gather to before the reshape, and to slice from after it, if the two given have no common
+    refinement.
+    """
     pairs = []
     for source in coarser(value.layout):
         for target in coarser(layout):
@@ -140,7 +146,7 @@ def _bytes(planner: Planner, value: Value, source: TensorLayout, refinement: Ref
 
 
 def _local(planner: Planner, value: Value, shape: Shape) -> TensorLayout | None:
-    """The layout over `shape` that a reshape of the slices alone amounts to, or None."""
+    """The layout over `shape` that results if only the slices are reshaped, or None."""
     unsplit = TensorLayout(((),) * shape.ndims)
     refinement = refine(value.shape, value.layout, shape, unsplit, planner.mesh_shape)
     if refinement is None:
@@ -149,7 +155,7 @@ def _local(planner: Planner, value: Value, shape: Shape) -> TensorLayout | None:
 
 
 def _reshaped(planner: Planner, value: Value, shape: Shape, layout: TensorLayout) -> Value:
-    """The value's slices reshaped where they are."""
+    """The value with its slices reshaped where they are."""
     size = layout.slice_shape(shape, planner.mesh_shape)
 
     def emit(core: Core, x: tf.Tensor) -> tf.Tensor:

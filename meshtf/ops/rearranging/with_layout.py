@@ -1,4 +1,4 @@
-"""Overriding a tensor's layout."""
+"""`with_layout` and `replicate`, which override a tensor's layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meshtf.planning.planner import Planner
 
 
 class WithLayoutOperation(Operation):
-    """x in another layout: the rules', an override's, or another tensor's."""
+    """x in another layout: the rules' one, an override, or another tensor's."""
 
     passes_pending_sums = True
     takes_any_layout = True
@@ -62,9 +62,9 @@ class WithLayoutOperation(Operation):
 
 @language_function
 def with_layout(x: Tensor, layout: LayoutLike | None) -> Tensor:
-    """x split otherwise than the rules say: `with_layout(x, "expert:rows")`. None returns to the rules.
+    """x with another split than the rules': `with_layout(x, "expert:rows")`. None returns to the rules.
 
-    The dimensions named are split as given. The others keep their split, except over a mesh axis that a named one
+    The named dimensions are split as given. The others keep their split, except over a mesh axis that a named one
     takes. The layout lasts: results inherit it, dimension by dimension.
 
     Raises:
@@ -88,7 +88,7 @@ def with_layout(x: Tensor, layout: LayoutLike | None) -> Tensor:
 
 @language_function
 def replicate(x: Tensor) -> Tensor:
-    """x whole on every core.
+    """x, whole on every core.
 
     Examples:
       >>> mtf.replicate(x)
@@ -98,5 +98,5 @@ def replicate(x: Tensor) -> Tensor:
 
 
 def with_layout_of(x: Tensor, like: Tensor) -> Tensor:
-    """x (of the shape of `like`) in the layout of another tensor."""
+    """x in the layout of `like`, which has the same shape."""
     return WithLayoutOperation(x, None, like).outputs[0]

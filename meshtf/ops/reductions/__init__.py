@@ -1,1 +1,1 @@
-"""Many elements to one, or to as many: extrema, products, running sums, softmax."""
+"""Reductions and scans over a dimension: extrema, products, running sums, softmax."""

@@ -1,4 +1,4 @@
-"""The gradient of a running maximum: each element has what the maxima that it is have."""
+"""The gradient of a running maximum: each element gets the gradients of the maxima that it is."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from meshtf.planning.planner import Planner
 class CumulativeMaxGradientOperation(Operation):
     """`dy` added up at the places (int32) of running maxima along a dimension.
 
-    Those maxima of a slice that are outside it are one element, the largest before the slice. So where the dimension is
-    split each core hands the others one sum and one place.
+    For x = 1 3 2 5, the maxima are 1 3 3 5 at the places 0 1 1 3. The gradient dy = a b c d becomes a, b + c, 0, d. If
+    the dimension is split, maxima of a slice that lie outside of it are all one element: the largest before the slice.
+    So each core hands the others one sum and one place.
     """
 
     takes_padding = True
@@ -63,7 +64,7 @@ class CumulativeMaxGradientOperation(Operation):
         planner.write(output, planner.compute("cummax_gradient", emit, [*values, *others], [spec], flops=flops)[0])
 
     def _others(self, planner: Planner, values: Sequence[Value], axis: int) -> list[Value]:
-        """The sum for what stands before each core's slice, and its place, from all cores along the dimension."""
+        """The sums for the maxima before each core's slice, and their places, from all cores along the dimension."""
         axes, n = values[0].layout.axes[axis], values[0].slice_shape[axis]
         shape = values[0].shape.resize_dimension(self.dim_name, axes_size(axes, planner.mesh_shape))
         first, wide = n - 1 if self.reverse else 0, sum_dtype(values[0].dtype)

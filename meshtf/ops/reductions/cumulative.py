@@ -1,6 +1,7 @@
-"""Running sums and maxima along a dimension. Where it is split, each core sends the total of its slice and no more.
+"""Running sums and maxima along a dimension. If it is split, each core sends only the total of its slice.
 
-float16 and bfloat16 are summed in float32, and rounded once.
+For x = 1 2 | 3 4 on two cores, the slices' own sums are 1 3 and 3 7. Each core sends its total, 3 and 7. Core 1 adds
+the totals of the cores before it: 3 7 becomes 6 10. float16 and bfloat16 are summed in float32, and rounded once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from meshtf.planning.planner import Planner
 
 
 class CumulativeSumOperation(Operation):
-    """The sum of the elements before each one, itself included unless `exclusive`; of those after it in `reverse`."""
+    """The sum of the elements up to each one (without it if `exclusive`), or from each one to the end with
+    `reverse`.
+    """
 
     takes_padding = True
 
@@ -56,12 +59,13 @@ class CumulativeSumOperation(Operation):
                 y += tf.reduce_sum(tf.where(earlier, totals[0], tf.zeros([], wide)), axis, keepdims=True)
             return tf.cast(y, x.dtype)
 
+        # A core needs only the totals of the cores before it, which are one number per row.
         totals = [_gathered(planner, value, axis, emit_total, wide)] if axes else []
         planner.write(output, planner.compute("cumsum", emit, [value, *totals], [spec], flops=flops)[0])
 
 
 class CumulativeMaxOperation(Operation):
-    """The largest of the elements up to each one, from the end in `reverse`; or the int32 place of the first such."""
+    """The largest element up to each one, from the end with `reverse`; or the int32 place of the first such element."""
 
     takes_padding = True
 
@@ -87,21 +91,24 @@ class CumulativeMaxOperation(Operation):
 
 
 class _Maximum:
-    """The running maximum of a slice, by doubling (Hillis and Steele 1986), and over the totals of other cores.
+    """The running maximum of a slice by doubling (Hillis and Steele 1986), and over the totals of other cores.
 
-    Where the dimension does not divide, what is beyond its end is the lowest number, and takes the place of the last
-    element: which comes first from the end on, if nothing is larger.
+    In doubling, step k takes the larger of each element and the one 2^k before it. Three steps are enough for 8
+    elements. If the dimension does not divide, elements beyond its end are the lowest number, and have the place of the
+    last element: from the end on, it comes first if nothing is larger.
     """
 
     def __init__(
         self, axis: int, sizes: tuple[int, int], axes: tuple[str, ...], *, reverse: bool, with_index: bool
     ) -> None:
-        """sizes: of the slice and of the whole."""
+        """Keeps the geometry; `sizes` are those of the slice and of the whole."""
         (self.size, self._whole), self.axis, self._axes = sizes, axis, axes
         self._reverse, self._with_index = reverse, with_index
 
     def totals(self, dtype: tf.DType) -> list[tuple[Emit, tf.DType]]:
-        """What each core hands to the others, and its dtype: its maximum, and where that is."""
+        """The totals that each core hands to the others, with their dtypes: its maximum, and perhaps the maximum's
+        place.
+        """
         if not self._axes:
             return []
         found: list[tuple[Emit, tf.DType]] = [(lambda core, x: extrema.reduce_max(x, self.axis, keepdims=True), dtype)]
@@ -120,7 +127,7 @@ class _Maximum:
     def _after(
         self, core: Core, before: tf.Tensor, totals: Sequence[tf.Tensor], best: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """The maximum of what stands before the slice, and the running one."""
+        """The running maximum with what comes before the slice."""
         if not self._with_index:
             return [extrema.maximum(before, best[0])]
         count = totals[0].shape[self.axis]
@@ -129,11 +136,12 @@ class _Maximum:
         first = tf.reduce_max if self._reverse else tf.reduce_min
         place = first(tf.where(earlier & (totals[0] == before), totals[1], worst), self.axis, keepdims=True)
         position = core.coordinate(self._axes)
+        # The first core has nothing before it, and `before` is then the lowest number, which may equal its elements.
         has_earlier = position < count - 1 if self._reverse else position > 0
         return [tf.where(has_earlier & (before >= best[0]), place, best[1])]
 
     def _scanned(self, xs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Of [x] or [x, place]: of equal elements the first stays."""
+        """The running maximum of [x] or [x, place]; of equal elements, the first stays."""
         step = 1
         while step < self.size:
             ends, rest = self._cut(xs, step, self._reverse), self._cut(xs, self.size - step, not self._reverse)
@@ -149,7 +157,7 @@ class _Maximum:
         return xs
 
     def _cut(self, xs: Sequence[tf.Tensor], count: int, from_end: bool) -> list[tf.Tensor]:
-        """So many elements from one end."""
+        """`count` elements from one end."""
         shape = xs[0].shape.as_list()
         begin = [self.size - count if from_end and i == self.axis else 0 for i in range(len(shape))]
         return [tf.slice(x, begin, [count if i == self.axis else n for i, n in enumerate(shape)]) for x in xs]
@@ -161,14 +169,14 @@ class _Maximum:
         return tf.broadcast_to(tf.reshape(own, shape), x.shape)
 
     def _first_maximum(self, core: Core, x: tf.Tensor) -> tf.Tensor:
-        """The place of the first maximum of a slice, seen in the scan's direction."""
+        """The place of a slice's first maximum, in the direction of the scan."""
         x = tf.reverse(x, [self.axis]) if self._reverse else x
         index = tf.argmax(x, self.axis, output_type=tf.int32)
         index = self.size - 1 - index if self._reverse else index
         return tf.expand_dims(self._in_whole(core, index), self.axis)
 
     def _in_whole(self, core: Core, places: tf.Tensor) -> tf.Tensor:
-        """Places in a slice as those in the whole."""
+        """Places in a slice, as places in the whole."""
         if not self._axes:
             return places
         places += core.coordinate(self._axes) * self.size
@@ -176,7 +184,7 @@ class _Maximum:
 
 
 def _gathered(planner: Planner, value: Value, axis: int, emit: Emit, dtype: tf.DType) -> Value:
-    """What `emit` makes of each core's slice, of size 1 along a dimension, from all cores along it."""
+    """The result of `emit` on each core's slice, of size 1 along a dimension, from all cores along it."""
     parts = axes_size(value.layout.axes[axis], planner.mesh_shape)
     shape = value.shape.resize_dimension(value.shape[axis].name, parts)
     flops = math.prod(value.slice_shape)
@@ -185,7 +193,7 @@ def _gathered(planner: Planner, value: Value, axis: int, emit: Emit, dtype: tf.D
 
 
 def _is_earlier(core: Core, axes: tuple[str, ...], axis: int, totals: tf.Tensor, reverse: bool) -> tf.Tensor:
-    """For each total, whether its slice stands before the core's own in the scan's direction."""
+    """Whether each total's slice is before the core's own, in the direction of the scan."""
     numbers = tf.range(totals.shape[axis])
     earlier = numbers > core.coordinate(axes) if reverse else numbers < core.coordinate(axes)
     return tf.reshape(earlier, [-1 if i == axis else 1 for i in range(len(totals.shape))])
@@ -202,11 +210,11 @@ def cumsum(
     """Running sums along a dimension, in the dtype of x.
 
     Args:
-      x: of any number type.
-      dim: of x.
+      x: a tensor of numbers.
+      dim: a dimension of x.
       exclusive: whether each sum leaves out the element itself.
       reverse: whether to sum from the end.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension.
@@ -227,13 +235,13 @@ def cumsum(
 
 @language_function
 def cummax(x: Tensor, dim: DimensionLike | str, reverse: bool = False, name: str | None = None) -> Tensor:
-    """Running maxima along a dimension. Of equal elements the first, in the direction of the scan, has the gradient.
+    """Running maxima along a dimension. If elements are equal, the first in the scan's direction has the gradient.
 
     Args:
-      x: of an ordered type.
-      dim: of x.
+      x: a tensor of an ordered dtype.
+      dim: a dimension of x.
       reverse: whether to go from the end.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension.

@@ -1,4 +1,4 @@
-"""Fewer elements along a dimension: one for each run of neighbours, by any reduction; the first of all."""
+"""Fewer elements along a dimension: neighbours reduced to one, every n-th element, or the first of all."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def pool_tensor_1d(
     reduce_fn: Callable[..., Tensor] = reduce_mean,
     pool_size: int = 2,
 ) -> Tensor:
-    """Each `pool_size` neighbours along a dimension reduced to one: the dimension is so many times smaller.
+    """Reduces each `pool_size` neighbours along a dimension to one element.
 
     Args:
-      tensor: of any dtype that `reduce_fn` takes.
-      pool_dim: of the tensor; its size along the result must fit the layout as any other.
+      tensor: a tensor of any dtype that `reduce_fn` takes.
+      pool_dim: a dimension of the tensor. Its size in the result must fit the layout, as any other.
       reduce_fn: `reduce_fn(x, reduced_dim=dim)`, as the language's reductions are called.
       pool_size: a divisor of the dimension's size.
 
@@ -62,7 +62,7 @@ def stride_tensor_1d(tensor: Tensor, pool_dim: DimensionLike | str, pool_size: i
 
 @language_function
 def reduce_first(tensor: Tensor, reduced_dim: DimensionLike | str) -> Tensor:
-    """The first element along a dimension, without the dimension.
+    """The first element along a dimension, which the result lacks.
 
     Raises:
       ShapeError: the tensor lacks the dimension, or it has size 0.
@@ -73,7 +73,7 @@ def reduce_first(tensor: Tensor, reduced_dim: DimensionLike | str) -> Tensor:
     """
     own = reduced_dimension(check_tensor(tensor), reduced_dim)
     if not own.size:
-        raise ShapeError(f'dimension "{own.name}" has size 0, and so no first element')
+        raise ShapeError(f'dimension "{own.name}" has size 0 and no first element')
     return gather(tensor, 0, own)
 
 

@@ -29,16 +29,16 @@ def reduce_prod(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The product over `reduced_dim`, or over what `output_shape` lacks (by default everything).
+    """The product over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
 
-    Its gradients of any order are exact with zeros, too: nothing is divided.
+    Its gradients of any order are exact for zeros, too, because nothing is divided.
 
     Args:
       x: numbers.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
@@ -60,14 +60,16 @@ def reduce_max(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The maximum over `reduced_dim`, or over what `output_shape` lacks; NaN if there is one. Ties share the gradient.
+    """The maximum over `reduced_dim`, or over the dimensions that `output_shape` lacks; NaN if one is NaN.
+
+    Ties share gradients.
 
     Args:
       x: numbers that have an order.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to choose from; or `output_shape` and `reduced_dim` are both
@@ -93,14 +95,16 @@ def reduce_min(
     reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The minimum over `reduced_dim`, or over what `output_shape` lacks; NaN if there is one. Ties share the gradient.
+    """The minimum over `reduced_dim`, or over the dimensions that `output_shape` lacks; NaN if one is NaN.
+
+    Ties share gradients.
 
     Args:
       x: numbers that have an order.
-      disable_positional_args: nothing: what follows is given by name.
+      disable_positional_args: not used; give the arguments after it by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not; with neither, none is left.
-      name: of the operation.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to choose from; or `output_shape` and `reduced_dim` are both
@@ -137,10 +141,11 @@ def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
 
 
 def _product_of_others(x: Tensor, dims: Sequence[Dimension]) -> Tensor:
-    """For each element of x the product of all others along some dimensions.
+    """The product of all other elements along some dimensions, for each element of x.
 
-    It is the product of those before it and those after it. Nothing is divided, and zeros count as other numbers do:
-    so it is exact, and so are its own gradients, which are those of products of two.
+    It is the product of those before it and those after it: for a b c d, the element c gets (a b)(d). Nothing is
+    divided, and zeros are like other numbers. So it is exact, and so are its own gradients, which are gradients of
+    products of two.
     """
     shape, others = x.shape, ones_like(x)
     for dim in dims:
@@ -151,9 +156,9 @@ def _product_of_others(x: Tensor, dims: Sequence[Dimension]) -> Tensor:
 
 
 def _product_before(x: Tensor, dim: Dimension, direction: int) -> Tensor:
-    """For each element the product of those before it along a dimension; of those after it in direction -1.
+    """The product of the elements before each one along a dimension; in direction -1, of those after it.
 
-    By doubling (Hillis and Steele 1986): where the dimension is split, only what crosses a border is sent.
+    It works by doubling (Hillis and Steele 1986). If the dimension is split, only what crosses a border is sent.
     """
     y, step = _moved(x, dim, direction), 1
     while step < dim.size - 1:
@@ -163,7 +168,7 @@ def _product_before(x: Tensor, dim: Dimension, direction: int) -> Tensor:
 
 
 def _moved(x: Tensor, dim: Dimension, offset: int) -> Tensor:
-    """x moved along a dimension; ones enter."""
+    """x moved along a dimension. Ones enter."""
     position = range(x.mesh, dim)
     has_source = greater_equal(position, offset) if offset > 0 else less(position, dim.size + offset)
     return where(has_source, shift(x, offset, dim, wrap=False), 1, output_shape=x.shape)

@@ -1,8 +1,12 @@
-"""Softmax, its logarithm, and the logarithm of a sum of exponentials, exact where the dimension is split.
+"""Softmax, its logarithm, and the logarithm of a sum of exponentials, exact also if the dimension is split.
 
-Elements of -inf have probability 0; a row of nothing else gives NaN, as in TensorFlow, and so does one with inf.
-`reduce_logsumexp` gives -inf and inf there: of -inf its gradient is 0, of inf it is NaN. float16 and bfloat16 are
-summed in float32.
+Each core subtracts the maximum of all cores, and sums its own exponentials. Two small allreduces are enough: a maximum
+and a sum. For x = 1 3 | 2 on two cores, the maximum is 3, the own sums are e^-2 + e^0 and e^-1, and their total divides
+every term.
+
+Elements of -inf have probability 0. A row of nothing else gives NaN, as in TensorFlow, and so does a row with inf.
+`reduce_logsumexp` gives -inf and inf for these rows; its gradients are 0 and NaN. float16 and bfloat16 are summed in
+float32.
 """
 
 from __future__ import annotations
@@ -49,6 +53,7 @@ class SoftmaxOperation(Operation):
         if self.is_log:
             total = reduce_sum(dy, reduced_dim=self.dim_name)
             return [sub(dy, multiply(exp(y), total, output_shape=y.shape))]
+        # The gradient needs only the result y, so x need not be kept.
         mean = reduce_sum(multiply(dy, y), reduced_dim=self.dim_name)
         return [multiply(y, sub(dy, mean, output_shape=y.shape))]
 
@@ -69,7 +74,7 @@ class SoftmaxOperation(Operation):
             wide = _widened(x if is_last else tf.transpose(x, last_to_axis))
             rows = tf.reshape(
                 wide, [math.prod(wide.shape[:-1]), wide.shape[-1]]
-            )  # the CPU's kernel takes five dimensions
+            )  # the CPU's kernel takes five dimensions at most
             y = tf.reshape(_cast(function(rows), x.dtype), wide.shape)
             return y if is_last else tf.transpose(y, last_to_axis)
 
@@ -79,6 +84,7 @@ class SoftmaxOperation(Operation):
 
     def _over_cores(self, planner: Planner, value: Value) -> Value:
         statistics = _Statistics(planner, value, self.dim_name)
+        # Without subtracting the maximum of the whole row, exp would overflow. It must be the same on all cores.
         top, is_log, wide = statistics.maximum(), self.is_log, _wide(value.dtype)
 
         def emit_terms(core: Core, x: tf.Tensor, top: tf.Tensor) -> list[tf.Tensor]:
@@ -99,7 +105,7 @@ class SoftmaxOperation(Operation):
 
 
 class LogSumExpOperation(Operation):
-    """log(sum(exp(x))) along a dimension, `extra` (a second input) counted in the sum."""
+    """log(sum(exp(x))) along a dimension. `extra` (a second input) is one more element of each sum."""
 
     takes_padding = True
 
@@ -112,7 +118,7 @@ class LogSumExpOperation(Operation):
         (y,), (dy,) = self.outputs, grad_ys
         assert dy is not None
         x, *extra = self.inputs
-        y = where(equal(y, -math.inf), 0.0, y)  # then exp(x - y) is 0, and not NaN
+        y = where(equal(y, -math.inf), 0.0, y)  # exp(x - y) is then 0, not NaN
         dx = multiply(dy, exp(sub(x, y, output_shape=x.shape)), output_shape=x.shape)
         return [dx, *(sum_to(multiply(dy, exp(sub(e, y, output_shape=y.shape))), e.shape) for e in extra)]
 
@@ -138,7 +144,7 @@ class LogSumExpOperation(Operation):
 
 
 class _Statistics:
-    """Reductions along a dimension that may be split, which they keep, with size 1."""
+    """Reductions along a dimension that may be split. The results keep the dimension, with size 1."""
 
     def __init__(self, planner: Planner, value: Value, dim_name: str) -> None:
         self._planner = planner
@@ -149,7 +155,7 @@ class _Statistics:
         self.layout = without_split(value.layout, value.shape, dim_name)
 
     def maximum(self, extra: Sequence[Value] = (), *, is_finite: bool = False) -> Value:
-        """The maximum, `extra` included; infinities brought to the largest finite numbers if asked for."""
+        """The maximum, with `extra`. If `is_finite`, infinities become the largest finite numbers."""
         value, align = self._value, [aligner(e.shape, self.shape) for e in extra]
         spec, flops = (self.shape, value.dtype, self.layout), math.prod(value.slice_shape)
         (own,) = self._planner.compute(
@@ -183,13 +189,15 @@ class _Statistics:
 def reduce_logsumexp(
     x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
 ) -> Tensor:
-    """log(sum(exp(x))) along a dimension, without it. Where all elements are -inf it is -inf, and its gradient 0.
+    """log(sum(exp(x))) along a dimension, which the result lacks.
+
+    If all elements are -inf, it is -inf, and its gradient 0.
 
     Args:
       x: a floating tensor.
-      reduced_dim: of x.
+      reduced_dim: a dimension of x.
       extra_logit: a number, or a tensor without the dimension: one more element of every row. It has a gradient.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
@@ -210,13 +218,13 @@ def reduce_logsumexp(
 def log_softmax(
     x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
 ) -> Tensor:
-    """The logarithm of `softmax`, precise where the softmax itself is too small to be held.
+    """The logarithm of `softmax`. It is precise even where the softmax is too small for its dtype.
 
     Args:
       x: floating.
-      reduced_dim: of x.
+      reduced_dim: a dimension of x.
       extra_logit: a number, or a tensor without the dimension, whose exponential adds to the sum.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
@@ -239,14 +247,14 @@ def softmax(
 ) -> Tensor:
     """exp(x) / sum(exp(x)) along a dimension.
 
-    A row with a NaN or an infinity above 0 has NaN: in that place on every mesh, in the others as the kernel has it.
+    A row with a NaN or +inf has NaN in that place on every mesh. The row's other places have what the kernel gives.
 
     Args:
       x: floating.
-      reduced_dim: of x.
+      reduced_dim: a dimension of x.
       extra_logit: a number, or a tensor without the dimension, whose exponential adds to the sum, so that a row
         adds up to less than 1.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
@@ -281,7 +289,7 @@ def _extra_tensor(x: Tensor, extra_logit: Operand, dim: Dimension) -> Tensor:
 
 
 def _wide(dtype: tf.DType) -> tf.DType:
-    """The element type to sum in."""
+    """The dtype in which sums are taken."""
     return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype
 
 

@@ -1,10 +1,14 @@
-"""Lengths of tensors as vectors, which read their tensor once, write no squares, and are right wherever they exist.
+"""Lengths of tensors as vectors. They read their tensor once, write no squares, and are right whenever they exist.
 
-The square of 1e20 is no float32, and that of 1e-30 is 0. So squares are summed at three scales: of the tensor made
-smaller, as it is, and made larger, all by powers of two. Sums of several tensors add up, and so do those of cores; the
-length comes from the scale at which the total neither overflows nor vanishes. Nearly always that is the middle one, and
-processors then leave out the other two. Each has room beyond the next one, so that what is left out is no digit of the
-total.
+The square of 1e20 is no float32, and the square of 1e-30 is 0. So squares are summed at three scales: of the tensor
+made smaller, of the tensor as it is, and of the tensor made larger, all by powers of two. Sums of several tensors can
+be added, and so can those of cores. The length comes from the scale at which the total neither overflows nor vanishes:
+
+    x = 3e20, 4e20      smaller (x / 2^96): 4.0e-17      as it is: inf      larger: inf
+    length              sqrt(4.0e-17) * 2^96 = 5e20
+
+Nearly always that is the middle scale, and processors then leave out the other two. Each scale overlaps the next one
+far enough that the sums that are left out would change no digit of the total.
 """
 
 from __future__ import annotations
@@ -30,21 +34,21 @@ from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
 SCALES = Dimension("scales_of_squares", 3)
-"""Of a sum of squares: of the tensor made smaller, as it is, and made larger."""
+"""The scales of a sum of squares: of the tensor made smaller, as it is, and made larger."""
 
 
 _WORTH_A_CONDITION = 1 << 14
-"""Elements, of which the squares at two more scales take a processor longer than to ask whether they are needed."""
+"""The number of elements from which on it is quicker to ask whether squares at two more scales are needed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Scales:
-    """Of a dtype, as exponents of two.
+    """The scales for a dtype, as exponents of two.
 
     Attributes:
-      smaller, larger: what the tensor is multiplied by.
-      lowest, highest: between these a total is taken as it is.
-      lowest_alone, highest_alone: between these one sum needs no other scale, whatever it is added to.
+      smaller, larger: the factors of the tensor.
+      lowest, highest: the bounds between which a total is taken as it is.
+      lowest_alone, highest_alone: the bounds between which a sum needs no other scale, whatever it is added to.
     """
 
     smaller: int
@@ -71,7 +75,7 @@ class SumOfSquares(ReduceOperation):
         self.passes_pending_sums = False
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        # Of the sum as it is, whatever scale it comes from: see RootOfSquares.
+        # This is the gradient of the sum at the middle scale, whatever scale was used; see RootOfSquares.
         (x,), dy = self.inputs, check_tensor(grad_ys[0])
         return [multiply(multiply(x, 2.0), reduce_sum(dy, reduced_dim=SCALES))]
 
@@ -99,7 +103,7 @@ class SumOfSquares(ReduceOperation):
 
 @dataclasses.dataclass(frozen=True)
 class SquaresAtScales:
-    """A core's sums: over some dimensions of its slice, the others then in an order."""
+    """A core's sums over some dimensions of its slice, with the other dimensions in a given order."""
 
     axes: tuple[int, ...]
     permutation: tuple[int, ...]
@@ -108,7 +112,7 @@ class SquaresAtScales:
         return self._of_all(x, self._sum(x))
 
     def on_processors(self, core: Core, x: tf.Tensor) -> tf.Tensor:
-        """The two other scales are zeros where the sum needs none."""
+        """The sums; the two other scales are zeros if the sum does not need them."""
         scales, total = _scales_of(x.dtype), self._sum(x)
         if x.shape.num_elements() < _WORTH_A_CONDITION:
             return self._of_all(x, total)
@@ -131,9 +135,9 @@ class SquaresAtScales:
 
 
 class RootOfSquares(Operation):
-    """The root of [.., scales] sums of squares.
+    """The root of sums of squares [.., scales].
 
-    It gives the gradient of the sum that stands for the tensor as it is, in which no factor is beyond the dtype.
+    It gives its gradient to the sum at the middle scale, where no factor of the gradient is beyond the dtype.
     """
 
     takes_padding = True
@@ -156,7 +160,7 @@ class RootOfSquares(Operation):
             smaller, total, larger = tf.unstack(x, axis=-1)
             low = tf.sqrt(larger) * tf.constant(2.0**-scales.larger, x.dtype)
             high = tf.sqrt(smaller) * tf.constant(2.0**-scales.smaller, x.dtype)
-            beyond = tf.where(total < 2.0**scales.lowest, low, high)  # high where it is no number
+            beyond = tf.where(total < 2.0**scales.lowest, low, high)  # high if the total is NaN
             is_within = (total >= 2.0**scales.lowest) & (total <= 2.0**scales.highest)
             return tf.where(is_within, tf.sqrt(total), beyond)
 
@@ -165,15 +169,15 @@ class RootOfSquares(Operation):
 
 
 def sum_of_squares(x: Tensor, output_shape: Shape, name: str = "sum_of_squares") -> Tensor:
-    """The sums of the squares of a float32 or float64 tensor over the dimensions that `output_shape` lacks.
+    """The sums of squares of a float32 or float64 tensor, over the dimensions that `output_shape` lacks.
 
-    Those of several tensors are added before `root_of_squares` makes the length of all of them.
+    Sums of several tensors may be added before `root_of_squares` makes their common length.
     """
-    # Elementwise work reads a gradient split as its update is: so its norm does not send it a second time.
+    # Elementwise work reads a gradient with its update's split, so the norm does not send it a second time.
     read = ElementwiseOperation("read", tf.identity, [x], gradient=lambda _, dy: [dy]).outputs[0]
     return SumOfSquares(read, output_shape, name).outputs[0]
 
 
 def root_of_squares(sums: Tensor, name: str = "root_of_squares") -> Tensor:
-    """The Euclidean length, from what `sum_of_squares` gave."""
+    """The Euclidean length, from sums of `sum_of_squares`."""
     return RootOfSquares(sums, name).outputs[0]

@@ -1,1 +1,1 @@
-"""Operations for what they do besides computing."""
+"""Operations with effects besides their results: checks, printing, summaries, exports, and an order among them."""

@@ -1,4 +1,4 @@
-"""Checks that stop a step at a NaN or an infinity."""
+"""`check_finite`, which stops a step at a NaN or an infinity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from meshtf.planning.planner import Planner
 
 
 class CheckFiniteOperation(Operation):
-    """x; when some element is a NaN or an infinity, the step assigns nothing and raises NonFiniteError."""
+    """x. If an element is NaN or infinite, the step assigns nothing and raises NonFiniteError."""
 
     has_side_effect = True
     takes_padding = True
@@ -61,12 +61,12 @@ def _is_finite(x: tf.Tensor) -> tf.Tensor:
 
 @language_function
 def check_finite(x: Tensor, message: str | None = None, name: str | None = None) -> Tensor:
-    """x; a step in which it has a NaN or an infinity assigns nothing, and raises NonFiniteError.
+    """x. A step in which it has a NaN or an infinity assigns nothing, and raises NonFiniteError.
 
-    Checked whether or not the result is used, wherever in the program the assignments stand. The error says where in x
-    the first one is. Costs one pass over the slice; what cores tell each other is one number, which travels with other
-    sums where there are some. Inside a tf.function of yours the error is TensorFlow's
-    InvalidArgumentError, with the same text but for the place.
+    The check is made whether or not the result is used, and wherever in the program the assignments are. The error says
+    where in x the first such element is. A check costs one pass over the slice. Cores tell each other one number, which
+    travels with other sums if there are some. Inside your own tf.function, the error is TensorFlow's
+    InvalidArgumentError, with the same text without the place.
 
     Raises:
       DtypeError: x is neither floating nor complex.

@@ -1,4 +1,4 @@
-"""Checks that stop a step at an id that is in no vocabulary, or a label that is no class."""
+"""`check_indices`, which stops a step at an id that is in no vocabulary, or at a label that is no class."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _MOST_ORIGINS = 3
 
 
 class CheckIndicesOperation(Operation):
-    """Indices; when one that counts is outside of 0 .. limit - 1, the step assigns nothing and raises
-    IndexRangeError."""
+    """Indices. If one that counts is outside of 0 .. limit - 1, the step assigns nothing and raises IndexRangeError."""
 
     has_side_effect = True
     takes_padding = True
@@ -49,6 +48,7 @@ class CheckIndicesOperation(Operation):
         return [layouts.resolved(self.inputs[0])]
 
     def lower(self, planner: Planner) -> None:
+        # Fed arrays are on the host already, and can be checked before any core begins.
         if planner.is_program and all(_is_fed(x) for x in self.inputs):
             planner.checks.add_of_feeds(CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
             planner.write(self.outputs[0], planner.tensors.held(self.inputs[0]))
@@ -67,7 +67,7 @@ class CheckIndicesOperation(Operation):
         limit = self._limit
 
         def is_outside(x: tf.Tensor, *given: tf.Tensor) -> tf.Tensor:
-            # A negative one is, without its sign, beyond any limit.
+            # As an unsigned number, a negative index is above any limit: one comparison is enough.
             outside = tf.bitcast(x, _UNSIGNED[x.dtype]) >= limit
             for align, w in zip(to_indices, given, strict=True):
                 outside &= tf.not_equal(align(w), tf.zeros([], w.dtype))
@@ -88,13 +88,15 @@ class CheckIndicesOperation(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class CheckOfFeeds:
-    """The same of inputs of the program, which one look at what is fed costs less than one of each core's.
+    """The same check for inputs of the program.
+
+    One look at the fed array costs less than a look at each core's slice.
 
     Attributes:
-      operation: what checks.
+      operation: the operation that checks.
       limit: the size of the dimension that the indices point into.
-      message: what an index is, and what it may be, as "an id outside of 0 to 9".
-      advice: what to do, if that is to be said.
+      message: text such as "an id outside of 0 to 9".
+      advice: what to do about it; may be empty.
     """
 
     operation: CheckIndicesOperation
@@ -109,6 +111,7 @@ class CheckOfFeeds:
     def failure(self, arrays: Sequence[np.ndarray]) -> IndexRangeError | None:
         indices, *weights = arrays
         unsigned = np.ascontiguousarray(indices).view(_UNSIGNED[self._indices.dtype].as_numpy_dtype)
+        # In nearly all steps no index is outside, and the weights need not be read.
         if not unsigned.size or unsigned.max() < self.limit:
             return None
         outside = unsigned >= self.limit
@@ -150,19 +153,19 @@ def check_indices(
     advice: str = "",
     name: str | None = None,
 ) -> Tensor:
-    """The indices; a step in which one is negative, or not below a size, assigns nothing and raises IndexRangeError.
+    """The indices. A step in which one is negative, or not below a size, assigns nothing and raises IndexRangeError.
 
-    Checked whether or not the result is used. The error says what the index is and where, and of which of the
-    program's inputs it was made. `gather` and `one_hot` look nothing up for such an index, and say nothing. Inside a
-    tf.function of yours the error is TensorFlow's InvalidArgumentError, with the same text but for the place.
+    The check is made whether or not the result is used. The error says which index it is and where, and from which
+    inputs of the program it was made. `gather` and `one_hot` look up nothing for such an index, and report nothing.
+    Inside your own tf.function, the error is TensorFlow's InvalidArgumentError, with the same text without the place.
 
     Args:
       indices: int32 or int64.
       dim: the dimension that they point into, or its size.
-      weights: of the dimensions of `indices`, or some of them: where it is 0, an index may be anything, as padding is.
-      message: what an index is, as "a label".
+      weights: over dimensions of `indices`. Where it is 0, as for padding, an index may be any number.
+      message: the name of an index, such as "a label".
       advice: a line of the error that says what to do.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       DtypeError: the indices are not int32 or int64.
@@ -193,7 +196,7 @@ def _is_fed(x: Tensor) -> bool:
 
 
 def _described(x: Tensor, whole: Shape) -> str:
-    """A tensor, of this shape in the whole batch, and the names of the inputs that it was made of."""
+    """Text for a tensor, with its shape in the whole batch and the names of the inputs from which it was made."""
     origins = _fed(x)
     if len(origins) == 1 and (x.operation.source is not None or isinstance(x.operation, InputOperation)):
         return f'input "{origins[0]}" [{whole}] {x.dtype.name}'
@@ -202,7 +205,7 @@ def _described(x: Tensor, whole: Shape) -> str:
 
 
 def _fed(x: Tensor) -> list[str]:
-    """The names of the inputs that a tensor was made of: those of integers, if there are any."""
+    """The names of the inputs from which a tensor was made: those of integers, if there are any."""
     found: dict[str, bool] = {}
     waiting, seen = [x], {x.operation}
     while waiting:

@@ -1,4 +1,4 @@
-"""An order among operations, where no value gives one."""
+"""`depend`: an order among operations that no value gives."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class DependOperation(Operation):
 
 @language_function
 def depend(x: Tensor, dependencies: Sequence[Tensor | Operation]) -> Tensor:
-    """x, which is not there before the dependencies have been computed (or printed).
+    """x, computed only after the dependencies have been computed (or printed).
 
-    Assignments are no use here: they all take place when the program ends.
+    Assignments need no order: they all happen when the program ends.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")

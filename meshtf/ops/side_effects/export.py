@@ -1,4 +1,4 @@
-"""Tensors made known by name, to be fetched."""
+"""`export`, which gives tensors names by which they can be fetched."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from meshtf.graph.tensor import Tensor, check_tensor
 
 @language_function
 def export(x: Tensor, name: str) -> Tensor:
-    """x, which can from now on be fetched by this name under the open scopes, without being handed up and returned.
+    """x, which can be fetched from now on by this name under the open scopes, without being returned.
 
-    `lowering.run("decoder/weights", feeds)` and `lowering.export_to_tf_tensor("decoder/weights", feeds)` give its
-    value, whole; of an `mtf.function`, the lowering is `step.lowering`. Until then it costs nothing.
+    `lowering.run("decoder/weights", feeds)` and `lowering.export_to_tf_tensor("decoder/weights", feeds)` return its
+    whole value. For an `mtf.function`, the lowering is `step.lowering`. An export costs nothing until it is fetched.
 
     Raises:
       GraphError: another tensor has the name.

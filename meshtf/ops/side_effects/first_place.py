@@ -1,4 +1,4 @@
-"""Where a tensor has the first of the elements that a check refuses: in the whole, whatever a core holds of it."""
+"""Finds the first element of a tensor that a check refuses: its place in the whole, whatever part a core holds."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from meshtf.planning.plan import NOWHERE, Core, Finding, Value
 from meshtf.planning.planner import Planner
 
 IsRefused: TypeAlias = Callable[..., tf.Tensor]
-"""`is_refused(*slices)`: bool, an element for each of what is looked at."""
+"""A function `is_refused(*slices)`: a bool for each element that is looked at."""
 
 _INT32S = 2**32
 
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Elements of a tensor, each core's counted in the whole, micro-batches' in the whole batch.
+    """The places of a tensor's elements.
+
+    Each core's are counted in the whole, and micro-batches' in the whole batch.
 
     Attributes:
-      shape: of the tensor, in a micro-batch where it is in one.
-      layout: in which it is looked at.
-      slice_shape: of one core's part.
-      cuts: into micro-batches, innermost first, and the number of this one.
+      shape: the tensor's shape; inside a micro-batch, the shape there.
+      layout: the layout in which it is looked at.
+      slice_shape: the shape of one core's part.
+      cuts: the cuts into micro-batches, innermost first, with the number of this one.
     """
 
     shape: Shape
@@ -53,12 +55,13 @@ class Places:
         return Shape([Dimension(name, size) for name, size in sizes.items()])
 
     def first(self, core: Core, is_refused: tf.Tensor, numbers: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """The first refused element's position in the slice, and in the whole (NOWHERE if there is none), int64.
+        """The first refused element's position in the slice and in the whole (NOWHERE if there is none), int64.
 
-        `numbers` are those of the micro-batches.
+        `numbers` are the numbers of the micro-batches.
         """
         flat = tf.reshape(is_refused, [-1])
         position = tf.argmax(tf.cast(flat, tf.uint8), output_type=tf.int64)
+        # From the last dimension on: each position in the slice becomes one in the whole batch, counted row-major.
         rest, place, stride = position, tf.constant(0, tf.int64), 1
         for dim, axes, size in reversed(list(zip(self.shape, self.layout.axes, self.slice_shape, strict=True))):
             own = rest % size + (tf.cast(core.coordinate(axes), tf.int64) * size if axes else 0)
@@ -67,7 +70,7 @@ class Places:
         return position, tf.where(tf.reduce_any(flat), place, NOWHERE)
 
     def described(self, place: int) -> str:
-        """As "batch 3, length 5"; empty of a scalar."""
+        """Text such as "batch 3, length 5"; empty for a scalar."""
         words = []
         for dim in reversed(self.whole.dims):
             place, own = divmod(place, dim.size)
@@ -80,7 +83,7 @@ class Places:
         return [(cut, dim) for cut, dim in found if dim is not None]
 
     def _in_batch(self, dim: Dimension, own: tf.Tensor, numbers: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Where in the whole batch a position of a micro-batch's dimension is."""
+        """The place in the whole batch of a position along a micro-batch's dimension."""
         for (cut, _), number in zip(self.cuts, numbers, strict=True):
             if cut.dimension(self.shape) == dim:
                 together = cut.neighbours_along(dim)
@@ -91,14 +94,14 @@ class Places:
 def first_place(
     planner: Planner, places: Places, values: Sequence[Value], is_refused: IsRefused, *, tells_first: bool = False
 ) -> Finding | None:
-    """Has every core say where it finds the first refused element; None where no plan is to say so.
+    """Lets every core find the first refused element; None if the plan does not report places.
 
     Args:
-      planner: of the operation that checks.
-      places: of the elements that are looked at.
-      values: what is read.
-      is_refused: of their slices, which elements are refused.
-      tells_first: whether the element of the first of these, of integers, is told beside its place.
+      planner: the planner of the operation that checks.
+      places: the places of the elements that are looked at.
+      values: the values that are read.
+      is_refused: says which elements of their slices are refused.
+      tells_first: whether the element itself is told beside its place. The first value must then hold integers.
     """
     if not planner.checks.finds_failures or not math.prod(places.slice_shape):
         return None
@@ -110,6 +113,7 @@ def first_place(
         position, place = places.first(core, is_refused(*slices), own)
         if tells_first:
             found = _as_int32(tf.gather(tf.reshape(slices[0], [-1]), position))
+            # One int64 carries both: the place in its upper half, the element in its lower half.
             beside = tf.cast(tf.bitcast(found, tf.uint32), tf.int64)
             place = tf.where(tf.equal(place, NOWHERE), place, place * _INT32S + beside)
         return tf.reshape(place, [1])
@@ -132,7 +136,7 @@ def _with_element(places: Places, packed: int) -> str:
 
 
 def _as_int32(x: tf.Tensor) -> tf.Tensor:
-    """The nearest int32."""
+    """x as int32, or the nearest int32."""
     return tf.cast(
         tf.clip_by_value(x, tf.constant(tf.int32.min, x.dtype), tf.constant(tf.int32.max, x.dtype)), tf.int32
     )

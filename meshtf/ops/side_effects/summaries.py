@@ -1,4 +1,4 @@
-"""Summaries: values of the program that go to TensorBoard, whenever a summary writer is there."""
+"""Summaries: values of the program that go to TensorBoard, if there is a summary writer."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Summary:
 
 @language_function
 def scalar_summary(name: str, x: Tensor) -> Tensor:
-    """x, whose value is written to TensorBoard each time the program runs under a default summary writer.
+    """x. Its value is written to TensorBoard each time the program runs under a default summary writer.
 
-    Without a writer (`with writer.as_default(step=...)`) nothing is computed, sent or written for it.
+    Without a writer (`with writer.as_default(step=...)`), nothing is computed, sent or written for it.
 
     Args:
-      name: of the curve, under the open scopes.
+      name: the curve's name, under the open scopes.
       x: a scalar that the program computes, outside loops and branches.
 
     Raises:
@@ -48,12 +48,12 @@ def scalar_summary(name: str, x: Tensor) -> Tensor:
 
 @language_function
 def histogram_summary(name: str, x: Tensor) -> Tensor:
-    """x, of which a histogram is written to TensorBoard each time the program runs under a default summary writer.
+    """x. Its histogram is written to TensorBoard each time the program runs under a default summary writer.
 
-    Without a writer nothing is computed, sent or written for it. With one, the slices are put together on the host.
+    Without a writer, nothing is computed, sent or written for it. With one, the host puts the slices together.
 
     Args:
-      name: of the histogram, under the open scopes.
+      name: the histogram's name, under the open scopes.
       x: numbers of any shape that the program computes, outside loops and branches.
 
     Raises:
@@ -64,7 +64,7 @@ def histogram_summary(name: str, x: Tensor) -> Tensor:
       x [batch:4 hidden:8] float32
     """
     if not (check_tensor(x).dtype.is_floating or x.dtype.is_integer):
-        raise DtypeError(f"a histogram is of real numbers, not of {x.dtype.name}")
+        raise DtypeError(f"a histogram needs real numbers, not {x.dtype.name}")
     return _registered(name, x, tf.summary.histogram)
 
 
@@ -81,7 +81,7 @@ def _registered(name: str, x: Tensor, write: Callable[..., Any]) -> Tensor:
 
 
 def wanted_summaries(graph: Graph) -> list[Summary]:
-    """The graph's summaries, if a writer is there to take them; inside a tf.function, if a step is set for one.
+    """The graph's summaries, if there is a writer to take them and, inside a tf.function, a step is set for it.
 
     Raises:
       UsageError: the writer has no step.
@@ -101,7 +101,7 @@ def wanted_summaries(graph: Graph) -> list[Summary]:
 
 
 def write_summaries(summaries: Sequence[Summary], values: Sequence[tf.Tensor]) -> None:
-    """Writes them, with the writer's step.
+    """Writes summaries with the writer's step.
 
     Raises:
       UsageError: TensorBoard, which knows the format, is not installed.

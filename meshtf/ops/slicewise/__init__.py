@@ -1,1 +1,1 @@
-"""The way out to TensorFlow."""
+"""Functions of TensorFlow as operations of the language."""

@@ -1,4 +1,4 @@
-"""Any elementwise TensorFlow function of two operands, broadcast by name."""
+"""`binary_op_with_broadcasting`: any elementwise TensorFlow function of two operands, broadcast by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def binary_op_with_broadcasting(
       x1: a tensor, or a number, which takes the dtype of the other.
       x2: the same; one of the two is a tensor.
       output_shape: the order of the result's dimensions.
-      output_dtype: by default that of the operands.
+      output_dtype: the result's dtype; by default the operands'.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.

@@ -1,4 +1,4 @@
-"""Functions of the user's over slices: their results as tensors, and a check of them before anything runs."""
+"""The user's functions of slices: their results as tensors, and a check of them before anything runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ADVICE = "a dimension that tf_fn resizes, or whose parts it mixes, must not be 
 
 
 def as_tensors(results: Any) -> list[tf.Tensor]:
-    """What a function returned, one tensor or a list of them, as a list."""
+    """The results of a function, one tensor or a list of them, as a list."""
     return [tf.convert_to_tensor(y) for y in (results if isinstance(results, list | tuple) else [results])]
 
 
 def check_local_function(
     operation: Operation, tf_fn: Callable[..., Any], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> None:
-    """Traces the function once, by itself, on slices of the sizes that it will be given.
+    """Traces the function once by itself, on slices of the sizes that it will be given.
 
     Raises:
       ExecutionError: it raised an error of its own.
@@ -46,7 +46,7 @@ def check_local_function(
 def traced_results(
     operation: Operation, tf_fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], given: Sequence[str]
 ) -> list[tf.Tensor]:
-    """What the function returns, once traced by itself on slices of these sizes; `given` says what each is, in words.
+    """The function's results, once traced by itself on slices of these sizes. `given` describes each slice in words.
 
     Raises:
       ExecutionError: it raised an error of its own.
@@ -84,13 +84,13 @@ def _check_output(operation: Operation, y: tf.Tensor, value: Value, given: Seque
 
 
 def text_of(operation: Operation, fact: str, given: Sequence[str]) -> str:
-    """A message on a function of slices: the fact, what it is given, and the user's line."""
+    """A message about a function of slices: the fact, the slices given to it, and the user's line."""
     lines = [f"{operation.name}: {fact}", "  slices given to tf_fn:"]
     return "\n".join([*lines, *(f"    {slice_}" for slice_ in given), f"  at {operation.site}"])
 
 
 def _users_line(error: Exception) -> str:
-    """Where the error arose, in the innermost frame that is neither TensorFlow's nor this file's."""
+    """The place where the error arose: the innermost frame that is neither TensorFlow's nor this file's."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""The way out to TensorFlow: any function of slices as an operation, differentiable to any order."""
+"""`slicewise` and `cwise`: any TensorFlow function of slices as an operation, differentiable to any order."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from meshtf.planning.planner import Planner
 from meshtf.planning.whole_dimensions import whole_because
 
 LocalFunction: TypeAlias = Callable[..., Any]
-"""Takes one slice for each operand, and returns one, or a list, for the outputs."""
+"""A function that takes one slice for each operand, and returns one, or a list, for the outputs."""
 
 GradFunction: TypeAlias = Callable[..., Any]
-"""`grad_function(operation, *dys)` gives a gradient, or None, for each operand."""
+"""A function `grad_function(operation, *dys)` that returns a gradient, or None, for each operand."""
 
 
 class SlicewiseOperation(Operation):
     """Runs a TensorFlow function on every core's slices.
 
-    Dimensions that are not splittable are gathered first. The splittable ones are split as in the `anchor`, the first
-    output of the function that was differentiated to give this one (itself, of one that the user wrote). Where such a
-    dimension is not in an output, which happens in gradients only, the output is a pending sum over its mesh axes.
+    Dimensions that are not splittable are gathered first. Splittable ones are split as in the `anchor`: the first
+    output of the user's function, also for its gradients. If such a dimension is not in an output, which happens in
+    gradients only, the output is a pending sum over its mesh axes.
     """
 
     why_not_compiled = "has a function of yours, which may do what XLA cannot"
@@ -77,6 +77,8 @@ class SlicewiseOperation(Operation):
             self.splittable_names,
             name=f"{self._kind}_gradient",
         )
+        # The gradient's function must get the same slices as the forward function, so both take their splits from one
+        # tensor.
         operation._anchor = self._anchor
         operation._like = tuple(self.inputs[i] for i in wrt)
         by_input = dict(zip(wrt, operation.outputs, strict=True))
@@ -98,6 +100,7 @@ class SlicewiseOperation(Operation):
     def lower(self, planner: Planner) -> None:
         splits = self._splits(planner.layouts)
         values = [planner.read(x, _layout(x.shape, splits)) for x in self.inputs]
+        # An output that lacks a split dimension is a term of a sum: each core computed it from its part.
         pending = self.output_pending_axes(planner.layouts)
         dtypes = [term_dtype(y.dtype) if p else y.dtype for y, p in zip(self.outputs, pending, strict=True)]
         specs = [
@@ -116,7 +119,7 @@ class SlicewiseOperation(Operation):
         tf_fn = self.tf_fn
 
         def emit(core: Core, *slices: tf.Tensor) -> list[tf.Tensor]:
-            # A size that is not known while the program is traced (a py_function's) is checked when it runs.
+            # A py_function's size is unknown while the program is traced, and is checked when it runs.
             returned = zip(as_tensors(tf_fn(*slices)), sizes, dtypes, strict=True)
             return [tf.cast(tf.ensure_shape(y, size), dtype) for y, size, dtype in returned]
 
@@ -124,6 +127,7 @@ class SlicewiseOperation(Operation):
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
         shape, own = self._anchor.shape, layouts[self._anchor]
+        # The function must not see padding, because nobody knows what it does with it.
         layout = whole_in(own, uneven_dims(own, shape, layouts.mesh_shape))
         return {name: layout.axes[shape.axis(name)] for name in self.splittable_names}
 
@@ -147,13 +151,16 @@ class SlicewiseOperation(Operation):
 
 
 def local_gradient(tf_fn: LocalFunction, operands: int, wrt: Sequence[int], given: Sequence[int]) -> LocalFunction:
-    """The function of a slice of each operand, then of the gradient of each output in `given`, that gives the
-    gradients of the operands in `wrt`; zeros where an operand is not connected."""
+    """The function that computes gradients of the operands in `wrt`; zeros if an operand is not connected.
+
+    It takes a slice of each operand, then the gradient of each output in `given`.
+    """
 
     def gradient(*slices: tf.Tensor) -> list[tf.Tensor]:
         zero, dys = tf.UnconnectedGradients.ZERO, list(slices[operands:])
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            # The same tensor may be given twice, and each operand has a gradient of its own.
+            # The copies tell operands apart: the same tensor may be given twice, and each operand has a gradient of its
+            # own.
             xs = [tf.identity(x) for x in slices[:operands]]
             watched = [xs[i] for i in wrt]
             tape.watch(watched)
@@ -162,7 +169,7 @@ def local_gradient(tf_fn: LocalFunction, operands: int, wrt: Sequence[int], give
         if tf.executing_eagerly():
             grads = tape.gradient(wanted, watched, output_gradients=dys, unconnected_gradients=zero)
         else:
-            # A tape would be silent if the user had paused all tapes (stop_recording) where the program is traced.
+            # A tape would record nothing if the user paused all tapes (stop_recording) where the program is traced.
             grads = tf.gradients(wanted, watched, dys, unconnected_gradients=zero)
         return [tf.convert_to_tensor(g) for g in grads]
 
@@ -187,15 +194,15 @@ def slicewise(
         should do nothing in Python but make TensorFlow operations.
       xs: operands.
       output_shape: named shape of the output, by default that of the first operand; a list of them for several.
-      output_dtype: by default that of the first operand; a list for several outputs.
+      output_dtype: the output's dtype, by default the first operand's; a list for several outputs.
       splittable_dims: dimensions along which each part of every output depends on the same part of the operands alone.
         They may be split between cores; all others are gathered first. None by default.
       grad_function: `grad_function(operation, *dys)` gives a gradient for each operand, in the language; 0: no
         gradient; None: TensorFlow's own, to any order, with zeros where it finds no connection.
-      name: of the operation.
+      name: the operation's name.
 
     Returns:
-      A tensor; a tuple of them where a list of shapes or dtypes was given.
+      A tensor; a tuple of them if you gave a list of shapes or dtypes.
 
     Raises:
       ShapeError: a splittable dimension is not in every output, or in no operand, or differs in size.
@@ -223,14 +230,14 @@ def cwise(
     grad_function: GradFunction | int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """An elementwise TensorFlow function; the output has the shape of the first operand. Nothing is broadcast by name.
+    """An elementwise TensorFlow function. The output has the first operand's shape. Nothing is broadcast by name.
 
     Args:
       tf_fn: takes a tf.Tensor for each of `xs` and returns one, element by element; see `slicewise`.
       xs: operands.
       output_dtype: by default that of the first operand.
       grad_function: as for `slicewise`.
-      name: of the operation.
+      name: the operation's name.
 
     Raises:
       ShapeError: operands have one dimension in two sizes.
@@ -265,7 +272,7 @@ def check_operands(tf_fn: object, xs: Tensor | Sequence[Tensor]) -> list[Tensor]
 
 
 def _outputs(first: Tensor, shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape, tf.DType]], bool]:
-    """Shape and dtype of each output, and whether they were given as lists."""
+    """The shape and the dtype of each output, and whether they were given as lists."""
     shape_list = list(shapes) if _is_list_of_shapes(shapes) else None
     dtype_list = list(dtypes) if isinstance(dtypes, list | tuple) else None
     count = len(shape_list or dtype_list or [None])
@@ -279,7 +286,7 @@ def _outputs(first: Tensor, shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape,
 
 
 def _is_list_of_shapes(x: object) -> bool:
-    """A list of shapes, rather than one shape as a list of dimensions or (name, size) pairs."""
+    """Whether x is a list of shapes, and not one shape as a list of dimensions or (name, size) pairs."""
     if not isinstance(x, list | tuple) or isinstance(x, Shape) or not x:
         return False
     return all(s is None or isinstance(s, Shape | str | list) or (isinstance(s, tuple) and not _is_pair(s)) for s in x)

@@ -1,1 +1,1 @@
-"""Variables, and what they start with."""
+"""Variables, their initializers, and assignments."""

@@ -1,4 +1,4 @@
-"""What a variable's first value is made by: a function of the language, or an array that is known now."""
+"""Initializers of variables: functions of the language, or arrays that are known now."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FUNCTION = "a function (mesh, shape, dtype) -> mtf.Tensor, such as mtf.RandomNo
 
 
 def initializer_of(name: str, given: Any, shape: Shape, padded: Shape, dtype: tf.DType) -> Initializer:
-    """The initializer of a variable, from itself or an array of `shape`, whose padding is zeros.
+    """The initializer of a variable, from a function or from an array of `shape`, whose padding is zeros.
 
     Raises:
-      GraphError: it is neither, or a function of other arguments.
+      GraphError: it is neither, or the function takes other arguments.
       ShapeError: an array of another shape.
     """
     if callable(given):
@@ -45,10 +45,10 @@ def initializer_of(name: str, given: Any, shape: Shape, padded: Shape, dtype: tf
 
 
 def _checked(name: str, initializer: Callable[..., Any]) -> Initializer:
-    """The function itself, which can be called with a mesh, a shape and a dtype."""
+    """The function itself, if it takes a mesh, a shape and a dtype."""
     try:
         signature = inspect.signature(initializer)
-    except ValueError:  # of some callables written in C it is not known
+    except ValueError:  # some callables written in C have no known signature
         return initializer
     if not _can_be_called(signature):
         own = getattr(initializer, "__name__", type(initializer).__name__)
@@ -59,8 +59,10 @@ def _checked(name: str, initializer: Callable[..., Any]) -> Initializer:
 
 
 def _can_be_called(signature: inspect.Signature) -> bool:
-    """Whether it takes a mesh, a shape and a dtype. TensorFlow 1's initializers take three arguments, too, but others:
-    (shape, dtype, partition_info)."""
+    """Whether a function takes a mesh, a shape and a dtype.
+
+    TensorFlow 1's initializers take three arguments, too, but others: (shape, dtype, partition_info).
+    """
     if next(iter(signature.parameters), None) == "shape":
         return False
     try:

@@ -1,4 +1,4 @@
-"""Assignments to variables, and what variables hold after them."""
+"""Assignments to variables, and reads of variables after them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from meshtf.ops.variables.variable import Assign, ReadVariable, Variable, variab
 
 @language_function
 def assign(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Gives the variable a new value when the program ends; `read_variable` sees it from here on. Returns it.
+    """Gives the variable a new value when the program ends, and returns the value.
+
+    `read_variable` sees it from here on.
 
     Examples:
       >>> mean = mtf.get_variable(mesh, "mean", "hidden:8", trainable=False)
@@ -30,7 +32,7 @@ def assign(var: Variable | Tensor, new_val: Tensor) -> Tensor:
 
 @language_function
 def assign_add(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Adds to the variable's present value, in the precision in which it is stored. Returns the new one.
+    """Adds to the variable's present value, in the precision in which it is stored, and returns the new one.
 
     Examples:
       >>> count = mtf.get_variable(mesh, "count", [], initializer=mtf.zeros)
@@ -43,7 +45,7 @@ def assign_add(var: Variable | Tensor, new_val: Tensor) -> Tensor:
 
 @language_function
 def assign_sub(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Subtracts from the variable's present value, in the precision in which it is stored. Returns the new one.
+    """Subtracts from the variable's present value, in the precision in which it is stored, and returns the new one.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -56,7 +58,9 @@ def assign_sub(var: Variable | Tensor, new_val: Tensor) -> Tensor:
 
 @language_function
 def read_variable(var: Variable | Tensor, dtype: tf.DType | None = None) -> Tensor:
-    """The variable's value at this place in the program, in a dtype; by default the one in which programs read it.
+    """The variable's value at this place in the program, in a dtype.
+
+    By default this is the dtype in which programs read it.
 
     Examples:
       >>> total = mtf.get_variable(mesh, "total", [], initializer=mtf.zeros)
@@ -68,7 +72,7 @@ def read_variable(var: Variable | Tensor, dtype: tf.DType | None = None) -> Tens
 
 
 def _stored_and_given(variable: Variable, value: Tensor) -> tuple[Tensor, Tensor]:
-    """The variable's present value and another, both in the dtype in which it is stored."""
+    """The variable's present value and another value, both in the dtype in which it is stored."""
     _check_dtype(variable, check_tensor(value))
     stored = ReadVariable(variable, variable.slice_dtype).outputs[0]
     return stored, cast(value, variable.slice_dtype)

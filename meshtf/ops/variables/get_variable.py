@@ -1,4 +1,4 @@
-"""Variables made, or found again, by name."""
+"""`get_variable`, which makes variables or finds them again by name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from meshtf.ops.variables._initializers import Initializer, initializer_of
 from meshtf.ops.variables.variable import Variable, VariableSpec
 
 DEFAULT_STDDEV = 0.02
-"""Of the normal numbers that a variable starts with, where it is given no initializer."""
+"""The standard deviation of the normal numbers with which a variable starts, if it has no initializer."""
 
 
 class MakesVariables(Protocol):
-    """What gives a layer its part of the variables of a stack."""
+    """Gives a layer its part of the variables of a stack."""
 
     def makes(self, full_name: str) -> bool: ...
 
@@ -43,21 +43,21 @@ def get_variable(
     unpadded_shape: ShapeLike | None = None,
     matrix: tuple[ShapeLike, ShapeLike] | None = None,
 ) -> Tensor:
-    """The variable of this name under the open scopes, as a tensor; made where it is not there yet.
+    """The variable of this name under the open scopes, as a tensor. It is made if there is none yet.
 
     Args:
-      mesh: where it lives.
-      name: under the open scopes.
+      mesh: the mesh of the variable.
+      name: the variable's name under the open scopes.
       shape: named shape.
-      dtype: the graph's policy by default.
+      dtype: the variable's dtype; by default the graph's policy.
       initializer: `(mesh, shape, dtype) -> tensor` in the language, computed slice by slice, or an array. By default
         normal with standard deviation 0.02.
       trainable: whether optimizers update it.
-      unpadded_shape: where the variable is held larger than it is, so that a dimension can be split: the same names,
-        and sizes that are no larger. What is beyond starts as zeros; the store and checkpoints know only what is
-        inside, and so does an initial value that is an array.
+      unpadded_shape: the true shape of a variable that is held larger, so that a dimension can be split. It has the
+        same names, and sizes that are no larger. The rest starts as zeros. The store, checkpoints and initial values
+        that are arrays have only what is inside.
       matrix: the dimensions that a layer sums over and those that it makes, such as ("d_model:8", "heads:2 d_kv:4"),
-        where optimizers should see a matrix of these; the other dimensions count matrices. Nothing else depends on it.
+        if optimizers should see a matrix of these. The other dimensions count matrices. Nothing else depends on it.
 
     Raises:
       GraphError: it exists with another shape or dtype; or `initializer` is neither such a function nor an array; or
@@ -95,7 +95,7 @@ def get_variable(
 
 
 def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
-    """The variable's value; inside a stack of layers that is a scan, its part for the layer."""
+    """The variable's value. Inside a stack of layers that is a scan, it is the layer's part."""
     for maker in reversed(mesh.graph.makes_variables):
         if maker.makes(spec.full_name):
             return maker.make(spec)
@@ -120,10 +120,10 @@ def like_variable(
     It is padded, stacked, saved and, under the same rules, laid out like the variable.
 
     Args:
-      variable: of the graph.
-      name: of the state.
+      variable: a variable of the graph.
+      name: the state's name.
       shape: dimensions of the variable; all of them by default.
-      dtype: of the state.
+      dtype: the state's dtype.
 
     Raises:
       ShapeError: a dimension is not one of the variable's.
@@ -146,7 +146,7 @@ def like_variable(
 
 
 def _matrix(name: str, shape: Shape, summed: Shape, made: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of both sides of a matrix, checked."""
+    """The names of both sides of a matrix, which are checked."""
     for dim in (*summed, *made):
         shape.axis(dim)
     if twice := [d.name for d in summed if made.has(d.name)]:

@@ -1,4 +1,4 @@
-"""How often a program has run, which its random bits depend on."""
+"""The count of a program's runs, on which its random bits depend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshtf.ops.variables.variable import Assign, Variable, VariableSpec
 
 
 def program_step(mesh: Mesh) -> Tensor:
-    """How many times the program has run (int64 scalar): a saved variable, counted when it uses random bits."""
+    """The number of times that the program has run (int64 scalar): a saved variable, counted if it uses random bits."""
     graph = mesh.graph
     name = f"{graph.name}/step"
     existing = graph.variables.get(name)
@@ -26,10 +26,10 @@ def program_step(mesh: Mesh) -> Tensor:
 
 
 def count_step(mesh: Mesh) -> list[Operation]:
-    """Makes the program count its runs, if it has random bits that depend on the count and does not count yet.
+    """Makes the program count its runs, if random bits depend on the count and it does not count yet.
 
     Returns:
-      What counts them: nothing where no random bits depend on it.
+      The operations that count; none if no random bits depend on the count.
     """
     graph = mesh.graph
     step = graph.variables.get(f"{graph.name}/step")

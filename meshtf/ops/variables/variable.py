@@ -21,17 +21,17 @@ from meshtf.planning.planner import Planner
 
 @dataclasses.dataclass(frozen=True)
 class VariableSpec:
-    """What a variable is.
+    """The description of a variable.
 
     Attributes:
       full_name: its name, scopes included.
-      shape: as cores hold it.
-      dtype: in files, on the device, and as the program reads it.
-      initializer: gives one layer's initial value; None: normal numbers, see `DEFAULT_STDDEV`.
+      shape: the shape that cores hold.
+      dtype: the dtypes in files, on the device, and in the program.
+      initializer: makes one layer's initial value; None: normal numbers, see `DEFAULT_STDDEV`.
       trainable: whether optimizers update it.
-      unpadded_shape: as users and files see it: no larger than `shape`, whose ends are then zeros.
+      unpadded_shape: the shape that users and files see. It is no larger than `shape`, whose ends are then zeros.
       layer_scopes: the scopes of layers in which it is made, outermost first.
-      matrix: the names of the dimensions that a layer sums over and of those that it makes, if that was said; the
+      matrix: the names of the dimensions that a layer sums over and of those that it makes, if they were given; the
         others count matrices.
     """
 
@@ -67,6 +67,7 @@ class Variable(Operation):
 
     def __init__(self, mesh: Mesh, spec: VariableSpec) -> None:
         assert spec.dtype.activation_dtype is not None
+        # A variable made inside a loop or a branch must exist outside it too.
         with mesh.graph.outermost(), mesh.graph.root_scope():
             super().__init__([], [(spec.shape, spec.dtype.activation_dtype)], name=spec.full_name, mesh=mesh)
         self.scoped_name = ScopedName(spec.full_name, spec.layer_scopes)
@@ -79,7 +80,7 @@ class Variable(Operation):
 
     @property
     def full_name(self) -> str:
-        """Its name, scopes included: in files and in stores."""
+        """The variable's name with scopes, as in files and in stores."""
         return self.spec.full_name
 
     @full_name.setter
@@ -97,12 +98,14 @@ class Variable(Operation):
 
     @property
     def stacked_dims(self) -> Shape:
-        """Those of its dimensions that count the layers of a stack: empty for all but a stack's variables."""
+        """The dimensions that count the layers of a stack; empty for all but a stack's variables."""
         return stacked_dims(self.spec.layer_scopes)
 
     @property
     def saved_names(self) -> tuple[str, ...]:
-        """The names of its layers' parts in files, in row-major order of `stacked_dims`; else its own alone."""
+        """The names of its layers' parts in files, in row-major order of `stacked_dims`; without a stack, its own
+        name.
+        """
         return layer_names(self.full_name, self.spec.layer_scopes)
 
     def lower(self, planner: Planner) -> None:
@@ -110,7 +113,7 @@ class Variable(Operation):
 
 
 class ReadVariable(Operation):
-    """A variable's value at this place in the program: after the assignments before it."""
+    """A variable's value at this place in the program, after the assignments before it."""
 
     takes_padding = True
 
@@ -156,13 +159,17 @@ def _cast_value(planner: Planner, value: Any, dtype: tf.DType) -> Any:
 
 
 def variable_of(x: Variable | Tensor) -> Variable:
-    """The variable, from itself or the tensor that `get_variable` gave."""
+    """The variable, from itself or from the tensor that `get_variable` returned.
+
+    Raises:
+      GraphError: it is no variable.
+    """
     operation = x.operation if isinstance(x, Tensor) else x
     if not isinstance(operation, Variable):
         if not isinstance(x, Operation | Tensor):
-            raise GraphError(f"a variable is what mtf.get_variable returned, and not {x!r}")
+            raise GraphError(f"{x!r} is not a variable; give the result of mtf.get_variable")
         hint = "; a layer of a stack that is a scan cannot assign its variables: give mtf.layer_stack unroll=True"
         raise GraphError(
-            f"{x} is not a variable; give what mtf.get_variable returned{hint if x.graph.makes_variables else ''}"
+            f"{x} is not a variable; give the result of mtf.get_variable{hint if x.graph.makes_variables else ''}"
         )
     return operation

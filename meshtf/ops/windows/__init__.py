@@ -1,1 +1,1 @@
-"""What needs a neighbour's elements: shifts and halos."""
+"""Operations that need a neighbour's elements: shifts and halos."""

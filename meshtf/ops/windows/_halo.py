@@ -1,4 +1,8 @@
-"""The operations behind halo exchange: blocks with the ends of their neighbours, and the way back."""
+"""The operations behind halo exchange: blocks with the ends of their neighbours, and the way back.
+
+With a halo of 1, the blocks 1 2 | 3 4 become 0 1 2 3 | 2 3 4 0. The way back (the gradient) adds each halo to the
+element that it was copied from: a b c d | e f g h becomes b, c + e | d + f, g.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from meshtf.planning.planner import Planner
 
 
 class HaloOperation(Operation):
-    """Each block between `halo` = (left, right) elements of those before and after it."""
+    """Each block with `halo` = (left, right) elements from the blocks before and after it."""
 
     passes_pending_sums = True
 
@@ -39,6 +43,7 @@ class HaloOperation(Operation):
         value = read_whole_along(planner, self, self.block_dim)
         axis, n = value.shape.axis(self.block_dim), self.inputs[0].shape.get_dim_by_name(self.block_dim).size
         along, stretches = value.shape.axis(self.blocks_dim), _stretches(n, self.halo)
+        # A core without blocks has no window to read.
         b = value.slice_shape[along]
         if not b:
             size = value.layout.slice_shape(output.shape, planner.mesh_shape)
@@ -48,7 +53,7 @@ class HaloOperation(Operation):
             )
             planner.write(output, nothing[0])
             return
-        # Of the outermost block that a core's first or last block needs a stretch may do; those between it needs whole.
+        # A core's first or last block may need only a segment of the outermost block; blocks between need it whole.
         reach = [max(0, -(-halo // n) - 1) for halo in self.halo]
         inner = read_window(planner, value, along, Window(-reach[0], b, reach[0] + b + reach[1]), wrap=self.wrap)
         outer = [s for s in (stretches[0], stretches[-1]) if s[0]]
@@ -83,7 +88,7 @@ class HaloOperation(Operation):
 
 
 class HaloSumOperation(Operation):
-    """Blocks without their halos, which are added where they came from."""
+    """Blocks without their halos, which are added to the elements that they were copied from."""
 
     passes_pending_sums = True
 
@@ -103,6 +108,7 @@ class HaloSumOperation(Operation):
         (output,) = self.outputs
         value = read_whole_along(planner, self, self.block_dim)
         axis, n = value.shape.axis(self.block_dim), output.shape.get_dim_by_name(self.block_dim).size
+        # The halo of a block goes back to the blocks that it came from: the opposite moves of `HaloOperation`.
         stretches, pieces, place = _stretches(n, self.halo), [], 0
         for distance, _, size in stretches:
             border = part_of(planner, value, axis, place, size)
@@ -111,6 +117,7 @@ class HaloSumOperation(Operation):
 
         def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
             dtype = slices[0].dtype
+            # An element may be in several halos. 16-bit floats are rounded once for all of them.
             wide = [tf.cast(x, sum_dtype(dtype)) for x in slices]
             total = wide[[s[0] for s in stretches].index(0)]
             for (distance, begin, size), x in zip(stretches, wide, strict=True):
@@ -124,7 +131,7 @@ class HaloSumOperation(Operation):
 
 
 def _stretches(n: int, halo: tuple[int, int]) -> list[tuple[int, int, int]]:
-    """(distance of the block, begin in it, size) of what makes up a block of n with its halos, in order."""
+    """The parts of a block of n with its halos, in order: (distance of the part's block, begin in it, size)."""
     left = [(-d, n - min(n, halo[0] - (d - 1) * n), min(n, halo[0] - (d - 1) * n)) for d in _distances(n, halo[0])]
     right = [(d, 0, min(n, halo[1] - (d - 1) * n)) for d in _distances(n, halo[1])]
     return [*reversed(left), (0, 0, n), *right]
@@ -135,7 +142,7 @@ def _distances(n: int, halo: int) -> range:
 
 
 def _moved(planner: Planner, value: Value, blocks: str, distance: int, wrap: bool) -> Value:
-    """For each block, what the one `distance` further on holds."""
+    """The values of the block `distance` further on, for each block."""
     axis = value.shape.axis(blocks)
     n = value.slice_shape[axis]
     fill = False if value.dtype == tf.bool else 0

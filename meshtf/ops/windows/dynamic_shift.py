@@ -1,4 +1,4 @@
-"""Moving along a dimension by an offset that the program computes."""
+"""Shifts along a dimension by an offset that the program computes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from meshtf.planning.planner import Planner
 
 
 class DynamicShiftOperation(Operation):
-    """x moved along a dimension by an offset for each index of some other dimensions.
+    """x moved along a dimension, by an offset for each index of some other dimensions.
 
-    Where the dimension is split any core may need any slice, and none knows which before it runs. On few cores each
-    gets all slices. On more they go round: by 1, 2, 4, ... cores, each time kept where the offset has that digit, and
-    once more by 1 for the elements that come from the slice before. Each core then sends log2(cores) + 1 slices, where
-    it would send cores - 1.
+    If the dimension is split, any core may need any slice, and none knows which before the program runs. On few cores,
+    each gets all slices. On more, slices go round by 1, 2, 4, ... cores. A slice is kept after each move if the offset
+    has that binary digit. To move by 5 cores, it is moved by 1, not by 2, and by 4. Once more it moves by 1, for the
+    elements that come from the slice before. Each core then sends log2(cores) + 1 slices, where it would otherwise send
+    cores - 1.
     """
 
     def __init__(self, x: Tensor, offset: Tensor, dim_name: str, *, wrap: bool) -> None:
@@ -58,7 +59,7 @@ class DynamicShiftOperation(Operation):
         planner.write(output, planner.compute("dynamic_shift", emit, [moves, *tables], [spec], flops=flops)[0])
 
     def _brought_round(self, planner: Planner, value: Value, moves: Value, parts: int) -> list[Value]:
-        """The slice before the one that a core's elements come from last, and that one."""
+        """Two slices: the one before the slice from which a core's last elements come, and that slice."""
         axis = value.shape.axis(self.dim_name)
         axes, n = value.layout.axes[axis], value.slice_shape[axis]
         align, spec = aligner(moves.shape, value.shape), (value.shape, value.dtype, value.layout)
@@ -75,7 +76,7 @@ class DynamicShiftOperation(Operation):
 
 
 class _Taking:
-    """Takes a core's elements from a table that it has: the whole dimension, or the two slices that they are in."""
+    """Takes a core's elements from a table: the whole dimension, or the two slices in which the elements are."""
 
     def __init__(self, operation: DynamicShiftOperation, axes: tuple[str, ...], parts: int, size: int) -> None:
         x, offset = (t.shape for t in operation.inputs)
@@ -100,19 +101,19 @@ class _Taking:
 
 
 def _turns(parts: int) -> int:
-    """Digits of the numbers below `parts`."""
+    """The number of binary digits of the numbers below `parts`."""
     return (parts - 1).bit_length()
 
 
 @language_function
 def dynamic_shift(x: Tensor, offset: Tensor, dim: DimensionLike | str, wrap: bool) -> Tensor:
-    """x moved along a dimension by an offset computed in the program: y[.., i] = x[.., i - offset[..]].
+    """x moved along a dimension by an offset that the program computes: y[.., i] = x[.., i - offset[..]].
 
     Args:
-      x: of any dtype.
+      x: a tensor of any dtype.
       offset: int32 or int64, over some of the dimensions of x, without `dim`.
-      dim: of x.
-      wrap: whether what leaves at one end enters at the other; else zeros (False) enter.
+      dim: a dimension of x.
+      wrap: whether elements that leave at one end enter at the other; else zeros (False) enter.
 
     Raises:
       ShapeError: x lacks the dimension, or the offset has it, or one that x lacks.

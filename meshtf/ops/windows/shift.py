@@ -1,4 +1,4 @@
-"""Moving along a dimension: shift, roll, reverse, and halos between blocks. Where it is split only borders are sent."""
+"""Shifts along a dimension: shift, roll, reverse, and halos between blocks. If it is split, only borders are sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from meshtf.planning.planner import Planner
 
 
 class ShiftOperation(Operation):
-    """x moved along a dimension; what enters is zero, or with `wrap` what left at the other end."""
+    """x moved along a dimension. Zeros enter or, with `wrap`, the elements that left at the other end."""
 
     passes_pending_sums = True
 
@@ -32,7 +32,7 @@ class ShiftOperation(Operation):
         self.offset, self.dim_name, self.wrap = offset, dim_name, wrap
 
     def needs_whole(self, name: str) -> bool:
-        return self.wrap and name == self.dim_name  # the first element is then behind the last, inside of a slice
+        return self.wrap and name == self.dim_name  # padding would stand between the last element and the first
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])
@@ -49,7 +49,7 @@ class ShiftOperation(Operation):
 
 
 class ReverseOperation(Operation):
-    """x in reverse order along a dimension: whole slices change places, and each is reversed."""
+    """x in reverse order along a dimension: whole slices are exchanged, and each is reversed."""
 
     passes_pending_sums = True
 
@@ -69,6 +69,8 @@ class ReverseOperation(Operation):
         axis = output.shape.axis(self.dim_name)
         axes = value.layout.axes[axis]
         last = axes_size(axes, planner.mesh_shape) - 1
+        # The core at place j gets the slice of place last - j. Then only elements within a slice are in the wrong
+        # order.
         value = planner.permute(value, axes, lambda j: last - j)
 
         def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
@@ -79,7 +81,7 @@ class ReverseOperation(Operation):
 
 
 def _read_where_it_is(planner: Planner, operation: Operation, fill: Fill = ZEROS) -> Value:
-    """The one input: as it is held where its sum is left to consumers, else in the output's layout."""
+    """The one input: as it is held if its sum is left to its readers, else in the output's layout."""
     (held,) = planner.read_operands_as_they_are(operation, fill)
     return held if held.pending else planner.read(operation.inputs[0], planner.layouts[operation.outputs[0]], fill)
 
@@ -89,11 +91,11 @@ def shift(x: Tensor, offset: int, dim: DimensionLike | str, wrap: bool, name: st
     """x moved by `offset` along a dimension: y[i] = x[i - offset].
 
     Args:
-      x: of any dtype.
+      x: a tensor of any dtype.
       offset: a whole number, of either sign and any size.
-      dim: of x.
-      wrap: whether what leaves at one end enters at the other; else zeros (False) enter.
-      name: of the operation.
+      dim: a dimension of x.
+      wrap: whether elements that leave at one end enter at the other; else zeros (False) enter.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or the offset is no whole number known now.
@@ -115,13 +117,13 @@ def shift(x: Tensor, offset: int, dim: DimensionLike | str, wrap: bool, name: st
 
 @language_function
 def roll(x: Tensor, offset: int, dim: DimensionLike | str, name: str | None = None) -> Tensor:
-    """x moved along a dimension, what leaves at one end entering at the other, as `numpy.roll`.
+    """x moved along a dimension, with elements that leave at one end entering at the other, as in `numpy.roll`.
 
     Args:
       x: a tensor.
-      offset: by how many elements; a whole number known now, negative to the other side.
-      dim: of x.
-      name: of the operation.
+      offset: the number of elements, known now; negative to move to the other side.
+      dim: a dimension of x.
+      name: the operation's name.
 
     Raises:
       ShapeError: x lacks the dimension, or the offset is no whole number known now.
@@ -152,14 +154,14 @@ def reverse(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> Ten
 def halo_exchange(
     x: Tensor, blocks_dim: DimensionLike | str, block_size_dim: DimensionLike | str, halo_size: int, wrap: bool = False
 ) -> Tensor:
-    """Each block between the ends of those before and after it: `block_size_dim` grows by twice the halo.
+    """Each block with the ends of the blocks before and after it: `block_size_dim` grows by twice the halo.
 
     Args:
       x: [.., blocks, .., block_size, ..], in any order: a dimension cut into blocks.
-      blocks_dim: which block.
-      block_size_dim: the place in the block; its size along the result must fit the layout as any other.
+      blocks_dim: the dimension that counts blocks.
+      block_size_dim: the dimension inside a block. Its size in the result must fit the layout, as any other.
       halo_size: elements from each side; a halo may reach over several blocks.
-      wrap: whether the first block is the neighbour of the last; else zeros stand there.
+      wrap: whether the first block is the neighbour of the last; otherwise zeros are there.
 
     Raises:
       ShapeError: x lacks a dimension, the two are one, or `halo_size` is no whole number of at least 0.
@@ -177,14 +179,14 @@ def halo_exchange(
 def left_halo_exchange(
     x: Tensor, blocks_dim: DimensionLike | str, block_size_dim: DimensionLike | str, halo_size: int, wrap: bool = False
 ) -> Tensor:
-    """Each block behind the end of the one before it: `block_size_dim` grows by the halo.
+    """Each block with the end of the block before it: `block_size_dim` grows by the halo.
 
     Args:
       x: a tensor cut into blocks; see `halo_exchange`.
       blocks_dim: counts the blocks.
       block_size_dim: the elements of a block.
       halo_size: how many elements come from the block before, or from those before that.
-      wrap: whether the last block comes before the first, where zeros are otherwise.
+      wrap: whether the last block comes before the first; otherwise zeros are there.
 
     Raises:
       ShapeError: x lacks a dimension, the two are one, or `halo_size` is no whole number of at least 0.

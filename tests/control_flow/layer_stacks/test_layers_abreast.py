@@ -85,7 +85,7 @@ def test_layers_that_are_mixed_are_refused() -> None:
         built(lambda xs: [mtf.reduce_sum(xs[0], reduced_dim=ABREAST)])
     with pytest.raises(GraphError, match=r'makes variable "layer/w2" that it did not make in the rehearsal'):
         built(fickle)
-    with pytest.raises(ShapeError, match=re.escape('"behind:3" is none of those that count the layers, [abreast:2]')):
+    with pytest.raises(ShapeError, match=re.escape('"behind:3" does not count layers; these do: [abreast:2]')):
         built(lambda xs: xs, along=BEHIND)
 
 

@@ -141,5 +141,5 @@ def refused(mask: AttentionMask, memory_length: int = 8) -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(GraphError, match=r"has no window; use dot_product_attention or lean_attention, or give one"):
         refused(AttentionMask(is_causal=True))
-    with pytest.raises(ShapeError, match=r"a sequence with itself, and 8 queries are not 9 keys"):
+    with pytest.raises(ShapeError, match=r"lets a sequence attend to itself, and 8 queries are not 9 keys"):
         refused(WINDOW, memory_length=9)

@@ -104,7 +104,7 @@ def test_tokens_that_lack_what_is_asked_for() -> None:
         GraphError, match=r"compares positions, and the queries has none; give Tokens\(positions=\.\.\)"
     ):
         attend(pattern(causal, "segments"))
-    with pytest.raises(GraphError, match=r"asks which tokens are of the prefix; give Tokens\(is_prefix=\.\.\)"):
+    with pytest.raises(GraphError, match=r"asks which tokens belong to the prefix; give Tokens\(is_prefix=\.\.\)"):
         attend(pattern(AttentionMask(is_causal=True, sees_prefix=True), "positions"))
     with pytest.raises(GraphError, match=r"the queries have segments and the memory has none"):
         attend(lambda mesh: AttentionPattern(query=tokens_of(mesh)))
@@ -150,7 +150,7 @@ def test_types_that_do_not_fit() -> None:
     graph = mtf.Graph()
     with graph:
         q, k = (mtf.zeros(mtf.Mesh(graph), s, t) for s, t in ((Sizes().q, tf.float32), (Sizes().k, tf.bfloat16)))
-        with pytest.raises(DtypeError, match=r"q, k and v must be floating and alike; q is float32, k bfloat16"):
+        with pytest.raises(DtypeError, match=r"q, k and v must have one floating dtype; q is float32, k bfloat16"):
             dot_product_attention(q, k, k, AttentionPattern())
 
 

@@ -221,7 +221,7 @@ def test_gathers_for_want_of_a_way_are_listed_with_why_there_is_none() -> None:
         return mtf.function(lambda x: fn(mtf.tanh(x)), mesh_impl, inputs=inputs).report()
 
     for fn, reason in (
-        (lambda x: mtf.argsort(x, "d_in"), "an order is of all elements of a dimension (d_in)"),
+        (lambda x: mtf.argsort(x, "d_in"), "sorting needs all elements of a dimension (d_in)"),
         (
             lambda x: mtf.reshape(x, "few:6 many:2"),
             "slices of [batch:1 d_in:12/cols] are no slices of [few:6 many:2/rows]",

@@ -57,5 +57,5 @@ def test_errors_say_what_is_wrong() -> None:
             ours(x, "length", pool_size=2.5)
         with pytest.raises(ShapeError, match=r'did you mean "length"'):
             ours(x, "lenght")
-    with pytest.raises(ShapeError, match=r'dimension "none" has size 0, and so no first element'):
+    with pytest.raises(ShapeError, match=r'dimension "none" has size 0 and no first element'):
         mtf.reduce_first(mtf.placeholder(mesh, "none:0"), "none")

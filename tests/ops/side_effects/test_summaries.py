@@ -78,7 +78,7 @@ def test_bad_summaries_are_refused_where_they_are_written() -> None:
         mtf.scalar_summary("total", total)
         with pytest.raises(mtf.errors.GraphError, match='a summary "total" is there already'):
             mtf.scalar_summary("total", total)
-        with pytest.raises(mtf.errors.DtypeError, match="real numbers, not of bool"):
+        with pytest.raises(mtf.errors.DtypeError, match="real numbers, not bool"):
             mtf.histogram_summary("positive", mtf.greater(x, 0.0))
 
 

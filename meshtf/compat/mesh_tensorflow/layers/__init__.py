@@ -1,4 +1,7 @@
-"""Layers with the original's parameters; their variables have its names and dimensions, so that checkpoints restore."""
+"""Layers with the original's parameters.
+
+Variables have its names and dimensions, so its checkpoints can be restored.
+"""
 
 from meshtf.compat.mesh_tensorflow._refused import refusing
 from meshtf.compat.mesh_tensorflow.layers.attention import (

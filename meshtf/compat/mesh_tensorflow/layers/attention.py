@@ -16,13 +16,13 @@ from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
 
 MASKED = -1e9
-"""What a mask adds to a score that does not count."""
+"""The number that a mask adds to a score that must not count."""
 
 
 def rename_length_to_memory_length(
     x: Tensor, length_name: str = "length", memory_length_name: str = "memory_length"
 ) -> Tensor:
-    """x with its positions as those of a memory."""
+    """Renames the positions of x to those of a memory."""
     return mtf.rename_dimension(x, length_name, memory_length_name)
 
 
@@ -34,9 +34,10 @@ def multihead_attention_params(
     variable_dtype: VariableDType,
     combine: bool = False,
 ) -> list[Tensor]:
-    """Projections of queries, keys, values and outputs, each [heads, io_channels, kv_channels].
+    """The projections of queries, keys, values and outputs, each [heads, io_channels, kv_channels].
 
-    Variables `q`, `k`, `v`, `o`, or, combined, one `qkvo`. Scores are not scaled: queries and keys start small enough.
+    The variables are `q`, `k`, `v` and `o`. With `combine` they are one variable `qkvo`. Scores are not scaled: instead
+    the projections of queries and keys start smaller.
     """
     qk = (io_channels.size**-0.5) * (kv_channels.size**-0.25)
     deviations = {"q": qk, "k": qk, "v": io_channels.size**-0.5, "o": (io_channels.size * heads.size) ** -0.5}
@@ -68,7 +69,7 @@ def multihead_attention_vars(
     slice_dtype: tf.DType,
     activation_dtype: tf.DType,
 ) -> list[Tensor]:
-    """The same from one variable `qkvo`."""
+    """The projections of `multihead_attention_params` from one variable `qkvo`."""
     dtype = VariableDType(master_dtype, slice_dtype, activation_dtype)
     return multihead_attention_params(mesh, heads, io_channels, kv_channels, dtype, combine=True)
 
@@ -83,17 +84,17 @@ def dot_product_attention(
     dropout_broadcast_dims: Sequence[language.Dimension] | None = None,
     extra_logit: float | Tensor | None = None,
 ) -> Tensor:
-    """Values weighted by the softmax of q . k, which is not scaled.
+    """The mean of the values, weighted by the softmax of q . k. The scores are not scaled.
 
     Args:
       q: [..., length_q, depth_k].
       k: [..., length_kv, depth_k].
       v: [..., length_kv, depth_v].
-      mask: added to the scores; None for none.
+      mask: a tensor that is added to the scores, or None.
       is_training: whether weights are dropped.
-      dropout: of weights.
+      dropout: the rate of dropout of weights.
       dropout_broadcast_dims: dimensions along which they are dropped alike.
-      extra_logit: a score beside the others, of a value of zeros.
+      extra_logit: a further score, whose value is zeros.
 
     Returns:
       [..., length_q, depth_v].
@@ -123,20 +124,20 @@ def multihead_attention(  # noqa: PLR0913  # the original's parameters
     slice_dtype: tf.DType = tf.float32,
     name: str = "multihead_attention",
 ) -> Tensor:
-    """Attention of several heads: queries [..., length, io_channels], a memory [..., memory_length, io_channels].
+    """Attends with several heads: queries [..., length, io_channels], a memory [..., memory_length, io_channels].
 
     Args:
-      query_antecedent: what queries are made of.
-      memory_antecedent: what keys and values are made of; None for the queries' own, under `memory_length`.
-      mask: added to the scores, with dimensions of batch, heads, length and memory_length.
-      kv_channels: of a head.
-      heads: how many.
+      query_antecedent: the input of the queries.
+      memory_antecedent: the input of keys and values. None means that of the queries, renamed to `memory_length`.
+      mask: a tensor that is added to the scores. It may have dimensions of batch, heads, length and memory_length.
+      kv_channels: the dimension of a head.
+      heads: the dimension of heads.
       is_training: whether weights are dropped.
-      dropout: of weights.
+      dropout: the rate of dropout of weights.
       dropout_broadcast_dims: dimensions along which they are dropped alike.
-      master_dtype: of the variables in files.
-      slice_dtype: of the variables on the mesh.
-      name: of their scope.
+      master_dtype: the dtype of variables in files.
+      slice_dtype: the dtype of variables on the mesh.
+      name: the name of their scope.
 
     Returns:
       The shape of `query_antecedent`.
@@ -165,16 +166,16 @@ def multihead_self_attention_incremental(
     slice_dtype: tf.DType,
     name: str = "multihead_attention",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One step of decoding: keys and values of this position are written to the memory, which is then attended to.
+    """Does one step of decoding: writes keys and values of this position to the memory and attends to the memory.
 
     Args:
       query_antecedent: [batch..., io_channels].
-      prev_k: keys so far, [batch..., heads, memory_length, kv_channels]; zeros where there are none yet.
+      prev_k: keys so far, [batch..., heads, memory_length, kv_channels], with zeros at later positions.
       prev_v: values so far, the same.
       step_num: int32 scalar, the position.
-      master_dtype: of the variables in files.
-      slice_dtype: of the variables on the mesh.
-      name: of their scope.
+      master_dtype: the dtype of variables in files.
+      slice_dtype: the dtype of variables on the mesh.
+      name: the name of their scope.
 
     Returns:
       The result, [batch..., io_channels], and the keys and values with this position's.
@@ -185,6 +186,7 @@ def multihead_self_attention_incremental(
         dtype = VariableDType(master_dtype, slice_dtype, query_antecedent.dtype)
         wq, wk, wv, wo = multihead_attention_params(query_antecedent.mesh, heads, io_channels, kv_channels, dtype)
         q, k, v = (mtf.einsum([query_antecedent, w], Shape([*batch, heads, kv_channels])) for w in (wq, wk, wv))
+        # The memory has zeros at this position, so adding writes.
         here = mtf.one_hot(step_num, memory_length, dtype=prev_k.dtype)
         keys, values = prev_k + k * here, prev_v + v * here
         positions = mtf.range(query_antecedent.mesh, memory_length, tf.int32)
@@ -202,7 +204,7 @@ def multihead_encdec_attention_incremental(
     mask: Tensor | None,
     name: str = "multihead_attention",
 ) -> Tensor:
-    """One step of decoding over keys and values of an encoder, [batch..., heads, memory_length, kv_channels]."""
+    """Does one step of decoding over an encoder's keys and values, [batch..., heads, memory_length, kv_channels]."""
     heads, kv_channels = k.shape.dims[-3], k.shape.dims[-1]
     batch = query_antecedent.shape.dims[:-1]
     q = mtf.einsum([query_antecedent, wq], Shape([*batch, heads, kv_channels]))
@@ -222,24 +224,25 @@ def masked_local_attention_1d(  # noqa: PLR0913  # the original's parameters
     params: Sequence[Tensor] | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Causal attention within blocks, and to `window_size` positions before the block.
+    """Attends causally within a block, and to the `window_size` positions before the block.
 
-    These are the original's numbers. A block has as many positions as divide `length_per_split`, at most 128 or
-    `window_size`; a position does not see as far back as a block is long, and before the first there are keys and
-    values of zeros, which count in the softmax. `meshtf.layers.local_attention` has a window that is exact.
+    The results are the original's numbers. The block length is the largest divisor of `length_per_split` up to 128 or
+    `window_size`, whichever is larger. A position sees only positions less than a block length back. Before the first
+    position there are keys and values of zeros, which count in the softmax. `meshtf.layers.local_attention` has an
+    exact window.
 
     Args:
       x: [..., length, io_channels].
-      kv_channels: of a head.
-      heads: how many.
-      is_training: nothing is dropped either way.
-      window_size: how many positions before its own a block sees.
-      master_dtype: of the variables in files.
-      slice_dtype: of the variables on the mesh.
-      length_per_split: of the length, so many positions are on a core; None where it is not split.
-      return_kv: a list that gets keys and values, each [..., heads, length, kv_channels].
-      params: of `multihead_attention_params`; None makes one variable, `qkvo`.
-      name: of its scope.
+      kv_channels: the dimension of a head.
+      heads: the dimension of heads.
+      is_training: ignored. Nothing is dropped.
+      window_size: the number of positions before a block that it sees.
+      master_dtype: the dtype of variables in files.
+      slice_dtype: the dtype of variables on the mesh.
+      length_per_split: the number of positions on one core. None where the length is not split.
+      return_kv: a list. Keys and values are appended to it, each [..., heads, length, kv_channels].
+      params: the result of `multihead_attention_params`. None makes one variable `qkvo`.
+      name: the name of its scope.
 
     Returns:
       The shape of `x`.
@@ -274,17 +277,20 @@ def masked_local_attention_1d_incremental(
     params: Sequence[Tensor] | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One step of decoding over the last positions, as many as the memory has: the oldest gives way to this one.
+    """Does one step of decoding over the last positions.
+
+    This position takes the place of the oldest one in the memory.
 
     Args:
       x: [batch..., io_channels].
-      prev_k: keys so far, [batch..., heads, window_length, kv_channels]; zeros where there are none yet, which count.
+      prev_k: keys so far, [batch..., heads, window_length, kv_channels]; zeros where there are none yet. The zeros
+        count.
       prev_v: values so far, the same.
       step_num: int32 scalar, the position.
-      master_dtype: of the variables in files.
-      slice_dtype: of the variables on the mesh.
-      params: of `multihead_attention_params`; None makes one variable, `qkvo`.
-      name: of its scope.
+      master_dtype: the dtype of variables in files.
+      slice_dtype: the dtype of variables on the mesh.
+      params: the result of `multihead_attention_params`. None makes one variable `qkvo`.
+      name: the name of its scope.
 
     Returns:
       The result, [batch..., io_channels], and the keys and values with this position's.
@@ -315,19 +321,22 @@ def _given_or_made(
 
 
 def attention_mask_ignore_padding(inputs: Tensor, dtype: tf.DType = tf.float32) -> Tensor:
-    """-1e9 where an id of a memory is 0, [..., memory_length]; the dimension of the positions is called `length`."""
+    """Returns -1e9 where an id of a memory is 0, [..., memory_length].
+
+    The positions of `inputs` must be called `length`.
+    """
     return rename_length_to_memory_length(mtf.cast(mtf.equal(inputs, 0), dtype) * MASKED)
 
 
 def attention_mask_autoregressive(query_pos: Tensor, dtype: tf.DType = tf.float32) -> Tensor:
-    """-1e9 where a position of the memory is later than that of the query, [..., length, memory_length]."""
+    """Returns -1e9 where a position of the memory is later than the query's, [..., length, memory_length]."""
     return mtf.cast(mtf.less(query_pos, rename_length_to_memory_length(query_pos)), dtype) * MASKED
 
 
 def attention_mask_same_segment(
     query_segment: Tensor, memory_segment: Tensor | None = None, dtype: tf.DType = tf.float32
 ) -> Tensor:
-    """-1e9 where query and memory are of different segments, [..., length, memory_length]."""
+    """Returns -1e9 where query and memory belong to different segments, [..., length, memory_length]."""
     own = query_segment if memory_segment is None else memory_segment
     return mtf.cast(mtf.not_equal(query_segment, rename_length_to_memory_length(own)), dtype) * MASKED
 
@@ -335,7 +344,10 @@ def attention_mask_same_segment(
 def attention_bias_local_block(
     mesh: Mesh, block_length: language.Dimension, memory_length: language.Dimension, dtype: tf.DType = tf.int32
 ) -> Tensor:
-    """-1e9 where a position of the memory, the block before and the block itself, is later than the query's."""
+    """Returns -1e9 where a position of the memory is later than the query's, [block_length, memory_length].
+
+    The memory is the block before followed by the block itself.
+    """
     queries = mtf.range(mesh, block_length, tf.int32) + block_length.size
     later = mtf.less(queries, mtf.range(mesh, memory_length, tf.int32), Shape([block_length, memory_length]))
     return mtf.cast(later, dtype) * int(MASKED)

@@ -21,7 +21,10 @@ _FILTER_DIMS = {1: ("filter_w",), 2: ("filter_h", "filter_w"), 3: ("filter_d", "
 
 
 def conv1d(x: Tensor, output_dim: language.Dimension, filter_size: int = 3, stride: int = 1, **kw_args: Any) -> Tensor:
-    """A convolution along the dimension before the last, [..., length, output_dim]: `conv2d` one pixel high."""
+    """Convolves along the dimension before the last, [..., length, output_dim].
+
+    It is a `conv2d` that is one pixel high.
+    """
     height = Dimension("fake_height", 1)
     image = mtf.reshape(x, Shape([*x.shape.dims[:-2], height, *x.shape.dims[-2:]]))
     y = conv2d(image, output_dim, filter_size=(1, filter_size), strides=(1, stride), **kw_args)
@@ -39,19 +42,19 @@ def separable_conv1d(  # noqa: PLR0913  # the original's parameters
     use_bias: bool = True,
     kernel_depth_weights: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """A convolution of each channel by itself along the dimension before the last, then a dense layer.
+    """Convolves each channel by itself along the dimension before the last, then applies a dense layer.
 
     Args:
       x: [..., length, channels].
-      output_dim: channels of the result.
-      min_relative_pos: the first position that a window has, of its own the number 0.
-      max_relative_pos: the last.
-      depthwise_filter_initializer_scale: of the variance of the windows' weights.
-      pointwise_filter_initializer_scale: of the variance of the dense layer's.
-      name: of the scope, with variables `depthwise_conv_hack/depthwise_dense_<i>/kernel` [channels], one of them with
+      output_dim: the channels of the result.
+      min_relative_pos: the first position of a window. The position of the result is 0.
+      max_relative_pos: the last position of a window.
+      depthwise_filter_initializer_scale: the scale of the initial variance of the windows' weights.
+      pointwise_filter_initializer_scale: the scale of the initial variance of the dense layer's weights.
+      name: the scope. It has variables `depthwise_conv_hack/depthwise_dense_<i>/kernel` [channels], the first with
         a bias, and `pointwise_dense/kernel` [channels, output_dim].
       use_bias: whether there are biases.
-      kernel_depth_weights: in place of the windows' variables, one for each position.
+      kernel_depth_weights: tensors in place of the windows' variables, one for each position.
 
     Returns:
       [..., length, output_dim].
@@ -95,8 +98,10 @@ def conv2d(
     variable_dtype: VariableDType | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """A convolution, [..., height, width, output_dim], with the variable `<name>/kernel`
-    [filter_h, filter_w, channels, output_dim]. `padding` is "SAME" or "VALID"."""
+    """Convolves images: [..., height, width, channels] -> [..., height, width, output_dim].
+
+    The variable is `<name>/kernel` [filter_h, filter_w, channels, output_dim]. `padding` is "SAME" or "VALID".
+    """
     with tf.compat.v1.variable_scope(name, default_name="conv2d"):
         kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype)
         return for_graphs(ops.conv2d)(x, kernel, list(strides), padding)
@@ -112,7 +117,7 @@ def conv3d(
     variable_dtype: VariableDType | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """As `conv2d`, of volumes [..., depth, height, width, channels]."""
+    """Convolves volumes [..., depth, height, width, channels]. See `conv2d`."""
     with tf.compat.v1.variable_scope(name, default_name="conv3d"):
         kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype)
         return for_graphs(ops.conv3d)(x, kernel, list(strides), padding)
@@ -128,7 +133,7 @@ def conv2d_transpose(
     variable_dtype: VariableDType | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """The transpose of a convolution; its kernel is [filter_h, filter_w, output_dim, channels]."""
+    """Applies the transpose of a convolution. Its kernel is [filter_h, filter_w, output_dim, channels]."""
     with tf.compat.v1.variable_scope(name, default_name="conv2d_transpose"):
         kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype, is_transpose=True)
         return for_graphs(ops.conv2d_transpose)(x, kernel, list(strides), padding)
@@ -144,7 +149,7 @@ def conv3d_transpose(
     variable_dtype: VariableDType | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """As `conv2d_transpose`, of volumes."""
+    """Applies the transpose of a convolution of volumes. See `conv2d_transpose`."""
     with tf.compat.v1.variable_scope(name, default_name="conv3d_transpose"):
         kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype, is_transpose=True)
         return for_graphs(ops.conv3d_transpose)(x, kernel, list(strides), padding)
@@ -169,22 +174,22 @@ def _kernel(
 
 
 def max_pool2d(x: Tensor, ksize: Sequence[int] = (2, 2), name: str = "max_pool2d") -> Tensor:
-    """The largest of each window of the two dimensions before the last; windows do not overlap."""
+    """The largest element of each window of the two dimensions before the last. Windows do not overlap."""
     return for_graphs(ops.max_pool)(x, _windows(x, ksize), name=name)
 
 
 def max_pool3d(x: Tensor, ksize: Sequence[int] = (2, 2, 2), name: str = "max_pool3d") -> Tensor:
-    """The largest of each window of the three dimensions before the last."""
+    """The largest element of each window of the three dimensions before the last. Windows do not overlap."""
     return for_graphs(ops.max_pool)(x, _windows(x, ksize), name=name)
 
 
 def avg_pool2d(x: Tensor, ksize: Sequence[int] = (2, 2), name: str = "avg_pool2d") -> Tensor:
-    """The mean of each window of the two dimensions before the last; windows do not overlap."""
+    """The mean of each window of the two dimensions before the last. Windows do not overlap."""
     return for_graphs(ops.avg_pool)(x, _windows(x, ksize), name=name)
 
 
 def avg_pool3d(x: Tensor, ksize: Sequence[int] = (2, 2, 2), name: str = "avg_pool3d") -> Tensor:
-    """The mean of each window of the three dimensions before the last."""
+    """The mean of each window of the three dimensions before the last. Windows do not overlap."""
     return for_graphs(ops.avg_pool)(x, _windows(x, ksize), name=name)
 
 

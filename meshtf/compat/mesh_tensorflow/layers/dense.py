@@ -1,4 +1,4 @@
-"""Dense layers, whose variables have the original's names and dimensions."""
+"""Dense layers. Their variables have the original's names and dimensions."""
 
 from __future__ import annotations
 
@@ -21,22 +21,28 @@ Activation: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class DenseInitializer:
-    """What makes the initializer, one of TensorFlow's, of a kernel: called with the dimensions summed over and made."""
+    """A maker of kernel initializers.
+
+    Called with the dimensions summed over and made, it returns one of TensorFlow's.
+    """
 
     def __call__(self, reduced_dims: Sequence[language.Dimension], new_dims: Sequence[language.Dimension]) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must return an initializer of TensorFlow's when called")
 
 
 class VarianceScalingInitializer(DenseInitializer):
-    """Numbers of variance scale / n, with n the size of what is summed over ("fan_in"), made ("fan_out") or their mean.
+    """Draws numbers of variance scale / n.
+
+    n is the size of the dimensions summed over ("fan_in"), of those made ("fan_out"), or the mean of both ("fan_avg").
 
     Args:
-      scale: of the variance.
+      scale: a factor of the variance.
       mode: "fan_in", "fan_out" or "fan_avg".
-      distribution: "normal", cut at two deviations and not corrected for it, or "uniform".
+      distribution: "normal" or "uniform". A normal one is cut at two deviations, and the variance is not corrected for
+        it.
 
     Raises:
-      ShapeError: `mode` or `distribution` is none of these.
+      ShapeError: `mode` or `distribution` is another text.
     """
 
     def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "normal") -> None:
@@ -70,24 +76,24 @@ def dense(  # noqa: PLR0913  # the original's parameters
     kernel_weights: Tensor | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """x times a kernel, plus a bias: `<name>/kernel` [expert_dims, reduced_dims, new_dims], `<name>/bias`.
+    """Multiplies x by a kernel and adds a bias: `<name>/kernel` [expert_dims, reduced_dims, new_dims], `<name>/bias`.
 
-    A dimension that is summed over and has a name of `new_dims` is `_<name>` in the kernel. Without a name the
-    kernel is in the scope `dense` and the bias in the next, `dense_1`.
+    If a dimension summed over has the name of a new one, the kernel calls it `_<name>`. Without a name the kernel is in
+    the scope `dense` and the bias in the next one, `dense_1`.
 
     Args:
       x: [..., reduced_dims].
       new_dims: one dimension, or several.
-      reduced_dims: those summed over; by default the last.
-      expert_dims: dimensions of x for each of whose elements there is another kernel.
-      use_bias: whether there is a bias.
-      activation: applied to the result.
-      master_dtype: of the kernel in files.
-      slice_dtype: of the kernel on the mesh.
-      variable_dtype: in place of these two and the dtype of x.
+      reduced_dims: the dimensions summed over. By default the last one.
+      expert_dims: dimensions of x. Each of their elements has a kernel of its own.
+      use_bias: whether to add a bias.
+      activation: a function that is applied to the result.
+      master_dtype: the kernel's dtype in files.
+      slice_dtype: the kernel's dtype on the mesh.
+      variable_dtype: all dtypes of the variables, in place of these two and the dtype of x.
       kernel_initializer: a `DenseInitializer`, or an initializer of TensorFlow's.
-      kernel_weights: in place of a variable.
-      name: of the scope.
+      kernel_weights: a kernel to use in place of the variable.
+      name: the scope's name.
 
     Returns:
       [..., new_dims].
@@ -125,7 +131,7 @@ def get_dense_kernel_weights(  # noqa: PLR0913  # the original's parameters
     master_dtype: tf.DType = tf.float32,
     slice_dtype: tf.DType = tf.float32,
 ) -> Tensor:
-    """The kernel of a dense layer, [expert_dims, reduced_dims, new_dims]."""
+    """The kernel variable of a dense layer, [expert_dims, reduced_dims, new_dims]."""
     initializer = VarianceScalingInitializer() if kernel_initializer is None else kernel_initializer
     if isinstance(initializer, DenseInitializer):
         initializer = initializer(reduced_dims, new_dims)
@@ -143,7 +149,7 @@ def dense_product(
     name: str = "dense_product",
     **kwargs: Any,
 ) -> Tensor:
-    """The product of dense layers of x, each with its activation: a function, the name of one, or "linear"."""
+    """Multiplies several dense layers of x, each with its own activation: a function, the name of one, or "linear"."""
     given = activation_functions
     listed: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
     factors = []
@@ -169,7 +175,10 @@ def dense_relu_dense(
     slice_dtype: tf.DType = tf.float32,
     name: str | None = None,
 ) -> Tensor:
-    """A hidden layer `wi` with ReLU and dropout, then `wo` back to the last dimension of x; no biases."""
+    """Applies a hidden layer `wi` with ReLU and dropout, then `wo` back to the last dimension of x.
+
+    There are no biases.
+    """
     dtypes = {"master_dtype": master_dtype, "slice_dtype": slice_dtype}
     with tf.compat.v1.variable_scope(name, default_name="dense_relu_dense"):
         h = dense(x, hidden_channels, use_bias=False, activation=mtf.relu, name="wi", **dtypes)

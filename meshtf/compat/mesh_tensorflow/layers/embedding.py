@@ -1,4 +1,4 @@
-"""Embeddings."""
+"""Embeddings of ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def embedding_weights(
     ensemble_dim: Dimension | None = None,
     initializer: Any = None,
 ) -> Tensor:
-    """The variable [ensemble_dim, vocab_dim, output_dim], normal numbers of deviation 1 at first."""
+    """The variable [ensemble_dim, vocab_dim, output_dim].
+
+    By default it starts with normal numbers of deviation 1.
+    """
     shape = Shape([*dims_of(ensemble_dim or []), vocab_dim, output_dim])
     start = initializer or tf.compat.v1.random_normal_initializer()
     return get_variable(mesh, name, shape, variable_dtype, initializer=start)
@@ -32,6 +35,6 @@ def embedding_weights(
 def embedding(
     indices: Tensor, vocab_dim: Dimension, output_dim: Dimension, variable_dtype: VariableDType, name: str = "embedding"
 ) -> Tensor:
-    """The rows of embedding weights at `indices`, [..., output_dim]."""
+    """The rows of the embedding at `indices`, [..., output_dim]."""
     weights = embedding_weights(indices.mesh, vocab_dim, output_dim, variable_dtype, name)
     return mtf.gather(weights, indices, vocab_dim)

@@ -1,4 +1,4 @@
-"""Losses."""
+"""Losses of classifiers and language models."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def softmax_cross_entropy_with_logits(
     Args:
       logits: [..., vocab_dim].
       targets: ids of the classes, integers, or a distribution over `vocab_dim`.
-      vocab_dim: the classes.
-      z_loss: times the square of the logarithm of the partition function, added.
+      vocab_dim: the dimension of the classes.
+      z_loss: a factor. This times the square of the logarithm of the partition function is added.
     """
     if targets.dtype.is_integer and vocab_dim not in targets.shape.dims:
         targets = mtf.one_hot(targets, vocab_dim, dtype=logits.dtype)
@@ -28,10 +28,10 @@ def softmax_cross_entropy_with_logits(
 
 
 def sigmoid_cross_entropy_with_logits(logits: Tensor, targets: Tensor) -> Tensor:
-    """The cross entropy of independent truths, element by element."""
+    """The cross entropy of each element, where elements are independent and true or false."""
     return mtf.relu(logits) - logits * targets + mtf.softplus(-mtf.abs(logits))
 
 
 def weights_nonzero(targets: Tensor, dtype: tf.DType = tf.float32) -> Tensor:
-    """1 where a target is not 0, the padding."""
+    """Returns 1 where a target is not 0, which is the padding, and else 0."""
     return mtf.cast(mtf.not_equal(targets, 0), dtype)

@@ -16,9 +16,9 @@ from meshtf.graph.variable_dtype import VariableDType
 
 
 def layer_norm(x: Tensor, dim: Dimension, epsilon: float = 1e-6, name: str = "layer_prepostprocess") -> Tensor:
-    """x less its mean along a dimension, over its deviation there, scaled and moved.
+    """Normalizes x to mean 0 and deviation 1 along a dimension, then scales and moves it (Ba et al. 2016).
 
-    Its variables are `<name>/layer_norm/layer_norm_scale` and `layer_norm_bias`, [dim].
+    The variables are `<name>/layer_norm/layer_norm_scale` and `layer_norm_bias`, both [dim].
     """
     with tf.compat.v1.variable_scope(f"{name}/layer_norm"):
         wide = mtf.cast(x, sum_dtype(x.dtype))
@@ -38,12 +38,12 @@ def batch_norm(
     init_zero: bool = False,
     name: str | None = None,
 ) -> tuple[Tensor, list[Operation]]:
-    """x normalized over its dimensions from `dims_idx_start` up to `dims_idx_end`, and what to run with each update.
+    """Normalizes x over its dimensions from `dims_idx_start` up to `dims_idx_end` (Ioffe and Szegedy 2015).
 
-    Moving averages start as 0 and 1, where the original starts the mean at random numbers.
+    Moving averages start as 0 and 1. The original starts the mean at random numbers.
 
     Returns:
-      The result, and the assignments of the moving averages: none where it is not trained.
+      The result, and assignments of the moving averages to run with each update. Without training there are none.
     """
     with tf.compat.v1.variable_scope(name, default_name="batch_norm"):
         summed = x.shape.dims[dims_idx_start:dims_idx_end]
@@ -64,8 +64,11 @@ def batch_norm(
 
 
 def _statistics(x: Tensor, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
-    """x less its mean over the dimensions that `shape` lacks, the mean, and the variance of equal numbers as 0: what
-    the rounded mean leaves on is taken off, too."""
+    """Returns x minus its mean, the mean and the variance, over the dimensions that `shape` lacks.
+
+    The rounded mean leaves a small rest in x minus its mean. The rest is subtracted too, so that equal numbers have
+    variance 0.
+    """
     mean = mtf.reduce_mean(x, output_shape=shape)
     near = x - mean
     rest = mtf.stop_gradient(mtf.reduce_mean(near, output_shape=shape))

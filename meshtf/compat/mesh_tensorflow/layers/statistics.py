@@ -1,4 +1,4 @@
-"""Correlations, means of groups, noise, and gradients that are cut."""
+"""Correlations, means of groups, noise, and clipped gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshtf.graph.tensor import Tensor
 
 
 def corr(x: Tensor, dim: Dimension, epsilon: float = 1e-20, name: str = "pearson_correlation") -> Tensor:
-    """Correlations of the elements along a dimension, [<dim>_1, <dim>_2], over all that the others count."""
+    """Correlates the elements along a dimension over all other dimensions. Returns [<dim>_1, <dim>_2]."""
     centred = x - mtf.reduce_mean(x, output_shape=[dim])
     deviation = mtf.sqrt(mtf.reduce_sum(mtf.square(centred), output_shape=[dim])) + epsilon
     unit = centred / deviation
@@ -20,19 +20,19 @@ def corr(x: Tensor, dim: Dimension, epsilon: float = 1e-20, name: str = "pearson
 
 
 def compress_mean(x: Tensor, dim: Dimension, compression_factor: int) -> Tensor:
-    """Means of so many neighbours along a dimension."""
+    """The mean of each `compression_factor` neighbours along a dimension."""
     return mtf.pool_tensor_1d(x, dim, mtf.reduce_mean, compression_factor)
 
 
 def multiplicative_jitter(x: Tensor, epsilon: float = 1e-2) -> Tensor:
-    """x times numbers between 1 - epsilon and 1 + epsilon."""
+    """Multiplies x by random numbers between 1 - epsilon and 1 + epsilon."""
     if epsilon == 0:
         return x
     return x * mtf.random_uniform(x.mesh, x.shape, x.dtype, 1.0 - epsilon, 1.0 + epsilon)
 
 
 def clip_activation_gradient(x: Tensor, clip_rms_norm: float | None = None) -> Tensor:
-    """x; its gradient is divided by what its root mean square exceeds `clip_rms_norm` by, if it does."""
+    """Returns x. Its gradient is scaled down to a root mean square of `clip_rms_norm` if it has a larger one."""
 
     def grad_fn(output_grads: Sequence[Tensor], **_: Any) -> list[Tensor]:
         if not clip_rms_norm:
@@ -44,10 +44,10 @@ def clip_activation_gradient(x: Tensor, clip_rms_norm: float | None = None) -> T
 
 
 def us_einsum(xs: Sequence[Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """`mtf.einsum`: the convention of unit scale, which gin turned on, is not here."""
+    """Calls `mtf.einsum`. The unit scaling convention, which gin turned on, does not exist here."""
     return mtf.einsum(xs, *args, **kwargs)
 
 
 def unit_scaling_convention(value: bool = False) -> bool:
-    """Whether contractions are divided by the root of what they sum over: they are not."""
+    """Whether contractions are divided by the root of the size that they sum over. Here they never are."""
     return False

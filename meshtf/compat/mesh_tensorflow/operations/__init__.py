@@ -1,1 +1,1 @@
-"""Classes of operations that programs derive of their own, lowered by functions of slices."""
+"""Operation classes: those that programs derive, which work on slices, and those that programs call."""

@@ -1,4 +1,9 @@
-"""Gradients of an operation class from its `lower`: back through its functions of slices and its collectives."""
+"""Gradients of an operation class, found from its `lower`.
+
+They go back through its functions of slices and its collectives. For example, `lower` may multiply two slices and sum
+the product over a mesh axis with `allreduce`. Its gradient then takes the steps in reverse: `allreduce` gives each core
+the whole gradient of its term, and TensorFlow differentiates the product.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +21,26 @@ from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 
 
 class GenericGradOperation(Operation):
-    """The gradients of an operation class's inputs, for its `gradient` to return; zeros where an input is unconnected.
+    """The gradients of an operation class's inputs, for its `gradient` to return. An unconnected input gets zeros.
 
-    What `lower` did to slices is done again, then each step is differentiated, the last first: functions by
-    TensorFlow, an allreduce by giving each term its gradient, other collectives by what brings slices back. What cores
-    contribute to the gradient of a slice that they share is summed, as Mesh TensorFlow did not.
+    It repeats what `lower` did to slices and then differentiates each step, the last one first. TensorFlow
+    differentiates functions. The gradient of an allreduce is given to each of its terms. Other collectives are
+    reversed. If several cores share a slice, their contributions to its gradient are summed. Mesh TensorFlow did not
+    sum them.
 
     Args:
-      forward_op: of a class derived from `mtf.Operation`.
-      grad_ys: gradients of its outputs.
-      name: of the operation.
+      forward_op: an operation of a class derived from `mtf.Operation`.
+      grad_ys: the gradients of its outputs, with None where there is none.
+      name: the operation's name.
 
     Raises:
-      GraphError: the operation is of another class; there are no gradients.
+      GraphError: the operation has another class, or there are no gradients.
     """
 
     def __init__(self, forward_op: Operation, grad_ys: Sequence[Tensor | None], name: str | None = None) -> None:
         if not isinstance(forward_op, Operation):
             raise GraphError(
-                f"mtf.GenericGradOperation is of operation classes that a program derives from mtf.Operation, and "
+                f"mtf.GenericGradOperation takes operations of classes that derive from mtf.Operation, and "
                 f"{forward_op!r} is none; call mtf.gradients"
             )
         self._forward = forward_op
@@ -57,7 +63,10 @@ class GenericGradOperation(Operation):
 
 
 class _Gradients:
-    """Gradients of slices, by slices: each differs along no more mesh axes than what it is of."""
+    """The gradients found so far, by slices.
+
+    Each differs along no more mesh axes than the slices that it belongs to.
+    """
 
     def __init__(self, mesh_impl: SlicesMeshImpl) -> None:
         self._mesh_impl = mesh_impl

@@ -1,4 +1,4 @@
-"""A slice on each core, as the `lower` of an operation class handles it."""
+"""A slice on each core, as the `lower` of an operation class works with it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _WITHOUT_A_TENSOR = {"tensor_list", "one_slice", "all_slices", "from_tensor_list
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LaidOutTensor:
-    """A slice on each core: what functions of slices take and give. It has no tf.Tensor.
+    """A slice on each core, which functions of slices take and return. It has no tf.Tensor.
 
     Attributes:
-      value: that of the plan. Where it is of no tensor of the language, its first dimensions are mesh axes.
-      mesh_axes: number of those, each of size 1 on a core.
+      value: the plan's value. If no tensor of the language has this value, its first dimensions are mesh axes.
+      mesh_axes: the number of these dimensions. Each has size 1 on a core.
     """
 
     value: Value
@@ -38,7 +38,7 @@ class LaidOutTensor:
         return self.value.layout.used
 
     def to_laid_out_tensor(self) -> LaidOutTensor:
-        """Itself: no sum is pending."""
+        """Returns itself. No sum is ever pending here."""
         return self
 
     def __getattr__(self, name: str) -> NoReturn:

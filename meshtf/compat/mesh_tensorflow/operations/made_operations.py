@@ -1,6 +1,6 @@
-"""Operation classes that programs call: `mtf.Constant(mesh, 0, shape, dtype).outputs[0]`, and `isinstance` asks for.
+"""Operation classes that programs call or name in `isinstance`: `mtf.Constant(mesh, 0, shape, dtype).outputs[0]`.
 
-Each is made by a function of the language, which gives an operation of the language's.
+A call of such a class calls a function of the language, whose operation it returns.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from mtf.Operation, whose `lower` works on slices"""
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What several operations of meshtf's make where Mesh TensorFlow had one.
+    """The results of several operations that were one operation in Mesh TensorFlow.
 
     Attributes:
-      outputs: its results.
+      outputs: the results.
     """
 
     outputs: tuple[Tensor, ...]
@@ -53,13 +53,15 @@ class Results:
 
 
 class MadeOperation(type):
-    """The type of these classes: to call one makes an operation, and `isinstance` asks for the language's class.
+    """The type of these classes.
+
+    Calling a class makes an operation, and `isinstance` looks for the language's class.
 
     Args:
-      name: of the class.
-      make: what makes it: its outputs, or itself.
-      kinds: the names of the language's classes of such operations.
-      function: of `mtf`, which does the same.
+      name: the class's name.
+      make: the function that makes the operation. It returns the outputs or the operation.
+      kinds: the names of the language's classes that such operations have.
+      function: the name of the function of `mtf` that does the same.
     """
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> MadeOperation:
@@ -130,7 +132,7 @@ def _binary(tf_fn: Any, x1: Tensor, x2: Tensor, output_shape: Any, dtype: Any, n
 def _extremum(tf_fn: Any, x1: Tensor, x2: Tensor, output_shape: Any, name: str | None = None) -> Tensor:
     function = {tf.minimum: mtf.minimum, tf.maximum: mtf.maximum}.get(tf_fn)
     if function is None:
-        raise GraphError(f"MinMaxOperation is of tf.minimum or tf.maximum, and not of {tf_fn!r}")
+        raise GraphError(f"MinMaxOperation takes tf.minimum or tf.maximum, and not {tf_fn!r}")
     return function(x1, x2, output_shape, name)
 
 
@@ -197,8 +199,8 @@ def _random(mesh: Mesh, shape: Any, tf_fn: Any, **kwargs: Any) -> Tensor:
     kind = tf_fn.__name__ if tf_fn.__name__.startswith("random_") else f"random_{tf_fn.__name__}"
     if kind not in functions:
         raise GraphError(
-            f"RandomOperation is of tf.random.uniform or tf.random.normal, whose bits follow from a seed in every "
-            f"layout, and not of {tf_fn!r}; compose it of mtf.random_uniform and mtf.random_normal"
+            f"RandomOperation takes tf.random.uniform or tf.random.normal, whose bits follow from a seed in every "
+            f"layout, and not {tf_fn!r}; compose it of mtf.random_uniform and mtf.random_normal"
         )
     return functions[kind](mesh, shape, **kwargs)
 
@@ -224,7 +226,7 @@ def _loop(cond_fn: Any, body_fn: Any, inputs: Any, tf_kwargs: Any = None, has_ac
 
 
 def _renamed(made: Tensor, name: str | None) -> Tensor:
-    """What a function made that takes no name, under a name."""
+    """Gives the result of a function that takes no name its name."""
     if name is not None:
         made.operation.name = made.graph.unique_name(name.replace(" ", "_"))
     return made

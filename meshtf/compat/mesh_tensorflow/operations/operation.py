@@ -1,4 +1,7 @@
-"""Operations as programs derive them from Mesh TensorFlow's class: outputs set after the base, lowered on slices."""
+"""Operations that programs derive as from Mesh TensorFlow's class.
+
+Outputs are set later, and `lower` works on slices.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +22,30 @@ from meshtf.planning.planner import Planner
 
 
 class Operation(language.Operation):
-    """What operation classes of a program's own derive from.
+    """The base of a program's own operation classes.
 
-    A subclass calls this constructor, sets `self._outputs` to a list of `mtf.Tensor(self, shape, dtype)`, and defines
-    `lower(self, lowering)`: operands' slices are `lowering.tensors[x]`, `lowering.mesh_impl(self)` works on slices with
-    functions of tf.Tensors (`slicewise`) and with collectives (`allreduce`, `allconcat`, `allsplit`, `alltoall`,
-    `shift_by_n_processors`), and `lowering.set_tensor_lowering(self.outputs[0], slices)` ends it. Where
-    gradients are wanted, `gradient(self, grad_ys)` returns one for each input: tensors of the language, or
-    `mtf.GenericGradOperation(self, grad_ys).outputs`.
+    A subclass calls this constructor and sets `self._outputs` to a list of `mtf.Tensor(self, shape, dtype)`. It defines
+    `lower(self, lowering)`, which has three parts:
 
-    That an output is the same on cores that its layout says have the same is checked, as Mesh TensorFlow did not.
-    A dimension that its mesh axes do not divide is whole on every core here.
+        lowering.tensors[x]                              the slices of an operand
+        lowering.mesh_impl(self)                         works on slices: functions of tf.Tensors (`slicewise`) and
+                                                         collectives (`allreduce`, `allconcat`, `allsplit`, `alltoall`,
+                                                         `shift_by_n_processors`)
+        lowering.set_tensor_lowering(outputs[0], slices) ends it
+
+    For gradients it defines `gradient(self, grad_ys)`, which returns one for each input. They are tensors of the
+    language, or `mtf.GenericGradOperation(self, grad_ys).outputs`.
+
+    An output must be the same on all cores that its layout says have the same slice. This is checked, which Mesh
+    TensorFlow did not do. A dimension that its mesh axes do not divide is whole on every core here.
 
     Args:
       inputs: tensors, all on one mesh.
-      mesh: where it is, if it has no inputs.
-      name: by default the class's.
+      mesh: the mesh of an operation without inputs.
+      name: the name of the operation. By default it follows from the class's name.
 
     Raises:
-      GraphError: inputs of different meshes, or none and no mesh.
+      GraphError: the inputs are on different meshes, or there are no inputs and no mesh.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -71,7 +79,7 @@ class Operation(language.Operation):
                 setattr(cls, name, wrap(vars(cls)[name]))
 
     def lower(self, lowering: Any) -> None:
-        """Makes the outputs' slices of the operands': a subclass says how."""
+        """Makes the outputs' slices from the operands'. A subclass must define it."""
         raise GraphError(
             f"{type(self).__name__} has no `lower`, which makes its outputs: define lower(self, lowering) in it, "
             f"or call a function of mtf\n  at {self.site}"
@@ -93,13 +101,19 @@ class Operation(language.Operation):
         self.outputs = _Tensors(tensors)
 
     def _initialize_all_dimensions_as_splittable(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Which dimensions a layout may split, and which not; of automatic layouts alone, and ignored."""
+        """The dimensions that a layout may split and those that it may not.
+
+        Only automatic layouts asked for them.
+        """
         return self._initialize_splittable_and_unsplittable_dims("splittable")
 
     def _initialize_splittable_and_unsplittable_dims(
         self, default_splittability: str, exception_dims_iterable: Iterable[str] | None = None
     ) -> tuple[frozenset[str], frozenset[str]]:
-        """As above: all dimensions are "splittable" or "unsplittable", but for the exceptions."""
+        """The dimensions that a layout may split and those that it may not.
+
+        All are "splittable" or "unsplittable" by default, and the exceptions are the other.
+        """
         if default_splittability not in ("splittable", "unsplittable"):
             raise GraphError(f'dimensions are "splittable" or "unsplittable", and not {default_splittability!r}')
         names = frozenset(d.name for t in (*self.inputs, *self.outputs) for d in t.shape)
@@ -109,7 +123,7 @@ class Operation(language.Operation):
 
 
 class _Tensors(tuple[Tensor, ...]):
-    """Inputs or outputs, which programs join with lists."""
+    """Inputs or outputs. Programs join them with lists."""
 
     def __add__(self, other: Any) -> Any:
         return [*self, *other] if isinstance(other, list) else super().__add__(other)
@@ -119,7 +133,10 @@ class _Tensors(tuple[Tensor, ...]):
 
 
 def _lowered_on_slices(lower: Callable[[Any, Any], object]) -> Callable[[Any, Any], None]:
-    """The planner's `lower` from the class's; one that is called with a lowering, by a subclass's own, is that."""
+    """Makes the planner's `lower` from the class's.
+
+    If a subclass calls it with a `SliceLowering`, it runs the class's.
+    """
 
     @functools.wraps(lower)
     def planned(self: Operation, lowering: Planner | SliceLowering) -> None:

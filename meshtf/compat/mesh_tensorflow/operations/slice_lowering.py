@@ -16,10 +16,10 @@ from meshtf.planning.planner import Planner
 
 
 class SliceLowering:
-    """What an operation class is given to lower itself: its operands' slices, and a place for its results'.
+    """The lowering that an operation class's `lower` gets: its operands' slices, and a place for its results'.
 
     Attributes:
-      tensors: slices of the operands; a result's may be set there.
+      tensors: the slices of the operands. The slices of a result may be set there.
     """
 
     def __init__(self, planner: Planner, operation: Operation) -> None:
@@ -33,31 +33,31 @@ class SliceLowering:
         return self._operation.graph
 
     def mesh_impl(self, x: Any) -> SlicesMeshImpl:
-        """The mesh, to work on slices with."""
+        """The mesh, which works on slices."""
         return self.slices_mesh_impl
 
     def of_operation(self, operation: Operation) -> SliceLowering:
-        """The same for another operation, in the same plan."""
+        """A `SliceLowering` for another operation in the same plan."""
         return SliceLowering(self._planner, operation)
 
     def set_tensor_lowering(self, x: Tensor, laid_out_tensor: LaidOutTensor) -> None:
-        """Says which slices a result has.
+        """Sets the slices of a result.
 
         Raises:
-          GraphError: it is no output of the operation, or no slices are given.
-          ShapeError, DtypeError: slices of the output's layout have another size or dtype.
+          GraphError: `x` is no output of the operation, or no slices are given.
+          ShapeError, DtypeError: the slices have another size or dtype than those of the output.
           LayoutError: cores differ along a mesh axis that does not split the output.
         """
         self.tensors[x] = laid_out_tensor
 
     def add_counter(self, key: str, value: object) -> None:
-        """Ignored: the report counts what a program does."""
+        """Ignores the counter. The report counts the work of a program."""
 
     def lowered(self, lower: Callable[[Any, Any], object]) -> dict[Tensor, LaidOutTensor]:
         """The slices of each output.
 
         Raises:
-          GraphError: `lower` set none for one of them.
+          GraphError: `lower` set no slices for one of them.
         """
         with eager_mode():
             lower(self._operation, self)
@@ -70,7 +70,7 @@ class SliceLowering:
         return self.tensors.written
 
     def write(self, outputs: dict[Tensor, LaidOutTensor]) -> None:
-        """Gives the plan the outputs' values."""
+        """Gives the plan the values of the outputs."""
         for y, slices in outputs.items():
             layout = self._planner.layouts[y]
             self._planner.write(y, self.slices_mesh_impl.written(slices, y.shape, layout))
@@ -84,7 +84,7 @@ class SliceLowering:
 
 
 class _Tensors:
-    """The operands' slices by tensor, read when they are asked for, and the results' that were set."""
+    """The slices by tensor. Operands' slices are read when asked for, and results' slices are set."""
 
     def __init__(self, planner: Planner, operation: Operation) -> None:
         self._planner, self._operation = planner, operation
@@ -95,7 +95,7 @@ class _Tensors:
         return self.written[x] if x in self.written else self.laid_out_as(x, x)
 
     def laid_out_as(self, x: Tensor, like: Tensor) -> LaidOutTensor:
-        """The slices of an operand, in the layout of a tensor of its shape."""
+        """The slices of an operand in the layout of another tensor of its shape."""
         if x not in self._operation.inputs:
             raise self._error(GraphError, f"lowering.tensors has no slices of {x}, which is no input of the operation")
         if x not in self._read:
@@ -111,8 +111,8 @@ class _Tensors:
         if not isinstance(slices, LaidOutTensor):
             raise self._error(
                 GraphError,
-                f"{y} was given {type(slices).__name__} for its slices; give what mesh_impl.slicewise or a "
-                f"collective of mesh_impl returned",
+                f"{y} was given {type(slices).__name__} for its slices; give the result of "
+                f"mesh_impl.slicewise or of a collective of mesh_impl",
             )
         layout, mesh_shape = self._planner.layouts[y], self._planner.mesh_shape
         expected = list(layout.slice_shape(y.shape, mesh_shape))

@@ -1,4 +1,10 @@
-"""The mesh as the `lower` of an operation class sees it: work on slices, and collectives of slices."""
+"""The mesh as the `lower` of an operation class sees it: functions of slices, and collectives of slices.
+
+A slice may differ along some mesh axes and be the same along others. `LaidOutTensor.axes` has the first kind. A
+function of slices returns slices that differ along every axis along which one of its inputs does. On a mesh
+"rows:2;cols:2", for example, a product of slices that differ along rows and slices that differ along cols differs along
+both.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +39,13 @@ _REDUCTIONS: dict[str, Reduction] = {"SUM": "add", "MAX": "max", "MIN": "min"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """What was done to slices, and how gradients go back through it.
+    """One step of a `lower`: its inputs, its outputs and the way back for gradients.
 
     Attributes:
-      inputs: what it took.
-      outputs: what it gave.
-      transposed: gradients of the inputs from those of the outputs (None: unconnected). What the gradient of one core's
-        slice has from other cores' work is still to be summed, over the axes along which it differs and the slice does
-        not.
+      inputs: the slices that the step took.
+      outputs: the slices that the step made.
+      transposed: a function from the outputs' gradients to the inputs' (None: unconnected). A gradient may differ along
+        axes along which its slice does not. Over these axes it is still to be summed.
     """
 
     inputs: tuple[LaidOutTensor, ...]
@@ -49,9 +54,9 @@ class Step:
 
 
 class SlicesMeshImpl(AnswersOfMesh):
-    """What `lowering.mesh_impl(self)` is in the `lower` of an operation class.
+    """The result of `lowering.mesh_impl(self)` in the `lower` of an operation class.
 
-    Mesh axes are given by number, as for Mesh TensorFlow, or by name.
+    Mesh axes are given by number, as in Mesh TensorFlow, or by name.
     """
 
     def __init__(self, planner: Planner, operation: Operation) -> None:
@@ -72,8 +77,12 @@ class SlicesMeshImpl(AnswersOfMesh):
         return True
 
     def tensor_layout(self, x: ShapeLike | Tensor) -> NumberedLayout:
-        """Of an operand or result as its slices are, else of a tensor of this shape by the rules; dimensions that their
-        axes do not divide are whole in operation classes."""
+        """The layout of an operand or result as its slices are.
+
+        For another shape it returns the layout by the rules.
+
+        Dimensions that their axes do not divide are whole in operation classes.
+        """
         layouts, shape = self._planner.layouts, named_shape(x)
         if isinstance(x, Tensor) and x in self._tensors:
             return numbered(layouts[x], self.shape)
@@ -91,7 +100,7 @@ class SlicesMeshImpl(AnswersOfMesh):
 
     @functools.cached_property
     def _whole_names(self) -> frozenset[str]:
-        """Dimensions that no operand or result has split."""
+        """The dimensions that no operand or result has split."""
         found: dict[str, bool] = {}
         for t in self._tensors:
             for d, axes in zip(t.shape, self._planner.layouts[t].axes, strict=True):
@@ -101,16 +110,19 @@ class SlicesMeshImpl(AnswersOfMesh):
     # Work on slices
 
     def slicewise(self, fn: Callable[..., Any], *inputs: Any) -> Any:
-        """What a function of tf.Tensors makes of each core's slices: one, or a tuple where it returns several.
+        """Applies a function of tf.Tensors to each core's slices.
+
+        Returns its result, or a tuple if it returns several.
 
         Args:
-          fn: traced several times; it should do nothing in Python but make TensorFlow operations.
-          inputs: slices, and whatever else the function is to be given.
+          fn: the function. It is traced several times, so it should do nothing in Python but make TensorFlow
+            operations.
+          inputs: the function's arguments: slices and others.
 
         Raises:
           GraphError: an input is a tensor of the language.
           ExecutionError: the function raised an error.
-          ShapeError: the size of a result is not known before it runs.
+          ShapeError: the size of a result is not known before the function runs.
         """
         for x in inputs:
             if not isinstance(x, LaidOutTensor) and hasattr(x, "operation") and hasattr(x, "mesh"):
@@ -137,15 +149,19 @@ class SlicesMeshImpl(AnswersOfMesh):
             by_input = dict(zip(wrt, found, strict=True))
             return [by_input.get(i) for i in range(len(given))]
 
+        # `GenericGradOperation` goes back through these steps.
         self.steps.append(Step(given, outputs, transposed))
         return outputs if several else outputs[0]
 
     def einsum(self, equation: str, *slices: LaidOutTensor) -> LaidOutTensor:
-        """`tf.einsum` of each core's slices."""
+        """Calls `tf.einsum` with each core's slices."""
         return self.slicewise(lambda *xs: tf.einsum(equation, *xs), *slices)
 
     def broadcast_impl(self, slices: LaidOutTensor, old_shape: ShapeLike, new_shape: ShapeLike) -> LaidOutTensor:
-        """Slices of a tensor of one shape, as those of a shape that has its dimensions in any order, and others."""
+        """Turns slices of a tensor of one shape into those of another shape.
+
+        The other shape has the same dimensions in any order, and may have further ones.
+        """
         old, new = named_shape(old_shape), named_shape(new_shape)
         order = [old.axis(d) for d in new if d in old]
         own = iter([slices.slice_shape[i] for i in order])
@@ -156,7 +172,10 @@ class SlicesMeshImpl(AnswersOfMesh):
     def allsplit(
         self, x: LaidOutTensor, mesh_axis: int | str, split_axis: int, which: LaidOutTensor | None = None
     ) -> LaidOutTensor:
-        """Each core's own part of its slice along `split_axis`: by its place along the mesh axis, or `which`."""
+        """Each core's own part of its slice along `split_axis`.
+
+        `which` says which part. By default it is the core's place along the mesh axis.
+        """
         axis, parts = self._axis(mesh_axis)
         dim, sizes = self._dim(x, split_axis), x.slice_shape
         sizes[dim] = self._divided(x, dim, parts)
@@ -176,13 +195,16 @@ class SlicesMeshImpl(AnswersOfMesh):
         return self._position((self._axis(mesh_axis)[0],))
 
     def laid_out_slice_num(self, tensor_shape: ShapeLike) -> LaidOutTensor:
-        """Which slice of a tensor of this shape each core has, counted row-major: an int32 scalar."""
+        """The number of the slice of a tensor of this shape that each core has, an int32 scalar.
+
+        Slices count row-major.
+        """
         return self._position(tuple(a for axes in self.tensor_layout(tensor_shape).axes for a in axes))
 
     # Collectives
 
     def allreduce(self, x: LaidOutTensor, mesh_axes: Sequence[int | str], reduction_fn_string: str) -> LaidOutTensor:
-        """The "SUM", "MAX" or "MIN" of the slices of the cores along these mesh axes, on each of them."""
+        """The "SUM", "MAX" or "MIN" over the cores along these mesh axes, on each of these cores."""
         if reduction_fn_string not in _REDUCTIONS:
             raise self._refused(f'allreduce takes "SUM", "MAX" or "MIN", not {reduction_fn_string!r}')
         asked = {self._axis(a)[0] for a in mesh_axes}
@@ -191,6 +213,7 @@ class SlicesMeshImpl(AnswersOfMesh):
             return x
         lead, rest = x.axes - asked, (None,) * len(x.slice_shape)
         if reduction_fn_string == "SUM":
+            # The planner sums values with a pending sum. So the slices are declared to be terms of one.
             reduced = self._planner.reduce_pending(self._labelled(x, lead, rest, pending=axes))
         else:
             reduction = _REDUCTIONS[reduction_fn_string]
@@ -200,7 +223,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         def transposed(dys: Sequence[LaidOutTensor | None]) -> Sequence[LaidOutTensor | None]:
             (dy,) = dys
             if dy is None or reduction_fn_string == "SUM":
-                # A slice that several cores have alike counts as often in the sum.
+                # If several cores have the same slice, the sum counts it several times.
                 copies = math.prod(d.size for d in self.shape if d.name in set(axes) - x.axes)
                 return [dy if dy is None or copies == 1 else self.slicewise(lambda d: d * copies, dy)]
             return [self.slicewise(lambda own, best, d: _where(tf.equal(own, best), d), x, y, dy)]
@@ -209,7 +232,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return y
 
     def allconcat(self, x: LaidOutTensor, mesh_axis: int | str, concat_axis: int) -> LaidOutTensor:
-        """The slices of the cores along a mesh axis, one behind the other along `concat_axis`, on each of them."""
+        """The slices of the cores along a mesh axis joined along `concat_axis`, on each of these cores."""
         axis, parts = self._axis(mesh_axis)
         if parts == 1:
             return x
@@ -220,8 +243,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return y
 
     def alltoall(self, x: LaidOutTensor, mesh_axis: int | str, split_axis: int, concat_axis: int) -> LaidOutTensor:
-        """Each core along a mesh axis gets its part along `split_axis` of all slices, and joins them along
-        `concat_axis`."""
+        """Gives each core along a mesh axis its part along `split_axis` of all slices, joined along `concat_axis`."""
         axis, parts = self._axis(mesh_axis)
         if parts == 1:
             return x
@@ -236,7 +258,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return y
 
     def receive(self, x: LaidOutTensor, mesh_axis: int | str, source_pcoord: Sequence[int | None]) -> LaidOutTensor:
-        """The slice of the core at `source_pcoord[own place]` along a mesh axis; zeros for None."""
+        """The slice of the core at `source_pcoord[own place]` along a mesh axis. For None it returns zeros."""
         axis, parts = self._axis(mesh_axis)
         sources = list(source_pcoord)
         sending = [s for s in sources if s is not None]
@@ -246,6 +268,7 @@ class SlicesMeshImpl(AnswersOfMesh):
                 f"{parts} cores, None where there is none, and no core twice: for one slice on all of them call "
                 f"allconcat"
             )
+        # A permutation needs a destination for every core. Cores that nobody asks for send to places that get zeros.
         idle = iter(sorted({*range(parts)} - {*sending}))
         place = {next(idle) if s is None else s: j for j, s in enumerate(sources)}
         lead, rest = x.axes | {axis} if parts > 1 else x.axes, (None,) * len(x.slice_shape)
@@ -266,8 +289,10 @@ class SlicesMeshImpl(AnswersOfMesh):
         return y
 
     def shift_by_n_processors(self, x: LaidOutTensor, mesh_axis: int | str, offset: int, wrap: bool) -> LaidOutTensor:
-        """The slice of the core `offset` places before, along a mesh axis; beyond the end zeros, or with `wrap` those
-        of the other end."""
+        """The slice of the core that is `offset` places before along a mesh axis.
+
+        Beyond the end there are zeros, or with `wrap` the slices of the other end.
+        """
         parts = self._axis(mesh_axis)[1]
         sources = [(j - offset) % parts if wrap or 0 <= j - offset < parts else None for j in range(parts)]
         return self.receive(x, mesh_axis, sources)
@@ -277,7 +302,7 @@ class SlicesMeshImpl(AnswersOfMesh):
     def _computed(
         self, kind: str, fn: Callable[..., list[tf.Tensor]], inputs: Sequence[LaidOutTensor]
     ) -> tuple[LaidOutTensor, ...]:
-        """What a function makes of slices: one of its own along each axis along which any of these differs."""
+        """Applies a function to slices. The result differs along each axis along which one of the inputs differs."""
         specs = [tf.TensorSpec(x.slice_shape, x.dtype) for x in inputs]
         results = traced_results(self._operation, fn, specs, [str(x) for x in inputs])
         for y in results:
@@ -286,6 +311,7 @@ class SlicesMeshImpl(AnswersOfMesh):
                     f"tf_fn returned a tensor of shape {y.shape}, and sizes must be known; call tf.ensure_shape in it"
                 )
                 raise ShapeError(text_of(self._operation, fact, [str(x) for x in inputs]))
+        # A result may differ wherever an input differs. The plan knows this from a dimension for each such axis.
         axes = self._in_order(frozenset().union(*(x.axes for x in inputs)))
         sizes = [tuple(y.shape.as_list()) for y in results]
         taken = [x.slice_shape if x.mesh_axes else None for x in inputs]
@@ -306,7 +332,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return tuple(LaidOutTensor(v, len(axes)) for v in values)
 
     def _position(self, axes: Axes) -> LaidOutTensor:
-        """Row-major position of each core along mesh axes."""
+        """The row-major position of each core along mesh axes."""
         own = tuple(a for a in axes if self.shape.get_dim_by_name(a).size > 1)
         along = self._in_order(frozenset(own))
         shape, layout = self._whole(along, ())
@@ -320,8 +346,11 @@ class SlicesMeshImpl(AnswersOfMesh):
     def _labelled(
         self, x: LaidOutTensor, lead: Collection[str], splits: Sequence[str | None], pending: Axes = ()
     ) -> Value:
-        """The slices as those of another value of the plan: one for each place along `lead`, its dimensions split over
-        `splits`, and a sum pending."""
+        """The slices as those of another value of the plan.
+
+        The value has one slice for each place along `lead`. Its dimensions are split over `splits`, and a sum over
+        `pending` is still to come.
+        """
         axes = self._in_order(frozenset(lead))
         if axes == self._in_order(x.axes) and x.mesh_axes == len(axes) and not (any(splits) or pending):
             return x.value
@@ -347,7 +376,7 @@ class SlicesMeshImpl(AnswersOfMesh):
         return self._planner.compute("slice", emit, [x.value], [(shape, x.dtype, layout)])[0]
 
     def _whole(self, axes: Axes, sizes: Sequence[int]) -> tuple[Shape, TensorLayout]:
-        """Shape and layout of a value with a slice of these sizes for each place along mesh axes."""
+        """Shape and layout of a value that has one slice of these sizes for each place along the mesh axes."""
         lead = [self.shape.get_dim_by_name(a) for a in axes]
         own = [Dimension(f"slice_dim_{i}", n) for i, n in enumerate(sizes)]
         return Shape([*lead, *own]), TensorLayout((*((a,) for a in axes), *((),) * len(own)))
@@ -394,5 +423,5 @@ class SlicesMeshImpl(AnswersOfMesh):
 
 
 def _where(condition: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """`x` where the condition holds, else zero."""
+    """Returns `x` where the condition holds, else zero."""
     return tf.where(condition, x, tf.zeros([], x.dtype))

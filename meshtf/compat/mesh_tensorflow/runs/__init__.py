@@ -1,1 +1,1 @@
-"""What runs when a session runs, or at once: programs, updates, and the values that they start from."""
+"""The programs of a session's run or of eager execution: exports, updates and their starting values."""

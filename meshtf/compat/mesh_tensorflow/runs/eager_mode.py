@@ -1,4 +1,4 @@
-"""Eager execution, and shapes of integers, where a program has disabled them."""
+"""Eager execution and integer sizes of shapes, in programs that have disabled them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from meshtf.tensorflow_private import eager_context
 
 @contextlib.contextmanager
 def eager_mode() -> Iterator[None]:
-    """What TensorFlow makes inside has a value at once, also under `tf.disable_v2_behavior()`.
+    """Executes TensorFlow eagerly inside, even after `tf.disable_v2_behavior()`.
 
-    That makes the sizes in a `tf.TensorShape` objects, too, which neither hash nor are numbers for NumPy.
+    That call also turns the sizes in a `tf.TensorShape` into objects. They have no hash, and NumPy does not take them
+    for numbers. So this context turns them back.
     """
     are_sizes_integers = isinstance(tf.TensorShape([1])[0], int)
     tf.compat.v1.enable_v2_tensorshape()

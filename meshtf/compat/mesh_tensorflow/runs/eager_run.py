@@ -1,4 +1,4 @@
-"""What a lowering does where eager execution is on: one run, in which everything takes place at once."""
+"""The run of a lowering under eager execution. There is one run, and everything in it happens at once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from meshtf.ops.variables.variable import Assign
 
 
 class EagerRun:
-    """Begins with the masters' values, at the first export or update, and again where masters are copied to slices.
+    """The one run of a lowering under eager execution.
 
-    In Mesh TensorFlow too every assignment takes place once, whichever of them are asked for, and a tensor that is
-    exported has the value from before.
+    It begins with the masters' values at the first export or update. It begins again when masters are copied to slices.
+    As in Mesh TensorFlow, every assignment happens once even if a program asks for only some. An exported tensor has
+    the value from before the assignments.
 
     Args:
-      graph: of the program.
-      lowerings: make the lowering that does some assignments, from these.
-      fill: gives the slices of a variable a master's value.
-      masters_follow: whether an update gives the masters the new values.
+      graph: the program's graph.
+      lowerings: the lowerings by the assignments that they do.
+      fill: a function that gives a variable's slices the master's value.
+      masters_follow: whether an update also assigns the new values to the masters.
     """
 
     def __init__(
@@ -42,13 +43,13 @@ class EagerRun:
         self._before = {}
 
     def export(self, x: Tensor) -> tf.Tensor:
-        """The value of a tensor before the updates."""
+        """The value that a tensor had before the updates."""
         self._begin_once()
         with with_values(self._lowerings.store, self._before):
             return self._lowerings.updating(frozenset()).export_to_tf_tensor(x)
 
     def update(self) -> None:
-        """Does all assignments of the graph together, unless they have taken place."""
+        """Does all assignments of the graph together, unless they are done already."""
         self._begin_once()
         if self._is_updated:
             return
@@ -62,7 +63,7 @@ class EagerRun:
             self.copy_to_masters(names)
 
     def copy_to_masters(self, names: set[str] | None = None) -> None:
-        """Gives masters, by default all, the values of their slices."""
+        """Gives the masters, by default all, the values of their slices."""
         self._begin_once()
         for name, master in self._graph.masters.items():
             if names is None or name in names:

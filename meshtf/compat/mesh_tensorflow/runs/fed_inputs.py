@@ -1,4 +1,4 @@
-"""Inputs whose values a session computes: which tensors need which, and which any run may compute."""
+"""Inputs whose values a session computes: which tensors need which inputs, and which inputs any run can compute."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ _READS_A_VARIABLE = frozenset({"VarHandleOp", "ReadVariableOp", "VariableV2", "V
 
 
 def fed_inputs(tensors: Iterable[Tensor]) -> list[InputOperation]:
-    """The inputs that these depend on whose values are tensors of a graph of TensorFlow's."""
+    """The inputs that these tensors depend on whose values belong to a graph of TensorFlow's."""
     inputs = [o for o in needed([t.operation for t in tensors]) if isinstance(o, InputOperation)]
     return [o for o in inputs if isinstance(o.value, tf.Tensor) and not hasattr(o.value, "numpy")]
 
 
 def inputs_of_update(graph: Graph, tensors: Iterable[Tensor]) -> list[InputOperation]:
-    """Those of assignments, and what others of the graph need that depends on nothing but variables, such as a learning
-    rate: so that of a group of updates mostly each has all inputs."""
+    """The inputs of an update, and those of the graph's other updates that depend only on variables.
+
+    A learning rate is an example of the latter. With them, most updates of a group have all inputs of the group.
+    """
     own = fed_inputs(tensors)
     every = fed_inputs([o.outputs[0] for o in graph.operations if isinstance(o, Assign)])
     return [*own, *(o for o in every if o not in own and _is_of_variables(o.value, graph.step_count.node))]
 
 
 def _is_of_variables(tensor: tf.Tensor, step: tf.Tensor | None) -> bool:
-    """Whether a session can compute it in any run: no placeholder, no iterator, nothing random. `step` it can."""
+    """Whether a session can compute the tensor in any run: without placeholders, iterators and random numbers.
+
+    A session can always compute `step`.
+    """
     seen, waiting = {tensor.op}, [tensor.op]
     while waiting:
         operation = waiting.pop()

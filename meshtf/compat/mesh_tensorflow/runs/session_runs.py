@@ -1,7 +1,11 @@
-"""What one run of a session asks for: its exports are of the variables' values before the run, whatever comes first.
+"""The work of one run of a session.
 
-A session runs the nodes that are fetched, in an order of its own, and tells none of them which others it runs. So each
-run has a number, a node that needs it runs a program of the mesh once, and the others of the same run find its results.
+Exports have the variables' values from before the run, in whatever order nodes run.
+
+A session runs the fetched nodes in an order of its own and tells no node which others it runs. So each run has a
+number. The first node that needs a program of the mesh runs it, and other nodes of the same run find its results. For
+example, `session.run([loss, accuracy, update])` with one batch runs two programs: one for both exports and one for the
+update. The exports' program runs first, whichever node comes first.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from meshtf.lowering.variable_store import VariableStore
 from meshtf.ops.variables.variable import Assign, ReadVariable
 
 _KEPT_RUNS = 16
-"""Runs of which results are kept: as many as threads may run a session at a time."""
+"""The number of runs whose results are kept: as many as threads may run a session at a time."""
 
 _TWO_UPDATES = """\
 one run of the session asks for updates that depend on one another, of {first} and of {second}, and no order is \
@@ -56,10 +60,10 @@ class _Run:
 
 
 class Lowerings:
-    """One `meshtf.Lowering` for each set of assignments that takes place together, on one store of variables.
+    """One `meshtf.Lowering` for each set of assignments that happen together, all on one store of variables.
 
     Attributes:
-      store: of the variables.
+      store: the store of the variables' values.
     """
 
     def __init__(self, make: Callable[[frozenset[Operation]], Lowering], store: VariableStore) -> None:
@@ -67,7 +71,7 @@ class Lowerings:
         self._made: dict[frozenset[Operation], Lowering] = {}
 
     def updating(self, operations: frozenset[Operation]) -> Lowering:
-        """The one that does these assignments."""
+        """The lowering that does these assignments."""
         if operations not in self._made:
             self._made[operations] = self._make(operations)
         return self._made[operations]
@@ -77,10 +81,10 @@ class SessionRuns:
     """The runs of sessions of one lowering.
 
     Args:
-      lowerings: makes the lowering that does some assignments, from these.
-      groups: which assignments take place together.
-      step_count: advanced by each run that updates.
-      masters_follow: whether values are asked for behind each update, and not behind all of a group.
+      lowerings: the lowerings by the assignments that they do.
+      groups: the groups of assignments that happen together.
+      step_count: the number of steps. Each run that updates advances it.
+      masters_follow: whether the masters take the new values after each update, and not after a whole group.
     """
 
     def __init__(
@@ -94,22 +98,23 @@ class SessionRuns:
         self._runs: collections.OrderedDict[int, _Run] = collections.OrderedDict()
 
     def add_export(self, tensor: Tensor) -> None:
-        """From here on it is computed with those that depend on the same inputs."""
+        """Registers a tensor. From now on it is computed together with the exports that depend on the same inputs."""
         self._exports.append((tensor, frozenset(o.name for o in fed_inputs([tensor]))))
 
     def begin(self) -> int:
-        """The number of a new run."""
+        """Begins a run and returns its number."""
         if _threads_in_a_session() == 1:  # all runs but this one have ended
             for run in self._runs.values():
                 self._check_whole(run)
         number = next(reversed(self._runs), -1) + 1
         self._runs[number] = _Run()
+        # Nothing tells when a session's run ends, so old runs are dropped by number.
         while len(self._runs) > _KEPT_RUNS:
             self._check_whole(self._runs.popitem(last=False)[1])
         return number
 
     def export(self, number: int, tensor: Tensor, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The value of an exported tensor before the run's updates."""
+        """The value that an exported tensor had before the run's updates."""
         run = self._runs[number]
         if tensor not in run.exports:
             with self._as_before(run):
@@ -117,7 +122,7 @@ class SessionRuns:
         return run.exports[tensor]
 
     def update(self, number: int, operations: Collection[Operation], arrays: Mapping[str, np.ndarray]) -> None:
-        """Does some assignments, and those that a tf.group holds together with them, once in a run."""
+        """Does some assignments and those that a tf.group joins with them, once in a run."""
         run = self._runs[number]
         run.asked.update(operations)
         run.arrays.update(arrays)
@@ -133,6 +138,7 @@ class SessionRuns:
         self._check_independent(run, group)
         fed = {name: run.arrays[name] for name in inputs}
         with self._as_before(run):
+            # Exports have the values from before the update, so those that this update's inputs allow are computed now.
             for names in {names for _, names in self._exports if names <= inputs}:
                 self._compute(run, names, fed)
         if any(not names <= inputs for _, names in self._exports):  # their turn may come after this
@@ -144,17 +150,22 @@ class SessionRuns:
         run.done.append(group)
 
     def _as_before(self, run: _Run) -> AbstractContextManager[None]:
-        """Inside, variables have the values that they had before the run."""
+        """A context in which variables have their values from before the run."""
         return with_values(self._lowerings.store, run.before)
 
     def _compute(self, run: _Run, names: frozenset[str], arrays: Mapping[str, np.ndarray]) -> None:
-        """All exports that depend on exactly these inputs: always the same program, so always the same bits."""
+        """Computes all exports that depend on exactly these inputs.
+
+        It is always the same program, so always the same bits.
+        """
         tensors = list(dict.fromkeys(t for t, own in self._exports if own == names))
         if tensors and tensors[0] not in run.exports:
             values = self._lowerings.updating(frozenset()).run(tensors, {name: arrays[name] for name in names})
             run.exports.update({t: host_array(v) for t, v in zip(tensors, values, strict=True)})
 
     def _check_independent(self, run: _Run, group: frozenset[Operation]) -> None:
+        # An update that reads what another one of the same run changed would depend on their order, which no session
+        # promises.
         changed = {o.variable for done in run.done for o in done if isinstance(o, Assign)}
         before = needed(list(group))
         reads = {o for o in before if o in changed} | {
@@ -176,7 +187,7 @@ class SessionRuns:
 
 @contextlib.contextmanager
 def with_values(store: VariableStore, values: Mapping[str, np.ndarray]) -> Iterator[None]:
-    """Inside, these variables have these values."""
+    """Gives variables these values inside the context, and their own values back after it."""
     after = {name: store[name] for name in values}
     for name, value in values.items():
         store[name] = value
@@ -188,7 +199,7 @@ def with_values(store: VariableStore, values: Mapping[str, np.ndarray]) -> Itera
 
 
 def _threads_in_a_session() -> int:
-    """How many threads of Python's are inside of `Session.run` now."""
+    """Counts the Python threads that are inside `Session.run` now."""
     return sum(map(_is_in_a_session, sys._current_frames().values()))
 
 

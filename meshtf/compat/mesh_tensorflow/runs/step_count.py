@@ -1,7 +1,7 @@
-"""The number of the step that an optimizer is told.
+"""The number of the step that optimizers read.
 
-It is TensorFlow's global step, which a program raises in the same run in which it updates; when in the run, a session
-does not say. Read as it is, it would be of this step or of the next one, now so and now so.
+It is TensorFlow's global step. A program raises it in the same run in which it updates, and a session may do this
+before or after the update. A plain read would sometimes give this step and sometimes the next one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import tensorflow as tf
 
 
 class StepCount:
-    """Follows the global step, and stays within a run what it was at its beginning.
+    """Follows the global step, and keeps during a run the value from the run's beginning.
 
     Attributes:
-      node: the number, float32, in the graph of TensorFlow's; None where nothing has asked for it.
+      node: the number as a float32 tensor of TensorFlow's graph, or None until something asks for it.
     """
 
     def __init__(self) -> None:
@@ -22,18 +22,18 @@ class StepCount:
         self.node: tf.Tensor | None = None
 
     def asked(self) -> tf.Tensor:
-        """The node, made where it is not there yet."""
+        """The node. Makes it if it does not exist yet."""
         if self.node is None:
             found = tf.numpy_function(self._of_run, [_global_step()], tf.float32, name="step")
             self.node = tf.ensure_shape(found, [])
         return self.node
 
     def settled(self) -> tf.Tensor:
-        """A node to be run beside no update: takes the global step as it is."""
+        """A node that takes the global step as it is. It must run beside no update."""
         return tf.numpy_function(self._settle, [_global_step()], tf.int64)
 
     def advance(self) -> None:
-        """A run has updated."""
+        """Counts a run that has updated."""
         if self._present is not None:
             self._present += 1
 
@@ -42,7 +42,11 @@ class StepCount:
         return found
 
     def _of_run(self, found: np.int64) -> np.float32:
-        """Where the program has raised it already, it is one more than it was; where it is another, it was restored."""
+        """The step of the run.
+
+        If the program has raised the global step already, it is one more than the step. If it differs in another way, a
+        checkpoint was restored.
+        """
         if self._present is None or int(found) - self._present not in (0, 1):
             self._present = int(found)
         return np.float32(self._present)

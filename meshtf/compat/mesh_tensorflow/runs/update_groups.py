@@ -1,4 +1,7 @@
-"""Which updates a session always runs together: those that the same operations of TensorFlow wait for."""
+"""Groups of updates that a session always runs together, because the same operations of TensorFlow wait for them.
+
+For example, `tf.group(update_a, update_b)` waits for both, so they are one group.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ class UpdateGroups:
         self._version: int | None = None
 
     def add(self, operations: Sequence[Operation], node: tf.Operation) -> None:
-        """These are done by this node."""
+        """Registers the node that does these assignments."""
         self._nodes.append((tuple(operations), node))
         self._version = None
 
     def of(self, operations: Collection[Operation]) -> frozenset[Operation]:
-        """All that are done together with these, in the graph as it is now."""
+        """All assignments that happen together with these, in the graph as it is now."""
         version = self._nodes[0][1].graph.version
         if self._version != version:
             self._find()
@@ -39,7 +42,10 @@ class UpdateGroups:
 
 
 def _last_consumers(nodes: Sequence[tf.Operation]) -> dict[tf.Operation, frozenset[tf.Operation]]:
-    """Of each node, the operations that depend on it and that nothing depends on; itself, where nothing does."""
+    """The operations that depend on a node and on which nothing depends, for each node.
+
+    A node on which nothing depends gets itself.
+    """
     if not nodes:
         return {}
     operations = nodes[0].graph.get_operations()

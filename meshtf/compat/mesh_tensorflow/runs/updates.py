@@ -1,4 +1,4 @@
-"""Assignments that are one update: an optimizer's."""
+"""Assignments that form one update, such as an optimizer's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshtf.graph.operation import Operation
 
 @dataclasses.dataclass(frozen=True)
 class Updates:
-    """What `apply_grads` returns in a list of one: all its assignments start from the same values.
+    """The update that `apply_grads` returns in a list of one. All its assignments start from the same values.
 
     Attributes:
       operations: the assignments.
@@ -20,7 +20,7 @@ class Updates:
 
     @classmethod
     def of(cls, parts: Iterable[Operation | Updates]) -> Updates:
-        """All of some, joined."""
+        """Joins several assignments and updates."""
         return cls(tuple(o for p in parts for o in (p.operations if isinstance(p, Updates) else (p,))))
 
     @property

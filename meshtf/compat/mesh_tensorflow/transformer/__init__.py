@@ -1,4 +1,4 @@
-"""Of the original's `transformer` package, what programs call that write their Transformers themselves: attention."""
+"""The attention of the original's `transformer` package, for programs that write their own Transformers."""
 
 from meshtf.compat.mesh_tensorflow._refused import refusing
 from meshtf.compat.mesh_tensorflow.transformer import attention

@@ -1,4 +1,4 @@
-"""Projections and attention of a Transformer, whose variables have the original's names and dimensions."""
+"""Projections and attention of a Transformer. Variables have the original's names and dimensions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Trains(Protocol):
-    """What attention asks of a context."""
+    """The part of a context that attention reads."""
 
     @property
     def train(self) -> bool:
@@ -37,14 +37,14 @@ class Trains(Protocol):
 
 
 def visibility_mask_to_attention_bias(visible: Tensor, dtype: tf.DType) -> Tensor:
-    """0 where a position is seen, and what hides it elsewhere: to be added to scores."""
+    """Returns 0 where a position is seen and -1e9 elsewhere, to be added to scores."""
     return mtf.cast(mtf.logical_not(visible), dtype) * MASKED
 
 
 def maybe_reshape_attention_input_for_2d_sharding(
     context: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, unsplittable_dims: Sequence[language.Dimension]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The tensors as they are: a mesh axis that no dimension names is left to the layout."""
+    """The tensors as they are. A mesh axis that no dimension names is the layout's business."""
     return q, k, v, bias
 
 
@@ -55,7 +55,7 @@ def attention_params_simple(
     heads_dim: language.Dimension,
     variable_dtype: VariableDType,
 ) -> AttentionParams:
-    """Those of as many heads for keys and values as for queries, all with the same channels."""
+    """Returns `AttentionParams` with as many heads for keys and values as for queries, all with the same channels."""
     return AttentionParams(mesh, io_dim, io_dim, io_dim, kv_dim, kv_dim, [heads_dim], [heads_dim], variable_dtype)
 
 
@@ -74,22 +74,23 @@ def attention(  # noqa: PLR0913  # the original's parameters
     float32_logits: bool = True,
     z_loss_coeff: float | None = None,
 ) -> Tensor:
-    """Values weighted by the softmax of q . k + bias, which is not scaled.
+    """The mean of the values, weighted by the softmax of q . k + bias. The scores are not scaled.
 
     Args:
       q: [..., key_dim].
       k: [..., memory_length_dim, key_dim].
       v: [..., memory_length_dim, value_dim].
-      memory_length_dim: positions of the memory.
-      key_dim: summed over for the scores.
-      value_dim: of the result.
-      bias: added to the scores.
-      dropout_rate: of weights, where `context.train` says so.
+      memory_length_dim: the positions of the memory.
+      key_dim: the channels of queries and keys.
+      value_dim: the channels of values and of the result.
+      bias: a tensor that is added to the scores.
+      dropout_rate: the rate of dropout of weights, if `context.train` is true.
       dropout_broadcast_dims: dimensions along which they are dropped alike.
-      extra_logit: a score beside the others, of a value of zeros.
-      context: says whether it is training; None for no.
-      float32_logits: whether scores are float32 in any case.
-      z_loss_coeff: of the mean square of the logarithm of the softmax's denominator, which goes to `context.losses`.
+      extra_logit: a further score, whose value is zeros.
+      context: its `train` says whether to drop weights. None means no.
+      float32_logits: whether to compute the softmax in float32.
+      z_loss_coeff: a factor of the mean squared logarithm of the softmax's denominator. It is added to
+        `context.losses`.
 
     Returns:
       [..., value_dim], in the order of q.
@@ -131,24 +132,24 @@ def local_attention_1d(  # noqa: PLR0913  # the original's parameters
     read_priority: Tensor | None = None,
     attention_kwargs: Mapping[str, Any] | None = None,
 ) -> Tensor:
-    """Attention to the last `radius` positions, the own one among them, and, unless autoregressive, as many ahead.
+    """Attends to the last `radius` positions, including the own one. Unless autoregressive, it sees as many ahead.
 
-    All scores are made, and those outside are masked: the numbers of the original, not its memory. A model of one's own
-    words has `meshtf.layers.local_attention`, which makes only those in the window, whatever the layout.
+    All scores are computed and those outside are masked. So it has the original's numbers but not its small memory.
+    `meshtf.layers.local_attention` computes only the scores inside the window, in any layout.
 
     Args:
       q: [..., length_dim, key_dim].
       k: [..., length_dim, key_dim].
       v: [..., length_dim, value_dim].
       length_dim: positions.
-      key_dim: summed over for the scores.
-      value_dim: of the result.
-      fully_autoregressive: whether nothing ahead is seen.
-      length_dim_num_splits: ignored: the layout says how positions are split.
-      radius: how far is seen.
-      sequence_id: only positions of the same one are seen.
-      write_priority: with `read_priority`, in place of the order of positions: those are seen that were written no
-        later than is read.
+      key_dim: the channels of queries and keys.
+      value_dim: the channels of values and of the result.
+      fully_autoregressive: whether to hide all positions ahead.
+      length_dim_num_splits: ignored. The layout says how positions are split.
+      radius: the number of positions seen in each direction.
+      sequence_id: a position sees only positions with its own number.
+      write_priority: with `read_priority`, replaces the order of positions. A position sees those whose
+        `write_priority` is no larger than its own `read_priority`.
       read_priority: see `write_priority`.
       attention_kwargs: further arguments of `attention`.
 

@@ -1,4 +1,4 @@
-"""Variables of attention, and what they make of activations."""
+"""The variables of attention, and the projections that they do."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from meshtf.graph.variable_dtype import VariableDType
 
 
 class AttentionParams:
-    """Variables `q`, `k`, `v` and `o`, and what they make of activations.
+    """The variables `q`, `k`, `v` and `o`, and the projections that they do.
 
     Args:
-      mesh: where they live.
-      query_input_dim: channels that queries are made of.
-      memory_input_dim: channels that keys and values are made of.
+      mesh: the mesh of the layers.
+      query_input_dim: the input channels of queries.
+      memory_input_dim: the input channels of keys and values.
       output_dim: channels of the result.
       key_dim: channels of a head's queries and keys.
       value_dim: channels of a head's values.
       query_heads_dims: heads of queries and outputs.
       memory_heads_dims: heads of keys and values: all of the queries', some, or none.
-      variable_dtype: of the variables.
-      shared_kv: whether keys are the values too, of one variable `kv`.
-      no_query: whether there is no variable `q`.
-      combine_dims: whether heads and channels are one dimension in the variables.
-      ensemble_dim: for each of its elements there are other variables.
-      keep_query_heads_dims: whether the output has heads, each of its own.
-      fold_scaling_into_initializer: whether queries start so small that scores need no scale; else they are scaled.
-      make_attention_vars: whether there are others than `o`.
+      variable_dtype: the dtypes of variables.
+      shared_kv: whether keys are also the values, with one variable `kv`.
+      no_query: whether to leave out the variable `q`.
+      combine_dims: whether heads and channels form one dimension in the variables.
+      ensemble_dim: a dimension whose elements each have their own variables.
+      keep_query_heads_dims: whether the output keeps the heads and does not sum over them.
+      fold_scaling_into_initializer: whether queries start so small that scores need no scale. Else they are scaled.
+      make_attention_vars: whether to make variables besides `o`.
 
     Raises:
-      ShapeError: keys that are the values have other channels.
+      ShapeError: `shared_kv` is true, but keys and values have different channels.
     """
 
     def __init__(  # noqa: PLR0913  # the original's parameters
@@ -116,27 +116,39 @@ class AttentionParams:
         return [*self.query_heads_dims, self.value_dim]
 
     def compute_q(self, query_antecedent: Tensor) -> Tensor:
-        """Queries, [..., query_heads_dims, key_dim]; scores of them need no scale."""
+        """Queries, [..., query_heads_dims, key_dim]. Their scores need no scale."""
         q = self._projected(query_antecedent, self.wq, self.query_input_dim, self.q_dims)
         return q if self.fold_scaling_into_initializer else q * self.key_dim.size**-0.5
 
     def compute_kv(self, memory_antecedent: Tensor) -> Tensor:
-        """Keys that are the values too, [..., memory_heads_dims, key_dim]. GraphError unless they are shared."""
+        """Keys that are also the values, [..., memory_heads_dims, key_dim].
+
+        Raises:
+          GraphError: keys and values are not shared.
+        """
         self._check_shared(True, "compute_kv")
         return self._projected(memory_antecedent, self.wkv, self.memory_input_dim, self.k_dims)
 
     def compute_k(self, memory_antecedent: Tensor) -> Tensor:
-        """Keys, [..., memory_heads_dims, key_dim]. GraphError where they are the values too."""
+        """Keys, [..., memory_heads_dims, key_dim].
+
+        Raises:
+          GraphError: keys and values are shared.
+        """
         self._check_shared(False, "compute_k")
         return self._projected(memory_antecedent, self.wk, self.memory_input_dim, self.k_dims)
 
     def compute_v(self, memory_antecedent: Tensor) -> Tensor:
-        """Values, [..., memory_heads_dims, value_dim]. GraphError where they are the keys too."""
+        """Values, [..., memory_heads_dims, value_dim].
+
+        Raises:
+          GraphError: keys and values are shared.
+        """
         self._check_shared(False, "compute_v")
         return self._projected(memory_antecedent, self.wv, self.memory_input_dim, self.v_dims)
 
     def compute_output(self, o: Tensor, output_shape: Any = None) -> Tensor:
-        """What heads found, as channels of the result: [..., output_dim], or the dimensions of `output_shape`."""
+        """Projects the heads' results to [..., output_dim], or to the dimensions of `output_shape`."""
         summed = self.o_dims
         if self.combine_dims:
             rest = [d for d in o.shape if d not in summed]
@@ -164,5 +176,5 @@ class AttentionParams:
 
 
 def _combined(dims: Sequence[language.Dimension]) -> language.Dimension:
-    """One dimension, with the name of the first."""
+    """One dimension with the name of the first."""
     return Dimension(dims[0].name, math.prod(d.size for d in dims))
