@@ -1,4 +1,4 @@
-"""Elementwise kernels one after the other, compiled."""
+"""A chain of elementwise kernels, compiled into one function."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from meshtf.lowering.passes.update_in_blocks import Step
 
 
 class ElementwiseChain:
-    """What is compiled for each shape of slices, on each device.
+    """A function of slices, which XLA compiles once for each shape of slices and each device.
 
-    steps: what is done to each element. results: numbers of those steps, inputs counted first.
+    steps: the kernels and their operands. results: numbers of the values to return, where inputs are counted first.
     """
 
     def __init__(self, steps: Sequence[Step], results: Sequence[int]) -> None:
@@ -22,18 +22,18 @@ class ElementwiseChain:
         self._compiled = tf.function(self.values, jit_compile=True, autograph=False)
 
     def values(self, *slices: tf.Tensor) -> list[tf.Tensor]:
-        """The results, for a function that is being traced."""
+        """Returns the results inside a function that is being traced."""
         values = list(slices)
         for kernel, operands in self.steps:
             values.append(kernel(*(values[n] for n in operands)))
         return [values[n] for n in self.results]
 
     def __call__(self, *slices: tf.Tensor) -> list[tf.Tensor]:
-        """The results, from a compiled function."""
+        """Returns the results, from the compiled function."""
         return self._compiled(*slices)
 
     def flat(self, *slices: tf.Tensor) -> list[tf.Tensor]:
-        """The same, compiled for the number of elements: once for slices that differ in shape."""
+        """Returns the same results from one function per number of elements: slices of different shapes share it."""
         shape = next((x.shape for x in slices if x.shape.rank), tf.TensorShape([]))
         if shape.rank < 2:
             return self(*slices)

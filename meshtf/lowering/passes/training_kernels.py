@@ -1,15 +1,19 @@
-"""Updates of variables that one of TensorFlow's training kernels does, where the variables are.
+"""Replaces an update of variables by one of TensorFlow's training kernels, which works in the variables' memory.
 
-They are found by their arithmetic, whoever wrote it:
+An update is recognised by its arithmetic, whoever wrote it:
 
     w <- w - rate * g                                                   ResourceApplyGradientDescent
     v <- momentum * v + g,  w <- w - v  or  w - (momentum * v + g)      ResourceApplyMomentum
     m <- m + a * (g - m),   v <- v + b * (g^2 - v),
     w <- w - rate * m / (sqrt(v) + epsilon), and less a share of w      ResourceApplyAdam
 
-A kernel is there when a program starts, where XLA takes some 60 ms to compile an update for each shape of weights, and
-as much memory as all of a small program; and a start of it costs a fraction of a compiled function's. Its results are
+A kernel exists when a program starts. XLA takes some 60 ms to compile an update for each shape of weights, and as much
+memory as all of a small program. To start a kernel costs a fraction of a call of a compiled function. Its results equal
 those of the compiled update but for rounding.
+
+Each finder below goes from the new value of a variable backwards. For w - rate * g it asks: is the last step a
+subtraction, is its first operand the old w, and is its second operand a product of a scalar and of a slice that no
+variable enters? A step that fits nowhere ends the search, and the update is compiled.
 """
 
 from __future__ import annotations
@@ -24,21 +28,21 @@ import tensorflow as tf
 from meshtf.lowering.passes.update_arithmetic import Scalar, UpdateArithmetic
 
 _LARGEST_BESIDE_OTHERS = 1 << 16
-"""Elements of a slice of which a cache holds some copies: of a larger one, operations beside the kernel read and write
-memory again, where a compiled update does so once."""
+"""The most elements of a slice whose kernel may need operations beside it. A cache still holds a few such slices. With
+larger ones each operation would read and write memory again, where a compiled update does so once."""
 
 
 class TrainingKernel(Protocol):
-    """An update by one kernel, or by little more."""
+    """An update that one kernel does, perhaps with a few operations beside it."""
 
     @property
     def update(self) -> UpdateArithmetic:
-        """What it does."""
+        """The arithmetic of the update."""
         ...
 
     @property
     def needs(self) -> tuple[int, ...]:
-        """Numbers of what it is given."""
+        """The numbers of the values that the kernel is given."""
         ...
 
     @property
@@ -47,18 +51,20 @@ class TrainingKernel(Protocol):
         ...
 
     def emit(self, handles: Mapping[int, tf.Tensor], values: Callable[[int], tf.Tensor]) -> None:
-        """Does it.
+        """Adds the kernel to the function that is being traced.
 
         Args:
           handles: variables, by the number of the input that is their value.
-          values: what is given, by number.
+          values: returns a given value, by its number.
         """
         ...
 
 
 def training_kernel(update: UpdateArithmetic, dtype: tf.DType) -> TrainingKernel | None:
-    """Of an update that does nothing but assign variables of one dtype; None where no kernel does it, or where
-    compiling it is worth its time."""
+    """Returns the kernel for an update that only assigns variables of one dtype.
+
+    Returns None if no kernel does it, or if compiling the update is worth its time.
+    """
     if dtype not in (tf.float32, tf.float64):
         return None
     for find in (_gradient_descent, _momentum, _adam):
@@ -102,7 +108,7 @@ def _gradient_descent(update: UpdateArithmetic) -> _GradientDescent | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Momentum:
-    """change: the gradient, times the learning rate."""
+    """`change`: the gradient times the learning rate."""
 
     update: UpdateArithmetic
     weight: int
@@ -150,7 +156,9 @@ def _momentum(update: UpdateArithmetic) -> _Momentum | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Adam:
-    """decay: the share of the weight that is taken off. mean_share, square_share: of what is new in the moments."""
+    """`decay`: the share of the weight that is subtracted. `mean_share`, `square_share`: the share of new terms
+    in each moment.
+    """
 
     update: UpdateArithmetic
     weight: int
@@ -179,7 +187,9 @@ class _Adam:
         dtype, weight = grad.dtype, handles[self.weight]
         if self.decay is not None:
             before = tf.raw_ops.ReadVariableOp(resource=weight, dtype=dtype)
+            # The kernel knows no weight decay, so an operation before it subtracts the weight's share.
             tf.raw_ops.AssignSubVariableOp(resource=weight, value=before * self.decay.tensor(values, dtype))
+        # Powers of zero switch off the kernel's own correction of the first steps: the program's rate has its own.
         zero = tf.zeros([], dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=weight,
@@ -208,7 +218,7 @@ def _adam(update: UpdateArithmetic) -> _Adam | None:
 
 
 def _adam_moments(update: UpdateArithmetic, mean: int, square: int) -> tuple[int, Scalar, Scalar] | None:
-    """The gradient, and the shares of what is new in the moments."""
+    """Returns the gradient, and the shares of new terms in the two moments."""
     new_mean, new_square = _moving_mean(update, mean), _moving_mean(update, square)
     if new_mean is None or new_square is None:
         return None
@@ -220,7 +230,7 @@ def _adam_moments(update: UpdateArithmetic, mean: int, square: int) -> tuple[int
 
 
 def _moving_mean(update: UpdateArithmetic, variable: int) -> tuple[int, Scalar] | None:
-    """What enters a mean, and its share: old + (entering - old) * share."""
+    """Returns the term that enters a mean, and its share: old + (entering - old) * share."""
     match update.operands(update.variables[variable], tf.add):
         case (old, scaled) if old == variable and (moved := update.scaled(scaled)) is not None:
             difference, share = moved
@@ -233,7 +243,10 @@ def _moving_mean(update: UpdateArithmetic, variable: int) -> tuple[int, Scalar] 
 def _adam_change(
     update: UpdateArithmetic, weight: int, new_mean: int, new_square: int
 ) -> tuple[Scalar, Scalar, Scalar | None] | None:
-    """rate, epsilon and decay of weight - rate * mean / (sqrt(square) + epsilon), which may be less weight * decay."""
+    """Returns rate, epsilon and decay of weight - rate * mean / (sqrt(square) + epsilon) - weight * decay.
+
+    The last term may be absent, and then decay is None.
+    """
     match update.operands(update.variables[weight], tf.subtract):
         case (old, change) if old == weight:
             decay = None
@@ -251,7 +264,7 @@ def _adam_change(
 
 
 def _rest(share: Scalar, values: Callable[[int], tf.Tensor], dtype: tf.DType) -> tf.Tensor:
-    """1 - share, of which the kernel takes 1 - (1 - share)."""
+    """Returns beta = 1 - share. The kernel takes the share as 1 - beta."""
     if share.known is not None:
         return tf.constant(dtype.as_numpy_dtype(1) - dtype.as_numpy_dtype(share.known), dtype)
     return 1 - share.tensor(values, dtype)

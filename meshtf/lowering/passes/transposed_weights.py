@@ -1,13 +1,17 @@
-"""Weights that a loop reads transposed in each iteration are transposed once, before it, on processors.
+"""Transposes a weight once before a loop, if the loop would read it transposed in each iteration. For processors.
 
 In a loop over micro-batches, or over the steps of a pipeline, the gradient of a dense layer multiplies few rows
-[rows:64 d_ff:1024] by its weight [d_model:256 d_ff:1024]. TensorFlow's kernel would read that across its order in
-memory, each time anew, and take a tenth longer than with [d_ff:1024 d_model:256]; in the midst of a program, with the
-weight out of the caches, a quarter. So (loop over micro-batches: loop over layers: product with the layer's part of
-[layers d_model d_ff]) becomes (transpose to [layers d_ff d_model]; the loops, with parts of that).
+[rows:64 d_ff:1024] by its weight [d_model:256 d_ff:1024]. TensorFlow's kernel reads this weight across its order in
+memory, anew in each iteration. That takes a tenth longer than with [d_ff:1024 d_model:256], and a quarter longer inside
+a program, where the weight has left the caches. So (loop over micro-batches: loop over layers: product with the layer's
+part of [layers d_model d_ff]) becomes (transpose to [layers d_ff d_model]; the loops, with parts of that).
 
-The weight is then there twice while the loop runs, which the plan's memory counts, and `most_bytes_transposed` bounds.
-Sums may be rounded otherwise, as by any other kernel.
+While the loop runs the weight is in memory twice. The plan's memory counts this, and `most_bytes_transposed` bounds it.
+Another kernel may round the sums in another way.
+
+The pass goes from the outermost loop inwards. It looks at each product of few rows, and follows the operand that it
+reads transposed back to a value from outside of the loop. On the way it notes how the part is cut from the whole: by a
+loop over a stack, or by an index. Then it makes the transposed whole before the loop, and the same cuts of that.
 """
 
 from __future__ import annotations
@@ -40,16 +44,17 @@ from meshtf.planning.plan import (
 from meshtf.planning.work_facts import WorkFacts
 
 _LEAST_ITERATIONS = 8
-"""To transpose a matrix takes as long as two to four products save, or more where it is larger than the caches."""
+"""The fewest iterations of a loop that is changed. To transpose a matrix takes as long as two to four products save,
+and longer if it is larger than the caches."""
 _FEWEST_ROWS, _MOST_ROWS = 16, 128
-"""Of a product that saves something to speak of, with one thread: a quarter to a third with 16, an eighth with 64, with
-256 next to nothing; with 4 it may lose."""
+"""The rows of a product that is changed. With one thread, 16 rows save a quarter to a third of its time, 64 an eighth,
+and 256 next to nothing. With 4 rows the change may lose time."""
 
 Names: TypeAlias = tuple[str, ...]
 
 
 def transpose_weights_once(plan: Plan, options: PassOptions) -> Plan:
-    """The plan in which loops of many iterations read weights in the order in which products take them."""
+    """Returns the plan in which loops of many iterations read weights in the order in which products take them."""
     if not options.computes_on_processors:
         return plan
     numbers = itertools.count(1 + max((v.index for i, _ in walk(plan.instructions) for v in i.outputs), default=0))
@@ -60,7 +65,7 @@ def transpose_weights_once(plan: Plan, options: PassOptions) -> Plan:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Cut:
-    """Of a part that has all dimensions of a value but one: what cuts it out, a loop or a lookup."""
+    """A step that cuts a part out of a value: a loop or a lookup, along one dimension."""
 
     by: Loop | Compute
     name: str
@@ -71,11 +76,11 @@ class _Read:
     """A product that reads a matrix transposed.
 
     Attributes:
-      product: of two operands.
-      operand: the number of the one that is transposed.
-      whole: from outside of the loop, of which it is a part.
-      cuts: how the part is cut out of the whole, one after the other: by a loop inside the loop, or by an index.
-      order: of the whole's names, in which the part is read as it is.
+      product: a product of two operands.
+      operand: the number of the operand that is transposed.
+      whole: the value from outside of the loop that has the operand as a part.
+      cuts: the steps that cut the part out of the whole, in order.
+      order: the whole's names in the order in which the product would read its part as it lies in memory.
     """
 
     product: Compute
@@ -87,14 +92,14 @@ class _Read:
 
 @dataclasses.dataclass(eq=False)
 class _Rewriting:
-    """The pass. `bytes_left`: that may still be there twice."""
+    """The state of the pass. `bytes_left`: bytes of weights that may still be in memory twice."""
 
     numbers: Iterator[int]
     smallest: int
     bytes_left: int
 
     def rewritten(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-        """Loops from the outermost inwards, so that a weight is transposed as seldom as can be."""
+        """Rewrites loops from the outermost inwards, so that a weight is transposed as seldom as possible."""
         changed: list[Instruction] = []
         for instruction in instructions:
             if isinstance(instruction, Loop) and _has_many_iterations(instruction):
@@ -104,7 +109,7 @@ class _Rewriting:
         return tuple(with_nested_changed(i, self.rewritten) for i in changed)
 
     def _with_transposed(self, loop: Loop) -> list[Instruction]:
-        """The loop, and before it what it reads transposed."""
+        """Returns the loop, and before it the transposed values that it reads."""
         transposed: dict[tuple[Value, Names], Compute] = {}
         body, changes = _Body(loop), _Changes()
         for read in body.reads(self.smallest):
@@ -132,7 +137,7 @@ class _Rewriting:
         )
 
     def _cut(self, whole: Value, cut: _Cut, changes: _Changes) -> Value:
-        """A part of a transposed value, which is cut once for all that read it."""
+        """Returns a part of a transposed value. All readers of the part share one cut."""
         if (cut.by, whole) not in changes.parts:
             axis = whole.shape.axis(cut.name)
             part = self._ordered(whole, [n for n in range(whole.shape.ndims) if n != axis])
@@ -144,7 +149,7 @@ class _Rewriting:
         return changes.parts[cut.by, whole]
 
     def _ordered(self, value: Value, axes: Sequence[int]) -> Value:
-        """A new value with these of the dimensions."""
+        """Returns a new value with the given dimensions of a value, in the given order."""
         return dataclasses.replace(
             value,
             index=next(self.numbers),
@@ -155,7 +160,7 @@ class _Rewriting:
 
 
 class _Body:
-    """What is inside of a loop, but not of loops there that are compiled, and where it comes from."""
+    """The instructions inside a loop, except in compiled loops inside it, and where their values come from."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -178,7 +183,7 @@ class _Body:
                 self._look_into(nested(i))
 
     def reads(self, smallest: int) -> Iterator[_Read]:
-        """The products of few rows by matrices, at least so large, that are the same in each iteration."""
+        """Yields the products that multiply few rows by a large matrix that is the same in each iteration."""
         for product in self._products:
             sizes = {d.name: n for v in product.inputs for d, n in zip(v.shape, v.slice_shape, strict=True)}
             read = product.emit.read_transposed(sizes) if isinstance(product.emit, Contraction) else None
@@ -195,8 +200,9 @@ class _Body:
                 yield _Read(product, operand, whole, cuts, _order_of_whole(whole, order))
 
     def _source(self, value: Value) -> tuple[Value, tuple[_Cut, ...]] | None:
-        """The value from outside that it is, or a part of."""
+        """Returns the value from outside of the loop that has this value as a part, with the cuts, or None."""
         if value not in self._inside:
+            # A pending value is a term of a sum, and is not the weight itself.
             return None if value.pending else (value, ())
         if value in self._cuts:
             loop, cut = self._cuts[value]
@@ -214,12 +220,14 @@ class _Body:
         return (value, ()) if self._is_movable(maker) and not value.pending else None
 
     def _is_movable(self, instruction: Instruction | None) -> bool:
-        """Whether it is a view of what is outside, as of layers in segments, and can be outside itself."""
+        """Tells whether it is a view of a value from outside, such as layers in segments. Then it can move
+        before the loop.
+        """
         is_view = isinstance(instruction, Compute) and instruction.facts.is_view
         return instruction is not None and is_view and self._inside.isdisjoint(instruction.inputs)
 
     def made_inside(self, value: Value) -> dict[Instruction, None]:
-        """What makes it, if that is inside."""
+        """Returns the instruction that makes the value, if it is inside the loop."""
         return dict.fromkeys([self._makers[value]] if value in self._makers else [])
 
     def _cut_from(self, whole: Value, cut: _Cut) -> tuple[Value, tuple[_Cut, ...]] | None:
@@ -238,13 +246,13 @@ def _has_many_iterations(loop: Loop) -> bool:
 
 
 def _order_of_whole(whole: Value, order: Names) -> Names:
-    """Names of the whole, those of the part in this order, and the others where they are."""
+    """Returns the whole's names, with the part's names in the given order and the others at their places."""
     ordered = iter(order)
     return tuple(next(ordered) if d.name in order else d.name for d in whole.shape)
 
 
 def _reading(read: _Read, part: Value) -> Compute:
-    """The product that reads this in place of what it reads transposed."""
+    """Returns the product with this part instead of the operand that it reads transposed."""
     product, names = read.product, tuple(part.shape.dimension_names)
     assert isinstance(product.emit, Contraction)
     inputs = tuple(part if n == read.operand else v for n, v in enumerate(product.inputs))
@@ -252,7 +260,7 @@ def _reading(read: _Read, part: Value) -> Compute:
 
 
 def _looking_up(lookup: Compute, table: Value, part: Value) -> Compute:
-    """The lookup in a table whose dimensions stand in another order."""
+    """Returns the same lookup in a table whose dimensions stand in another order."""
     assert isinstance(lookup.emit, Lookup)
     own = lookup.emit
     emit = Lookup.of(table.shape, own.indices, own.dim, part.shape, own.axes)
@@ -261,14 +269,14 @@ def _looking_up(lookup: Compute, table: Value, part: Value) -> Compute:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Changes:
-    """Of what is inside of a loop.
+    """The changes inside a loop.
 
     Attributes:
-      replaced: products, by those that they replace.
-      sliced: what loops cut besides.
-      lookups: others beside lookups.
-      moved: what is no more there, but before the loop.
-      parts: what is cut out of transposed values, by what cuts them and the value.
+      replaced: the new product for each product that is replaced.
+      sliced: the parts that each loop cuts in addition.
+      lookups: the lookups to add behind each lookup.
+      moved: the instructions that move before the loop.
+      parts: the part of a transposed value, by the step that cuts it and the value.
     """
 
     replaced: dict[Instruction, Instruction] = dataclasses.field(default_factory=dict)

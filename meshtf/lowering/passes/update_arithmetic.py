@@ -1,4 +1,8 @@
-"""What an update of variables does to each element, as formulas that can be looked into."""
+"""Formulas of updates: what an update of variables does to each element, in a form that can be searched.
+
+Inputs and steps are numbered in one row. For w - 0.1 * g the inputs are w (0) and g (1). The steps are 0.1 * g (2) and
+w - (2), which is number 3. Then `scaled(2)` gives (1, 0.1), and `operands(3, tf.subtract)` gives (0, 2).
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,9 @@ from meshtf.ops.algebra.elementwise_operation import ScalarKernel
 
 @dataclasses.dataclass(frozen=True)
 class Scalar:
-    """A number that is known, or that a step of the program makes.
+    """A number that is known before the program runs, or that the program makes.
 
-    known: it. made: its number among inputs and steps.
+    known: the number itself. made: its place among inputs and steps.
     """
 
     known: float | None = None
@@ -29,18 +33,18 @@ class Scalar:
         return () if self.made is None else (self.made,)
 
     def tensor(self, values: Callable[[int], tf.Tensor], dtype: tf.DType) -> tf.Tensor:
-        """values: what there is of a number."""
+        """Returns the number as a tensor. `values` returns the tensor of an input or step."""
         return tf.constant(self.known, dtype) if self.made is None else values(self.made)
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateArithmetic:
-    """Of a fused update.
+    """The arithmetic of a fused update.
 
     Attributes:
-      inputs: shape and dtype of each: scalars, and slices of one shape.
-      steps: what is done. Inputs are counted first.
-      variables: by the number of an input that is a variable's value, that of the new one.
+      inputs: shape and dtype of each input: scalars, and slices of one shape.
+      steps: the kernels and their operands. Inputs are counted first.
+      variables: the number of each variable's new value, by the number of the input with its old one.
     """
 
     inputs: Sequence[tuple[tuple[int, ...], tf.DType]]
@@ -49,24 +53,24 @@ class UpdateArithmetic:
 
     @property
     def size(self) -> int:
-        """Elements of a slice."""
+        """The elements of a slice."""
         return max(math.prod(shape) for shape, _ in self.inputs)
 
     def operands(self, number: int, kernel: Callable[..., tf.Tensor]) -> tuple[int, ...]:
-        """Of a step that is this kernel; of another none."""
+        """Returns the operands of a step that is this kernel, and none for another step."""
         made_by, operands = self._step(number)
         return operands if made_by is kernel else ()
 
     def scaled(self, number: int) -> tuple[int, Scalar] | None:
-        """The slice and the scalar that a step multiplies."""
+        """Returns the slice and the scalar that a step multiplies, or None."""
         return self._with_scalar(number, tf.multiply)
 
     def increased(self, number: int) -> tuple[int, Scalar] | None:
-        """The slice and the scalar that a step adds."""
+        """Returns the slice and the scalar that a step adds, or None."""
         return self._with_scalar(number, tf.add)
 
     def is_given(self, number: int) -> bool:
-        """Whether it is a slice, and made of no variable."""
+        """Tells whether it is a slice that no variable enters."""
         made_of = self._made_of[number]
         return not self._is_scalar(number) and made_of.isdisjoint(self.variables)
 
@@ -74,7 +78,7 @@ class UpdateArithmetic:
         return number < len(self.inputs)
 
     def values(self, inputs: Mapping[int, tf.Tensor]) -> Callable[[int], tf.Tensor]:
-        """What makes, by number, a step of these inputs."""
+        """Returns a function that computes an input or step from these inputs, by its number."""
         known = dict(inputs)
 
         def value(number: int) -> tf.Tensor:
@@ -103,7 +107,7 @@ class UpdateArithmetic:
 
     @functools.cached_property
     def _made_of(self) -> Sequence[frozenset[int]]:
-        """By number, the inputs that it is made of."""
+        """The inputs that each number is made of."""
         made_of = [frozenset([n]) for n in range(len(self.inputs))]
         for _, operands in self.steps:
             made_of.append(frozenset[int]().union(*(made_of[n] for n in operands)))

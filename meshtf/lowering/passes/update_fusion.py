@@ -1,15 +1,17 @@
-"""Fusion of weight updates: the elementwise chain before an assignment becomes one XLA-compiled local segment.
+"""Fusion of weight updates: the elementwise chain before an assignment becomes one local segment, compiled by XLA.
 
-Op by op, an optimizer's dozen elementwise operations read and write every weight a dozen times; compiled, once.
-Segments of the same structure and shapes share one compiled function. The rest of a program stays op by op:
-TensorFlow's kernels for products are faster than XLA's on CPU.
+An optimizer has a dozen elementwise operations. Run one by one, they read and write every weight a dozen times.
+Compiled, they do so once. Segments of the same structure and shapes share one compiled function. The rest of a program
+is not compiled: on CPUs TensorFlow's kernels for products are faster than XLA's.
 
-Adam of a weight [d_model:512 d_ff:2048] is a dozen kernels with three results: weight, m and v. They become one
-instruction, which reads the gradient and three arrays and writes three. Where nothing else needs the old values, it
-writes them where they are (`updates_in_place`), behind the program's checks if there are any (`guards`).
+For example, Adam of a weight [d_model:512 d_ff:2048] is a dozen kernels with three results: weight, m and v. They
+become one instruction, which reads the gradient and three arrays and writes three. If nothing else needs the old
+values, it writes into the variables' memory (`updates_in_place`). If the program has checks, it does so only when they
+pass (`guards`).
 
-A segment must not wait for itself: of two computations with a collective between them (an update whose result is
-gathered and used by another) each is a segment of its own, which `_depths` tells apart.
+A segment must not wait for itself. Suppose an update's result is gathered, and another update uses the gathered value.
+These two updates must be two segments, with the collective between them. `_depths` tells them apart: it counts how
+often a path to an instruction has left the elementwise work.
 """
 
 from __future__ import annotations
@@ -32,16 +34,16 @@ from meshtf.planning.work_facts import Kernel, WorkFacts
 
 _FACTS = WorkFacts(is_update=True)
 _MOST_STEPS_UNCOMPILED, _MOST_ELEMENTS_UNCOMPILED = 8, 1 << 12
-"""Of a chain that runs kernel by kernel on processors: 8 to 12 us on an EPYC, where a call of what is compiled takes
-13. With twice as many elements the two take as long."""
+"""The longest chain that runs kernel by kernel on processors, and its largest slice. It takes 8 to 12 us on an EPYC,
+and a call of a compiled function takes 13. With twice as many elements the two take equally long."""
 
 
 def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
-    """The plan with the elementwise chains that lead to assignments as compiled segments."""
+    """Returns the plan in which the elementwise chains that lead to assignments are compiled segments."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
     chosen = _update_computes(plan, producers)
     used_by, names = consumers_of(plan), _names_read(plan)
-    # One kernel by itself is worth it where it can then write to the variable that it reads.
+    # A segment of one kernel is worth compiling only if it can then write to the variable that it reads.
     segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1 or _assigned_in_place(s[0], names, used_by)]
     if not any(math.prod(_shape(segment[0])) >= options.smallest_fused_update for segment in segments):
         return plan
@@ -62,13 +64,13 @@ def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
 def _outside(
     segment: Sequence[Compute], used_by: Mapping[Value, list[Instruction | None]]
 ) -> Mapping[Value, list[Instruction | None]]:
-    """What uses each value of a segment, but the segment itself."""
+    """Returns the readers of each value of a segment, without the segment itself."""
     members = set(segment)
     return {v: [i for i in used_by.get(v, []) if i not in members] for c in segment for v in c.outputs}
 
 
 def _is_kept(instruction: Instruction, fused: Mapping[Instruction, list[Compute]]) -> bool:
-    """One instruction of each segment stands for all of it."""
+    """Tells whether the instruction stays: one instruction of each segment stands for all of it."""
     return instruction not in fused or fused[instruction][0] is instruction
 
 
@@ -81,12 +83,12 @@ def _is_elementwise(instruction: Instruction) -> bool:
 
 
 def _order(value: Value, output: Value) -> bool:
-    """Whether a value's dimensions stand in the output's order, so that no transpose is part of the kernel."""
+    """Tells whether a value's dimensions stand in the output's order, so that the kernel includes no transpose."""
     return not value.shape.dims or value.shape == output.shape
 
 
 def _update_computes(plan: Plan, producers: Mapping[Value, Instruction]) -> set[Compute]:
-    """Elementwise computations from which assignments follow, directly or after moving between cores."""
+    """Returns the elementwise work that leads to assignments, directly or through collectives."""
     chosen: set[Compute] = set()
     waiting = [i.input for i in plan.assignments]
     seen: set[Value] = set()
@@ -105,7 +107,7 @@ def _update_computes(plan: Plan, producers: Mapping[Value, Instruction]) -> set[
 
 
 def _segments(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Compute]) -> Iterable[list[Compute]]:
-    """Connected computations with no path between two of them that leaves the segment."""
+    """Yields connected instructions, in segments that no path between two members leaves."""
     depth = _depths(plan, producers, chosen)
     ties = networkx.Graph()
     ties.add_nodes_from(i for i in plan.instructions if i in chosen)
@@ -120,8 +122,10 @@ def _segments(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Co
 
 
 def _depths(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Compute]) -> dict[Instruction, int]:
-    """How often a path to each instruction leaves the chosen ones; of those, the most that what follows allows, so that
-    they stand beside what uses them."""
+    """Returns how often a path to each instruction leaves the chosen ones.
+
+    A chosen instruction gets the largest number that its readers allow, so that it stands beside them.
+    """
     depth: dict[Instruction, int] = {}
     after: dict[Instruction, list[Instruction]] = {}
     for instruction in plan.instructions:
@@ -141,6 +145,7 @@ def _shape(instruction: Instruction) -> tuple[int, ...]:
 
 
 def consumers_of(plan: Plan) -> dict[Value, list[Instruction | None]]:
+    """Returns the instructions that read each value, with None for a fetch and for a check."""
     consumers: dict[Value, list[Instruction | None]] = {}
     for instruction in plan.instructions:
         for value in instruction.inputs:
@@ -180,7 +185,7 @@ def _needed_by_checks(plan: Plan, producers: Mapping[Value, Instruction]) -> set
 
 
 def _guarded(fusion: Compute, plan: Plan, compiled: _Compiled) -> Compute:
-    """The update behind the program's checks, which may then write to variables where they are."""
+    """Returns the update behind the program's checks. Then it may write to variables in their memory."""
     assert isinstance(fusion.emit, FusedUpdate)
     guards = tuple(dict.fromkeys(c.value for c in plan.checks))
     emit = compiled.guarded(fusion.emit, len(guards))
@@ -193,7 +198,7 @@ def _kernel_of(compute: Compute) -> Kernel:
 
 
 class _Compiled:
-    """One `FusedUpdate` for all segments of the same steps and shapes."""
+    """A cache: one `FusedUpdate` for all segments of the same steps and shapes."""
 
     def __init__(self, block_sizes: BlockSizes) -> None:
         self._block_sizes = block_sizes
@@ -211,7 +216,10 @@ class _Compiled:
 
 
 class FusedUpdate:
-    """A chain of elementwise kernels, compiled: as an `Emit`, or where it is, in the memory of variables."""
+    """A chain of elementwise kernels, compiled.
+
+    As an `Emit` it returns its results. With `in_place` it writes them into the memory of variables.
+    """
 
     def __init__(
         self,
@@ -222,7 +230,7 @@ class FusedUpdate:
     ) -> None:
         self._chain = chain
         self.inputs = inputs
-        """Shape and dtype of each."""
+        """Shape and dtype of each input."""
         self._block_sizes = block_sizes
         self.guards = guards
         """How many booleans follow the inputs: unless all are true, variables keep their values."""
@@ -230,21 +238,21 @@ class FusedUpdate:
         self._kernels: dict[Hashable, TrainingKernel | None] = {}
 
     def guarded(self, guards: int) -> FusedUpdate:
-        """The same behind so many checks."""
+        """Returns the same update behind `guards` checks."""
         return FusedUpdate(self._chain, self.inputs, self._block_sizes, guards)
 
     def __call__(self, core: Core, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
         return self._chain(*slices[: len(self.inputs)])
 
     def flat(self, *slices: tf.Tensor) -> Sequence[tf.Tensor]:
-        """The same, by a function that updates of other shapes share, if they have as many elements."""
+        """Returns the same results, from a function that updates of other shapes with as many elements share."""
         return self._chain.flat(*slices[: len(self.inputs)])
 
     def training_kernel(self, assigned: Mapping[int, int]) -> TrainingKernel | None:
-        """What does the same on a CPU without being compiled, if anything does.
+        """Returns the kernel that does the same on a CPU without compilation, or None.
 
-        One result may be left, as a part of a weight that is gathered afterwards. Then the kernel has a variable more,
-        which begins with the input of that number.
+        One result may be left unassigned, such as a part of a weight that is gathered afterwards. Then the kernel has
+        one more variable, which begins with the input of that number.
 
         assigned: as in `assigning`.
         """
@@ -261,7 +269,7 @@ class FusedUpdate:
         return training_kernel(arithmetic, dtypes.pop()) if len(dtypes) == 1 else None
 
     def _variables_of_kernels(self, assigned: Mapping[int, int]) -> Iterable[Mapping[int, int]]:
-        """By the number of an input that a kernel could have as a variable, that of the result: of all results."""
+        """Yields ways to assign all results, by the number of the input that a kernel would have as a variable."""
         left = set(range(len(self._chain.results))) - set(assigned.values())
         if not left:
             yield assigned
@@ -271,22 +279,24 @@ class FusedUpdate:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is worth it: to call what is compiled takes as long as to start a few kernels, and to compile it
-        longer than many steps."""
+        """Whether compiling it pays. To call a compiled function takes as long as to start a few kernels, and
+        compiling it takes longer than many steps.
+        """
         elements = max(math.prod(shape) for shape, _ in self.inputs)
         return len(self._chain.steps) > _MOST_STEPS_UNCOMPILED or elements > _MOST_ELEMENTS_UNCOMPILED
 
     def in_place(
         self, variables: Mapping[int, tuple[int, tf.Tensor]], slices: Sequence[tf.Tensor], *, on_processors: bool
     ) -> dict[int, tf.Tensor]:
-        """Assigns some results to the variables that some inputs are read from, and returns the others.
+        """Assigns some results to the variables that some inputs are read from, and returns the other results.
 
         Reads and assignments are inside the compiled function, which then writes to the memory that it reads.
 
         Args:
-          variables: by the number of an input, that of the result to be assigned, and the variable's handle.
+          variables: by the number of an input, the number of the result to assign, and the variable's handle.
           slices: the other inputs, in order, and the guards.
-          on_processors: whether processors with caches do it, a large update in blocks, a small one kernel by kernel.
+          on_processors: whether it runs on processors with caches. There a large update is done in blocks, and a small
+              one kernel by kernel.
 
         Returns:
           The other results, by number.
@@ -301,16 +311,18 @@ class FusedUpdate:
         return dict(zip(others, results, strict=True))
 
     def assigning(self, assigned: Mapping[int, int], *, in_blocks: bool) -> Callable[..., Sequence[tf.Tensor]]:
-        """The compiled function of `in_place`: of the handles of variables, and of the other slices and the guards.
+        """Returns the compiled function of `in_place`, which takes the variables' handles, the other slices and the
+        guards.
 
-        assigned: by the number of an input that is read from a variable, that of the result which the variable gets.
+        assigned: by the number of an input that is read from a variable, the number of the result that the variable
+        gets.
         """
         pairs = tuple(assigned.items())
         if (pairs, in_blocks) not in self._functions:
             run = functools.partial(self._run_in_place, pairs, self._in_blocks(pairs) if in_blocks else None)
             own = [tf.TensorSpec(shape, dtype) for n, (shape, dtype) in enumerate(self.inputs) if n not in assigned]
             own += [tf.TensorSpec([], tf.bool)] * self.guards
-            # Without a signature each variable's handle would be a reason to trace again.
+            # Without a signature, each new variable's handle would cause another trace.
             signature = ([tf.TensorSpec([], tf.resource)] * len(pairs), own)
             self._functions[pairs, in_blocks] = tf.function(run, signature, jit_compile=True, autograph=False)
         return self._functions[pairs, in_blocks]
@@ -352,8 +364,11 @@ class FusedUpdate:
 
 
 def updates_in_place(plan: Plan) -> dict[Compute, dict[int, tuple[int, str]]]:
-    """Fused updates that may write to the variables that they read: by instruction, then by the number of the input,
-    the number of the result and the variable's name. None where a failed check would have to undo it."""
+    """Returns the fused updates that may write to the variables that they read.
+
+    Each has, by the number of an input, the number of the result and the variable's name. An update is left out if a
+    failed check would have to undo it.
+    """
     consumers, names = consumers_of(plan), _names_read(plan)
     found: dict[Compute, dict[int, tuple[int, str]]] = {}
     for instruction in plan.instructions:
@@ -371,7 +386,7 @@ def _names_read(plan: Plan) -> dict[Value, str]:
 def _assigned_in_place(
     fusion: Compute, names: Mapping[Value, str], consumers: Mapping[Value, list[Instruction | None]]
 ) -> dict[int, tuple[int, str]]:
-    """Results that nothing needs but the assignment of a variable that is read here, as in `updates_in_place`."""
+    """Returns the results that only the assignment of a variable read here needs, as in `updates_in_place`."""
     inputs = {names[v]: n for n, v in enumerate(fusion.inputs) if v in names}
     found: dict[int, tuple[int, str]] = {}
     for n, value in enumerate(fusion.outputs):
@@ -382,13 +397,13 @@ def _assigned_in_place(
 
 
 def _ordered(instructions: Sequence[Instruction]) -> list[Instruction]:
-    """A topological order that keeps the program's where it can."""
+    """Returns a topological order that keeps the program's order where it can."""
     producers = {v: i for i in instructions for v in i.outputs}
     graph = networkx.DiGraph()
     graph.add_nodes_from(instructions)
     graph.add_edges_from((producers[v], i) for i in instructions for v in i.inputs)
     order = {instruction: n for n, instruction in enumerate(instructions)}
-    # Assignments take effect as the program ends, whatever is read later: they keep their place at the end.
+    # Assignments take effect as the program ends, even if variables are read later: they keep their place at the end.
     return list(
         networkx.lexicographical_topological_sort(graph, key=lambda i: (isinstance(i, AssignVariable), order[i]))
     )

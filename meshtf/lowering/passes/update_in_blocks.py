@@ -1,9 +1,12 @@
-"""Fused updates of large variables, block by block.
+"""Does fused updates of large variables block by block.
 
-XLA's CPU compiler makes one loop for each result of a fused update. Of a variable that no cache holds, the second loop
-reads from memory again what the first has read and written. In blocks it is still in the cache. XLA writes the blocks
-in place as long as nothing needs an element's old and new value: a result that is made of another one, as a weight is
-of its moments, therefore follows it one block behind, and takes the new value from the variable.
+XLA's CPU compiler makes one loop for each result of a fused update. If no cache holds the variable, the second loop
+reads from memory again what the first loop has read and written. With blocks the data is still in the cache.
+
+XLA writes the blocks in place as long as nothing needs both the old and the new value of an element. But a result may
+be made from another result, as a weight is made from its moments. So it follows that result one block behind, and takes
+the new value from the variable. For example, in turn 3 Adam writes block 3 of m and v, and then block 2 of the weight,
+from the new block 2 of m and v.
 """
 
 from __future__ import annotations
@@ -18,15 +21,15 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from meshtf.planning.work_facts import Kernel
 
 Step = tuple[Kernel, tuple[int, ...]]
-"""A kernel and the numbers of its operands: inputs count first, then steps in order."""
+"""A kernel and the numbers of its operands: inputs are counted first, then steps in order."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
-    """Which updates are done block by block.
+    """The sizes of updates that are done block by block, and of their blocks.
 
-    largest, smallest: elements of a block; a few arrays of the largest fit into a cache. fewest: blocks that are worth
-    a loop. longest_row: elements of a row, over which nothing is divided.
+    largest, smallest: elements of a block. A cache holds a few arrays of the largest one. fewest: the fewest blocks
+    that are worth a loop. longest_row: elements of a row, which is never divided.
     """
 
     largest: int = 1 << 18
@@ -37,7 +40,9 @@ class BlockSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """How a slice is cut: its elements in rows, of which a block has some. Loops run over rows in parallel."""
+    """How a slice is cut: its elements are in rows, and a block is some rows. Loops run over the rows of a block
+    in parallel.
+    """
 
     num_rows: int
     row: int
@@ -45,7 +50,7 @@ class Blocks:
 
     @classmethod
     def of(cls, shape: Sequence[int], sizes: BlockSizes) -> Blocks | None:
-        """None of a slice that is small, or does not divide."""
+        """Returns the blocks of a slice, or None if it is small or cannot be divided."""
         size = math.prod(shape)
         if size < sizes.fewest * sizes.smallest:
             return None
@@ -60,11 +65,11 @@ class Blocks:
         return self.num_rows // self.block_rows
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
-        """A slice as [num_rows, row]; scalars as they are."""
+        """Returns a slice as [num_rows, row], and a scalar as it is."""
         return tf.reshape(x, [self.num_rows, self.row]) if x.shape.rank else x
 
     def block(self, x: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """[num_rows, row] -> [block_rows, row]; scalars as they are."""
+        """Returns block `number` [block_rows, row] of [num_rows, row], and a scalar as it is."""
         if not x.shape.rank:
             return x
         sizes = tf.constant([self.block_rows, self.row])
@@ -72,7 +77,7 @@ class Blocks:
         return tf.ensure_shape(block, [self.block_rows, self.row])
 
     def with_block(self, x: tf.Tensor, block: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """[num_rows, row], with another block in place of its own."""
+        """Returns [num_rows, row] with a new block at `number`."""
         return gen_xla_ops.xla_dynamic_update_slice(x, block, self._begin(number))
 
     def _begin(self, number: tf.Tensor) -> tf.Tensor:
@@ -85,8 +90,15 @@ def _largest_divisor(number: int, limit: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Result:
-    """A new value of a variable: by number, itself, the input that is its old value, what it is made of, and how many
-    blocks it is behind."""
+    """A new value of a variable.
+
+    Attributes:
+      number: its number among inputs and steps.
+      variable: the number of the input that is the old value.
+      inputs: the inputs that it is made of.
+      results: the other results that it is made of.
+      behind: by how many blocks it is behind the first results.
+    """
 
     number: int
     variable: int
@@ -99,7 +111,7 @@ class _Result:
 class UpdateInBlocks:
     """An update whose results are all new values of variables.
 
-    steps: what is done to each element. num_inputs: how many there are. results: in order of `behind`.
+    steps: the kernels and their operands. num_inputs: the number of inputs. results: in order of `behind`.
     """
 
     steps: Sequence[Step]
@@ -111,13 +123,14 @@ class UpdateInBlocks:
     def of(
         cls, steps: Sequence[Step], num_inputs: int, written: Mapping[int, int], blocks: Blocks
     ) -> UpdateInBlocks | None:
-        """None of one that has one result, which one loop makes, or cannot be done in place.
+        """Returns the update in blocks. Returns None if there is only one result, which XLA makes in one loop, or if
+        the update cannot be done in place.
 
         Args:
-          steps: of the update.
+          steps: the steps of the update.
           num_inputs: how many inputs it has.
-          written: by the number of an input, that of its new value.
-          blocks: how all inputs that are no scalars are cut.
+          written: the number of each new value, by the number of the input with the old one.
+          blocks: how all inputs except scalars are cut.
         """
         if len(written) == 1 or len(set(written.values())) < len(written):
             return None
@@ -132,11 +145,11 @@ class UpdateInBlocks:
         return cls(steps, num_inputs, tuple(ordered), blocks)
 
     def run(self, inputs: Sequence[tf.Tensor], is_kept: tf.Tensor | None) -> dict[int, tf.Tensor]:
-        """The new values, by the number of the input that is the old one.
+        """Returns the new values, by the number of the input that is the old one.
 
         Args:
           inputs: slices and scalars.
-          is_kept: bool scalar: where it is false the new values are the old ones.
+          is_kept: a bool scalar. If it is false, the new values are the old ones.
         """
         rows = [self.blocks.rows(x) for x in inputs]
         variables = {r.variable: rows[r.variable] for r in self.results}
@@ -156,6 +169,7 @@ class UpdateInBlocks:
         def body(number: tf.Tensor, *present: tf.Tensor) -> list[tf.Tensor]:
             return [number + 1, *turn(number, dict(zip(names, present, strict=True)), self.results).values()]
 
+        # The turns before this loop only do results that are not behind, and the turns after it finish those that are.
         start = [tf.constant(last), *variables.values()]
         end, *present = tf.while_loop(lambda number, *_: number < count, body, start)
         variables = dict(zip(names, present, strict=True))
@@ -185,7 +199,7 @@ class UpdateInBlocks:
 def _made_of(
     number: int, steps: Sequence[Step], num_inputs: int, results: set[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """The inputs, and the other results, that a result is made of."""
+    """Returns the inputs, and the other results, that a result is made of."""
     inputs: set[int] = set()
     used: set[int] = set()
     waiting = list(steps[number - num_inputs][1])
