@@ -169,7 +169,7 @@ class UpdateInBlocks:
         def body(number: tf.Tensor, *present: tf.Tensor) -> list[tf.Tensor]:
             return [number + 1, *turn(number, dict(zip(names, present, strict=True)), self.results).values()]
 
-        # The turns before this loop only do results that are not behind, and the turns after it finish those that are.
+        # In the first `last` turns some results have no block to do yet. In the last turns some have no block left.
         start = [tf.constant(last), *variables.values()]
         end, *present = tf.while_loop(lambda number, *_: number < count, body, start)
         variables = dict(zip(names, present, strict=True))

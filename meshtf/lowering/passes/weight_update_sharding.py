@@ -238,6 +238,6 @@ def _in_order_of(own: Shape, shape: Shape, layout: TensorLayout) -> TensorLayout
 
 
 def _leaves_padding_out(operation: Operation) -> bool:
-    """Tells whether the operation gives the same result if its input is padded."""
+    """Tells whether the operation can leave padding out: a sum, elementwise work or an assignment can."""
     is_sum = isinstance(operation, ReduceOperation) and operation.is_sum
     return is_sum or isinstance(operation, ElementwiseOperation | Assign)
