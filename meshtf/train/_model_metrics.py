@@ -1,4 +1,4 @@
-"""A model's metrics, asked for with what the task gives, and looked at before anything is made of them."""
+"""Asks a model for its metrics of a batch, and checks them before anything is made of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_METRICS = """\
 
 
 class Features(dict[str, mtf.Tensor]):
-    """A batch's features by name; one that there is not is an error that says which there are."""
+    """A batch's features by name. Asking for a missing one raises an error that names the features there are."""
 
     def __init__(self, features: Mapping[str, mtf.Tensor], training: Training) -> None:
         super().__init__(features)
@@ -40,10 +40,10 @@ class Features(dict[str, mtf.Tensor]):
 
 
 def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_training: bool) -> dict[str, Metric]:
-    """What the training's model makes of a batch.
+    """Returns the metrics of a batch by the training's model.
 
     Raises:
-      ConfigurationError: it asks for a feature that the task lacks, or returns no dict of metrics.
+      ConfigurationError: if the model asks for a feature that the task lacks, or returns no dict of metrics.
     """
     with configuration_errors():
         found = training.model.metrics(Features(features, training), is_training=is_training)
@@ -55,7 +55,7 @@ def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_
 
 
 def check_names(names: Iterable[str]) -> None:
-    """ConfigurationError where a metric is called as what each line of `metrics.jsonl` has anyway."""
+    """Raises ConfigurationError if a metric has the name of a field that each line of `metrics.jsonl` has anyway."""
     for name in names:
         if name in OWN_NAMES:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""What a training is, as gin describes it."""
+"""A training, as gin describes it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from meshtf.train.initial_checkpoint import InitialCheckpoint, initial_checkpoin
 from meshtf.train.task import Task
 
 Metric: TypeAlias = "mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]"
-"""[batch, ...]: the mean of its elements is meant. A pair (values, weights) of equal shapes: their weighted mean.
+"""A tensor [batch, ...] stands for the mean of its elements, and a pair (values, weights) for their weighted mean.
 
-What has no `batch` tells of the batch as a whole: a scalar, or a vector [n] or [layers, n], such as each expert's load.
+The two tensors of a pair have equal shapes. A metric without `batch` describes the batch as a whole: a scalar, or a
+vector [n] or [layers, n], such as each expert's load.
 """
 
 LOSS = "loss"
@@ -35,10 +36,10 @@ _ACTIVATION_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
 
 class Model(Protocol):
-    """What can be trained: a function from a batch's features to metrics."""
+    """A model that can be trained: a function from a batch's features to metrics."""
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Metric]:
-        """Features [batch, ...] by name -> metrics by name; "loss" is among them."""
+        """Returns metrics by name, from features [batch, ...] by name. "loss" is among the metrics."""
         ...
 
 
@@ -47,46 +48,48 @@ class Model(Protocol):
 class Training(mtf.MeshOptions):
     """What to train, how, on which mesh, and what to write down when.
 
-    The options of its mesh are parameters of its own, with the defaults of `mtf.MeshOptions`. None, which older
-    configurations may have, is the default.
+    The options of its mesh are parameters of its own, with the defaults of `mtf.MeshOptions`. None stands for the
+    default, since older configurations may have it.
 
     Attributes:
-      model: turns features into metrics, "loss" among them.
+      model: turns features into metrics, with "loss" among them.
       task: the examples.
-      optimizer: applied to the mean of the loss over the batch.
+      optimizer: the optimizer, applied to the mean of the loss over the batch.
       mesh_shape: axes and sizes, as "rows:2;cols:4". One size may be `*`, as in "data:*;model:2": as many as there are
-        devices for.
+          devices for.
       layout: which dimension is split over which axis, as "batch:rows;hidden:cols".
       batch_size: size of the dimension `batch`.
-      num_steps: batches to train on.
-      seed: of the program and of the order of the examples.
-      num_microbatches: parts in which a batch is worked on, one after the other, with the results of the whole batch.
-      activation_dtype: "float32", or "bfloat16", in which variables are then read; they are kept in float32.
-      evaluate_every: steps between evaluations; None: at the end alone.
-      checkpoint_every_steps: steps between checkpoints; None: by time alone. One is written at the end in any case.
-      checkpoint_every_minutes: time between checkpoints; None: by steps alone.
-      keep_checkpoints: how many of the newest are kept.
+      num_steps: how many batches to train on.
+      seed: the seed of the program and of the order of the examples.
+      num_microbatches: parts in which a batch is computed, one after the other, with the results of the whole batch.
+      activation_dtype: "float32" or "bfloat16", in which variables are read. They are kept in float32.
+      evaluate_every: steps between evaluations. None: only at the end.
+      checkpoint_every_steps: steps between checkpoints. None: only by time. One is written at the end in any case.
+      checkpoint_every_minutes: minutes between checkpoints. None: only by steps.
+      keep_checkpoints: how many of the newest checkpoints are kept.
       log_every: steps between two lines of metrics, shown and written.
-      check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
-        is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
-      parameter_layout: see `mtf.MeshOptions`, as are the next thirteen. A layout is text, or what Python has for it.
-      activation_layout: of what flows between layers.
+      check_gradients: whether gradients that are not finite end training before the step is taken, even if its loss is
+          finite. Then their norm is also written. This needs whole gradients, where updates may need only parts of
+          them.
+      parameter_layout: see `mtf.MeshOptions`, as for the next thirteen. A layout is text, or what Python has for it.
+      activation_layout: the layout of tensors that flow between layers.
       axis_parts: mesh axes in parts.
       shard_weight_update: whether repeated updates are divided.
-      bucket_bytes: of the largest bucket of collectives.
-      gradient_sum_dtype: by its name.
-      collective_timeout_seconds: of one collective.
-      max_padding: how much of what cores hold along a dimension that does not divide may be padding.
+      bucket_bytes: bytes of the largest bucket of collectives.
+      gradient_sum_dtype: the name of the dtype in which gradients are summed.
+      collective_timeout_seconds: seconds that one collective may take.
+      max_padding: the largest share of a core's slice that may be padding, along a dimension that does not divide.
       check_memory: whether a training that needs more memory than the machine has left is refused.
       keep_freed_memory: whether the process keeps memory that a step has freed for the next one.
       share_memory: whether virtual CPUs of one process hand one another their slices in memory.
       compile_loops: whether loops that ask for it, as those of decoding, are compiled.
-      axes_over_processes: laid over the processes of a cluster before the others.
-      num_processes: over how many processes to plan.
-      initial_checkpoint: from which a training at step 0 takes its weights: the path of an imported folder, of a run
-        or of a checkpoint, or an `InitialCheckpoint`, which has rules.
-      callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
-      peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
+      axes_over_processes: the mesh axes that are laid over the processes of a cluster before the others.
+      num_processes: the number of processes to plan for.
+      initial_checkpoint: where a training at step 0 takes its weights from: the path of an imported folder, of a run or
+          of a checkpoint, or an `InitialCheckpoint`, which has rules.
+      callbacks: objects that are told of steps, evaluations and checkpoints, and may end training. TensorBoard's is
+          always there.
+      peak_flops_per_core: FLOPs that a core can do in a second. With it the share that training reaches is shown.
     """
 
     model: Model
@@ -139,12 +142,12 @@ class Training(mtf.MeshOptions):
 
     @property
     def variable_dtype(self) -> mtf.VariableDType:
-        """Kept in float32, read as the activations are."""
+        """The dtypes of variables: kept in float32, and read in the dtype of the activations."""
         return mtf.VariableDType(tf.float32, activation_dtype=_ACTIVATION_DTYPES[self.activation_dtype])
 
     @property
     def mesh_options(self) -> mtf.MeshOptions:
-        """Those of the mesh, alone."""
+        """The options of the mesh alone."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(mtf.MeshOptions)}
         return mtf.MeshOptions(**{name: value for name, value in given.items() if value is not None})
 
@@ -155,7 +158,7 @@ class Training(mtf.MeshOptions):
 
     @property
     def tokens_per_step(self) -> int | None:
-        """Tokens in a batch; None where the examples have none."""
+        """The number of tokens in a batch, or None if the examples have none."""
         tokens = self.task.tokens_per_example
         return None if tokens is None else tokens * self.batch_size
 
@@ -167,7 +170,7 @@ class Training(mtf.MeshOptions):
             )
 
     def _check_mesh(self) -> None:
-        """What is no mesh and no layout is told here, where the bindings are known."""
+        """Reports a wrong mesh or layout here, where the bindings are known."""
         names = ("layout", "parameter_layout", "activation_layout")
         layouts = [name for name in names if name == "layout" or getattr(self, name) is not None]
         parsers = {"mesh_shape": MeshShapeRule.parse} | dict.fromkeys(layouts, mtf.convert_to_layout_rules)
@@ -238,10 +241,10 @@ class Training(mtf.MeshOptions):
 
 
 def configured_training() -> Training:
-    """The training that gin's present configuration describes.
+    """Returns the training that gin's present configuration describes.
 
     Raises:
-      ConfigurationError: a parameter is missing or wrong.
+      ConfigurationError: if a parameter is missing or wrong.
     """
     with configuration_errors():
         return Training()  # type: ignore[call-arg]  # gin fills in the arguments

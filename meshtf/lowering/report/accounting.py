@@ -2,8 +2,8 @@
 
 They are counted from the plan alone. For memory, the count of live bytes grows where a value is made and shrinks after
 its last use. Take (a = x + 1, b = a * 2, c = b - x), where x is a variable and each value has 4 bytes. The count is 8
-while a is made, with x and a. It is 12 while b is made, with x, a and b. It stays 12 while c is made, since a is free by
-then. The peak is 12.
+while a is made, with x and a. It is 12 while b is made, with x, a and b. It stays 12 while c is made, since a is free
+by then. The peak is 12.
 """
 
 from __future__ import annotations
