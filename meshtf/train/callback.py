@@ -91,7 +91,7 @@ class Callback:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The name of the callback in messages."""
         return type(self).__name__
 
     def check(self, trainer: Trainer) -> None:

@@ -71,7 +71,8 @@ class DryRun:
 
 
 def dry_run(trainer: Trainer, stop: StopRequest) -> DryRun | None:
-    """Takes two steps, evaluates a batch, saves, restores, and takes the second step again, in a temporary folder.
+    """Takes two steps, evaluates a batch, saves, and restores, in a temporary folder. Then it takes the second step
+    again.
 
     Callbacks are told of it, except observers. Returns None if it was asked to stop. The trainer's variables are
     changed.

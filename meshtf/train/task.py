@@ -48,7 +48,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The name of the task in messages."""
         ...
 
     @property

@@ -46,7 +46,7 @@ class Model(Protocol):
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Training(mtf.MeshOptions):
-    """What to train, how, on which mesh, and what to write down when.
+    """A training: what to train, how, on which mesh, and what to write down when.
 
     The options of its mesh are parameters of its own, with the defaults of `mtf.MeshOptions`. None stands for the
     default, since older configurations may have it.

@@ -113,7 +113,7 @@ class _Stream:
         self._done: list[Instruction] = []
         self._open: dict[tuple[object, ...], _Bucket] = {}
         self._blockers: dict[Value, _Bucket | Instruction] = {}
-        """For each value that is not made yet, the open bucket or the postponed instruction that makes it."""
+        """The open bucket or the postponed instruction that makes each value, while it is not made yet."""
         self._waiting: dict[Value, list[Instruction]] = {}
         """The postponed instructions, under one value that each waits for."""
         self._places: dict[Instruction, int] = {}

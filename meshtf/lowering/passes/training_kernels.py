@@ -2,10 +2,10 @@
 
 An update is recognised by its arithmetic, whoever wrote it:
 
-    w <- w - rate * g                                                   ResourceApplyGradientDescent
-    v <- momentum * v + g,  w <- w - v  or  w - (momentum * v + g)      ResourceApplyMomentum
-    m <- m + a * (g - m),   v <- v + b * (g^2 - v),
-    w <- w - rate * m / (sqrt(v) + epsilon), and less a share of w      ResourceApplyAdam
+    w = w - rate * g                                                  ResourceApplyGradientDescent
+    v = momentum * v + g,  w = w - v  or  w - (momentum * v + g)      ResourceApplyMomentum
+    m = m + a * (g - m),   v = v + b * (g^2 - v),
+    w = w - rate * m / (sqrt(v) + epsilon), and less a share of w     ResourceApplyAdam
 
 A kernel exists when a program starts. XLA takes some 60 ms to compile an update for each shape of weights, and as much
 memory as all of a small program. To start a kernel costs a fraction of a call of a compiled function. Its results equal

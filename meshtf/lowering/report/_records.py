@@ -1,4 +1,6 @@
-"""The records of a report: a tensor, a collective, an axis, repeated work, memory, a pipeline."""
+"""The records of a report. There is one for each tensor, collective, mesh axis, piece of repeated work, and
+pipeline.
+"""
 
 from __future__ import annotations
 
