@@ -75,18 +75,18 @@ class Machine:
       name: its usual name.
       source: where its figures are from.
       peak_flops: floating-point operations per second of matrix products, by dtype. A dtype that is missing counts as
-          the slowest one.
+        the slowest one.
       memory_bytes: bytes of a core's memory.
       memory_bandwidth: bytes per second between a core and its memory.
       cache_bytes: bytes of the largest cache. It holds all that an operation reads and writes, if that is no more. 0 if
-          every operation goes to memory.
+        every operation goes to memory.
       cache_bandwidth: bytes per second between a core and that cache.
       links: a torus, or levels of a network from the innermost outwards.
       vector_flops: operations per second of elementwise work.
       transcendental_flops: exponentials, logarithms, sines and the like per second. Infinite if they take no longer
-          than other elementwise work.
+        than other elementwise work.
       product_bandwidth: bytes per second at which matrix products read and write. Infinite if only the memory limits
-          them. Libraries for processors copy operands into blocks before they multiply (Goto and van de Geijn 2008).
+        them. Libraries for processors copy operands into blocks before they multiply (Goto and van de Geijn 2008).
       product_efficiency: the share of the peak that large products reach.
       product_tile: (rows, columns, contracted): products are computed in whole blocks of these sizes.
       memory_efficiency: the share of the memory's bandwidth that long reads reach.
@@ -98,7 +98,7 @@ class Machine:
       fuses: whether chains of elementwise work take one pass over memory (XLA), or each operation takes one.
       overlaps: whether collectives run while a core computes work that does not wait for them.
       processors: for virtual cores, the number of real ones. Then the figures are those of all of them together, and
-          the cores of a mesh have equal shares. None if cores are real.
+        the cores of a mesh have equal shares. None if cores are real.
 
     Examples:
       >>> machine = mtf.costs.load_machine("v5p")

@@ -78,14 +78,14 @@ class Prediction:
       seconds: the seconds of a step.
       parts: the seconds by the kind of work.
       hidden_communication: seconds of collectives in which other work is done. They are not among the parts. Together
-          with `parts.communication` they are all seconds of collectives.
+        with `parts.communication` they are all seconds of collectives.
       tokens_per_second: tokens of all cores together. None if nobody said how many a step has.
       share_of_peak: the step's FLOPs, as a share of the machine's peak in the dtype of most products. Repeated and
-          recomputed work counts.
+        recomputed work counts.
       peak_bytes: bytes that a core needs.
       memory_bytes: bytes that a core has.
       operations: the operations in the plan's order. Operations inside a loop follow the loop, which has their seconds.
-          The sum of all exposed seconds and `parts.start` is the step.
+        The sum of all exposed seconds and `parts.start` is the step.
       collectives: the collectives by kind and axes, the longest first.
     """
 

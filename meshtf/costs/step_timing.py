@@ -35,10 +35,10 @@ class OperationTime:
       operation: number of its record in the report's `operations`.
       begins: seconds into the step at which it begins for the first time.
       seconds: seconds that it takes in all its runs. Runs in a pipeline's bubble are left out, and the shorter way of a
-          branch counts 0. A loop or a branch has the seconds of everything inside.
+        branch counts 0. A loop or a branch has the seconds of everything inside.
       exposed_seconds: seconds by which it makes the step longer. For a collective, those in which the core waits for
-          it. For other work, all. For a pipeline's loop, its bubble. For other loops and branches 0, since the
-          operations inside have them. The sum of all and of the step's start is the step.
+        it. For other work, all. For a pipeline's loop, its bubble. For other loops and branches 0, since the
+        operations inside have them. The sum of all and of the step's start is the step.
     """
 
     operation: int

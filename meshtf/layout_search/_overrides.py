@@ -96,7 +96,7 @@ class Overrides:
     def _costly_places(self, layout: MeshLayout) -> list[_Place]:
         """Returns the places that take most time.
 
-        A place that takes all of the time is left out. If several places have the same operations, the outermost is taken.
+        A place that takes all of the time is left out. If several have the same operations, the outermost is taken.
         """
         report, prediction = self._pricing.predicted(layout)
         seconds: dict[Operation, float] = {}

@@ -32,7 +32,7 @@ class MeshLayout:
       layout: which dimension is split over which axes.
       parameter_layout: the layout of parameters as they are kept between steps. None: the same as `layout`.
       activation_layout: the layout, in place of `layout`, of tensors with a dimension that no variable has. None:
-          nothing.
+        nothing.
 
     Examples:
       >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))

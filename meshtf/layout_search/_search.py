@@ -117,7 +117,7 @@ class Search:
 
         Args:
           meshes: how many meshes there are to choose from. If there are several, only the most promising layouts are
-              priced on each.
+            priced on each.
 
         Raises:
           OutOfTime: if the limits end it.

@@ -84,16 +84,16 @@ def auto_layout(  # noqa: PLR0913  # what it is to find, how long it may look, a
       machine: the machine on which it is to run: one of `mtf.costs.load_machine`, or its name.
       memory_per_core: bytes that a core may use. The default is all of the machine's.
       keep: rules that every layout is to have, such as "batch:rows". Meshes of "auto:512" that cannot have them are
-          left out.
+        left out.
       options: the options of the mesh except layouts. The default is the options of the program's mesh.
       max_planned_operations: the search ends when it has planned this many operations, in all layouts together. About
-          5,000 take a second. This limit keeps the result the same on every machine.
+        5,000 take a second. This limit keeps the result the same on every machine.
       max_seconds: the search also ends after this many seconds. The best so far is then the result, which says so.
       progress: is called after each planned layout, with their number and the best so far. `print` shows it.
 
     Raises:
       LayoutError: if no layout fits. The message says what is too large, by how much, and which mesh would do. Also if
-          the rules to keep contradict one another or the program on each mesh, or have a dimension that it lacks.
+        the rules to keep contradict one another or the program on each mesh, or have a dimension that it lacks.
       MachineError: if there is no such machine.
       UsageError: if a limit is not positive, or ended the search before anything was found.
 

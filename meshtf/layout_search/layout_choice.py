@@ -31,7 +31,7 @@ class LayoutChoice:
       layouts_priced: how many layouts were planned and predicted.
       seconds_in_any_memory: the seconds of the fastest priced layout, which may not fit.
       least_seconds: a bound that no layout is below: all products, divided evenly among all cores, at the share of the
-          machine's peak that they reach. Memory traffic and communication are not in it, and make every layout slower.
+        machine's peak that they reach. Memory traffic and communication are not in it, and make every layout slower.
       is_proven: whether all layouts with rules for the whole program were priced, so that none of them is better.
       end: how the search ended.
 

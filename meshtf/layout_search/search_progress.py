@@ -62,8 +62,9 @@ class SearchEnd:
     """How a search ended. `print` it.
 
     Attributes:
-      reason: why it ended. "all": all layouts with rules for the whole program were planned. "no improvement": no change
-        that a search tries makes the best layout faster. "planned operations" or "seconds": it reached this limit.
+      reason: why it ended. "all": all layouts with rules for the whole program were planned. "no improvement": no
+        change that a search tries makes the best layout faster. "planned operations" or "seconds": it reached this
+        limit.
       limit: the limit that it reached, or 0.
       after_best: how many layouts were planned after the best.
       seconds: the seconds that it took.

@@ -30,7 +30,7 @@ class SavedModelProgram:
       program: the program whose variables are read.
       names: the names of the results.
       plan: the plan without assignments, with the checks of ids and labels. If it draws random numbers, a feed `step`
-          replaces the variable that counts the program's runs.
+        replaces the variable that counts the program's runs.
     """
 
     program: mtf.Function

@@ -23,7 +23,7 @@ class SearchEffort:
 
     Attributes:
       max_planned_operations: the most operations that are planned for each program. None: as many as `auto_layout`
-          plans.
+        plans.
       max_seconds: the most seconds for all programs together. None: no limit.
       progress: a function that is called after each planned layout.
     """

@@ -109,7 +109,7 @@ def chosen_layout(
       files, parameters: the configuration, as `read_configuration` takes it.
       machine: returns the machine on which the training is to run. None if the user named none.
       run_before: returns the operative configuration of the run that is resumed, whose layout is kept. It returns None
-          for a new run.
+        for a new run.
       search: a function that finds a layout for a program, a mesh and a machine.
       effort: how long it may take, and whom it tells about its progress.
 

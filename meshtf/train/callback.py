@@ -83,8 +83,8 @@ class Callback:
 
     Attributes:
       is_observer: whether it only watches, such as a writer of curves. If an observer fails, a line says so, and
-          training goes on without it. If another callback fails, training ends with a checkpoint. A dry run leaves
-          observers out.
+        training goes on without it. If another callback fails, training ends with a checkpoint. A dry run leaves
+        observers out.
     """
 
     is_observer: ClassVar[bool] = False

@@ -24,10 +24,10 @@ def digits(num_held_out: int = 360, num_validation: int = 0) -> ArrayTask:
 
     Args:
       num_held_out: how many examples are not trained on. A hash of their pixels chooses them, so neither the order of
-          the data set nor a random generator's version matters.
+        the data set nor a random generator's version matters.
       num_validation: if not 0, as many examples of the training part are set aside and evaluated on instead of the
-          held-out ones. Use them to choose a run's parameters, so that the held-out accuracy of the choice means
-          something.
+        held-out ones. Use them to choose a run's parameters, so that the held-out accuracy of the choice means
+        something.
     """
     try:
         from sklearn import datasets  # an optional dependency

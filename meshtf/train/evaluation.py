@@ -99,7 +99,7 @@ class Evaluator:
 
         Raises:
           ConfigurationError: if there is none; or if some metric describes a whole batch, the last batch is not full,
-              and the model cannot be built for so few examples.
+            and the model cannot be built for so few examples.
           FeedError: if a feature is missing, or has another shape or type than the task says.
         """
         task, num_batches = self._training.task, 0
@@ -122,7 +122,7 @@ class Evaluator:
 
         Raises:
           IndexRangeError: if an id or a label is outside of its range. The message names the batch, the feature and the
-              place.
+            place.
         """
         task, counted = self._training.task, self._counted_rows
         sums = _Sums(task, counted.rows, self._whole_batch)

@@ -39,12 +39,12 @@ class InitialCheckpoint:
     Attributes:
       path: the path of an imported folder, of a run (its newest checkpoint), or of a checkpoint.
       rules: pairs of a regular expression and a name, as for `mtf.checkpoint.warm_start`. They say which tensor of the
-          checkpoint each tensor of the model comes from. None stands for the tensor's initial value. A tensor that no
-          rule matches comes from the tensor of its own name.
+        checkpoint each tensor of the model comes from. None stands for the tensor's initial value. A tensor that no
+        rule matches comes from the tensor of its own name.
       adapters: a checkpoint, or a file of tensors, with low-rank adapters that were saved apart. They go before the
-          tensors of `path`.
+        tensors of `path`.
       with_optimizer_state: whether the optimizer's state is taken over, with its count of steps, on which learning
-          rates depend. Otherwise the state begins anew.
+        rates depend. Otherwise the state begins anew.
     """
 
     path: str
@@ -71,7 +71,7 @@ class InitialCheckpoint:
 
         Raises:
           CheckpointError: if there is no checkpoint; if it lacks a tensor of the model in its shape that no rule names;
-              or if a rule matches nothing. Nothing has changed then.
+            or if a rule matches nothing. Nothing has changed then.
           DamagedCheckpointError: if it is not as it was written.
         """
         saved = open_checkpoint(place_of(self.path))

@@ -136,7 +136,7 @@ class TrainingRun:
           IndexRangeError: if an id or a label of a batch, or of the held-out examples, is outside of its range.
           CollectiveError: if a collective failed. The message says from where the same command resumes.
           CallbackError: if a callback failed. A checkpoint was written first, and the message says from where it goes
-              on.
+            on.
           SaveError: if a checkpoint could not be written. Earlier ones are as they were.
           OSError: if another file of the run could not be written.
         """

@@ -115,7 +115,7 @@ def resumed_start(
 
     Raises:
       ConfigurationError: if the checkpoint has another seed, batch size, task or data; or if a run was trained here and
-          has no checkpoint.
+        has no checkpoint.
       CheckpointError: if it is of another model or optimizer, or if all checkpoints are damaged.
       DeviceError: if the machine has too little memory.
       OSError: if a checkpoint cannot be read, or if no folder can be made for checkpoints.

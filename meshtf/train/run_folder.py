@@ -219,11 +219,11 @@ class RunFolder:
         Args:
           parameters: the bindings.
           trust_config: whether the configuration may execute code that came with it. That is code in the run's own
-              folder, Python's library, gin's dynamic registration, and other files.
+            folder, Python's library, gin's dynamic registration, and other files.
 
         Raises:
           ConfigurationError: if the configuration names something that is gone, if a binding is wrong, or if it would
-              execute code that is not trusted.
+            execute code that is not trusted.
         """
         if not trust_config:
             check_foreign(self.operative_config)
@@ -262,7 +262,7 @@ class RunFolder:
 
         Raises:
           ConfigurationError, CheckpointError: if there is no such checkpoint, if it is of another model, or if it has
-              no averages.
+            no averages.
           OSError: if it cannot be read.
         """
         saved = self.checkpoint(step)

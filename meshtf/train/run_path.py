@@ -21,7 +21,7 @@ def run_path(path: str | Path | RemoteFolder) -> Path | RemoteFolder:
 
     Raises:
       ConfigurationError: if it is empty, is on storage that cannot be opened, names an unknown user, or has characters
-          that cannot be shown.
+        that cannot be shown.
     """
     if isinstance(path, RemoteFolder):
         return path

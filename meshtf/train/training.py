@@ -56,7 +56,7 @@ class Training(mtf.MeshOptions):
       task: the examples.
       optimizer: the optimizer, applied to the mean of the loss over the batch.
       mesh_shape: axes and sizes, as "rows:2;cols:4". One size may be `*`, as in "data:*;model:2": as many as there are
-          devices for.
+        devices for.
       layout: which dimension is split over which axis, as "batch:rows;hidden:cols".
       batch_size: size of the dimension `batch`.
       num_steps: how many batches to train on.
@@ -69,8 +69,8 @@ class Training(mtf.MeshOptions):
       keep_checkpoints: how many of the newest checkpoints are kept.
       log_every: steps between two lines of metrics, shown and written.
       check_gradients: whether gradients that are not finite end training before the step is taken, even if its loss is
-          finite. Then their norm is also written. This needs whole gradients, where updates may need only parts of
-          them.
+        finite. Then their norm is also written. This needs whole gradients, where updates may need only parts of
+        them.
       parameter_layout: see `mtf.MeshOptions`, as for the next thirteen. A layout is text, or what Python has for it.
       activation_layout: the layout of tensors that flow between layers.
       axis_parts: mesh axes in parts.
@@ -86,9 +86,9 @@ class Training(mtf.MeshOptions):
       axes_over_processes: the mesh axes that are laid over the processes of a cluster before the others.
       num_processes: the number of processes to plan for.
       initial_checkpoint: where a training at step 0 takes its weights from: the path of an imported folder, of a run or
-          of a checkpoint, or an `InitialCheckpoint`, which has rules.
+        of a checkpoint, or an `InitialCheckpoint`, which has rules.
       callbacks: objects that are told of steps, evaluations and checkpoints, and may end training. TensorBoard's is
-          always there.
+        always there.
       peak_flops_per_core: FLOPs that a core can do in a second. With it the share that training reaches is shown.
     """
 

@@ -28,24 +28,24 @@ class PassOptions:
       assigns: whether the plan assigns variables.
       trained: shapes of the trained variables, by name.
       smallest_divided_update: elements of the smallest variable whose update cores divide among themselves. Below, a
-          second collective costs more than it saves.
+        second collective costs more than it saves.
       smallest_fused_update: elements of the smallest slice whose update is worth compiling. If a program has one, its
-          smaller updates are compiled, too.
+        smaller updates are compiled, too.
       least_compiled_iterations: the fewest iterations of a loop that is compiled. For decoding with a small
-          Transformer, compiling takes about as much processor time as 130 iterations save on one core, and 210 on eight
-          virtual CPUs. A loop of this length has paid after four to seven runs.
+        Transformer, compiling takes about as much processor time as 130 iterations save on one core, and 210 on eight
+        virtual CPUs. A loop of this length has paid after four to seven runs.
       smallest_added_in_place: bytes of the smallest slice of a stack of gradients that is added layer by layer. Below,
-          the many small additions cost more than the memory is worth.
+        the many small additions cost more than the memory is worth.
       smallest_transposed: elements of the smallest matrix that is transposed once before a loop. A smaller one is read
-          transposed in no more time.
+        transposed in no more time.
       most_bytes_transposed: the most bytes of a core's slices of transposed weights. Each is in memory twice while the
-          loop runs.
+        loop runs.
       block_sizes: which large updates are done block by block, and in blocks of which sizes.
       largest_bucket_member: bytes of the largest slice that travels with others within a process. Copying a larger one
-          costs more than a start saves.
+        costs more than a start saves.
       light_flops: the most FLOPs of light work: it may wait for a bucket to fill, and collectives never wait for it.
       most_bytes_ahead: how many bytes of a core's slices in collectives computing and communicating may be ahead of
-          each other.
+        each other.
     """
 
     gradient_sum_dtype: tf.DType | None = None

@@ -296,7 +296,7 @@ class FusedUpdate:
           variables: by the number of an input, the number of the result to assign, and the variable's handle.
           slices: the other inputs, in order, and the guards.
           on_processors: whether it runs on processors with caches. There a large update is done in blocks, and a small
-              one kernel by kernel.
+            one kernel by kernel.
 
         Returns:
           The other results, by number.

@@ -232,9 +232,9 @@ class PipelineRecord:
       times: how often all steps are taken, with backward steps.
       bytes_per_step: bytes that each core sends along `axes`, to the next stages, in a step of the forward pass.
       bytes_kept: bytes that each core keeps for the backward pass: the inputs and results of all steps. None without a
-          backward pass.
+        backward pass.
       bytes_kept_in_stage: bytes of the results of a stage's layers, while the backward pass computes one step of it
-          again. None without a backward pass.
+        again. None without a backward pass.
     """
 
     operation: str

@@ -66,7 +66,7 @@ class Report:
       results: the tensors that it returns. Their slices are put together on the first core.
       memory: memory on each core.
       memory_without_sharding: the memory if each core did the whole update of the weights that it keeps. None if each
-          does.
+        does.
       repeated_updates: weights whose updates are not divided among the cores that keep them, and why not.
       pipelines: the pipelines, in program order.
       loops: the loops that ask to be compiled by XLA as a whole, in program order.
@@ -75,7 +75,7 @@ class Report:
       traffic: the same by kind and mesh axes, most bytes first.
       repeated_work: work that several cores all do, in program order.
       whole_tensors: tensors of more than a hundredth of the peak that every core holds whole, and why; the largest
-          first.
+        first.
       padding: memory and work spent on padding, by dimensions that do not divide, most work first.
       tensors: every tensor that is computed, in its own layout.
       operations: the work of each core, instruction by instruction, and its cost; see `OperationRecord`.
