@@ -1,8 +1,8 @@
 """The chunks of a variable that go to disk: one replica of each slice, without padding, each layer under its own name.
 
-For example, a variable [layers:2 hidden:8] is stacked over `layers`, and split over `hidden` on a mesh data:2;model:2.
-It is saved as two tensors [8], one for each layer. Each has two chunks, [0:4] and [4:8]. The cores along `data` have
-equal slices, so only one of them writes each chunk.
+For example, a variable [layers:2 hidden:8] is stacked over `layers`, and the mesh data:2;model:2 splits `hidden` over
+`model`. It is saved as two tensors [8], one for each layer. Each has two chunks, [0:4] and [4:8]. The cores along
+`data` have equal slices, so only one of them writes each chunk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TensorFlow's own server and coordination service, which no public call starts with time limits of one's choice."""
+"""TensorFlow's own server and coordination service. No public call starts them with chosen time limits."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from meshtf.errors import ClusterError, ProcessLostError
 from meshtf.mesh_impl.freed_memory import pool_of_processors
 
 JOB = "worker"
-"""The job of which every process is a task; in the names of all devices."""
+"""The job whose tasks are the processes. The names of all devices have it."""
 
 _REGISTER_SECONDS = 120
 _LONGEST_START_SECONDS = _REGISTER_SECONDS + 10
-"""Process 0 would wait without end for one that died after all had met; the others wait for `_REGISTER_SECONDS`."""
+"""The longest start. If a process dies after all have met, process 0 would wait for ever, and the others for
+`_REGISTER_SECONDS`."""
 
 _TENSORFLOWS_PATIENCE = 6
-"""So many times as long as `PeerWatch`, which knows when this process stood still itself. TensorFlow does not know it,
-and would give everybody up after a moment in which the machine did."""
+"""TensorFlow waits this many times as long as `PeerWatch`. Unlike that it does not know when this process stood still
+itself, and would give up all others after a short halt of the machine."""
 
 _WAITS_PER_TIMEOUT = 8
 
@@ -39,7 +40,7 @@ _LEADER = f"/job:{JOB}/replica:0/task:0"
 
 
 def check_not_started() -> None:
-    """ClusterError where TensorFlow has started: it joins other processes as it starts, or not at all."""
+    """Raises ClusterError if TensorFlow has started: it can only join other processes when it starts."""
     running = _context()
     if running._context_handle is not None:
         raise ClusterError(
@@ -49,7 +50,7 @@ def check_not_started() -> None:
 
 
 def start_server(addresses: Sequence[str], process_index: int, port: int, heartbeat_timeout_seconds: float) -> None:
-    """Starts it, and returns when every process has. All devices of all processes are known then."""
+    """Starts the server, and returns when every process has. Then all devices of all processes are known."""
     running = _context()
     messages: Any = context.coordination_config_pb2
     running.configure_collective_ops(
@@ -91,7 +92,7 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
 
 @contextlib.contextmanager
 def _own_answer_to_sigterm() -> Iterator[None]:
-    """TensorFlow's server takes SIGTERM for a notice of its own, after which the process would not end."""
+    """Keeps this process's handler of SIGTERM. TensorFlow's server replaces it, and then the process would not end."""
     own = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -101,16 +102,17 @@ def _own_answer_to_sigterm() -> Iterator[None]:
 
 
 def abort_collectives(message: str) -> None:
-    """Ends the collectives of this process that wait, and those to come."""
+    """Ends the collectives of this process that wait, and all later ones."""
     _context().abort_collective_ops(tf.errors.UNAVAILABLE, message)
 
 
 @dataclasses.dataclass(frozen=True)
 class KeyValueStore:
-    """As `TextStore` says.
+    """The `TextStore` of TensorFlow's coordination service.
 
     Attributes:
-      timeout_seconds: after which process 0, which keeps the texts, is not reached where it does not answer.
+      timeout_seconds: the time after which process 0, which keeps the texts, counts as unreachable if it does not
+        answer.
     """
 
     timeout_seconds: float
@@ -132,7 +134,7 @@ class KeyValueStore:
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def _answered(self, call: Callable[[], None]) -> None:
-        """A call that TensorFlow gives no time limit. Its thread stays behind where process 0 is stopped."""
+        """Makes a call that TensorFlow gives no time limit. If process 0 is stopped, the call's thread stays behind."""
         ended: queue.SimpleQueue[tf.errors.OpError | None] = queue.SimpleQueue()
 
         def run() -> None:
@@ -154,7 +156,9 @@ class KeyValueStore:
 
 
 def _context() -> Any:
-    """TensorFlow's, which exists from the first call on; its own hints say that it may be None."""
+    """Returns TensorFlow's context, which exists from the first call on. TensorFlow's own hints say that it may
+    be None.
+    """
     return context.context()
 
 
