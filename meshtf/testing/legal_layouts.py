@@ -14,7 +14,7 @@ def legal_layouts(shapes: Iterable[ShapeLike], mesh_shape: ShapeLike, limit: int
     """Lists rules under which every shape has a legal layout: each size divides, and no axis splits two dimensions.
 
     A dimension is split over one axis, or over several axes in every order. With `limit`, the list has this many of the
-    rules, spread evenly over all of them, and the unsplit layout comes first.
+    rules, chosen evenly from all of them, and the unsplit layout comes first.
     """
     named, mesh = [convert_to_shape(s) for s in shapes], convert_to_shape(mesh_shape)
     found = list(_extended({}, list(choices_by_dimension(named, mesh).items()), neighbours(named)))
