@@ -22,10 +22,10 @@ BEGINNING = 0.1
 """The share of a run's first steps that the scale ignores."""
 
 WIDE = 10.0
-"""The scale is logarithmic if values are positive and the greatest is this many times the least usual one."""
+"""The scale is logarithmic if all values are positive and the greatest usual one is this many times the least."""
 
 _FEW = 5
-"""With at most this many late values, all values count as late."""
+"""The most late values that say too little: then all values count as late."""
 
 _LINE = 80
 """The letters of a line below a picture."""
