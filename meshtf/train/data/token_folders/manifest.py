@@ -1,4 +1,4 @@
-"""What a folder of tokens is, and whether it is what is asked for."""
+"""The manifest of a folder of tokens: its contents, and the text that it was made of."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ Bring back what is missing, or remove the folder, and make it again."""
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What was written so far.
+    """The contents that were written so far.
 
     Attributes:
       files: bytes and CRC-32 of each file, by its name.
-      documents: how many each side has.
-      text_bytes: of each side.
-      num_skipped: documents left out.
-      num_shards: of the source, that are done.
+      documents: how many documents each side has.
+      text_bytes: how many bytes of text each side has.
+      num_skipped: how many documents were left out.
+      num_shards: how many shards of the source are done.
     """
 
     files: Mapping[str, tuple[int, int]]
@@ -69,11 +69,11 @@ class Manifest:
     """The file that is written last.
 
     Attributes:
-      made_of: all that decides the tokens, as values that JSON keeps.
-      dtype: of ids, "uint16" or "int32".
-      vocabulary_size: which no id reaches.
-      num_parts: of a document.
-      contents: of the folder.
+      made_of: everything that decides the tokens, as values that JSON keeps.
+      dtype: the dtype of ids, "uint16" or "int32".
+      vocabulary_size: the size of the vocabulary. All ids are below it.
+      num_parts: how many parts a document has.
+      contents: the contents of the folder.
     """
 
     made_of: Mapping[str, Any]
@@ -88,10 +88,10 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """From a manifest, or the journal of a folder that is being made.
+        """Reads a manifest, or the journal of an unfinished folder.
 
         Raises:
-          ConfigurationError: it is not there, or is none.
+          ConfigurationError: if it is missing, or is none.
         """
         try:
             found = json.loads(read_regular(path, LARGEST_MANIFEST))
@@ -119,9 +119,10 @@ class Manifest:
         return manifest
 
     def check_made_of(self, made_of: Mapping[str, Any], folder: Path) -> None:
-        """
+        """Checks that the tokens are made of the given text.
+
         Raises:
-          ConfigurationError: the tokens are of something else; says what is different.
+          ConfigurationError: if they are made of something else. The message lists the differences.
         """
         different = [
             f"  {name}: {self.made_of.get(name)!r} then, {value!r} now"
@@ -132,10 +133,10 @@ class Manifest:
             raise ConfigurationError(OTHER_TOKENS.format(folder=folder, differences="\n".join(different)))
 
     def open(self, folder: Path) -> TextSplit:
-        """The tokens of a folder, none of which is read yet.
+        """Opens the tokens of a folder, and reads none of them yet.
 
         Raises:
-          ConfigurationError: files are missing, or not what they must be; names all.
+          ConfigurationError: if files are missing or wrong. The message names all of them.
         """
         problems = [text for name, (size, _) in self.contents.files.items() if (text := _problem(folder / name, size))]
         if problems:
@@ -144,10 +145,10 @@ class Manifest:
         return TextSplit(train, held_out, self.contents.num_skipped)
 
     def verify(self, folder: Path) -> None:
-        """Reads all files.
+        """Reads all files, and compares their checksums.
 
         Raises:
-          ConfigurationError: some are not what was written; names all.
+          ConfigurationError: if some have other bytes than were written. The message names all of them.
         """
         self.open(folder)
         wrong = [name for name, (_, crc) in self.contents.files.items() if _checksum(folder / name) != crc]
@@ -174,7 +175,9 @@ class Manifest:
 
 
 def file_names(side: str, num_parts: int) -> list[str]:
-    """Of each part of the documents of one side, the ids, and where each document ends, int64."""
+    """Returns the names of one side's files: for each part of the documents, the ids, and the ends of documents
+    as int64.
+    """
     return [f"{side}_{part}.{kind}" for part in range(num_parts) for kind in ("tokens", "ends")]
 
 
