@@ -56,8 +56,10 @@ class _Carried:
       before: int32 [batch, beam], the tokens before it.
       open_ids: [batch, beam, length], the ids of the open sequences.
       open_log_likelihoods: [batch, beam]; -inf if there are fewer sequences.
-      ids, lengths, log_likelihoods, scores: those of the finished sequences, as in `Sequences`, over `beam`, best
-        first.
+      ids: the ids of the finished `Sequences`, over `beam`, best first.
+      lengths: their lengths.
+      log_likelihoods: their log-likelihoods.
+      scores: their scores.
       is_done: bool [batch].
     """
 

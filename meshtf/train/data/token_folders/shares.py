@@ -1,7 +1,7 @@
 """The processes of a cluster make the tokens of shards side by side, and bring them to process 0 through a folder.
 
-With three processes, process 0 makes shards 0, 3 and 6, process 1 makes 1, 4 and 7, and process 2 makes 2, 5 and 8.
-Processes 1 and 2 write each shard into a file of a shared folder, and then put a key into the cluster's store. Process
+With two processes, process 0 makes shards 0, 2 and 4, and process 1 makes 1, 3 and 5.
+Process 1 writes each shard into a file of a shared folder, and then puts a key into the cluster's store. Process
 0 waits for these keys, and takes all shards in order.
 """
 
