@@ -86,7 +86,7 @@ def write_results(
 
 
 def _say(line: str) -> None:
-    """Prints a line beside the results. Of several processes only the first prints it."""
+    """Prints a line beside the results. In a cluster only the first process prints it."""
     if Agreement.of_this_process().is_leader:
         print(line, file=sys.stderr, flush=True)
 

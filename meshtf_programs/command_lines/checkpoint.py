@@ -1,4 +1,4 @@
-"""meshtf-checkpoint."""
+"""The command line of meshtf-checkpoint."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ class Command:
     """One of the program's commands.
 
     Attributes:
-      summary: of what it does.
-      arguments: how they are written.
+      summary: a sentence on what it does.
+      arguments: how its arguments are written.
       count: how many paths it takes, at least and at most.
-      flags: that it takes.
+      flags: the flags that it takes.
     """
 
     summary: str
@@ -91,7 +91,7 @@ class Command:
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Prints the help, or what is wrong with the arguments, and returns the exit status; None where there is work."""
+    """Prints the help, or the error in the arguments, and returns the exit status. Returns None if there is work."""
     if len(arguments) < 2 or HELP_FLAGS & set(arguments[1:]):
         status = print_help(help_text())
         return status if len(arguments) > 1 else BAD_USAGE
@@ -123,10 +123,10 @@ def complain(message: str, status: int) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
-    """The command's name, its paths and its flags; `arguments` begin with the program's name.
+    """Returns the command's name, its paths and its flags. `arguments` begin with the program's name.
 
     Raises:
-      FlagError: there is no such command or flag, with the nearest; or too few or too many paths.
+      FlagError: if there is no such command or flag, with the nearest; or if there are too few or too many paths.
     """
     values = define_flags()
     try:
@@ -155,7 +155,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
 
 
 def define_flags() -> flags.FlagValues:
-    """The program's flags, in a set of its own."""
+    """Defines the program's flags, in a set of its own."""
     values = flags.FlagValues()
     define_tensorflow_logs(values)
     define_path(
@@ -183,7 +183,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def define_weights_flags(values: flags.FlagValues) -> None:
-    """Those of `import` and `export`."""
+    """Defines the flags of `import` and `export`."""
     flags.DEFINE_enum(
         "format",
         HUGGINGFACE,
@@ -254,7 +254,7 @@ OWN_FLAGS = {
     "ignore_key": "ignored_keys",
     "check": "checks",
 }
-"""The program's flags, and the fields of `Options` that they are."""
+"""The program's flags, and the fields of `Options` that they set."""
 
 _MANY = 10**6
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""meshtf-compare."""
+"""The command line of meshtf-compare."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OUTPUT = "The picture, a PNG; by default compare.png in the current folder. Emp
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Prints the help, or what is wrong with the arguments, and returns the exit status; None where there is work."""
+    """Prints the help, or the error in the arguments, and returns the exit status. Returns None if there is work."""
     if HELP_FLAGS & set(arguments[1:]):
         return print_help(help_text())
     try:
@@ -63,10 +63,10 @@ def complain(message: str, status: int) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """The folders of the runs, and the file of the picture.
+    """Returns the folders of the runs, and the file of the picture.
 
     Raises:
-      FlagError: an unknown flag, with the nearest; the picture could not be a PNG.
+      FlagError: for an unknown flag, with the nearest; or if the picture cannot be a PNG.
     """
     values = flags.FlagValues()
     define_path(values, "output", "compare.png", _OUTPUT)

@@ -1,4 +1,4 @@
-"""meshtf-compile."""
+"""The command line of meshtf-compile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CACHE = Path("~/.cache/meshtf/compile")
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 

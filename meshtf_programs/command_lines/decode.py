@@ -1,4 +1,4 @@
-"""meshtf-decode."""
+"""The command line of meshtf-decode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = "meshtf-decode"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -48,7 +48,7 @@ def command_line() -> CommandLine:
 
 
 def define_text_flags(values: flags.FlagValues) -> None:
-    """What is worked on, and where the results go."""
+    """Defines the flags for the texts and for the output."""
     flags.DEFINE_multi_string("prompt", [], "A prompt. May be given several times.", flag_values=values)
     define_paths(
         values,

@@ -1,4 +1,4 @@
-"""meshtf-export."""
+"""The command line of meshtf-export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = "meshtf-export"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 

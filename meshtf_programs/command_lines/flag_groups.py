@@ -1,4 +1,4 @@
-"""Flags that several programs have."""
+"""Flags that several programs share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METHODS = ("greedy", "sample", "beam", "rank")
 
 
 def define_tensorflow_logs(values: flags.FlagValues) -> None:
-    """--tensorflow_logs, which `meshtf_programs.start` reads before TensorFlow is imported."""
+    """Defines --tensorflow_logs, which `meshtf_programs.start` reads before TensorFlow is imported."""
     flags.DEFINE_bool(
         "tensorflow_logs",
         False,
@@ -22,14 +22,14 @@ def define_tensorflow_logs(values: flags.FlagValues) -> None:
 
 
 def define_gin_flags(values: flags.FlagValues) -> None:
-    """--gin_file, --gin_param and --allow_unread_bindings."""
+    """Defines --gin_file, --gin_param and --allow_unread_bindings."""
     define_gin_file(values)
     define_gin_param(values)
     define_allow_unread_bindings(values)
 
 
 def define_gin_file(values: flags.FlagValues) -> None:
-    """--gin_file."""
+    """Defines --gin_file."""
     define_paths(
         values,
         "gin_file",
@@ -38,7 +38,7 @@ def define_gin_file(values: flags.FlagValues) -> None:
 
 
 def define_recipe_flag(values: flags.FlagValues) -> None:
-    """--recipe."""
+    """Defines --recipe."""
     flags.DEFINE_enum(
         "recipe",
         None,
@@ -49,7 +49,7 @@ def define_recipe_flag(values: flags.FlagValues) -> None:
 
 
 def define_gin_param(values: flags.FlagValues) -> None:
-    """--gin_param."""
+    """Defines --gin_param."""
     flags.DEFINE_multi_string(
         "gin_param",
         [],
@@ -59,7 +59,7 @@ def define_gin_param(values: flags.FlagValues) -> None:
 
 
 def define_allow_unread_bindings(values: flags.FlagValues) -> None:
-    """--allow_unread_bindings."""
+    """Defines --allow_unread_bindings."""
     flags.DEFINE_bool(
         "allow_unread_bindings",
         False,
@@ -70,7 +70,7 @@ def define_allow_unread_bindings(values: flags.FlagValues) -> None:
 
 
 def define_checkpoint_flags(values: flags.FlagValues) -> None:
-    """--model_dir, --step, --weights and --trust_config: what is restored."""
+    """Defines --model_dir, --step, --weights and --trust_config, which say what is restored."""
     define_path(values, "model_dir", None, "The folder of the run.")
     flags.DEFINE_integer(
         "step", None, "Which checkpoint; by default the newest that is whole.", lower_bound=0, flag_values=values
@@ -87,7 +87,7 @@ def define_checkpoint_flags(values: flags.FlagValues) -> None:
 
 
 def define_trust_config(values: flags.FlagValues) -> None:
-    """--trust_config."""
+    """Defines --trust_config."""
     flags.DEFINE_bool(
         "trust_config",
         False,
@@ -99,7 +99,7 @@ def define_trust_config(values: flags.FlagValues) -> None:
 
 
 def define_mesh_flags(values: flags.FlagValues) -> None:
-    """--backend, --cluster, --mesh_shape and --layout."""
+    """Defines --backend, --cluster, --mesh_shape and --layout."""
     define_backend_flag(values)
     flags.DEFINE_bool(
         "cluster",
@@ -130,7 +130,7 @@ def define_backend_flag(values: flags.FlagValues) -> None:
 
 
 def define_layout_flags(values: flags.FlagValues) -> None:
-    """--mesh_shape and --layout."""
+    """Defines --mesh_shape and --layout."""
     flags.DEFINE_string(
         "mesh_shape",
         None,
@@ -148,7 +148,7 @@ def define_layout_flags(values: flags.FlagValues) -> None:
 
 
 def define_machine_flag(values: flags.FlagValues) -> None:
-    """--machine."""
+    """Defines --machine."""
     define_path(
         values,
         "machine",
@@ -159,7 +159,7 @@ def define_machine_flag(values: flags.FlagValues) -> None:
 
 
 def define_search_flags(values: flags.FlagValues) -> None:
-    """--search_operations and --search_seconds."""
+    """Defines --search_operations and --search_seconds."""
     flags.DEFINE_integer(
         "search_operations",
         None,
@@ -178,7 +178,7 @@ def define_search_flags(values: flags.FlagValues) -> None:
 
 
 def define_decoding_flags(values: flags.FlagValues) -> None:
-    """Each overrides the field of the same name of gin's `Decoding`."""
+    """Defines flags that override the fields of the same names of gin's `Decoding`."""
     flags.DEFINE_enum(
         "method",
         None,

@@ -1,4 +1,4 @@
-"""meshtf-import-gin."""
+"""The command line of meshtf-import-gin."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PROGRAM = "meshtf-import-gin"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(with_source(arguments))
 
 
 def with_source(arguments: Sequence[str]) -> list[str]:
-    """The arguments, the first of which may be the source itself, as flags."""
+    """Returns the arguments as flags. The first one may be the source itself."""
     program, *rest = arguments
     is_source = bool(rest) and not rest[0].startswith("-")
     return [program, *([f"--source={rest[0]}", *rest[1:]] if is_source else rest)]

@@ -1,4 +1,4 @@
-"""meshtf-plan."""
+"""The command line of meshtf-plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = "meshtf-plan"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -56,7 +56,7 @@ def command_line() -> CommandLine:
 
 
 def _define_output_flags(values: flags.FlagValues) -> None:
-    """--full, --json, --compare, --html, --serve and --port."""
+    """Defines --full, --json, --compare, --html, --serve and --port."""
     flags.DEFINE_bool(
         "full",
         False,

@@ -1,4 +1,4 @@
-"""meshtf-probe."""
+"""The command line of meshtf-probe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAM = "meshtf-probe"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 

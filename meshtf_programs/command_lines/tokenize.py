@@ -1,4 +1,4 @@
-"""meshtf-tokenize."""
+"""The command line of meshtf-tokenize."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAM = "meshtf-tokenize"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 

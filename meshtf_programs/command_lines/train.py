@@ -1,4 +1,4 @@
-"""meshtf-train."""
+"""The command line of meshtf-train."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = "meshtf-train"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 

@@ -1,4 +1,4 @@
-"""meshtf-vocab."""
+"""The command line of meshtf-vocab."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODEL_TYPES = ("unigram", "bpe")
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 

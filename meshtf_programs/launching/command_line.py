@@ -1,4 +1,4 @@
-"""The flags of meshtf-launch, and what they must be."""
+"""The flags of meshtf-launch, and their checks."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ exit status:
 
 
 class UsageFault(Exception):  # noqa: N818  # what argparse calls an error ends the process
-    """What is wrong with the command line, in words."""
+    """An error in the command line, in words."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options, and the command that is to be started; UsageFault where they contradict each other."""
+    """Returns the options, and the command to start. Raises UsageFault if they contradict each other."""
     options = parser().parse_args(arguments[1:])
     _check(options)
     return options
@@ -80,7 +80,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _ssh_names(text: str) -> list[str]:
-    """The hosts of --hosts as ssh takes them, `user@2001:db8::1` of `user@[2001:db8::1]`."""
+    """Returns the hosts of --hosts as ssh takes them: `user@2001:db8::1` for `user@[2001:db8::1]`."""
     names = []
     for given in text.split(","):
         user, at, host = given.rpartition("@")
@@ -98,7 +98,7 @@ def help_text() -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the launcher's own flags."""
+    """Returns the parser of the launcher's own flags."""
     found = argparse.ArgumentParser(
         prog=PROGRAM,
         usage=f"{PROGRAM} --processes=N [--cores_per_process=N] [--max_restarts=N [--elastic]] -- COMMAND ...\n"
