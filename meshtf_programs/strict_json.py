@@ -20,14 +20,14 @@ def json_text(
     """Returns a value as JSON. A number that is not finite becomes the text "NaN", "Infinity" or "-Infinity".
 
     Args:
-      value: a value of dictionaries, lists, tuples, texts, numbers, truth values and None.
+      value: dictionaries and lists, whose leaves are texts, numbers, truth values or None.
       indent: the columns by which each level is set in. None: all in one line.
       sort_keys: whether keys are in the order of the alphabet.
       separators: the separators between entries, and between a key and its value.
       ensure_ascii: whether other letters are written as escapes.
 
     Raises:
-      TypeError: if JSON has nothing for it.
+      TypeError: if JSON cannot hold the value.
     """
     return json.dumps(
         _finite(value),

@@ -33,7 +33,7 @@ class Decoding:
         several continuations and orders them by log-likelihood over length.
       temperature: the temperature of drawn tokens. 0 is greedy.
       top_k: how many of the most likely tokens are drawn from. None: all.
-      top_p: of these only the fewest that together have this probability are drawn from.
+      top_p: draws only from the fewest of these that together have this probability.
       beam_size: how many sequences beam search keeps and returns.
       alpha: the exponent of beam search's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
       num_samples: how many continuations are ranked.
