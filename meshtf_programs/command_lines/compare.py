@@ -17,7 +17,7 @@ PROGRAM = "meshtf-compare"
 
 HELP = """\
 {program} shows runs side by side: how they ended, in which options they differ, and their curves in one picture.
-Runs may be of different lengths, with different metrics, and still running. Nothing of them is changed or executed.
+Runs may have different lengths and metrics, and may still be running. {program} only reads them.
 
 Usage:
   {program} RUN RUN ... [--output=FILE]
@@ -35,7 +35,7 @@ Examples:
 
 Exit status:
   0    done
-  2    wrong usage; what was given is no run
+  2    wrong usage; a folder holds no run
   4    a file cannot be read or written
   130  interrupted
 """

@@ -30,7 +30,7 @@ def command_line() -> CommandLine:
     flags.DEFINE_integer(
         "cores",
         8,
-        "Virtual CPUs that share the machine while it is measured, an even number.",
+        "The number of virtual CPUs that share the machine while it is measured. It is even.",
         lower_bound=2,
         flag_values=line.flags,
     )
