@@ -423,7 +423,7 @@ def check_parameters(fn: Callable[..., Any], specs: Mapping[str, TensorSpec]) ->
     try:
         parameters = inspect.signature(fn).parameters
     except ValueError:
-        raise GraphError(f"{fn!r} does not say what its parameters are; give a function written in Python") from None
+        raise GraphError(f"{fn!r} does not name its parameters; give a function written in Python") from None
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return
     for name in specs:

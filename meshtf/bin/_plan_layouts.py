@@ -39,7 +39,7 @@ _TITLES = {
 }
 _OPTIONAL = ("parameter_layout", "activation_layout")
 _NO_MACHINE = """\
-a layout that is found needs a machine on which its time is predicted: start meshtf-plan with --machine, a name such \
+a search for a layout needs a machine on which to predict its time: start meshtf-plan with --machine, a name such \
 as v5e or the file that meshtf-probe writes"""
 _NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 _ASSIGNMENT = re.compile(rf"(?:^|\s)({'|'.join(_NAMES)})=")

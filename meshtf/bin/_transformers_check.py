@@ -28,8 +28,8 @@ _MISSING = """\
 --check compares with Transformers, and the package {package} is not installed. \
 Install both with the project's extra: pip install 'meshtf[test-transformers]'. Nothing was written."""
 _OTHER = """\
-the logits of {path} differ from Transformers' by {error:.2g}, where the largest is {largest:.3g}: the import is of \
-another model. {output} was written all the same; do not use it, and report the configuration {path}/config.json"""
+the logits of {path} differ from Transformers' by {error:.2g}, where the largest is {largest:.3g}: the imported \
+model is another one. {output} was written all the same; do not use it, and report {path}/config.json"""
 
 
 def check_installed() -> None:

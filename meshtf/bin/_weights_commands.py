@@ -29,13 +29,13 @@ _NO_STATE = """\
 Nothing was written."""
 
 _NO_KEYS = """\
---ignore_key is for --format=huggingface: of {format_name} no config.json is read. Nothing was written."""
+--ignore_key is for --format=huggingface: an import of {format_name} reads no config.json. Nothing was written."""
 
 _NO_CHECK = "--check is for --format=huggingface: no Transformers opens {format_name}. Nothing was written."
 
 _NO_CONFIGURATION = """\
-{path} does not say of which model of Transformers's it is: it is neither imported, nor of a training that began with
-what was. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
+{path} does not name its model of Transformers: it is neither an import, nor a checkpoint of a training that began with
+one. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
 
 
 def import_weights(source: Path, output: Path, options: Options) -> str:

@@ -39,7 +39,7 @@ from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.user_paths import UserPathError, user_path
 
 _REMOTE = """\
-{place} is of remote storage, from which `list`, `show`, `verify`, `compare`, `average` and `convert` read. Bring it
+{place} is in remote storage, which only `list`, `show`, `verify`, `compare`, `average` and `convert` read. Copy it
 to this machine, or give the output a path here and copy it there."""
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]

@@ -88,7 +88,7 @@ def verify(folders: Sequence[TokenFolder]) -> int:
     for folder in folders:
         folder.manifest().verify(folder.path)
         _describe(folder)
-        print("verified:      every byte is what was written")
+        print("verified:      every byte is as it was written")
     return ExitStatus.DONE
 
 

@@ -42,8 +42,8 @@ _NO_DRY_RUN = """\
 and with --gin_param=Training.num_processes=N, which plans as for N processes."""
 
 _NO_SECONDS = """\
---search_seconds is for one process, and this is one of several, in each of which the search would end elsewhere. Give \
---search_operations, after which it has found the same in all of them."""
+--search_seconds is for one process, and this is one of several, each of which would end its search elsewhere. Give \
+--search_operations, which ends all their searches at the same place."""
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 

@@ -33,8 +33,8 @@ class Average:
             other = sorted(name for name, _ in _facts(source).items() ^ wanted.items())
             if other:
                 raise CheckpointError(
-                    f"checkpoint {number} of {len(self.sources)} (step {source.step}) differs from the last in what "
-                    f"tensors it has, or in their shapes and types: {', '.join(dict.fromkeys(other))}"
+                    f"checkpoint {number} of {len(self.sources)} (step {source.step}) differs from the last in its "
+                    f"tensors' names, shapes or types: {', '.join(dict.fromkeys(other))}"
                 )
 
     @property

@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 _NOT_SENT = """\
 the checkpoint of step {step} cannot be written to {place}: {error}
-It is whole in {path} on this machine{until}; those there are as they were."""
+It is whole in {path} on this machine{until}; the ones in {place} are as they were."""
 _UNTIL_THE_END = ", until this process ends"
 _SENT = ".sent-"
 

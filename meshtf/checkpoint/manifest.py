@@ -25,8 +25,8 @@ LARGEST = 64 << 20
 """The most bytes of a manifest. One of a million chunks has as many."""
 
 _UNTRUE = """\
-{name} says what cannot be: {fault}. meshtf writes no such thing, so something else made or changed this file: take \
-another checkpoint, or this one anew from where it came"""
+{name} cannot be right: {fault}. meshtf writes no such file, so something else made or changed it: take another \
+checkpoint, or copy this one again from its source"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

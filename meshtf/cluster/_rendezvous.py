@@ -34,8 +34,8 @@ _STRANGER_SECONDS = 3.0
 
 
 _STRANGER = """\
-what answers as {leader} is no process that waits for others: another job on that port, or this one, which has started \
-without this process"""
+the process that answers at {leader} does not wait for others: it is another job on that port, or this job, which has \
+started without this process"""
 
 
 @dataclasses.dataclass(frozen=True)

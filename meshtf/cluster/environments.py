@@ -90,7 +90,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _wrong_tf_config(what: str) -> ClusterError:
-    return ClusterError(f"TF_CONFIG: {what}. It is to be as {_TF_CONFIG_EXAMPLE}")
+    return ClusterError(f"TF_CONFIG: {what}. It must be like {_TF_CONFIG_EXAMPLE}")
 
 
 def _job_order(job: str) -> int:

@@ -149,7 +149,7 @@ class Machine:
         if not isinstance(self.links, TorusLinks):
             self._check_levels(self.links)
         if self.processors is not None and isinstance(self.links, TorusLinks):
-            raise MachineError("Machine.processors is of virtual cores, which no torus links")
+            raise MachineError("Machine.processors is for virtual cores, which no torus connects")
         if self.processors is not None and (not _is_integer(self.processors) or self.processors < 1):
             raise MachineError(f"Machine.processors is a positive number or None, and not {self.processors!r}")
 

@@ -42,7 +42,7 @@ _LARGEST = 3
 _DOES_NOT_FIT = """\
 no layout of program "{program}" that was tried on mesh [{mesh}] fits {memory} a core: the least takes {peak}, \
 {over} too much, with layout "{layout}"{parameters}.
-The largest of it on each core: {largest}.
+The largest parts of it on each core: {largest}.
 {instead}{cut_short}"""
 _CUT_SHORT = """
 The search reached its limits, {limits}, before it was through: layouts that it did not try may need less."""

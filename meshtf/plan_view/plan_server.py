@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
-            raise SettingsError("settings are JSON, and this is none") from None
+            raise SettingsError("settings are JSON, and this is not") from None
 
     def _send_data(self, status: HTTPStatus, data: Mapping[str, Any]) -> None:
         self._send(status, "application/json", json_text(data))
@@ -224,7 +224,7 @@ def settings_of(data: Any) -> Settings:
     """
     names = [field.name for field in dataclasses.fields(Settings)]
     if not isinstance(data, dict) or set(data) != set(names):
-        raise SettingsError(f"what can be set is {', '.join(names)}: all of them, and nothing else")
+        raise SettingsError(f"the settings are {', '.join(names)}: all of them, and nothing else")
     for name in names:
         value = data[name]
         if name == "batch_size":

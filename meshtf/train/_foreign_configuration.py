@@ -27,9 +27,10 @@ LARGEST_CONFIGURATION = 16 << 20
 """The most bytes of a configuration that is read."""
 
 _NOT_TRUSTED = """\
-{file} would execute what meshtf does not without being told to:
+{file} has statements that execute code, which meshtf does only on request:
 {statements}
-If it is your own, or you have read it and what it names, give --trust_config (in Python: trust_config=True)."""
+If it is your own, or you have read it and the files that it names, give --trust_config (in Python:
+trust_config=True)."""
 
 _OF_GIN = "__gin__"
 

@@ -16,7 +16,7 @@ _NO_FEATURE = """\
 The task (Training.task) and the model (Training.model) do not go together."""
 
 _NO_METRICS = """\
-{model}.metrics(features, is_training={is_training}) returned {found}, and is to return a dict of metrics by name, as
+{model}.metrics(features, is_training={is_training}) returned {found}, and must return a dict of metrics by name, as
 {{"loss": loss}}: tensors [batch, ...], or pairs (values, weights) of them."""
 
 
@@ -59,7 +59,7 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if name in OWN_NAMES:
             raise ConfigurationError(
-                f'a metric is called "{name}", as what every line of metrics.jsonl has; give it another name'
+                f'a metric is called "{name}", which is a key of every line of metrics.jsonl; give it another name'
             )
 
 

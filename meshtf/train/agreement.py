@@ -25,7 +25,7 @@ from meshtf_programs.strict_json import json_text
 Value = TypeVar("Value")
 
 _DIFFERENT_STARTS = """\
-the processes would not go on from the same step: {steps}. They see other checkpoints in {folder}; is it on a disk \
+the processes would go on from different steps: {steps}. They see different checkpoints in {folder}; is it on a disk \
 that all share?"""
 
 _COME_TO_ALL = (CollectiveError, ClusterError, NonFiniteError, SaveError)

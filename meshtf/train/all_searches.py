@@ -13,7 +13,7 @@ from meshtf.lowering.report.text_table import seconds_text
 
 _OVER = """\
 the search for a layout reached its limit of {seconds:g} s before it had looked at every way to train: give it more \
-with --search_seconds"""
+time with --search_seconds"""
 _LEAST_SECONDS = 1e-3
 
 

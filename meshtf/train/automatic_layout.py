@@ -53,16 +53,16 @@ _GAIN = 0.98
 """More recomputation is tried if, with unlimited memory, a step would take less than this share of the time."""
 
 _MESH_ALONE = """\
-Training.mesh_shape is "{mesh}", for which the layout is to be found, too, and Training.layout is {layout}: give \
+Training.mesh_shape is "{mesh}", which is searched for together with the layout, and Training.layout is {layout}: give \
 --layout=auto, or axes and sizes"""
 _OPEN = """\
 Training.layout is "auto", and mesh [{mesh}] is as large as the devices allow: give sizes, or "auto:8" for 8 cores"""
 _NO_STAGES = """\
-PipelineSchedule.num_stages is to be found with the layout, and mesh [{mesh}] and Training.batch_size leave none that \
-could be tried: give it"""
+PipelineSchedule.num_stages is searched for together with the layout, and mesh [{mesh}] and Training.batch_size \
+allow none: give a number"""
 _NO_MACHINE = """\
-Training.layout is "auto", and nobody says for which machine: give --machine, a name such as v5e or the file that
-meshtf-probe writes"""
+Training.layout is "auto", and no machine is given to predict its time on: give --machine, a name such as v5e
+or the file that meshtf-probe writes"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ gin file "{name}" could be either of two:
 Write ./{name} for the second, or rename it."""
 
 _REFERS_TO_ITSELF = """\
-the configuration refers to itself: a macro or a configurable is made of what is made of it"""
+the configuration refers to itself: a macro or a configurable needs a value that needs it in turn"""
 
 if hasattr(sys, "ps1"):  # a notebook, or Python's prompt, where a cell that defines a configurable is run again
     gin.enter_interactive_mode()

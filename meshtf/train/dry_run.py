@@ -31,8 +31,8 @@ from meshtf.train.trainer import Trainer
 
 _NUM_STEPS = 2
 _NOT_THE_SAME = """\
-a step taken again from the checkpoint before it ended in other bits: a resumed training would not be the undisturbed \
-one. The model, the optimizer or the task keeps something that no checkpoint has."""
+a step that was repeated from its checkpoint gave other bits, so a resumed training would differ from an uninterrupted \
+one. The model, the optimizer or the task has state that no checkpoint holds."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,14 +26,14 @@ from meshtf.train.training import Training
 BITS_PER_BYTE = "bits_per_byte"
 
 _NOTHING_HELD_OUT = """\
-the task "{task}" holds out no example, so nothing could be said of what is learnt; let it hold out one at least."""
+the task "{task}" holds out no example, so nothing can be evaluated; let it hold out at least one."""
 
 _NOTHING_COUNTS = """\
 nothing counts for the loss on {count} of the task "{task}": every weight is 0 that the model gives
 them."""
 
 _NOT_FINITE = """\
-the loss on held-out examples is {loss}: it is first so among the examples {first:,} to {last:,} of the task "{task}", \
+the loss on held-out examples is {loss}: it becomes so among the examples {first:,} to {last:,} of the task "{task}", \
 counted from 0.
 {feature}"""
 

@@ -55,8 +55,8 @@ step {step}: variable "{name}" holds a NaN or an infinity, although the loss bef
 With Training.check_gradients = True training stops before the update that does this, and says where it began."""
 
 _NOTHING_COUNTS = """\
-step {step}: nothing counts for the loss in this batch, since every weight that the model gives is 0: a loss of 0 says \
-nothing, and nothing is learnt. Other such batches are not told of."""
+step {step}: nothing counts for the loss in this batch, since every weight that the model gives is 0. Its loss of 0 \
+says nothing, and the step learns nothing. Other such batches are not reported."""
 
 
 class TrainingRun:

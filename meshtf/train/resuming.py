@@ -31,7 +31,7 @@ _OTHER_DATA = """\
 {folder} holds a run, at step {step}, and its data have changed since:
 {differences}
 Nothing was started or changed. Bring back the data as they were, give another --model_dir, or go on from the same place
-in the data of now with --allow_changed_data."""
+in the new data with --allow_changed_data."""
 
 _OTHER_MODEL = """\
 {folder} holds a run of another model or optimizer. Nothing was started or changed. Choose another --model_dir, where
@@ -43,8 +43,8 @@ Nothing was started or changed. Bring a checkpoint back from a copy, or begin ag
 what is there into a folder of its own."""
 
 _UNREADABLE = """\
-{error}: a checkpoint in {folder} cannot be read, which does not say that it is damaged.
-Nothing was started or changed. See to it that it can be read (permissions, the disk), or begin again with
+{error}: a checkpoint in {folder} cannot be read. It may still be whole.
+Nothing was started or changed. Make it readable (permissions, the disk), or begin again with
 --from_scratch, which moves what is there into a folder of its own."""
 
 _LOST = """\

@@ -58,7 +58,7 @@ The run's configuration describes another model than was trained. Leave out the 
 back the operative_config.gin of the training."""
 
 _ALL_DAMAGED = """\
-none of the checkpoints in {folder} can be read: those of the steps {steps} are damaged, each as said above."""
+none of the checkpoints in {folder} can be read: the ones of the steps {steps} are damaged, as the lines above say."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +154,7 @@ class RunFolder:
             try:
                 self.send()
             except (OSError, ConfigurationError) as error:
-                print(f"what is new in {self.path} is not in {self.place}: {error}", flush=True)
+                print(f"the new files of {self.path} are not in {self.place}: {error}", flush=True)
             raise
         self.send()
 

@@ -35,10 +35,10 @@ another training writes to {folder}, too: {host}, process {process}, which began
 would destroy each other's files."""
 
 _SENT_NOW = """\
-sent now:      the checkpoint of step {step}, which a process before could not write to {place}"""
+sent now:      the checkpoint of step {step}, which an earlier process could not write to {place}"""
 
 _KEPT_HERE = """\
-not sent:      the checkpoint of step {step}, which a process before could not write to {place}: {reason}.
+not sent:      the checkpoint of step {step}, which an earlier process could not write to {place}: {reason}.
                It is kept in {path}"""
 _WRITTEN_SINCE = "another training has written there since"
 

@@ -164,9 +164,7 @@ def _of_the_whole_batch(metrics: Mapping[str, Metric]) -> dict[str, mtf.Tensor]:
 
 def _loss(metrics: Mapping[str, Metric]) -> Metric:
     if LOSS not in metrics:
-        raise GraphError(
-            f'the model has no metric "{LOSS}", which is what training lowers; it has {", ".join(metrics)}'
-        )
+        raise GraphError(f'the model has no metric "{LOSS}", which training minimizes; it has {", ".join(metrics)}')
     return metrics[LOSS]
 
 

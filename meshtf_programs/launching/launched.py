@@ -35,7 +35,7 @@ class Launched:
             values: dict[str, Any] = json.loads(text)
             found = cls(**{**values, "addresses": tuple(values["addresses"])})
         except (TypeError, KeyError, ValueError) as error:
-            raise ValueError(f"not what meshtf-launch writes: {error}") from None
+            raise ValueError(f"it is not as meshtf-launch writes it: {error}") from None
         if type(found.process_index) is not int or not 0 <= found.process_index < len(found.addresses):
             raise ValueError(f"process {found.process_index} of {len(found.addresses)} processes")
         return found

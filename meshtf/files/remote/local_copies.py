@@ -55,7 +55,7 @@ def local_copy(url: str, cache: Path = CACHE) -> Path:
 def _copied(remote: RemoteFolder, name: str, folder: Path) -> Path:
     """Copies one file, and copies it again if it has another version by now."""
     if ".." in name.split("/"):  # anyone may have chosen this name, and the copy would lie outside of the folder
-        raise StorageError(errno.EINVAL, f"{remote}/{name} has .. in its name, and is not copied")
+        raise StorageError(errno.EINVAL, f"{remote}/{name} is not copied, because its name has ..")
     local, version = folder / name, remote.version(name)
     mark = local.with_name(f".version-{hashlib.sha256(local.name.encode()).hexdigest()[:16]}")
     if local.is_file() and mark.is_file() and mark.read_text() == version:

@@ -36,4 +36,4 @@ def first_non_finite_feature(features: Mapping[str, np.ndarray | tf.Tensor], fir
         if is_wrong.any():
             example = first_example + int(is_wrong.argmax())
             return f'The feature "{name}" holds a NaN or an infinity in example {example:,}.'
-    return "All features of these examples are finite, so it is the model that makes it so."
+    return "All features of these examples are finite, so the model computed it from them."

@@ -16,7 +16,7 @@ from meshtf.train.training import Training
 
 _CANNOT_BE_BUILT = """\
 the last held-out examples are {count}, and make no full batch. Padding would make the model's metric "{metric}" wrong:
-it has no dimension "batch", so it tells of a batch as a whole. For a batch of {count} the model cannot be built:
+it has no dimension "batch", so it describes a whole batch. For a batch of {count} the model cannot be built:
 {error}
 Give the metric a value for each example, [batch], or choose Training.batch_size so that it divides the number of
 held-out examples."""

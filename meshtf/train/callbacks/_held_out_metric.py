@@ -18,8 +18,8 @@ _UNKNOWN = """\
 It is one of the means over the held-out examples: {known}."""
 
 _ONE_EVALUATION = """\
-{owner} looks at evaluations, and there is one at the end alone: give Training.evaluate_every, the steps between two, \
-less than Training.num_steps, {num_steps}."""
+{owner} needs evaluations during the training, and the only one is at its end: give Training.evaluate_every, the steps \
+between two, less than Training.num_steps, {num_steps}."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ FeaturesOf: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Batch]"
 """(indices of examples, their places in the endless order), [n] int64 each -> features [n, ...]."""
 
 OTHER_DATA = """\
-the saved position is in data of {saved}, and there are {found:,} now, so training cannot continue exactly.
+the saved position is a place in {saved}, and the data have {found:,} now, so training cannot continue exactly.
 Restore the data and the settings that the position was saved with, or start in another model folder."""
 
 NO_EXAMPLE = "the task has no example to train on; its training part must have one at least"

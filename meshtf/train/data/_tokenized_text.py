@@ -23,22 +23,22 @@ Convert it, as with `iconv -f windows-1252 -t utf-8`, or leave such documents ou
 TextTask.skip_undecodable = True."""
 
 OTHER_PARTS = """\
-{name} has the tokens of {found}, and {kind} learns from {wanted}: give the source so many features."""
+{name} has the tokens of {found}, and {kind} learns from {wanted}: give the source that many features."""
 
 NO_ID = """\
-{name} has the id {found}, and TextTask.vocabulary has those from 0 to before {size:,}.
-Tokens mean something with the vocabulary that made them alone."""
+{name} has the id {found}, and the ids of TextTask.vocabulary are from 0 to below {size:,}.
+Tokens have a meaning only with the vocabulary that made them."""
 
 NO_TEXT = """\
 there is no text in {source}: {skipped} not in UTF-8, and no other was found.
-A document of white space alone counts as none."""
+A document of white space alone does not count."""
 
 EMPTY_SIDE = """\
 with TextTask.held_out = {fraction} no document of {count:,} is {side}: a hash of each document decides.
 {advice}"""
 
 MORE_DOCUMENTS = """\
-Of text files TextFiles.document = "paragraph" makes each paragraph a document, and "line" each line.
+With text files, TextFiles.document = "paragraph" makes each paragraph a document, and "line" each line.
 """
 FEW = 100
 

@@ -28,7 +28,7 @@ Mixture.tasks must be a list of tasks, two or more, whose examples are reached b
 {tasks!r}; in gin [@first/TextTask(), @second/TextTask()]"""
 
 OTHER_FEATURES = """\
-the tasks of a mixture must have the same features, and "{other}" has others than "{first}":
+the tasks of a mixture must have the same features, and "{other}" and "{first}" have different ones:
   {first_inputs}
   {other_inputs}"""
 
@@ -85,7 +85,9 @@ class Mixture:
         self._check_features()
         for what, given in (("names", self.names), ("rates", self.rates)):
             if given is not None and len(given) != len(tasks):
-                raise ConfigurationError(f"Mixture.{what} must be as many as the {len(tasks)} tasks, and are {given!r}")
+                raise ConfigurationError(
+                    f"Mixture.{what} must have one value for each of the {len(tasks)} tasks, and is {given!r}"
+                )
         if len(set(self.task_names)) < len(tasks):
             raise ConfigurationError(
                 f"the tasks of a mixture need different names, and have {', '.join(self.task_names)}; "
@@ -95,7 +97,7 @@ class Mixture:
             raise ConfigurationError(f"Mixture.rates must be positive numbers, and are {self.rates!r}")
         if self.rates is not None and (self.temperature != 1.0 or self.largest_size is not None):
             raise ConfigurationError(
-                "Mixture.temperature and largest_size are for rates from sizes; leave out the rates"
+                "Mixture.temperature and largest_size make rates from the tasks' sizes; leave out Mixture.rates"
             )
         if not self.temperature > 0 or (self.largest_size is not None and self.largest_size < 1):
             given = f"{self.temperature} and {self.largest_size}"

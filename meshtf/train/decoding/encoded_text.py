@@ -87,7 +87,7 @@ def encoded_prompts(texts: Sequence[PromptText], vocabulary: Vocabulary, limits:
         if limits.has_encoder:
             encoded.append(EncodedText(text, (), _inputs(text, ids, vocabulary, limits)))
         else:
-            of_model = f"the greatest length is {limits.length:,}, of which one at least is for what is added"
+            of_model = f"the greatest length is {limits.length:,}, and the continuation needs one token at least"
             _check_fits(text, len(ids), limits.length - 1, of_model)
             encoded.append(EncodedText(text, ids))
     return encoded

@@ -29,8 +29,8 @@ LOG_LIKELIHOODS = "log_likelihoods"
 
 _NO_TEXT = """\
 {model} cannot be decoded: it does not predict text token by token (it has no incremental_decoder).
-TransformerLM and EncoderDecoder do. Of others meshtf-eval tells how they do on held-out examples, and meshtf-export
-writes what those with a predict say, as MaskedLM of masked words."""
+TransformerLM and EncoderDecoder do. For other models, meshtf-eval evaluates held-out examples, and meshtf-export
+exports the ones that have a predict, such as MaskedLM."""
 
 
 _FOREIGN_STOP = """\

@@ -9,7 +9,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.train.decoding.step_decoder import StepDecoder
 
-_TOO_LONG = "prompts are read as far as their program was told that the longest goes"
+_TOO_LONG = "the program reads prompts only up to the longest one that it was built for"
 
 
 @dataclasses.dataclass(frozen=True)

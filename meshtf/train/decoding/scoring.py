@@ -29,6 +29,8 @@ def token_log_likelihoods(model: TextModel, features: Mapping[str, mtf.Tensor]) 
     loss = model.metrics(features, is_training=False)[LOSS]
     values, weights = loss if isinstance(loss, tuple) else (loss, mtf.ones_like(targets))
     if values.shape != targets.shape:
-        raise GraphError(f"the model's loss [{values.shape}] is not of each of the targets [{targets.shape}]")
+        raise GraphError(
+            f"the model's loss [{values.shape}] must have a value for each of the targets [{targets.shape}]"
+        )
     weights = mtf.cast(weights, tf.float32)
     return mtf.where(mtf.not_equal(weights, 0.0), -mtf.cast(values, tf.float32), 0.0, output_shape=targets.shape)

@@ -18,7 +18,7 @@ from meshtf_programs.packaged_configurations import shown
 
 _NO_MODULE = """\
 {origin}: there is no module {module}{hint}
-Looked in {folders}, and among what is installed and what PYTHONPATH names."""
+Looked in {folders}, in the installed packages and in the folders of PYTHONPATH."""
 
 _ANOTHER_MODULE = """\
 {origin}: import {module} finds {found}, and not {local}.

@@ -15,7 +15,7 @@ from meshtf.train.gin_files.errors import ConfigurationError
 _MESSAGE = """\
 nothing reads {what}:
 {lines}
-Mend or remove {them}. What may go unread is named in gin, as optional_bindings.names = ["{name}"]; or give
+Mend or remove {them}, or allow {them} in gin, as optional_bindings.names = ["{name}"], or give
 --allow_unread_bindings."""
 
 _MOST_LINES = 6

@@ -41,8 +41,8 @@ Vectors: TypeAlias = "Mapping[str, np.ndarray]"
 """Vectors by name, [n] or [layers, n]: a number for each of n things, such as the load of each expert."""
 
 _NO_LINE = """\
-line %d of %s is passed over, and left out when the run goes on: it is no JSON object with a step, and losses that are \
-numbers"""
+line %d of %s is ignored, and left out when the run goes on: it is no JSON object with a step and \
+with numbers as losses"""
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from meshtf.train.step_programs import loss_and_gradients
 from meshtf.train.training import Training
 
 _EARLIER = """
-An update before made it so; with Training.check_gradients = True training stops before one whose gradients do that."""
+An earlier update made it so. With Training.check_gradients = True training stops before such an update."""
 
 
 @dataclasses.dataclass(frozen=True)

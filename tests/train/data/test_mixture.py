@@ -116,9 +116,9 @@ def test_objectives_of_text(many_texts: Source) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rates": [1, 2]}, r"Mixture\.rates must be as many as the 3 tasks, and are \[1, 2\]"),
+        ({"rates": [1, 2]}, r"Mixture\.rates must have one value for each of the 3 tasks, and is \[1, 2\]"),
         ({"rates": [1, 2, 0]}, r"Mixture\.rates must be positive numbers, and are \[1, 2, 0\]"),
-        ({"rates": [1, 2, 1], "temperature": 2.0}, r"are for rates from sizes; leave out the rates"),
+        ({"rates": [1, 2, 1], "temperature": 2.0}, r"make rates from the tasks' sizes; leave out Mixture\.rates"),
         ({"temperature": 0.0}, r"Mixture\.temperature and largest_size must be positive, and are 0\.0 and None"),
         ({"names": ["a", "a", "b"]}, r"need different names, and have a, a, b; Mixture\.names gives others"),
     ],

@@ -57,7 +57,7 @@ def longest_record(path: Path, compression: str) -> int:
                     raise ValueError(f"record {number} is cut short")
                 longest = max(longest, length)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"what is compressed ends, or breaks, in record {number + 1}: {error}") from None
+        raise ValueError(f"the compressed data end, or are damaged, in record {number + 1}: {error}") from None
     return longest
 
 

@@ -74,5 +74,5 @@ class JsonLines:
             )
         text = found[self.feature]
         if not isinstance(text, str):
-            raise ConfigurationError(f'{name}: what "{self.feature}" holds is no text: {str(text)[:60]}')
+            raise ConfigurationError(f'{name}: "{self.feature}" holds no text: {str(text)[:60]}')
         return text

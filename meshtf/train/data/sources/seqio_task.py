@@ -24,7 +24,7 @@ seqio has no task "{name}"{nearest}
 A line `import my_tasks` in the gin file imports the module that registers it."""
 
 MIXTURE = """\
-"{name}" is a mixture of seqio, which has no end, and no order that is a function of the place. meshtf mixes its tasks
+"{name}" is a mixture of seqio, which never ends, and whose order is no function of the position. meshtf mixes its tasks
 itself, at the same rates; in gin, beside the vocabulary, the length and the rest of TextTask:
 {lines}"""
 

@@ -26,12 +26,12 @@ _PIECE = 1 << 22
 
 NO_TOKENS = """\
 {folder} is no folder of tokens: {why}.
-meshtf-tokenize makes one, and the first training; the current folder is {here}."""
+meshtf-tokenize or the first training makes one; the current folder is {here}."""
 
 OTHER_TOKENS = """\
-the tokens in {folder} are of something else than the task:
+the tokens in {folder} were not made for this task:
 {differences}
-Give TextTask.tokens another folder, or remove this one; it is made again then."""
+Give TextTask.tokens another folder, or remove this one, and it is made again."""
 
 BROKEN = """\
 the folder of tokens {folder} is damaged:
@@ -97,7 +97,8 @@ class Manifest:
             found = json.loads(read_regular(path, LARGEST_MANIFEST))
             if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
                 raise ConfigurationError(
-                    f"{path} is of no version of tokens that this meshtf reads; remove {path.parent}, to be made again"
+                    f"{path} has a version of tokens that this meshtf does not read; remove {path.parent}, to be made "
+                    "again"
                 )
             contents = Contents.of_json(found["contents"])
             manifest = cls(
@@ -109,7 +110,7 @@ class Manifest:
             )
             names = {name for side in SIDES for name in file_names(side, manifest.num_parts)}
             if manifest.dtype not in ("uint16", "int32") or set(contents.files) != names:
-                raise ValueError("it lists other files or ids than there can be")
+                raise ValueError("it lists files or ids that no folder of tokens has")
         except ConfigurationError:
             raise
         except OSError as error:

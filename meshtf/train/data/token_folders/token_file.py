@@ -15,7 +15,7 @@ from meshtf.train.configuration import ConfigurationError
 
 DAMAGED = """\
 the tokens in {path} are damaged: {what}.
-meshtf-tokenize --verify says what else is; remove the folder, and make it again."""
+meshtf-tokenize --verify lists all damage; remove the folder, and make it again."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class TokenFile:
             raise ConfigurationError(DAMAGED.format(path=self.path, what="the file is cut short"))
         ids = np.frombuffer(content, self.dtype)
         if count and (int(ids.max()) >= self.limit or int(ids.min()) < 0):
-            what = f"between {place.start:,} and {place.stop:,} is an id that the vocabulary of {self.limit:,} has not"
+            what = f"between {place.start:,} and {place.stop:,} is an id that the vocabulary of {self.limit:,} lacks"
             raise ConfigurationError(DAMAGED.format(path=self.path, what=what))
         return ids
 

@@ -28,7 +28,7 @@ The same command goes on where this one was; --processes=N takes fewer."""
 
 NO_PICKLE = """\
 the source, the vocabulary or the objective cannot be given to other processes: {error}
-Their classes must stand in a module; or take --processes=1."""
+Define their classes in a module, or give --processes=1."""
 
 _Answer: TypeAlias = "tuple[ShardTokens | None, ConfigurationError | None, str]"
 

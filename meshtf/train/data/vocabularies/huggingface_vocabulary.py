@@ -113,8 +113,8 @@ class HuggingFaceVocabulary:
             raise ConfigurationError(f"HuggingFaceVocabulary.extra_ids must be an integer, 0 or more, and is {given!r}")
         if self.lower_case is not None and self._file.name != WORD_PIECES_FILE:
             raise ConfigurationError(
-                f"HuggingFaceVocabulary.lower_case is of a {WORD_PIECES_FILE}; {self._file} says itself what becomes "
-                "of upper-case letters: leave it out"
+                f"HuggingFaceVocabulary.lower_case is for a {WORD_PIECES_FILE}; {self._file} itself says how "
+                "upper-case letters are read: leave lower_case out"
             )
         own = self._own_sentinels
         if given and own:
@@ -240,7 +240,7 @@ class HuggingFaceVocabulary:
             if tokenizer.token_to_id(token.content) != number:
                 raise ConfigurationError(
                     f"tokenizer_config.json in {self._file.parent} says that {token.content!r} is token {number}, and "
-                    f"{self._file.name} has another there, or ends before; take both anew from one place"
+                    f"{self._file.name} has another there, or ends before; copy both again from one source"
                 )
 
     def _word_pieces(self, text: str) -> str:
