@@ -205,6 +205,7 @@ class _Leader:
 
     def _tell_all(self, message: dict[str, Any]) -> None:
         for guest in self._guests:
+            # Only a guest that has joined needs to know who is missing, but a refusal ends all of them.
             if guest.process is not None or "refused" in message:
                 with contextlib.suppress(OSError):
                     guest.line.send(message)
@@ -238,6 +239,7 @@ def _follow(
                 line = _greeted(connection, options.token)
                 if line is not None:
                     return _joined(line, processes, options, listening, patience)
+                # An earlier job that is ending may still hold the port for a moment.
                 if patience.seconds > _STRANGER_SECONDS:
                     raise ClusterError(_STRANGER.format(leader=processes.name(0)))
             except (OSError, EOFError):

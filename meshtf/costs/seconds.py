@@ -146,6 +146,7 @@ def _torus_seconds(kind: str, whole: float, footprint: Footprint, machine: Machi
         of_a_chip = whole * links.cores_per_chip
         return max(of_a_chip * _across_the_middle(e) for e in footprint.extents) / bandwidth
     ways = sum(2 if e.is_ring else 1 for e in footprint.extents)
+    # Each chip has its own part already, and is sent the parts of the others.
     received = whole * (chips - 1) / chips * footprint.groups_per_chip
     return _passes(kind) * received / (ways * bandwidth)
 

@@ -103,6 +103,7 @@ class NamesOfShapes:
         apart = networkx.Graph()
         apart.add_nodes_from(names)
         apart.add_edges_from((a, b) for a, b in itertools.combinations(names, 2) if b not in self.beside[a])
+        # Names that pairwise share no tensor are a clique of this graph, and the largest sets are its maximal cliques.
         found = map(frozenset, itertools.islice(networkx.find_cliques(apart), _MOST_SETS))
         place = {name: n for n, name in enumerate(names)}
         return sorted(found, key=lambda own: sorted(place[name] for name in own))

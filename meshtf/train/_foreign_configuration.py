@@ -29,8 +29,8 @@ LARGEST_CONFIGURATION = 16 << 20
 _NOT_TRUSTED = """\
 {file} has statements that execute code, which meshtf does only on request:
 {statements}
-If it is your own, or you have read it and the files that it names, give --trust_config (in Python:
-trust_config=True)."""
+If it is your own, or you have read it and the files that it names,
+give --trust_config (in Python: trust_config=True)."""
 
 _OF_GIN = "__gin__"
 

@@ -184,7 +184,7 @@ def test_what_cannot_go_on_is_refused_and_left_as_it_is(
         ({**STATE, "position": {"examples_taken": 24}}, "is no position in the data"),
         (
             {**STATE, "position": {"examples_taken": 24, "num_examples": 41}},
-            "in data of 41 examples, and there are 40 now",
+            "a place in 41 examples, and the data have 40 now",
         ),
     ],
 )

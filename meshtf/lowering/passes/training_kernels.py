@@ -130,6 +130,7 @@ class _Momentum:
         tf.raw_ops.ResourceApplyMomentum(
             var=handles[self.weight],
             accum=handles[self.velocity],
+            # The program has multiplied the gradient by the learning rate already.
             lr=tf.ones([], change.dtype),
             grad=change,
             momentum=self.momentum.tensor(values, change.dtype),
@@ -140,6 +141,7 @@ class _Momentum:
 def _momentum(update: UpdateArithmetic) -> _Momentum | None:
     if len(update.variables) != 2:
         return None
+    # Nothing says which variable is the weight and which is a slot, so each order is tried.
     for (weight, new_weight), (velocity, new_velocity) in itertools.permutations(update.variables.items()):
         match update.operands(new_velocity, tf.add), update.operands(new_weight, tf.subtract):
             case (kept, change), (old, moved) if old == weight and update.is_given(change):

@@ -60,6 +60,7 @@ def transpose_weights_once(plan: Plan, options: PassOptions) -> Plan:
     numbers = itertools.count(1 + max((v.index for i, _ in walk(plan.instructions) for v in i.outputs), default=0))
     rewriting = _Rewriting(numbers, options.smallest_transposed, options.most_bytes_transposed)
     changed = dataclasses.replace(plan, instructions=rewriting.rewritten(plan.instructions))
+    # Each iteration would still cut out the old parts, although nothing reads them any more.
     return remove_dead_code(changed, options) if rewriting.bytes_left < options.most_bytes_transposed else plan
 
 

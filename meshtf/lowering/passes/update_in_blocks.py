@@ -137,8 +137,10 @@ class UpdateInBlocks:
         results: dict[int, _Result] = {}
         for variable, number in sorted(written.items(), key=lambda pair: pair[1]):
             inputs, used = _made_of(number, steps, num_inputs, set(written.values()))
+            # The old value of another variable may be overwritten already when this result would read it.
             if not used <= set(results) or not inputs & set(written) <= {variable}:
                 return None
+            # A result follows the results that it reads by one turn, when their block is written.
             behind = max((1 + results[r].behind for r in used), default=0)
             results[number] = _Result(number, variable, inputs, used, behind)
         ordered = sorted(results.values(), key=lambda result: result.behind)

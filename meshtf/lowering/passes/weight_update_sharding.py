@@ -86,6 +86,7 @@ def sharded_updates(
         assigned = [o.variable for o in component if isinstance(o, Assign)]
         if not assigned:
             continue
+        # The weight decides how the component is divided, and its slots, such as Adam's moments, follow.
         kept = next((v for v in assigned if v.trainable), assigned[0])
         found = program.divisible(kept, component, assigned)
         if isinstance(found, Divisible):
@@ -135,6 +136,9 @@ def _update_operations(
     region: set[Operation] = set()
     consumers = _consumers(operations)
     shapes = {_names(v.shape) for v in assigned}
+    # In this order the readers of a result come before the operation that makes it, so it is known whether all of them
+    # are
+    # in the region.
     for operation in reversed(operations):
         if any(layouts.resolved(t).is_overridden for t in operation.outputs) or pending_sums.is_passed_by(operation):
             continue

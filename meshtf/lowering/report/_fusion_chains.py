@@ -139,6 +139,7 @@ class _Chains:
                 continue
             chain = self._root(i)
             number = numbers.setdefault(chain, len(found))
+            # The first work of a chain that reads a value pays for it, and the rest of the chain shares that read.
             own = [v for v in self._from_memory[i] if (chain, v) not in already and not self._follows_product(v)]
             already.update((chain, v) for v in own)
             read = sum(i.bytes_of(v) for v in own)
@@ -160,6 +161,7 @@ class _Chains:
         depth: dict[Instruction, int] = {}
         for i in self._work:
             producers = [self._producers[v] for v in self._read[i] if v in self._producers]
+            # The depth counts the passes that must end before this work. One pass does work of one depth only.
             depth[i] = max((depth[p] + (not _goes_on(p)) for p in producers), default=0)
             self._chain[i] = i
             if is_fusable(i):

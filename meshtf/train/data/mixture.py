@@ -28,7 +28,7 @@ Mixture.tasks must be a list of tasks, two or more, whose examples are reached b
 {tasks!r}; in gin [@first/TextTask(), @second/TextTask()]"""
 
 OTHER_FEATURES = """\
-the tasks of a mixture must have the same features, and "{other}" and "{first}" have different ones:
+the tasks of a mixture must have the same features, and the ones of "{other}" and "{first}" differ:
   {first_inputs}
   {other_inputs}"""
 

@@ -155,7 +155,11 @@ class _BeamSearch:
         is_end = mtf.logical_or(is_one_of(found.tokens, self.stop_ids), is_last)
         finished = self._finished(now, found, mtf.logical_and(is_end, mtf.logical_not(is_given)))
         sources, tokens, log_likelihoods = self._open(now, found, is_end, is_given)
+        # A log-likelihood is negative and only falls, and the penalty is largest at the greatest length. So no open
+        # sequence
+        # can reach a higher score than this.
         best = mtf.reduce_max(log_likelihoods, reduced_dim=self.beam) / self._penalty(prompts.ends)
+        # As long as fewer than `beam_size` sequences are finished, this is -inf.
         worst = mtf.reduce_min(finished.scores, reduced_dim=self.beam)
         open_ids = prompts.with_token(self._reordered(now.open_ids, sources), now.position, tokens)
         after = _Carried(
@@ -182,6 +186,8 @@ class _BeamSearch:
         tokens = mtf.Dimension("tokens", min(wanted, self.decoder.output.vocab_size))
         every = mtf.Dimension("every", beam.size * tokens.size)
         candidates = mtf.Dimension(_CANDIDATES, min(wanted, every.size))
+        # One beam gives at most `wanted` of the best continuations, so each beam's vocabulary is cut before all are
+        # compared.
         best, ids = mtf.top_k(logits, vocab, tokens)
         totals = best - mtf.reduce_logsumexp(logits, vocab) + open_log_likelihoods
         flat = mtf.replace_dimensions(mtf.transpose(totals, best.shape), [beam, tokens], [every])

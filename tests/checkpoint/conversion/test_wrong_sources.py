@@ -52,7 +52,7 @@ def pickled(folder: Path) -> None:
 
 
 SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
-    "cut short": ("gpt2", truncated, "model.safetensors cannot be read as a safetensors file: .*take it anew"),
+    "cut short": ("gpt2", truncated, "model.safetensors cannot be read as a safetensors file: .*copy it again"),
     "a shard is missing": ("gemma", lambda f: (f / SHARD).unlink(), f"lacks {SHARD}, one of the 3 files"),
     "a shard of another": (
         "gemma",

@@ -135,7 +135,7 @@ def test_tasks_that_do_not_go_together(many_texts: Source) -> None:
         Mixture([numbers("a", 0, 3), types.SimpleNamespace(name="none")])
     text = TextTask(many_texts, ByteVocabulary(), LanguageModel(), 16, held_out=0.3)
     prefix = TextTask(many_texts, ByteVocabulary(), PrefixLanguageModel(), 16, held_out=0.3)
-    with pytest.raises(ConfigurationError, match=r"has others than .*\n  targets \[.*\n.*targets_prefix"):
+    with pytest.raises(ConfigurationError, match=r"differ:\n  targets \[.*\n.*targets_prefix"):
         Mixture([text, prefix], names=["a", "b"])
     other = dataclasses.replace(text, vocabulary=ByteVocabulary(extra_ids=1))
     with pytest.raises(ConfigurationError, match=r"the same vocabulary"):

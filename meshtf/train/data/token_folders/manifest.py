@@ -97,8 +97,7 @@ class Manifest:
             found = json.loads(read_regular(path, LARGEST_MANIFEST))
             if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
                 raise ConfigurationError(
-                    f"{path} has a version of tokens that this meshtf does not read; remove {path.parent}, to be made "
-                    "again"
+                    f"{path} is of a version that this meshtf does not read; remove {path.parent}, to be made again"
                 )
             contents = Contents.of_json(found["contents"])
             manifest = cls(
