@@ -46,11 +46,15 @@ class TpuMeshImpl:
     It has never run on a real TPU, since none was available. The TPU's own compiler has compiled every operation.
     Virtual TPUs, which use the runtime that TPUs have, have run the programs.
 
+    Args:
+      physical_torus: "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one core. The
+        default is the torus of the TPU, which must then be there.
+
     Attributes:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
       options: all other options of the mesh.
-      torus: the chips, and the cores on each. None on a virtual TPU, unless physical_torus gave it: "4x4" or the like.
+      torus: the chips, and the cores on each. None on a virtual TPU, unless physical_torus gave it.
       core_positions: by core number, its chip's coordinates on the torus and its number on the chip. Neighbours along a
         mesh axis are on one chip, or on chips with a link between them. None if there is no torus.
 
@@ -71,9 +75,6 @@ class TpuMeshImpl:
         **changes: Unpack[MeshOptionKeywords],
     ) -> None:
         """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, and replaces the same field of `options`.
-
-        `physical_torus` is "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one.
-        The default is that of the TPU, which must then be there.
 
         Raises:
           ClusterError: if the process has joined others after its TPU was there.
