@@ -47,8 +47,8 @@ class TpuMeshImpl:
     Virtual TPUs, which use the runtime that TPUs have, have run the programs.
 
     Args:
-      physical_torus: "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one core. The
-        default is the torus of the TPU, which must then be there.
+      physical_torus: "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one core.
+        The default is the torus of the TPU, which must then be there.
 
     Attributes:
       shape: the mesh's named shape.
