@@ -63,7 +63,7 @@ class ProcessAddresses:
 
     @property
     def num_on_this_host(self) -> int:
-        """How many of the processes are on this host, as far as addresses tell, else 1."""
+        """The number of processes on this host. It is 1 if the addresses do not tell."""
         if self.addresses is None:
             return 1
         hosts = [parsed_address(address, self.source).host for address in self.addresses]

@@ -118,6 +118,7 @@ class StepTiming:
             record = self._records[number]
             needed = max((ready.get(n, start) for n in record.needs), default=start)
             if self._is_a_second_line(record):
+                # Collectives follow one another on the links, while the core does other work.
                 self._begins[number] = max(needed, sending)
                 sending = ready[number] = self._begins[number] + self._once[number]
                 under_way.append(number)
@@ -162,6 +163,7 @@ class StepTiming:
             self._once[number] = max(ways)
             return
         rounds = self._records[inside[0]].times / record.times if inside else 0
+        # All iterations are alike, so one of them is timed.
         one = self._timed(inside, begins)
         self._useful_rounds[number] = rounds * (1 - record.bubble)
         self._once[number] = rounds * one

@@ -129,9 +129,13 @@ class Search:
                 self._price(choice)
             self.is_exhaustive = True
             return
+        # A descent ends at a layout that no single change improves, and the best layout may be several changes away. So
+        # it
+        # begins at several layouts.
         starts = self._priced_starts(_STARTS if meshes == 1 else _STARTS_OF_MANY)
         if meshes == 1:
             ends = list(self._descents(sorted([*starts, *self._lean(starts)], key=self._penalised)))
+            # As long as nothing fits, the time of a layout matters less than the memory that it lacks.
             if ends and not any(self._fits(end) for end in ends):
                 self._descended(min(ends, key=self._closest_to_fitting), self._closest_to_fitting)
 
@@ -139,7 +143,7 @@ class Search:
 
     @property
     def _affordable(self) -> int:
-        """How many layouts the limits allow."""
+        """The number of layouts that the limits still allow."""
         left = self._limits.planned_operations - self._pricing.planned_operations
         return min(min(left, _OPERATIONS_OF_ALL) // max(self._pricing.operations, 1), MOST_LAYOUTS)
 
@@ -305,6 +309,7 @@ class Search:
         priced = self._price(choice)
         if priced is None:
             return _ILLEGAL
+        # A finite penalty lets a descent pass through layouts that nearly fit.
         penalty = max(1.0, priced.peak_bytes / self._memory) ** 2
         return (priced.seconds * penalty, priced.seconds, _rules(choice))
 

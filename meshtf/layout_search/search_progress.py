@@ -59,7 +59,7 @@ class SearchProgress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SearchEnd:
-    """How a search ended. `print` it.
+    """The end of a search, with its reason. `print` it.
 
     Attributes:
       reason: why it ended. "all": all layouts with rules for the whole program were planned. "no improvement": no

@@ -19,7 +19,7 @@ _LEAST_SECONDS = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class SearchEffort:
-    """How long the searches for a training may take, and whom they tell about their progress.
+    """The time that the searches for a training may take, and whom they tell about their progress.
 
     Attributes:
       max_planned_operations: the most operations that are planned for each program. None: as many as `auto_layout`

@@ -23,7 +23,7 @@ class CallbackError(MeshtfError, RuntimeError):
 
 
 class Outcome(enum.StrEnum):
-    """How a run ended: all steps taken, by a callback, by a signal, or by an error."""
+    """The end of a run: after all steps, or by a callback, a signal or an error."""
 
     FINISHED = "finished"
     STOPPED_EARLY = "stopped early"

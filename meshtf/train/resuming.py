@@ -92,7 +92,7 @@ class RunState:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where a run begins: after which step, at which position in the data, and with which state of its callbacks."""
+    """The start of a run: the step before it, the position in the data, and the state of the callbacks."""
 
     step: int = 0
     position: Position | None = None

@@ -165,7 +165,7 @@ class RunFolder:
 
     @property
     def place(self) -> Path | RemoteFolder:
-        """Where the run is, for messages."""
+        """The place of the run, for messages."""
         return self.path if self.storage is None else self.storage.remote
 
     @property

@@ -58,6 +58,7 @@ def add_gradients_in_place(plan: Plan, options: PassOptions) -> Plan:
     zeros = {
         v for i, _ in walk(plan.instructions) if isinstance(i, Compute) and isinstance(i.emit, Zeros) for v in i.outputs
     }
+    # A loop adds to the memory of the zeros, so nothing else may read them.
     rewriting = _Rewriting(numbers, options.smallest_added_in_place, {v for v in zeros if uses[v] == 1})
     return dataclasses.replace(plan, instructions=rewriting.rewritten(plan.instructions))
 
@@ -151,6 +152,7 @@ class _Rewriting:
     def _addition(self, carried: Carried, body: _Body) -> _Addition | None:
         """Returns the addition that makes a carried value's next one, if nothing else reads either value."""
         total, compute = carried.entering, body.makers.get(carried.leaving)
+        # Another reader could find the sum with some of the parts already added.
         if body.uses[total] != 1 or body.uses[carried.leaving] != 1 or not isinstance(compute, Compute):
             return None
         if carried.leaving in self.placed:

@@ -40,7 +40,7 @@ class BlockSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """How a slice is cut: its elements are in rows, and a block is some rows. Loops run over the rows of a block
+    """The blocks of a slice: its elements are in rows, and a block is some rows. Loops run over the rows of a block
     in parallel.
     """
 

@@ -70,6 +70,7 @@ def _needed(plan: Plan) -> dict[Instruction, set[Instruction]]:
     for instruction, awaited in plan.awaited.items():
         needed[instruction].add(awaited)
     meeting = [i for i in instructions if _meets_others(i)]
+    # Cores that took part in the same collectives in different orders would wait for each other for ever.
     for before, instruction in itertools.pairwise(meeting):
         needed[instruction].add(before)
     return needed
