@@ -1,4 +1,4 @@
-"""The way in: a Python function over named tensors becomes one compiled program for a mesh."""
+"""The entry of the language: a Python function over named tensors becomes one compiled program for a mesh."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from meshtf.ops.side_effects.summaries import Summary, wanted_summaries, write_s
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
 class TensorSpec:
-    """Named shape and dtype of an input.
+    """The named shape and the dtype of an input.
 
     Examples:
       >>> mtf.TensorSpec("batch:4 length:16", tf.int32).shape
@@ -59,7 +59,7 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True)
 class _Traced:
-    """What a function over tensors made when it was called: its inputs, and its results in their structure."""
+    """A function over tensors after its call: its inputs, and its results in their structure."""
 
     mesh: Mesh
     inputs: Mapping[str, InputOperation]
@@ -96,12 +96,14 @@ class Function:
 
     @property
     def variables(self) -> VariableStore:
-        """The store of the program's variables, which are there once it has run or `initialize` was called."""
+        """The store of the program's variables. They are there once it has run or `initialize` was called."""
         return self.lowering.variables
 
     @property
     def variable_layouts(self) -> dict[str, TensorLayout]:
-        """The layout in which each of the program's variables is kept between steps, by name; nothing is made."""
+        """The layout in which each of the program's variables is kept between steps, by name. No variable is
+        made for it.
+        """
         return self._execution.variable_layouts
 
     @property
@@ -110,18 +112,19 @@ class Function:
 
     @property
     def results(self) -> Any:
-        """What its body returned: `mtf.Tensor`s, in their structure."""
+        """The tensors that its body returned (`mtf.Tensor`), in their structure."""
         return self._results
 
     def initialize(self, values: Mapping[str, Any] | None = None) -> None:
         """Makes the variables that the store lacks, with their initial values, without running the program.
 
         Args:
-          values: whole arrays that some variables get instead, by name; those have no initial value computed.
+          values: whole arrays that some variables get instead, by name. No initial value is computed for these.
 
         Raises:
-          DeviceError: the program needs more memory than there is: see `check_memory`.
-          GraphError: a value is of no variable. ShapeError: it does not fit.
+          DeviceError: if the program needs more memory than there is: see `check_memory`.
+          GraphError: if a value belongs to no variable.
+          ShapeError: if a value does not fit its variable.
 
         Examples:
           >>> scaled = lambda x: x * mtf.get_variable(x.mesh, "scale", [])
@@ -134,25 +137,26 @@ class Function:
         self._execution.initialize(values or {})
 
     def check_memory(self, besides: int = 0) -> None:
-        """Compares the program's need, counted from its plan, with the memory that is left. Done before it first runs.
+        """Compares the program's need, counted from its plan, with the memory that is left. The first run does this,
+        too.
 
         Args:
           besides: bytes that something else will take while the program runs, such as batches made ahead.
 
         Raises:
-          DeviceError: it needs more, and `mtf.MeshOptions.check_memory` is on; says how much.
+          DeviceError: if it needs more, and `mtf.MeshOptions.check_memory` is on. The message says how much.
         """
         if not self._fits_memory:
             check_memory(self._execution.plan, self.lowering.mesh_impl, self.name, self.variables, besides)
             self._fits_memory = True
 
     def input_slices(self) -> dict[str, tuple[slice, ...]]:
-        """By the name of each input that the program reads, the part of it that the cores of this process read.
+        """Returns, for each input that the program reads, the part of it that the cores of this process read.
 
-        All of it, where one process has all cores. In a cluster the part is the process's own of every dimension that
-        the layout splits over processes, and a process need make no more: see `local_inputs`. Where its cores have
-        several such parts, as with "batch:cols+rows" where processes lie along `rows`, it is all from the first to the
-        last of them.
+        It is all of the input if one process has all cores. In a cluster, it is the process's own part of every
+        dimension that the layout splits over processes. A process need make no more: see `local_inputs`. With
+        "batch:cols+rows", where processes lie along `rows`, a process's cores have several such parts. Then it is
+        everything from the first to the last of them.
         """
         return input_slices(self._execution.plan, self._local_cores)
 
@@ -162,26 +166,27 @@ class Function:
         return local_cores(mesh_impl.devices) or range(mesh_impl.shape.size)  # on paper there are no devices
 
     def local_inputs(self, **parts: Any) -> dict[str, np.ndarray]:
-        """What to feed, as `step(**step.local_inputs(x=part))`, where this process has made only its `input_slices()`.
+        """Returns whole inputs for `step(**step.local_inputs(x=part))`, if this process has made only its
+        `input_slices()`.
 
         Raises:
-          FeedError: a part has other sizes than its slices, or is of no input.
+          FeedError: if a part has other sizes than its slices, or belongs to no input.
         """
         return whole_inputs(parts, self.input_slices(), self._execution.plan)
 
     def report(self) -> Report:
-        """Layouts, memory per core, every collective. Printable, and as data."""
+        """Returns the report: layouts, memory per core, every collective. It can be printed, and read as data."""
         return self.lowering.report(self._fetches)
 
     def on(self, mesh_impl: MeshImpl, variables: VariableStore | None = None) -> Function:
-        """The same program on another mesh, or under another layout: its graph is not built again.
+        """Returns the same program on another mesh, or under another layout. Its graph is not built again.
 
         Args:
           mesh_impl: the mesh, its devices and the layout.
-          variables: a store to share with other programs; a new one by default.
+          variables: a store to share with other programs. The default is a new one.
 
         Raises:
-          LayoutError: a layout that does not fit the program.
+          LayoutError: if the layout does not fit the program.
 
         Examples:
           >>> inputs = {"x": mtf.TensorSpec("batch:4 hidden:8")}
@@ -194,7 +199,7 @@ class Function:
         return Function(lowering, self._traced, self._trace)
 
     def hlo(self) -> bytes:
-        """What every core of a TPU runs, a serialized HloModuleProto: see `mtf.Lowering.hlo`."""
+        """Returns the program of every core of a TPU, as a serialized HloModuleProto: see `mtf.Lowering.hlo`."""
         return self.lowering.hlo(self._fetches)
 
     def compile(
@@ -204,21 +209,21 @@ class Function:
         cache_dir: str | Path | None = None,
         on_wait: Callable[[float], None] | None = None,
     ) -> Compilation:
-        """Compiles the program with libtpu, the TPU's own compiler, for a TPU that need not be there; nothing runs.
+        """Compiles the program with libtpu, the TPU's own compiler, for a TPU that need not be there. Nothing runs.
 
         Whatever mesh the program is on, its cores are laid onto the topology's. The compiler works in a process of its
-        own, some seconds to minutes long. Where the program takes too much memory, its function is called again, to say
-        what it would take with layers that keep less for the gradient. Needs the extra `tpu`.
+        own, for seconds to minutes. If the program takes too much memory, its function is called again, to say what it
+        would take with layers that keep less for the gradient. Needs the extra `tpu`.
 
         Args:
           topology: a generation and its chips along each axis, as "v5e:4x4" or "v5p:2x2x4".
-          cache_dir: a folder in which answers are kept, so that a program is compiled once; by default none.
+          cache_dir: a folder in which answers are kept, so that a program is compiled once. The default is none.
           on_wait: called ten times a second while the compiler works, with the seconds that have passed.
 
         Raises:
-          DeviceError: it takes more memory than a core has, the mesh does not fit the topology, there is no such
+          DeviceError: if it takes more memory than a core has, the mesh does not fit the topology, there is no such
             topology, or libtpu is not installed.
-          CompilationError: the compiler refuses an operation; named, with the user's line.
+          CompilationError: if the compiler refuses an operation, which is named with the user's line.
         """
 
         def trace(layers_keep: str) -> tuple[Mesh, Sequence[Tensor]]:
@@ -232,18 +237,18 @@ class Function:
         """Runs the program once.
 
         Raises:
-          FeedError: an input is missing, unknown, or of the wrong shape or dtype.
-          DeviceError: the program needs more memory than there is: see `check_memory`.
+          FeedError: if an input is missing, unknown, or of the wrong shape or dtype.
+          DeviceError: if the program needs more memory than there is: see `check_memory`.
         """
         execution, arrays, summaries = self._prepared(args, kwargs)
         return self._returned(execution(arrays), summaries)
 
     def start(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        """Starts the program, and returns what waits for the results, and raises what calling the program would.
+        """Starts the program. Returns a function that waits for the results, and raises the errors of the call.
 
-        On a TPU, real or virtual, the cores work while the host goes on: with a step or two started ahead they need not
-        wait for it. Elsewhere a step is over when it has been started. Where a check of a step fails, those that were
-        started after it assign nothing either; they fail, too.
+        On a TPU, real or virtual, the cores work while the host goes on. With a step or two started ahead they need not
+        wait for it. Elsewhere the step is over when `start` returns. If a check of a step fails, the steps that were
+        started after it fail as well and assign nothing.
 
         Raises:
           FeedError, DeviceError: as when it is called.
@@ -263,7 +268,7 @@ class Function:
     def _prepared(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Execution, list[tf.Tensor], Sequence[Summary]]:
-        """What to run, what to feed it, and the summaries that are fetched beside the results."""
+        """Returns the execution to run, the arrays to feed it, and the summaries that it returns beside the results."""
         self.check_memory()
         feeds = self._named(args, kwargs)
         summaries, execution = wanted_summaries(self.graph), self._execution
@@ -278,7 +283,7 @@ class Function:
 
     def _returned(self, results: Sequence[tf.Tensor], summaries: Sequence[Summary]) -> Any:
         write_summaries(summaries, results[len(self._fetches) :])
-        if isinstance(self._results, Tensor):  # as most often; TensorFlow's walk takes ten times as long
+        if isinstance(self._results, Tensor):  # the most frequent case; TensorFlow's walk takes ten times as long
             return results[0]
         fetched = iter(results)
         return tf.nest.map_structure(lambda x: next(fetched) if isinstance(x, Tensor) else x, self._results)
@@ -327,20 +332,20 @@ def function(
     """Builds the graph of `fn` once and lowers it once, for a mesh.
 
     Args:
-      fn: takes an mtf.Tensor for each of `inputs`, by name, and the mesh if it names a parameter `mesh`; returns any
-        structure of mtf.Tensors.
+      fn: a function that takes an mtf.Tensor for each of `inputs`, by name, and the mesh if it names a parameter
+        `mesh`. It returns any structure of mtf.Tensors.
       mesh_impl: the mesh, its devices and the layout.
       inputs: named shape and dtype of each input.
-      variables: a store to share with other programs; a new one by default.
-      seed: of the random bits and the initial values.
-      name: of the program; the function's own by default.
+      variables: a store to share with other programs. The default is a new one.
+      seed: the seed of the random bits and the initial values.
+      name: the name of the program. The default is the function's own.
       variable_dtype: element types of its variables, unless they say otherwise.
-      pass_options: the sizes from which on passes change a plan; results do not depend on them.
+      pass_options: the sizes from which on passes change a plan. Results do not depend on them.
 
     Raises:
-      ShapeError, DtypeError, GraphError: a mistake in `fn`, with its line.
-      LayoutError: a layout that does not fit the program.
-      UsageError: variables of its own, inside a tf.function; or `seed` is no whole number of 64 bits.
+      ShapeError, DtypeError, GraphError: for a mistake in `fn`, with its line.
+      LayoutError: if the layout does not fit the program.
+      UsageError: if it has variables of its own inside a tf.function, or if `seed` is no whole number of 64 bits.
 
     Examples:
       >>> two_cores = mtf.SpmdMeshImpl("rows:2", "batch:rows")
@@ -388,7 +393,7 @@ def _traced(
 
 
 def _described(leaf: object) -> str:
-    """What a body returned in place of a tensor of the language."""
+    """Describes an object that a body returned in place of a tensor of the language."""
     if isinstance(leaf, Operation):
         return f"the operation {leaf.name}, not its outputs"
     package = "NumPy" if isinstance(leaf, np.ndarray) else "TensorFlow"
@@ -419,11 +424,11 @@ def _check_state(variables: object, seed: object) -> None:
 
 
 def check_parameters(fn: Callable[..., Any], specs: Mapping[str, TensorSpec]) -> None:
-    """GraphError where a function's parameters are not the names of its inputs, and `mesh` perhaps."""
+    """Raises GraphError unless a function's parameters are the names of its inputs, and perhaps `mesh`."""
     try:
         parameters = inspect.signature(fn).parameters
     except ValueError:
-        raise GraphError(f"{fn!r} does not say what its parameters are; give a function written in Python") from None
+        raise GraphError(f"{fn!r} does not name its parameters; give a function written in Python") from None
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return
     for name in specs:

@@ -1,4 +1,4 @@
-"""Which core holds what of a tensor: in the terminal in colour, and as a picture."""
+"""Pictures of a layout: which core holds which part of a tensor, in the terminal in colour, and as a PNG."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Block:
     cores: tuple[int, ...]
 
     def text(self, shape: Shape) -> str:
-        """As `batch 0:4, hidden all`; of a scalar, `all`."""
+        """Returns text such as `batch 0:4, hidden all`, and `all` for a scalar."""
         parts = [
             f"{d.name} {'all' if (begin, end) == (0, d.size) else f'{begin}:{end}'}"
             for d, (begin, end) in zip(shape, self.bounds, strict=True)
@@ -59,7 +59,9 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class LayoutPicture:
-    """A tensor's blocks. `print` shows it in colour, `save` writes a PNG; its text is the table without colour."""
+    """A tensor's blocks. `print` shows them in colour, `save` writes a PNG, and the text is the table without
+    colour.
+    """
 
     title: str
     shape: Shape
@@ -69,9 +71,10 @@ class LayoutPicture:
 
     @property
     def panels(self) -> dict[str, list[int]]:
-        """The numbers of the blocks that lie in one plane, of the two dimensions that are drawn, by where it lies.
+        """The numbers of the blocks in each plane of the two drawn dimensions, by the place of the plane.
 
-        As `length 0:4`, in the other dimensions that are split; where there are none, all blocks lie in one.
+        A place is a text such as `length 0:4`, with the other split dimensions. If there are none, all blocks lie in
+        one plane.
         """
         panels: dict[str, list[int]] = {}
         for number, block in enumerate(self.blocks):
@@ -79,16 +82,16 @@ class LayoutPicture:
         return panels
 
     def print(self, console: rich.console.Console | None = None) -> None:
-        """In the terminal: a row for each block, in its colour, with the cores that hold it."""
+        """Prints a row for each block in the terminal, in its colour, with the cores that hold it."""
         (console or rich.console.Console()).print(self._table())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """As a PNG: the tensor's first dimension that is split downwards, the second to the right.
+        """Writes a PNG. The tensor's first split dimension goes downwards, and the second to the right.
 
-        Where more are split, there is a panel for each part of the others.
+        If more dimensions are split, there is a panel for each part of the others.
 
         Raises:
-          UsageError: matplotlib is not installed, or the file cannot be written.
+          UsageError: if matplotlib is not installed, or the file cannot be written.
         """
         try:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -163,7 +166,7 @@ class LayoutPicture:
         return [] if axis is None else sorted({bound for block in self.blocks for bound in block.bounds[axis]})
 
     def _other_bounds(self, block: Block) -> str:
-        """Of the dimensions that are split and not drawn, as `length 0:4`."""
+        """Returns the bounds of split dimensions that are not drawn, as `length 0:4`."""
         drawn = self._drawn_dimensions()
         return ", ".join(
             f"{d.name} {begin}:{end}"
@@ -172,7 +175,7 @@ class LayoutPicture:
         )
 
     def _drawn_dimensions(self) -> tuple[int | None, int | None]:
-        """Those that are split come first; of two, the first goes down."""
+        """Returns the dimensions to draw, downwards and to the right. Split dimensions come first."""
         order = sorted(range(self.shape.ndims), key=lambda axis: not self.layout.axes[axis])[:2]
         down, right = [*sorted(order), None, None][:2]
         return down, right
@@ -187,21 +190,21 @@ def visualize_layout(
     path: str | os.PathLike[str] | None = None,
     show: bool = True,
 ) -> LayoutPicture:
-    """Shows which core holds what of a tensor, in the terminal in colour and, given a path, as a PNG.
+    """Shows which core holds which part of a tensor, in the terminal in colour and, given a path, as a PNG.
 
     Args:
       tensor_or_shape: a tensor of a program, whose overrides count, or a named shape.
       mesh: a mesh implementation, which has a layout, or a mesh shape.
-      layout: rules; needed with a mesh shape.
-      path: of a PNG to write, with matplotlib.
+      layout: layout rules, which a mesh shape needs.
+      path: the path of a PNG to write, with matplotlib.
       show: whether to print.
 
     Returns:
-      The picture, with its blocks; its text is what was printed, without colour.
+      The picture, with its blocks. Its text is the printed text without colour.
 
     Raises:
-      LayoutError: there is no layout, or the tensor cannot have it.
-      UsageError: a path is given, and matplotlib is not installed or the path's folder is not there.
+      LayoutError: if there is no layout, or the tensor cannot have it.
+      UsageError: if a path is given, and matplotlib is not installed or the path's folder is missing.
 
     Examples:
       >>> picture = mtf.visualize_layout("batch:4 hidden:8", "rows:2", "batch:rows", show=False)
@@ -221,7 +224,7 @@ def visualize_layout(
 
 
 def runs(numbers: tuple[int, ...]) -> str:
-    """As `0-3, 8`: ascending numbers, neighbours together."""
+    """Returns ascending numbers as text such as `0-3, 8`."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][-1] + 1:

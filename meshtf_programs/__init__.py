@@ -1,1 +1,1 @@
-"""How meshtf's programs start, before TensorFlow is imported: this package imports nothing but Python's library."""
+"""The start of meshtf's programs, before TensorFlow is imported: this package imports nothing but Python's library."""

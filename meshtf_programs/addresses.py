@@ -15,7 +15,7 @@ _NAME = re.compile(r"[^\s:/@,%\[\]]+")
 
 
 class AddressFault(ValueError):  # noqa: N818  # what is wrong with a text, in words, for others to raise
-    """Says why a text is no address."""
+    """A text is no address. The message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +23,12 @@ class Address:
     """A host and a port. Two texts of one IPv6 address give equal objects.
 
     Attributes:
-      host: a name or a numeric address, without brackets; an IPv6 address in its shortest form, with its zone, if any.
+      host: a name or a numeric address, without brackets. An IPv6 address is in its shortest form, with its zone, if
+        any.
       port: from 1 to 65535.
 
     Raises:
-      AddressFault: the host is none, or the port is out of range.
+      AddressFault: if the host is none, or the port is out of range.
     """
 
     host: str
@@ -40,10 +41,10 @@ class Address:
 
     @classmethod
     def from_text(cls, text: str) -> Address:
-        """Of "name:port", "10.0.0.1:port" or "[IPv6]:port".
+        """Reads "name:port", "10.0.0.1:port" or "[IPv6]:port".
 
         Raises:
-          AddressFault: it is no such text.
+          AddressFault: if it is no such text.
         """
         match = _PARTS.fullmatch(text) if isinstance(text, str) else None
         if _is_ipv6(text) or (match is not None and _is_ipv6(match["host"])):
@@ -63,10 +64,11 @@ class Address:
 
 
 def bare_host(text: str) -> str:
-    """The host alone: `2001:db8::1` of `[2001:db8::1]` and of `2001:DB8:0::1`; names and IPv4 addresses as they are.
+    """Returns the host alone. `2001:db8::1` is that of `[2001:db8::1]` and of `2001:DB8:0::1`. Names and IPv4 stay as
+    they are.
 
     Raises:
-      AddressFault: it is none.
+      AddressFault: if it is none.
     """
     inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     with contextlib.suppress(ValueError):
@@ -79,7 +81,7 @@ def bare_host(text: str) -> str:
 
 
 def _is_ipv6(text: object) -> bool:
-    """Whether it is an IPv6 address, without brackets."""
+    """Tells whether it is an IPv6 address, without brackets."""
     try:
         return isinstance(text, str) and bool(ipaddress.IPv6Address(text))
     except ValueError:

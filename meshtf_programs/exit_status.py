@@ -1,4 +1,4 @@
-"""What programs end with."""
+"""The exit statuses of programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATUSES = """\
 
 
 class ExitStatus(enum.IntEnum):
-    """As `--help` lists them."""
+    """The exit statuses, as `--help` lists them."""
 
     DONE = 0
     FAILED = 1

@@ -1,7 +1,8 @@
-"""Names in gin files that meshtf cannot have, told before meshtf is imported, which takes seconds.
+"""Finds names in gin files that meshtf cannot have, before meshtf is imported, which takes seconds.
 
-What is misspelt for certain is told here, in the words in which reading the configuration tells it; all else is left to
-that. `configurables.toml` has the names of meshtf's configurables and of their parameters (`make configurables`).
+Only names that are certainly misspelt are reported here, with the messages of the later reading. Everything else is
+left to that reading. `configurables.toml` has the names of meshtf's configurables and of their parameters (`make
+configurables`).
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ _GINS_PLACE = "\n  In bindings string line "
 
 
 class UnknownNameError(ValueError):
-    """A name that meshtf cannot have, with where it is written."""
+    """A name that meshtf cannot have, with the place where it is written."""
 
 
 def check_names(files: Sequence[str], parameters: Sequence[str], recipe: str | None = None) -> None:
-    """Reads what a configuration names, no further than the first thing that is for others to judge.
+    """Checks the names of a configuration, up to the first thing that only the later reading can judge.
 
     Args:
-      files: as --gin_file names them. Where there is none, a run's own configuration goes first, whose modules may have
-        any configurables: then only parameters of meshtf's own are looked at.
-      parameters: of --gin_param.
-      recipe: of --recipe.
+      files: the files of --gin_file. If there is none, a run's own configuration is read first, whose modules may have
+        any configurables. Then only parameters of meshtf's own are checked.
+      parameters: the bindings of --gin_param.
+      recipe: the name of --recipe.
 
     Raises:
-      UnknownNameError: there is no such gin file, configurable, or parameter of it.
+      UnknownNameError: if there is no such gin file, configurable, or parameter of it.
     """
     reader = _Reader(_own_configurables(), may_be_foreign=not files)
     try:
@@ -56,28 +57,28 @@ def check_names(files: Sequence[str], parameters: Sequence[str], recipe: str | N
 
 
 def unknown_configurable(name: str, known: Iterable[str]) -> str:
-    """What is said of it, after that there is none; `known` are names without modules."""
+    """Returns the second line of the message on an unknown configurable. `known`: names without modules."""
     hint = nearest(name.rpartition("/")[2].rpartition(".")[2], known)
     return f"A configurable is known once its module is imported in the gin file{hint}"
 
 
 def unknown_parameter(configurable: str, name: str, parameters: Sequence[str]) -> str:
-    """What is said of it, after that there is none."""
+    """Returns the second line of the message on an unknown parameter."""
     return f"{configurable} has the parameters {', '.join(parameters)}{nearest(name, parameters)}"
 
 
 class _OthersJudgeError(Exception):
-    """Something that reading the configuration is to judge, and so what comes after it."""
+    """Something that only the later reading of the configuration can judge, and everything after it, too."""
 
 
 @dataclasses.dataclass
 class _Reader(config_parser.ParserDelegate):
-    """Reads statements for their names alone.
+    """Reads statements only for their names.
 
     Attributes:
-      own: by a configurable's whole name its parameters; None for one of gin's own.
+      own: the parameters of each configurable, by its whole name. None for one of gin's own.
       may_be_foreign: whether a name may be of a module that is not meshtf's.
-      open_files: those that include one another.
+      open_files: the files that include one another.
     """
 
     own: SelectorMap
@@ -88,7 +89,7 @@ class _Reader(config_parser.ParserDelegate):
         self._check_configurable(scoped_configurable_name, f"reference '@{scoped_configurable_name}{'()' * evaluate}'")
 
     def macro(self, macro_name: str) -> None:
-        """Its value may come later."""
+        """Accepts any macro, since its value may come later."""
 
     def read_named(self, name: str) -> None:
         self.read_file(_found(name, UnknownNameError))
@@ -112,9 +113,9 @@ class _Reader(config_parser.ParserDelegate):
                 line = statement.location.line_num
                 self._look_at(statement, folder)
         except _UnplacedError as error:
-            told, _, place = str(error).partition(_GINS_PLACE)  # of a reference, which has a line of its own
+            told, _, place = str(error).partition(_GINS_PLACE)  # a reference has a line of its own
             raise UnknownNameError(f"{origin_of(int(place.split()[0]) if place else line)}: {told}") from None
-        except UnknownNameError:  # of a file that this one includes
+        except UnknownNameError:  # raised for a file that this one includes
             raise
         except (SyntaxError, tokenize.TokenError, ValueError, TypeError, KeyError, RuntimeError):
             raise _OthersJudgeError from None
@@ -147,18 +148,18 @@ class _Reader(config_parser.ParserDelegate):
 
 
 class _UnplacedError(ValueError):
-    """What is wrong, and behind it, if gin's parser knows, where."""
+    """An unknown name. Behind the message stands the place, if gin's parser knows it."""
 
 
 def _found(name: str, error: type[ValueError]) -> Path:
-    """The file of a configuration; raises `error` where there is none."""
+    """Returns the file of a configuration. Raises `error` if there is none."""
     if "://" in name:
         raise _OthersJudgeError
     try:
         choices = gin_file_choices(name)
     except UserPathError:
         raise _OthersJudgeError from None
-    if len(choices) == 2:  # which may differ
+    if len(choices) == 2:  # the two may differ
         raise _OthersJudgeError
     if not choices:
         raise error(no_gin_file(name))

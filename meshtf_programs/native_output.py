@@ -1,4 +1,4 @@
-"""What TensorFlow's native code writes to standard error while it starts: kept back, and shown when the start fails."""
+"""Hides the output of TensorFlow's native code while it starts, and shows it if the start fails."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SHOWN = b"!"
 
 @dataclasses.dataclass(frozen=True)
 class Keeper:
-    """A process that keeps what another writes, and shows it where that one asks for it, or dies.
+    """A process that keeps the output of another process, and shows it when that process asks for it, or dies.
 
-    A process cannot show what it kept itself when native code ends it, as TensorFlow does on a CPU for which it was not
+    A process cannot show its own output when native code ends it, as TensorFlow does on a CPU for which it was not
     built.
 
     Attributes:
       process: its id.
-      kept: what is written here is kept.
-      answers: it writes here when all has been shown.
+      kept: a pipe. The keeper keeps all that is written here.
+      answers: a pipe. The keeper writes here when all has been shown.
     """
 
     process: int
@@ -33,12 +33,12 @@ class Keeper:
 
     @classmethod
     def start(cls) -> Keeper:
-        """Forks it. To be called before there are threads."""
+        """Forks the keeper. Call it before there are threads."""
         kept, write_kept = os.pipe()
         answers, write_answers = os.pipe()
         process = os.fork()
         if not process:
-            for descriptor in (0, 1, write_kept, answers):  # else who reads the output would wait for the keeper, too
+            for descriptor in (0, 1, write_kept, answers):  # or a reader of the output would wait for the keeper, too
                 os.close(descriptor)
             _keep(kept, write_answers)
         os.close(kept)
@@ -49,7 +49,7 @@ class Keeper:
         os.write(self.kept, _FORGET)
 
     def show(self) -> None:
-        """Returns when all has been shown."""
+        """Shows the kept output, and returns when all has been shown."""
         os.write(self.kept, _SHOW)
         os.read(self.answers, 1)
 
@@ -60,8 +60,8 @@ class Keeper:
 
 
 def _keep(kept: int, answers: int) -> None:
-    """What the keeper does, until nobody can write any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too, and the other is to tell what becomes of it
+    """Does the work of the keeper, until nobody can write any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both, and the other process reports it
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     text = b""
     while piece := os.read(kept, 1 << 16):
@@ -82,13 +82,13 @@ def _write_all(text: bytes) -> None:
 
 @dataclasses.dataclass
 class NativeOutput:
-    """Whether a keeper is at work in this process: `meshtf_programs.start` gives it one."""
+    """The keeper of this process, if there is one: `meshtf_programs.start` makes it."""
 
     keeper: Keeper | None = None
 
     @contextlib.contextmanager
     def kept_back(self) -> Iterator[None]:
-        """Inside, what is written to standard error is not shown, unless the block raises or the process dies."""
+        """Hides what is written to standard error, unless the body raises or the process dies."""
         if self.keeper is None:
             yield
             return
@@ -105,7 +105,7 @@ class NativeOutput:
         self.keeper.forget()
 
     def stop(self) -> None:
-        """Nothing more will be kept back."""
+        """Ends the keeper, so that nothing is hidden any more."""
         if self.keeper is not None:
             self.keeper.stop()
             self.keeper = None
@@ -117,4 +117,4 @@ class NativeOutput:
 
 
 NATIVE_OUTPUT = NativeOutput()
-"""Of this process. Outside of `meshtf_programs.start`, as in a notebook, nothing is kept back."""
+"""The one of this process. Outside of `meshtf_programs.start`, as in a notebook, nothing is hidden."""

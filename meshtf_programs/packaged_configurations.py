@@ -1,4 +1,4 @@
-"""The configurations that meshtf brings along, found without importing meshtf, which would import TensorFlow."""
+"""The configurations that come with meshtf. They are found without importing meshtf, which would import TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _LINE = 118
 
 @functools.cache
 def packaged_folder() -> Path:
-    """Where they are.
+    """Returns the folder of meshtf's configurations.
 
     Raises:
-      ModuleNotFoundError: meshtf is not installed.
+      ModuleNotFoundError: if meshtf is not installed.
     """
     (folder,) = _folders_of("meshtf.gin_configs", _folders_of("meshtf"))
     return Path(folder)
 
 
 def gin_file_choices(name: str) -> list[Path]:
-    """The files that a name of a configuration may mean: one of meshtf's own, and one by its path.
+    """Returns the files that a name of a configuration may mean: one of meshtf's own, and one by its path.
 
     Raises:
-      UserPathError: there is no such user as `~` names.
+      UserPathError: if there is no user of the name behind `~`.
     """
     by_path = user_path(name)
     own = [] if by_path.is_absolute() or name.startswith((".", "~")) else [packaged_folder() / name]
@@ -39,7 +39,7 @@ def gin_file_choices(name: str) -> list[Path]:
 
 
 def no_gin_file(name: str) -> str:
-    """What is said of one that there is not."""
+    """Returns the message on a missing gin file."""
     names = sorted(path.name for path in packaged_folder().glob("*.gin"))
     folder = user_path(name).parent
     beside = sorted(str(folder / path.name) for path in folder.glob("*.gin"))
@@ -50,29 +50,31 @@ def no_gin_file(name: str) -> str:
 
 
 def origin_of_line(file: Path, line: int) -> str:
-    """As messages name it."""
+    """Returns a line's place as messages name it."""
     return f"{file.name if file.is_relative_to(packaged_folder()) else shown(file)}:{line}"
 
 
 def shown(path: Path) -> str:
-    """Relative to the current folder where it is inside."""
+    """Returns the path relative to the current folder, if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def recipe_file(name: str) -> Path:
-    """The file of a recipe, which says how any model of a kind is laid out."""
+    """Returns the file of a recipe, which has a layout for any model of a kind."""
     return packaged_folder() / "recipes" / f"{name}.gin"
 
 
 def recipes() -> dict[str, str]:
-    """By name, what each recipe is: the first line of its file."""
+    """Returns the description of each recipe, the first line of its file, by name."""
     files = sorted(path for path in (packaged_folder() / "recipes").glob("*.gin"))
     return {file.stem: file.read_text().partition("\n")[0].removeprefix("# ") for file in files}
 
 
 def listed_configurations(own_folder: Path) -> str:
-    """A line for each gin file of this folder and of meshtf's own: its name, what it says of itself, and the files on
-    whose bindings it builds."""
+    """Lists the gin files of this folder and meshtf's own, a line for each.
+
+    A line has the name, the file's description of itself, and the files that it includes.
+    """
     own = sorted(own_folder.glob("*.gin"))
     brought_along = [path for path in sorted(packaged_folder().glob("*.gin")) if path not in own]
     width = max(len(path.name) for path in [*own, *brought_along])
@@ -90,7 +92,10 @@ def _listed(path: Path, width: int) -> str:
 
 
 def _folders_of(package: str, parent: Sequence[str] | None = None) -> list[str]:
-    """Of an installed package, as the import system finds it: `importlib.util.find_spec` would import its parent."""
+    """Returns the folders of an installed package, as the import system finds it.
+
+    `importlib.util.find_spec` would import its parent.
+    """
     for finder in sys.meta_path:
         spec = finder.find_spec(package, parent) if hasattr(finder, "find_spec") else None
         if spec is not None and spec.submodule_search_locations is not None:

@@ -1,8 +1,8 @@
 """The console scripts: they import a program of `meshtf.bin`, which takes seconds, and run it.
 
-Help, and what is wrong with flags, are told before that, from `command_lines/`.
+Help, and errors in flags, come before that, from `command_lines/`.
 
-What TensorFlow writes while it is imported is kept from the user, and Ctrl-C ends the import without a traceback.
+TensorFlow's output while it is imported is hidden, and Ctrl-C ends the import without a traceback.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def start(program: str) -> None:
     if status is not None:
         sys.exit(status)
     if TENSORFLOW_LOGS not in sys.argv[1:]:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _ERRORS_ALONE)  # what TensorFlow's native code goes by
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _ERRORS_ALONE)  # TensorFlow's native code reads this
         NATIVE_OUTPUT.keeper = Keeper.start()
     with _ends_at_signals(name), NATIVE_OUTPUT.kept_back():
         module = importlib.import_module(f"meshtf.bin.{program}")
@@ -86,7 +86,7 @@ def start(program: str) -> None:
 
 
 def _early_answer(program: str, arguments: Sequence[str]) -> int | None:
-    """The exit status where the command line alone decides it."""
+    """Returns the exit status, if the command line alone decides it."""
     if MESHTF_LAUNCH in os.environ:  # the program may be left to another process
         return None
     return importlib.import_module(f"meshtf_programs.command_lines.{program}").answer(arguments)
@@ -94,7 +94,7 @@ def _early_answer(program: str, arguments: Sequence[str]) -> int | None:
 
 @contextlib.contextmanager
 def _ends_at_signals(name: str) -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM end the process at once: nothing has begun, and an import can end in any error."""
+    """Lets SIGINT and SIGTERM end the process at once: nothing has begun, and an import could end in any error."""
 
     def end(number: int, _: FrameType | None) -> None:
         if NATIVE_OUTPUT.keeper is not None:

@@ -1,4 +1,4 @@
-"""JSON as its standard has it: Python's own writes NaN and Infinity, which other readers refuse."""
+"""JSON by its standard. Python's own JSON has NaN and Infinity, which other readers refuse."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def json_text(
     separators: tuple[str, str] | None = None,
     ensure_ascii: bool = True,
 ) -> str:
-    """A value as JSON. A number that is not finite becomes the text "NaN", "Infinity" or "-Infinity".
+    """Returns a value as JSON. A number that is not finite becomes the text "NaN", "Infinity" or "-Infinity".
 
     Args:
-      value: of dictionaries, lists, tuples, texts, numbers, truth values and None.
-      indent: the columns by which each level is set in; None: all in one line.
+      value: dictionaries and lists, whose leaves are texts, numbers, truth values or None.
+      indent: the columns by which each level is set in. None: all in one line.
       sort_keys: whether keys are in the order of the alphabet.
-      separators: between entries, and between a key and its value.
+      separators: the separators between entries, and between a key and its value.
       ensure_ascii: whether other letters are written as escapes.
 
     Raises:
-      TypeError: JSON has nothing for it.
+      TypeError: if JSON cannot hold the value.
     """
     return json.dumps(
         _finite(value),
@@ -40,7 +40,7 @@ def json_text(
 
 
 def with_numbers(value: Any) -> Any:
-    """What was read, with the numbers that `json_text` had to write as texts. Each such text becomes a number."""
+    """Returns a value that was read, with numbers in place of the texts that `json_text` writes for them."""
     if isinstance(value, dict):
         return {name: with_numbers(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Paths as users give them, with `~`, replaced in one place."""
+"""Paths as users give them. `~` in them is replaced in this one place."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NO_HOME = "the folder of this user, which ~ stands for, is unknown; set HOME, o
 
 
 class UserPathError(ValueError):
-    """Says that `~` cannot be replaced.
+    """A path whose `~` cannot be replaced.
 
     Attributes:
-      path: as it was given.
-      reason: why, without the path.
+      path: the path as it was given.
+      reason: why it cannot, without the path.
     """
 
     def __init__(self, path: str) -> None:
@@ -25,10 +25,10 @@ class UserPathError(ValueError):
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """A path of this machine as users give it, `file:///runs` included, with `~` and `~name` replaced.
+    """Returns a user's path of this machine, with `~` and `~name` replaced. `file:///runs` is such a path, too.
 
     Raises:
-      UserPathError: there is no such user.
+      UserPathError: if there is no such user.
     """
     text = _without_scheme(os.fspath(path))
     found = os.path.expanduser(text)  # Path.expanduser takes ./~ for ~

@@ -1,1 +1,1 @@
-"""The meshes that users make. Each is one module; nothing but training and users says which one is meant."""
+"""The meshes that users make, one in each module. Only training and users choose one of them."""

@@ -1,4 +1,4 @@
-"""A step on the cores of a PJRT runtime: started by one thread at a time, and with its errors in the user's terms."""
+"""A step on the cores of a PJRT runtime. One thread at a time starts it, and its errors are in the user's terms."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _LONGEST_FACT = 600
 
 @contextlib.contextmanager
 def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
-    """Held while a program is compiled and started, and while its results are waited for.
+    """Holds the step while a program is compiled and started, and while its results are waited for.
 
     Raises:
-      UsageError: another thread is inside a step.
-      ProcessLostError: a process of the cluster is gone.
-      CompilationError: the program is itself too large to be compiled.
-      DeviceError: the program, or what it makes, takes more memory than a core has left.
-      ExecutionError: the runtime has failed.
+      UsageError: if another thread is inside a step.
+      ProcessLostError: if a process of the cluster is gone.
+      CompilationError: if the program itself is too large to be compiled.
+      DeviceError: if the program, or its results, take more memory than a core has left.
+      ExecutionError: if the runtime has failed.
     """
     with step_in_progress(f'program "{program}"'):
         try:

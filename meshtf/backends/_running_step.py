@@ -1,4 +1,4 @@
-"""A step on the devices of this process: alone, and with its errors in the user's terms."""
+"""A step on the devices of this process. It runs alone, and its errors are in the user's terms."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from meshtf.planning.plan import Plan
 
 @contextlib.contextmanager
 def running_step(program: str, plan: Plan) -> Iterator[None]:
-    """Held while a program runs, by its name.
+    """Holds the step, under the program's name, while a program runs.
 
     Raises:
-      UsageError: another thread is inside a step.
-      CollectiveError: a collective failed or timed out, now or earlier in this process.
-      ProcessLostError: a process of the cluster is gone; names it, and the collective and line that waited for it.
-      ExecutionError: an operation failed; names it and the user's line.
+      UsageError: if another thread is inside a step.
+      CollectiveError: if a collective failed or timed out, now or earlier in this process.
+      ProcessLostError: if a process of the cluster is gone. It is named, with the collective and line that waited for
+        it.
+      ExecutionError: if an operation failed. It is named, with the user's line.
     """
     with step_in_progress(f'program "{program}"'):
         try:

@@ -1,4 +1,4 @@
-"""A mesh on paper: programs are lowered for it and reported on, and run nowhere."""
+"""A mesh on paper: programs are lowered for it and reported on, and never run."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ read its report()
 class PlanMeshImpl:
     """A mesh of any size without devices, for `mtf.function` and `mtf.Lowering`.
 
-    A program for it has the same report as for devices: memory and FLOPs per core, every collective with its bytes. No
-    variable is made, whatever its size; calling the program is a UsageError.
+    A program for it has the same report as for devices: memory and FLOPs per core, and every collective with its bytes.
+    No variable is made, whatever its size. Calling the program raises UsageError.
 
     Attributes:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
-      options: beside these.
+      options: all other options of the mesh.
 
     Examples:
       >>> pod = mtf.PlanMeshImpl("data:64;model:16", "batch:data;d_ff:model")
@@ -57,11 +57,11 @@ class PlanMeshImpl:
         options: MeshOptions | None = None,
         **changes: Unpack[MeshOptionKeywords],
     ) -> None:
-        """Every field of `mtf.MeshOptions` is a keyword; keywords replace fields of `options`.
+        """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, and replaces the same field of `options`.
 
         Raises:
-          LayoutError: for a rule with an axis that the mesh does not have.
-          UsageError: for an option with a value that it cannot have.
+          LayoutError: if a rule has an axis that the mesh does not have.
+          UsageError: if an option cannot have its value.
         """
         converted, rules, chosen = checked_mesh(shape, layout_rules, options, changes)
         object.__setattr__(self, "shape", converted)
@@ -80,42 +80,42 @@ class PlanMeshImpl:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """There are none."""
+        """The devices, of which there are none."""
         return ()
 
     @property
     def process_of_core(self) -> ProcessOfCore:
-        """As the options say; none are there."""
+        """The process of each core by the options, although no process is there."""
         return self.options.process_of_core(self.shape)
 
     @property
     def compiles_programs(self) -> bool:
-        """Nothing is compiled."""
+        """False, since nothing is compiled."""
         return False
 
     @property
     def steps_ahead(self) -> int:
-        """None: nothing runs."""
+        """0, since nothing runs."""
         return 0
 
     def check_runs(self, program: str) -> NoReturn:
-        """Raises UsageError: nothing runs on paper."""
+        """Raises UsageError, since nothing runs on paper."""
         raise UsageError(_ON_PAPER.format(program=program, shape=self.shape, site=user_site()))
 
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
-        """Nothing runs."""
+        """Does nothing, since nothing runs."""
 
     def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
-        """No slices, since there are no devices."""
+        """Returns no slices, since there are no devices."""
         return {}
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> NoReturn:
-        """Raises UsageError: nothing runs on paper."""
+        """Raises UsageError, since nothing runs on paper."""
         self.check_runs("unnamed")
 
     def step(self, program: str, plan: Plan) -> contextlib.AbstractContextManager[None]:
-        """Nothing runs that would have to be waited for."""
+        """Returns a context that does nothing, since nothing runs that would have to be waited for."""
         return contextlib.nullcontext()
 
     def hlo(self, plan: Plan, program: str) -> None:
-        """None: nothing is compiled."""
+        """Returns None, since nothing is compiled."""

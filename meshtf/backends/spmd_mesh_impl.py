@@ -35,7 +35,7 @@ class SpmdMeshImpl:
     Attributes:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
-      options: beside these.
+      options: all other options of the mesh.
       devices: names of the devices, by core number (row-major over the mesh's axes).
 
     Examples:
@@ -54,17 +54,19 @@ class SpmdMeshImpl:
         options: MeshOptions | None = None,
         **changes: Unpack[MeshOptionKeywords],
     ) -> None:
-        """`devices` are by default the first GPUs if there are enough of them, else the first CPUs; in a cluster
-        (`mtf.initialize_cluster`) equally many of each process, the innermost axes within a process. Every field of
-        `mtf.MeshOptions` is a keyword, as in `parameter_layout="hidden:rows"`; keywords replace fields of `options`.
+        """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, as in `parameter_layout="hidden:rows"`, and
+        replaces the same field of `options`.
 
-        In text one axis of `shape` may have the size `*`, as in "data:*;model:2": it is as long as the devices allow,
-        which are those given, or all GPUs, or all CPUs where there is no GPU.
+        The default of `devices` is the first GPUs if there are enough of them, else the first CPUs. In a cluster
+        (`mtf.initialize_cluster`) it is equally many of each process, with the innermost axes within a process.
+
+        In text one axis of `shape` may have the size `*`, as in "data:*;model:2". Then it is as long as the devices
+        allow. These are the given ones, or all GPUs, or all CPUs if there is no GPU.
 
         Raises:
-          DeviceError: for a device that does not exist or stands twice, or a number other than that of cores.
-          LayoutError: for a rule with an axis that the mesh does not have.
-          UsageError: for an option with a value that it cannot have.
+          DeviceError: if a device does not exist or stands twice, or if there are more or fewer devices than cores.
+          LayoutError: if a rule has an axis that the mesh does not have.
+          UsageError: if an option cannot have its value.
         """
         keeps_memory = changes.get("keep_freed_memory", getattr(options, "keep_freed_memory", True))
         with pool_of_processors(is_wanted=keeps_memory is True):  # here TensorFlow starts, if it has not
@@ -80,7 +82,9 @@ class SpmdMeshImpl:
             keep_freed_memory()
 
     def _checked_processes(self) -> ProcessOfCore:
-        """DeviceError where this process has no core of the mesh, or the options speak of other processes."""
+        """Returns the process of each core. Raises DeviceError if this process has no core, or if the options
+        contradict it.
+        """
         processes, planned = tuple(map(process_of, self.devices)), self.options.process_of_core(self.shape)
         if not local_cores(self.devices):
             raise DeviceError(
@@ -108,30 +112,30 @@ class SpmdMeshImpl:
 
     @property
     def process_of_core(self) -> ProcessOfCore:
-        """By core, the process that its device is in; in one process, as the options say."""
+        """The process that each core's device is in. Within one process it is as the options say."""
         return self._process_of_core
 
     @property
     def compiles_programs(self) -> bool:
-        """TensorFlow runs operations one by one, but for what asks to be compiled."""
+        """False, since TensorFlow runs operations one by one, except those that ask to be compiled."""
         return False
 
     @property
     def steps_ahead(self) -> int:
-        """None: TensorFlow runs a step to its end."""
+        """0, since TensorFlow runs a step to its end."""
         return 0
 
     def check_runs(self, program: str) -> None:
-        """Every program runs here."""
+        """Does nothing, since every program runs here."""
 
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
-        """ClusterError, in every process of the mesh, where they have other texts of the program."""
+        """Raises ClusterError, in every process of the mesh, if their texts of the program differ."""
         cluster = collective_runtime().cluster
         if cluster is not None and len(set(map(process_of, self.devices))) > 1:
             cluster.check_alike(f'program "{program}"', texts(), self.options.collective_timeout_seconds)
 
     def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
-        """A new variable: for each core a slice on its device."""
+        """Makes a new variable: a slice for each core on its device."""
         return zero_slices(self.devices, slice_shape, dtype)
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
@@ -144,11 +148,11 @@ class SpmdMeshImpl:
         return SpmdProgram(plan, cores, home_device(self.devices[local_cores(self.devices)[0]]))
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
-        """Held while the program runs: one at a time in a process, since the collectives of two would mix."""
+        """Returns a context for a run. A process runs one program at a time, since the collectives of two would mix."""
         return running_step(program, plan)
 
     def hlo(self, plan: Plan, program: str) -> None:
-        """None: TensorFlow runs the program, and nothing is compiled before."""
+        """Returns None, since TensorFlow runs the program, and nothing is compiled before."""
 
     def __repr__(self) -> str:
         return f'SpmdMeshImpl("{self.shape}", "{self.layout_rules}", devices={list(self.devices)})'

@@ -39,21 +39,24 @@ mesh [{shape}] was laid onto {given}, and the TPU has {found}; leave physical_to
 class TpuMeshImpl:
     """A mesh of TPU cores, for `mtf.function` and `mtf.Lowering`.
 
-    When a program is lowered for it, it is compiled to HLO, which needs no TPU; what XLA cannot compile is a
-    CompilationError then. Running it needs a TPU, or a virtual one (`mtf.virtual_tpu`). Variables are buffers on the
-    cores, which steps update in place.
+    Lowering a program for it compiles it to HLO, which needs no TPU. If XLA cannot compile it, that raises
+    CompilationError. Running it needs a TPU, or a virtual one (`mtf.virtual_tpu`). Variables are buffers on the cores,
+    which steps update in place.
 
-    Never run on a real one, for lack of it. The TPU's own compiler has compiled every operation, and virtual TPUs, by
-    the runtime that TPUs have, have run the programs.
+    It has never run on a real TPU, since none was available. The TPU's own compiler has compiled every operation.
+    Virtual TPUs, which use the runtime that TPUs have, have run the programs.
+
+    Args:
+      physical_torus: "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one core.
+        The default is the torus of the TPU, which must then be there.
 
     Attributes:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
-      options: beside these.
-      torus: the chips, and the cores on each; None on a virtual TPU, unless it was given as
-        physical_torus: "4x4" or the like.
-      core_positions: by core number, its chip's coordinates on the torus and its number on the chip. Neighbours along
-        a mesh axis are on one chip, or on chips with a link between them. None where there is no torus.
+      options: all other options of the mesh.
+      torus: the chips, and the cores on each. None on a virtual TPU, unless physical_torus gave it.
+      core_positions: by core number, its chip's coordinates on the torus and its number on the chip. Neighbours along a
+        mesh axis are on one chip, or on chips with a link between them. None if there is no torus.
 
     Examples:
       >>> cores = mtf.TpuMeshImpl("data:4;model:2", "batch:data;d_ff:model", physical_torus="2x2")
@@ -71,22 +74,20 @@ class TpuMeshImpl:
         options: MeshOptions | None = None,
         **changes: Unpack[MeshOptionKeywords],
     ) -> None:
-        """`physical_torus`: "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one;
-        by default that of the TPU, which must then be there. Every field of `mtf.MeshOptions` is a keyword, too;
-        keywords replace fields of `options`.
+        """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, and replaces the same field of `options`.
 
         Raises:
-          ClusterError: the process has joined others after its TPU was there.
-          DeviceError: the mesh does not fit the torus (the message lists what does), or there is no TPU.
-          LayoutError: for a rule with an axis that the mesh does not have.
-          UsageError: for an option with a value that it cannot have.
+          ClusterError: if the process has joined others after its TPU was there.
+          DeviceError: if the mesh does not fit the torus (the message lists what does), or if there is no TPU.
+          LayoutError: if a rule has an axis that the mesh does not have.
+          UsageError: if an option cannot have its value.
         """
         self.shape, self.layout_rules, self.options = checked_mesh(shape, layout_rules, options, changes)
         given = None if physical_torus is None else Torus.of(physical_torus)
         self.torus = given or tpu_system(self.size).torus
         self.core_positions = self.torus and self.torus.place(self.shape)
         if given is None:
-            _ = self._cores  # too few are found here
+            _ = self._cores  # raises an error if there are too few
         self._hlo: weakref.WeakKeyDictionary[Plan, bytes] = weakref.WeakKeyDictionary()
 
     @property
@@ -101,12 +102,12 @@ class TpuMeshImpl:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names of the TPU's cores, by core number. DeviceError where there is no TPU, or one of another torus."""
+        """Names of the TPU's cores, by core number. Raises DeviceError if there is no TPU, or one of another torus."""
         return self._cores.names
 
     @property
     def process_of_core(self) -> ProcessOfCore:
-        """By core, the process that has it; empty where one has all."""
+        """The process of each core. Empty if one process has all."""
         if collective_runtime().cluster is None:
             return ()
         processes = tuple(map(process_of, self.devices))
@@ -114,38 +115,40 @@ class TpuMeshImpl:
 
     @property
     def compiles_programs(self) -> bool:
-        """XLA has each program as a whole, its loops with their collectives."""
+        """True, since XLA compiles each program as a whole, with its loops and their collectives."""
         return True
 
     @property
     def steps_ahead(self) -> int:
-        """The host starts a step while the cores are in the two before it."""
+        """2: the host starts a step while the cores are in the two before it."""
         return 2
 
     def check_runs(self, program: str) -> None:
-        """Every program runs on a TPU; `devices` says whether there is one."""
+        """Does nothing, since every program runs on a TPU. `devices` says whether there is one."""
 
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
-        """ClusterError, in every process of the mesh, where they have other texts of the program."""
+        """Raises ClusterError, in every process of the mesh, if their texts of the program differ."""
         cluster = collective_runtime().cluster
         if cluster is not None and self.process_of_core:
             cluster.check_alike(f'program "{program}"', texts(), self.options.collective_timeout_seconds)
 
     def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
-        """A new variable: a buffer on each core."""
+        """Makes a new variable: a buffer on each core."""
         return BufferSlices(self._cores, slice_shape, dtype)
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> PjrtProgram:
-        """The plan as one XLA program, a replica of which runs on every core."""
+        """Returns the plan as one XLA program, which every core runs."""
         hlo = functools.partial(self.hlo, plan, plan.instructions[0].operation.graph.name if plan.instructions else "")
         return PjrtProgram(plan, self._cores, hlo, cast("Mapping[str, BufferSlices]", slices))
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
-        """Held while the program is started: by one thread at a time, since the collectives of two would mix."""
+        """Returns a context for starting the program. One thread at a time starts it, since the collectives of
+        two would mix.
+        """
         return running_on_pjrt(program, plan)
 
     def hlo(self, plan: Plan, program: str) -> bytes:
-        """What every core runs. CompilationError where XLA cannot compile an operation."""
+        """Returns the program that every core runs. Raises CompilationError if XLA cannot compile an operation."""
         if plan not in self._hlo:
             self._hlo[plan] = hlo_of(plan, program)
         return self._hlo[plan]

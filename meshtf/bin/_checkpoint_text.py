@@ -1,4 +1,4 @@
-"""What meshtf-checkpoint prints."""
+"""The output of meshtf-checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH = 120
 
 
 def list_row(folder: Path | RemoteFolder) -> Sequence[str] | str:
-    """The cells of a checkpoint's line; of a damaged one, what is wrong with it."""
+    """Returns the cells of a checkpoint's line, or a sentence on what is wrong with a damaged one."""
     try:
         saved = SavedCheckpoint.open(folder)
         saved.check_files()
@@ -33,13 +33,13 @@ def list_row(folder: Path | RemoteFolder) -> Sequence[str] | str:
 
 
 def list_text(rows: Sequence[Sequence[str] | str]) -> str:
-    """A table of checkpoints."""
+    """Returns a table of checkpoints."""
     numbers = [Column(title, is_number=True) for title in ("step", "tensors", "size")]
     return "\n".join(table([Column("checkpoint"), *numbers, Column("written")], rows, _WIDTH))
 
 
 def contents_text(source: TensorSource, pattern: re.Pattern[str]) -> str:
-    """Step, state and tensors; of these only those in whose names the pattern is found."""
+    """Returns step, state and tensors, with only the tensors whose names match the pattern."""
     chosen = {name: tensor for name, tensor in source.tensors.items() if pattern.search(name)}
     columns = [Column("tensor", keeps="end"), Column("shape"), Column("type"), Column("size", is_number=True)]
     rows = [
@@ -58,12 +58,12 @@ def contents_text(source: TensorSource, pattern: re.Pattern[str]) -> str:
 
 
 def printable(name: str) -> str:
-    """A name that may be another's, without what a terminal would obey."""
+    """Returns a name without characters that control a terminal. The name may be a stranger's."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
 
 def comparison_text(comparison: Comparison, first: TensorSource, second: TensorSource) -> str:
-    """What differs, and how much is equal."""
+    """Returns the differences as text, and how many tensors are equal."""
     lines = [f"only in the first:   {printable(name)} {first.tensors[name]}" for name in comparison.only_first]
     lines += [f"only in the second:  {printable(name)} {second.tensors[name]}" for name in comparison.only_second]
     lines += [

@@ -1,4 +1,4 @@
-"""`--layout=auto`: the configuration with the layout that was found for it."""
+"""Reads a configuration with `--layout=auto`: a layout is found for it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ def read_with_layout(
     *,
     is_told: bool = True,
 ) -> ChosenLayout | None:
-    """Reads a configuration, with the layout that is found for it where it asks for one; None where it does not.
+    """Reads a configuration. If it asks for a layout to be found, reads it again with that layout, and returns the
+    layout.
 
     Args:
-      values: of the flags, --machine, --search_operations and --search_seconds among them.
-      files, parameters: of the configuration.
-      run_before: gives the operative configuration of the run that is resumed, if one is.
-      is_told: whether how far the search has come is told on standard error.
+      values: the values of the flags, with --machine, --search_operations and --search_seconds.
+      files, parameters: the configuration.
+      run_before: returns the operative configuration of the run that is resumed, if one is.
+      is_told: whether the progress of the search is shown on standard error.
 
     Raises:
-      ConfigurationError, LayoutError, MachineError: of `chosen_layout`.
+      ConfigurationError, LayoutError, MachineError: as `chosen_layout`.
     """
     machine = None if values.machine is None else functools.partial(load_machine, values.machine)
     with told_progress() as tell:
@@ -47,13 +48,13 @@ def read_with_layout(
 
 
 def search_effort(values: flags.FlagValues, progress: Callable[[SearchProgress], None] | None) -> SearchEffort:
-    """What --search_operations and --search_seconds allow for."""
+    """Returns the limits that --search_operations and --search_seconds set."""
     return SearchEffort(values.search_operations, values.search_seconds, progress)
 
 
 @contextlib.contextmanager
 def told_progress() -> Iterator[Callable[[SearchProgress], None]]:
-    """Gives what tells of a search on standard error; where none begins, nothing is said."""
+    """Yields a function that shows a search's progress on standard error. It shows nothing if no search begins."""
     with contextlib.ExitStack() as stack:
         tell: list[Callable[[object], None]] = []
 

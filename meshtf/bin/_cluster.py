@@ -1,4 +1,4 @@
-"""A program as one of several processes: joining the others, and who of them speaks."""
+"""A program as one of several processes: it joins the others, and only one of them prints."""
 
 from __future__ import annotations
 
@@ -33,17 +33,22 @@ _NO_LINE_IS_LONGER = 1_000_000
 
 
 def wants_cluster(values: flags.FlagValues) -> bool:
-    """Whether meshtf-launch started this process, or --cluster was given."""
+    """Tells whether meshtf-launch started this process, or --cluster was given."""
     return values.cluster or MESHTF_LAUNCH in os.environ
 
 
 def is_left_to_process_0() -> bool:
-    """Whether meshtf-launch started this process beside another that does the same: of a program without a mesh."""
+    """Tells whether meshtf-launch started this process beside process 0, for a program without a mesh.
+
+    Then all processes would do the same, and process 0 does it alone.
+    """
     return MESHTF_LAUNCH in os.environ and addresses_from(os.environ).process_index > 0
 
 
 def num_local_devices(backend: str, processes_here: int = 1) -> int:
-    """How many cores a process has for a mesh that takes all, where so many processes are on this machine."""
+    """Returns how many cores a process has for a mesh that takes all, if `processes_here` of them are on this
+    machine.
+    """
     if backend == "gpu":
         return len(tf.config.list_physical_devices("GPU"))
     return max(1, num_processors() // processes_here)
@@ -52,13 +57,13 @@ def num_local_devices(backend: str, processes_here: int = 1) -> int:
 def join_cluster(backend: str, rule: MeshShapeRule, virtual: int | None = None) -> None:
     """Joins the others, each with its part of the cores of a mesh, and says so.
 
-    `virtual`: how many virtual cores of a TPU each has.
+    From then on only the output of process 0 is shown, and the errors of all.
 
-    Of what the program prints from then on process 0's is shown, the others' is not. Errors of all are.
+    `virtual`: how many virtual cores of a TPU each process has.
 
     Raises:
-      DeviceError: the mesh cannot be divided among the processes.
-      ClusterError: the environment does not say who they are, or they do not come.
+      DeviceError: if the mesh cannot be divided among the processes.
+      ClusterError: if the environment does not name the processes, or they do not come.
     """
     processes = addresses_from(os.environ)
     each = virtual
@@ -78,11 +83,11 @@ def join_cluster(backend: str, rule: MeshShapeRule, virtual: int | None = None) 
             f"cluster:       {counted(cluster.num_processes, 'process', 'processes')}{cores} ({addresses})", flush=True
         )
     else:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process runs
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # it stays open as long as the process runs
 
 
 def check_configurations_are_alike() -> None:
-    """ClusterError, in every process, where they have other gin bindings: with the first that differs."""
+    """Raises ClusterError, in every process, if their gin bindings differ. The message has the first difference."""
     cluster = collective_runtime().cluster
     if cluster is not None:
         bindings = bindings_of(gin.config_str(max_line_length=_NO_LINE_IS_LONGER))

@@ -1,4 +1,4 @@
-"""What the flags of configurations stand for: files, and bindings."""
+"""The files and bindings that the flags of configurations stand for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from meshtf_programs.packaged_configurations import recipe_file
 
 
 def gin_files(values: flags.FlagValues) -> list[Path]:
-    """Those that --gin_file names, and the recipe's, whose bindings win."""
+    """Returns the files of --gin_file, and the recipe's, whose bindings win."""
     recipe = [] if values.recipe is None else [str(recipe_file(values.recipe))]
     return [find_gin_file(name) for name in [*values.gin_file, *recipe]]
 
 
 def mesh_bindings(values: flags.FlagValues) -> list[Parameter]:
-    """The gin bindings for which --mesh_shape and --layout stand."""
+    """Returns the gin bindings that --mesh_shape and --layout stand for."""
     names = [name for name in ("mesh_shape", "layout") if values[name].value is not None]
     return [Parameter(f"--{name}", f"Training.{name} = {values[name].value!r}") for name in names]

@@ -1,4 +1,4 @@
-"""What the flags that say how text is continued, in place of gin's `Decoding`, stand for."""
+"""The flags that stand for fields of gin's `Decoding`: how text is continued."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ as --gin_param='Decoding.stop_ids=[13]'."""
 
 
 def given_options(values: flags.FlagValues) -> dict[str, Any]:
-    """The fields of `Decoding` that flags give, and "stop" if there is one."""
+    """Returns the fields of `Decoding` that flags give, and "stop" if there is one."""
     of_methods = [name for names in OPTIONS_OF.values() for name in names]
     names = dict.fromkeys(["method", *of_methods, *OF_ALL_METHODS, "stop"])
     return {name: values[name].value for name in names if values[name].value not in (None, [])}
 
 
 def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool = False) -> Decoding:
-    """The options that gin and the flags describe.
+    """Returns the decoding that gin and the flags describe.
 
     Raises:
-      ConfigurationError: the model is not one of text; an option has no effect, or a value that cannot be; a stop is no
-        token.
+      ConfigurationError: if the model is not one of text, an option has no effect or an impossible value, or a stop is
+        no token.
     """
     greatest_sizes(training)
     given = given_options(values)
@@ -46,7 +46,7 @@ def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool 
 
 
 def check_effect(given: Sequence[str], method: str, *, is_score: bool) -> None:
-    """Raises ConfigurationError for an option, of these that were given, that would have no effect."""
+    """Raises ConfigurationError if one of the given options would have no effect."""
     for option in given:
         methods = [name for name, options in OPTIONS_OF.items() if option in options]
         if is_score and option not in ("batch_size", "max_length"):
@@ -57,10 +57,10 @@ def check_effect(given: Sequence[str], method: str, *, is_score: bool) -> None:
 
 
 def stop_id(text: str, training: Training) -> int:
-    """The id of the token that a stop is.
+    """Returns the id of the token that a stop is.
 
     Raises:
-      ConfigurationError: it is several, or none.
+      ConfigurationError: if it is several tokens, or none.
     """
     ids = vocabulary_of(training).encode(text)
     if len(ids) != 1:

@@ -1,4 +1,4 @@
-"""The mesh of a training, on the devices that `--backend` names, over the processes that `--cluster` joins."""
+"""The mesh of a training, on the devices of `--backend`, over the processes of `--cluster`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Give a smaller --mesh_shape, or --backend=cpu."""
 
 
 def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
-    """The mesh that a training asks for, by --backend and --cluster. To be called before TensorFlow's first op.
+    """Makes the mesh that a training asks for, by --backend and --cluster. Call it before TensorFlow's first op.
 
     Raises:
-      FlagError: --virtual without --backend=tpu.
-      DeviceError: there is no such device, there are too few, or the mesh does not fit a TPU's torus, or the processes.
-      ClusterError: the others do not come, or the environment does not say who they are.
+      FlagError: for --virtual without --backend=tpu.
+      DeviceError: if there are no such devices or too few, or the mesh does not fit a TPU's torus or the processes.
+      ClusterError: if the others do not come, or the environment does not name them.
     """
     backend = values.backend
     if values.virtual is not None and backend != "tpu":
@@ -42,20 +42,20 @@ def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
         if values.virtual is not None:
             mtf.virtual_tpu(values.virtual)
         with NATIVE_OUTPUT.kept_back():
-            tf.config.list_logical_devices()  # starts TensorFlow, which feeds the programs
+            tf.config.list_logical_devices()  # this starts TensorFlow, which feeds the programs
         return mtf.TpuMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     shape = MeshShapeRule.parse(training.mesh_shape).shape(num_local_devices(backend))
     with NATIVE_OUTPUT.kept_back(), pool_of_processors(is_wanted=training.mesh_options.keep_freed_memory):
         devices = mtf.virtual_cpus(shape.size) if backend == "cpu" else _gpus(shape)
-        tf.config.list_logical_devices()  # starts them
+        tf.config.list_logical_devices()  # this starts the devices
     return mesh_of(training, devices)
 
 
 def check_rules_are_used(program: mtf.Function) -> None:
-    """For a layout given in place of the run's own, whose rules training has checked.
+    """Checks a layout that replaces the run's own, whose rules training has checked.
 
     Raises:
-      LayoutError: a rule is for a dimension that the program lacks.
+      LayoutError: if a rule is for a dimension that the program lacks.
     """
     for message in unused_rules(program.lowering.mesh_impl.layout_rules, program.graph.operations):
         raise LayoutError(message)

@@ -1,4 +1,6 @@
-"""Layouts of a configured training, planned: as it is, with bindings of --compare, and with settings of a page."""
+"""Plans layouts of a configured training: as configured, with bindings of --compare, and with the settings of a
+page.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ _TITLES = {
 }
 _OPTIONAL = ("parameter_layout", "activation_layout")
 _NO_MACHINE = """\
-a layout that is found needs a machine on which its time is predicted: start meshtf-plan with --machine, a name such \
+a search for a layout needs a machine on which to predict its time: start meshtf-plan with --machine, a name such \
 as v5e or the file that meshtf-probe writes"""
 _NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 _ASSIGNMENT = re.compile(rf"(?:^|\s)({'|'.join(_NAMES)})=")
@@ -56,10 +58,10 @@ class LayoutPlanner:
 
     Attributes:
       files, parameters: the configuration.
-      processes: over how many the mesh is laid, in place of what is configured; None for that.
-      machine: for predictions; None for none.
+      processes: how many processes the mesh is laid over. None: as configured.
+      machine: the machine for predictions, or None.
       allow_unread: whether bindings that nothing reads are allowed.
-      effort: of searches for a layout, where one is asked for beside the configured one.
+      effort: the limits of searches for a layout, if one is asked for beside the configured one.
     """
 
     files: Sequence[Path]
@@ -72,31 +74,31 @@ class LayoutPlanner:
     _built: tuple[Training, mtf.Function] | None = dataclasses.field(default=None, init=False, repr=False)
 
     def as_configured(self, label: str) -> tuple[Training, PlannedLayout]:
-        """The training, in whose configuration gin is from then on, and its plan.
+        """Returns the training and its plan. From then on gin has its configuration.
 
         Raises:
-          MeshtfError, LayoutWarning: it cannot be.
+          MeshtfError, LayoutWarning: if it is impossible.
         """
         training, planned = self._configured(label, self.parameters)
         self._configured_as = training
         return training, planned
 
     def compared(self, texts: Iterable[str]) -> list[PlannedLayout]:
-        """One for each value of --compare; of one that cannot be, with its error.
+        """Returns one layout for each value of --compare. An impossible one has its error.
 
         Raises:
-          FlagError: a value is nothing of the kind.
+          FlagError: if a value is nothing of the kind.
         """
         return [self._compared(text, _bindings(text)) for text in texts]
 
     def again(
         self, training: Training, settings: Settings, progress: Callable[[SearchProgress], None] | None = None
     ) -> PlannedLayout:
-        """With other settings, which are its label; what cannot be has its error.
+        """Returns a plan with other settings, which are its label. If they are impossible, it has the error.
 
         Args:
-          training: as configured.
-          settings: "auto" as a layout asks for the one of least predicted time.
+          training: the training as configured.
+          settings: the settings. "auto" as a layout asks for the one of least predicted time.
           progress: is told how far that search is.
         """
         label = settings_text(settings, _settings_of(training))
@@ -112,7 +114,7 @@ class LayoutPlanner:
     def _found(
         self, training: Training, settings: Settings, progress: Callable[[SearchProgress], None] | None
     ) -> PlannedLayout:
-        """The layout that a search finds. Gin's configuration is afterwards as it was."""
+        """Returns the layout that a search finds. Afterwards gin's configuration is as it was."""
         if self.machine is None:
             raise ConfigurationError(_NO_MACHINE)
         own = [Parameter(_PAGE, f"Training.{name} = {value!r}") for name, value in _of_training(settings).items()]
@@ -138,7 +140,7 @@ class LayoutPlanner:
         return training, planned
 
     def _compared(self, text: str, given: Mapping[str, str]) -> PlannedLayout:
-        """`given`: values of gin's, by parameter."""
+        """Returns the layout of one value of --compare. `given`: values of gin's, by parameter."""
         own = [Parameter(FLAG, f"{name} = {value}") for name, value in given.items()]
         changes, training = _of_layout_alone(given), self._configured_as
         if training is not None and changes is not None and changes.get("layout") != AUTO:
@@ -146,7 +148,7 @@ class LayoutPlanner:
         return _or_error(text, given, lambda: self._configured_or_found(text, [*self.parameters, *own]))
 
     def _configured_or_found(self, label: str, parameters: Sequence[str | Parameter]) -> PlannedLayout:
-        """With the layout that a search finds, where that is asked for."""
+        """Returns the configured layout, or the one that a search finds if the configuration asks for it."""
         machine = self.machine
         chosen = chosen_layout(self.files, parameters, None if machine is None else lambda: machine, effort=self.effort)
         if chosen is None:
@@ -176,7 +178,9 @@ class LayoutPlanner:
 
 
 def _of_layout_alone(given: Mapping[str, str]) -> dict[str, object] | None:
-    """The fields of Training that values of gin's set, where these are of the mesh and the layout, and literals."""
+    """Returns the fields of Training that values of gin's set, or None if some are not literals of the mesh and
+    the layout.
+    """
     changes = {name.removeprefix("Training."): value for name, value in given.items()}
     try:
         return (
@@ -189,7 +193,7 @@ def _of_layout_alone(given: Mapping[str, str]) -> dict[str, object] | None:
 
 
 def _is_of_one_program(a: Training, b: Training) -> bool:
-    """Whether they differ in nothing but their layouts. What is not known to be the same counts as different."""
+    """Tells whether only their layouts differ. A field counts as different unless it is known to be the same."""
     names = [field.name for field in dataclasses.fields(Training) if field.name not in _OF_THE_MESH]
     return all(
         x is y or (isinstance(x, bool | int | float | str) and type(x) is type(y) and x == y)
@@ -198,7 +202,9 @@ def _is_of_one_program(a: Training, b: Training) -> bool:
 
 
 def _bindings(text: str) -> dict[str, str]:
-    """What a value of --compare binds: gin's values by parameter. A recipe sets all layouts, as its file has them."""
+    """Returns the bindings of a value of --compare: gin's values by parameter. A recipe sets all layouts, as in
+    its file.
+    """
     if text in recipes():
         lines = (line.partition("=") for line in recipe_file(text).read_text().splitlines() if not line.startswith("#"))
         return _NO_LAYOUTS | {name.strip(): value.strip() for name, equals, value in lines if equals}
@@ -220,13 +226,13 @@ def _or_error(
     plan: Callable[[], PlannedLayout],
     written: Callable[[str, Sequence[str]], str] | None = None,
 ) -> PlannedLayout:
-    """What cannot be has its error, and the settings that were asked for.
+    """Returns the plan, or if it is impossible, its error with the settings that were asked for.
 
     Args:
-      label: of the layout.
-      asked: settings; or gin's values by parameter, for which gin's configuration has the other settings.
-      plan: makes it.
-      written: where the bindings are from that a message speaks of, and those of these names.
+      label: the label of the layout.
+      asked: settings; or gin's values by parameter, where gin's configuration has the other settings.
+      plan: makes the plan.
+      written: returns lines on where the bindings in a message, and those of further names, were written.
     """
     try:
         return plan()
@@ -251,7 +257,7 @@ def _literal(value: str) -> object:
 
 
 def _from_page(settings: Settings, message: str, names: Sequence[str]) -> str:
-    """As `where_written`, of what was asked for in a page."""
+    """Returns the same lines as `where_written`, for settings that a page asked for."""
     asked = {f"Training.{name}": value for name, value in dataclasses.asdict(settings).items() if value}
     spoken = [name for name in asked if name in names or name in message]
     others = [line for line in where_written(message).splitlines() if line and line.split()[0] not in asked]
@@ -259,14 +265,14 @@ def _from_page(settings: Settings, message: str, names: Sequence[str]) -> str:
 
 
 def settings_text(settings: Settings, others: Settings) -> str:
-    """What a layout is called: its rules, and which of its other settings are not as those of others."""
+    """Returns the label of a layout: its rules, and those of its other settings that differ from `others`."""
     own, usual = dataclasses.asdict(settings), dataclasses.asdict(others)
     differing = [f"{_TITLES[name]} {own[name] or 'none'}" for name in _TITLES if own[name] != usual[name]]
     return ", ".join([settings.layout or "nothing is split", *differing])
 
 
 def _of_training(settings: Settings) -> dict[str, Any]:
-    """The fields of Training that they are."""
+    """Returns the fields of Training that the settings are."""
     return {name: value or None if name in _OPTIONAL else value for name, value in dataclasses.asdict(settings).items()}
 
 
@@ -285,7 +291,7 @@ def _settings_of(training: Training) -> Settings:
 
 
 def _check_cores(mesh_shape: str) -> None:
-    """Raises DeviceError, for more cores than a page can wait for."""
+    """Raises DeviceError for more cores than a page can wait for."""
     if (any_mesh := AUTO_MESH.fullmatch(mesh_shape)) is not None:
         shape, cores = mesh_shape, int(any_mesh[1])
     elif (rule := MeshShapeRule.parse(mesh_shape)).is_open:

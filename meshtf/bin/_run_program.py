@@ -1,4 +1,4 @@
-"""Running a program: what the user can mend is a message and a status, never a traceback."""
+"""Runs a program. An error that the user can fix gives a message and a status, and never a traceback."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ No file, flag or code of yours is known to be the cause: this is a fault of mesh
 above say where it was raised."""
 
 _OWN_LINE = re.compile(rf"\n  at {re.escape(str(Path(__file__).parent))}/.*")
-"""Where a program called the library, of which its user knows nothing."""
+"""The line in a message where a program called the library. The user knows nothing of that call."""
 
 _ABOUT_LAYOUTS = (LayoutError, LayoutWarning, DeviceError)
 _LAYOUT_BINDINGS = ("Training.mesh_shape", "Training.layout", "Training.parameter_layout", "Training.activation_layout")
@@ -60,18 +60,19 @@ _OF_FILES = (
     tf.errors.UnimplementedError,
     tf.errors.UnknownError,
 )
-"""Among TensorFlow's, those that reading and writing of files raise."""
+"""Errors that reading and writing of files raise."""
 
 
 def run_program(
     command_line: CommandLine, prepare: Callable[[flags.FlagValues], Callable[[], int]], arguments: Sequence[str]
 ) -> int:
-    """Runs a program; returns its exit status.
+    """Runs a program. Returns its exit status.
 
     Args:
       command_line: its flags.
-      prepare: from their values, reads the configuration, and builds and checks everything; what it returns runs.
-      arguments: of the command, its name first.
+      prepare: reads the configuration from the flags' values, and builds and checks everything. It returns the function
+        that runs.
+      arguments: the arguments of the command, with its name first.
     """
     otherwise = ExitStatus.BAD_CONFIGURATION
     try:
@@ -84,7 +85,7 @@ def run_program(
     except FlagError as error:
         command_line.complain(str(error))
         return ExitStatus.BAD_CONFIGURATION
-    except BrokenPipeError:  # what reads the output has read enough, as `| head` does
+    except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.FAILED
     except KeyboardInterrupt as interrupt:
@@ -99,7 +100,7 @@ def run_program(
 
 
 def status_of(error: BaseException, otherwise: ExitStatus) -> ExitStatus:
-    """What an error is told by, as `--help` lists it."""
+    """Returns the exit status of an error, as `--help` lists it."""
     kinds = {
         (ConfigurationError, UserPathError): ExitStatus.BAD_CONFIGURATION,
         SaveError: ExitStatus.BAD_FILE,
@@ -115,10 +116,10 @@ def status_of(error: BaseException, otherwise: ExitStatus) -> ExitStatus:
 
 
 def error_message(error: Exception, written: Callable[[str, Sequence[str]], str] | None = None) -> str:
-    """What is said of an error. A traceback goes before it only where nothing of the user's can be named.
+    """Returns the message of an error. A traceback is printed before it only if nothing of the user's can be named.
 
-    `written`: in place of lines of gin files and flags, where the bindings are from that a message speaks of, and
-    further ones of these names.
+    `written`: returns lines on where the bindings in a message, and those of further names, were written. It replaces
+    the lines on gin files and flags.
     """
     if isinstance(error, MeshtfError | LayoutWarning):
         names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()

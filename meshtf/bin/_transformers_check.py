@@ -1,4 +1,4 @@
-"""`--check` of an import: the logits of a few tokens here, beside those of Transformers."""
+"""The `--check` of an import: it compares the logits of a few tokens with those of Transformers."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from meshtf.train.model_forms import model_of
 
 _ROWS, _LENGTH = 2, 12
 _TOLERANCE = 1e-3
-"""Of the largest logit. Float32 on two libraries differs by 1e-6 to 1e-4, by depth; another model by more than 1e-2."""
+"""The largest allowed difference, as a share of the largest logit. Float32 differs between two libraries by 1e-6 to
+1e-4, depending on the depth. Another model differs by more than 1e-2."""
 
 _MISSING = """\
 --check compares with Transformers, and the package {package} is not installed. \
 Install both with the project's extra: pip install 'meshtf[test-transformers]'. Nothing was written."""
 _OTHER = """\
-the logits of {path} differ from Transformers' by {error:.2g}, where the largest is {largest:.3g}: the import is of \
-another model. {output} was written all the same; do not use it, and report the configuration {path}/config.json"""
+the logits of {path} differ from Transformers' by {error:.2g}, where the largest is {largest:.3g}: the imported \
+model is another one. {output} was written all the same; do not use it, and report {path}/config.json"""
 
 
 def check_installed() -> None:
-    """CheckpointError where Transformers cannot be asked."""
+    """Raises CheckpointError if Transformers is not installed."""
     for package in ("torch", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise CheckpointError(_MISSING.format(package=package))
 
 
 def compare_logits(source: Path, imported: ImportedFolder) -> str:
-    """Compares the logits of 2 x 12 tokens, drawn with a fixed seed, in float32; returns what came of it, in words.
+    """Compares the logits of 2 x 12 tokens, drawn with a fixed seed, in float32. Returns a sentence on the result.
 
     Raises:
-      CheckpointError: they differ.
+      CheckpointError: if they differ.
     """
     model = model_of(imported.model_gin)
     unpadded = np.setdiff1d(
@@ -59,7 +60,7 @@ def compare_logits(source: Path, imported: ImportedFolder) -> str:
 
 
 def _of_transformers(path: Path, ids: np.ndarray, start_id: int | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Logits [2, 12, vocab], or [2, classes], and the features with which models here give the same."""
+    """Returns logits [2, 12, vocab], or [2, classes], and the features with which models here give the same."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     kind = getattr(transformers, read_json(path / CONFIGURATION)["architectures"][0])
     model: Any = kind.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()

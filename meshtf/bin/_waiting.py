@@ -1,4 +1,4 @@
-"""Says on standard error that something takes its time: one line that changes on a terminal, else a few lines."""
+"""Says on standard error that something takes time: one line that changes on a terminal, else a few lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS_BETWEEN_NEWS = 10
 
 @contextlib.contextmanager
 def waiting(what: str, console: Console | None = None) -> Iterator[Callable[[float], None]]:
-    """Gives a function to be called often, with the seconds that have passed."""
+    """Yields a function to be called often, with the seconds that have passed."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield _Lines(what, console).show
@@ -40,11 +40,11 @@ class _Lines:
 
 @contextlib.contextmanager
 def news(first: str, console: Console | None = None) -> Iterator[Callable[[object], None]]:
-    """Gives a function to be called with what there is to say, as often as one likes.
+    """Yields a function to be called with the latest news, as often as one likes.
 
     Args:
-      first: what is said until then, on a terminal.
-      console: of standard error, by default.
+      first: the text until then, on a terminal.
+      console: the console. The default is standard error.
     """
     console = console or Console(stderr=True)
     if not console.is_terminal:

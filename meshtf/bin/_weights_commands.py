@@ -1,4 +1,4 @@
-"""`import` and `export` of meshtf-checkpoint: weights of other libraries."""
+"""The commands `import` and `export` of meshtf-checkpoint, for weights of other libraries."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _NO_STATE = """\
 Nothing was written."""
 
 _NO_KEYS = """\
---ignore_key is for --format=huggingface: of {format_name} no config.json is read. Nothing was written."""
+--ignore_key is for --format=huggingface: an import of {format_name} reads no config.json. Nothing was written."""
 
 _NO_CHECK = "--check is for --format=huggingface: no Transformers opens {format_name}. Nothing was written."
 
 _NO_CONFIGURATION = """\
-{path} does not say of which model of Transformers's it is: it is neither imported, nor of a training that began with
-what was. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
+{path} does not name its model of Transformers: it is neither an import, nor a checkpoint of a training that began with
+one. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
 
 
 def import_weights(source: Path, output: Path, options: Options) -> str:
-    """Imports weights of another library; returns what came of it, in words."""
+    """Imports weights of another library. Returns text on the result."""
     if options.with_slots and options.format == HUGGINGFACE:
         raise CheckpointError(_NO_STATE.format(format_name=options.format))
     if options.ignored_keys and options.format != HUGGINGFACE:
@@ -75,7 +75,7 @@ def _slots_text(slots: OptimizerSlots | None) -> list[str]:
 
 
 def export_weights(path: Path, output: Path, config: str, dtype: str, *, is_strict: bool) -> str:
-    """Exports a checkpoint as a folder of Transformers; returns what came of it, in words."""
+    """Exports a checkpoint as a folder of Transformers. Returns text on the result."""
     source = open_source(path)
     original = Original.of(user_path(config) if config else _imported(path))
     names = export_huggingface(source, original, output, FLOATING[dtype] if dtype else None, is_strict=is_strict)
@@ -83,9 +83,9 @@ def export_weights(path: Path, output: Path, config: str, dtype: str, *, is_stri
 
 
 def _imported(path: Path, seen: frozenset[Path] = frozenset()) -> Path:
-    """The imported folder that a checkpoint is of, or with which its training, or the one before, began.
+    """Returns the imported folder that a checkpoint is of, or that its training, or an earlier one, began with.
 
-    `seen` are the configurations of runs that began with this checkpoint; one of them, met again, leads nowhere.
+    `seen`: the configurations of runs that were already followed. One that comes again leads nowhere.
     """
     for folder in (path, path.parent, path.parent.parent):
         if ImportedFolder(folder).is_there:
@@ -97,7 +97,7 @@ def _imported(path: Path, seen: frozenset[Path] = frozenset()) -> Path:
 
 
 def _beginning_of(configuration: Path, path: Path) -> Path:
-    """The initial checkpoint of a run."""
+    """Returns the initial checkpoint of a run."""
     bindings = bindings_of(configuration.read_text("utf-8"))
     given = bindings.get("Training.initial_checkpoint", "None")
     given = bindings.get("InitialCheckpoint.path", "None") if given.startswith("@") else given

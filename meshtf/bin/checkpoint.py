@@ -1,4 +1,4 @@
-"""meshtf-checkpoint: looks at checkpoints, and makes others of them, without a mesh."""
+"""meshtf-checkpoint: looks at checkpoints, and makes others from them, without a mesh."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.user_paths import UserPathError, user_path
 
 _REMOTE = """\
-{place} is of remote storage, from which `list`, `show`, `verify`, `compare`, `average` and `convert` read. Bring it
+{place} is in remote storage, which only `list`, `show`, `verify`, `compare`, `average` and `convert` read. Copy it
 to this machine, or give the output a path here and copy it there."""
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]
@@ -51,7 +51,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Does what the arguments say, the first of which is the program's name; returns the exit status."""
+    """Does the command in the arguments, which begin with the program's name. Returns the exit status."""
     if is_left_to_process_0():
         return DONE
     if (status := answer(arguments)) is not None:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         return WORK[command](list(map(place_of, paths)), options)
     except FlagError as error:
         return complain(f"{error}\nSee {PROGRAM} --help.", BAD_USAGE)
-    except BrokenPipeError:  # what reads the output has read enough, as `| head` does
+    except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DIFFERENT_OR_DAMAGED
     except DamagedCheckpointError as error:
@@ -102,7 +102,7 @@ def compare_two(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
 
 
 def verify(paths: Sequence[Path | RemoteFolder], _: Options) -> int:
-    """Verifies each, damaged ones before it or not."""
+    """Verifies each checkpoint, even if an earlier one is damaged."""
     status = DONE
     for path in all_checkpoints(paths):
         try:
@@ -149,7 +149,7 @@ def export(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
 
 
 def _on_this_machine(place: str | Path | RemoteFolder) -> Path:
-    """Raises CheckpointError of remote storage."""
+    """Returns a path of this machine. Raises CheckpointError for remote storage."""
     if isinstance(place, RemoteFolder) or is_remote(place):
         raise CheckpointError(_REMOTE.format(place=without_secrets(str(place))))
     return user_path(place)
@@ -165,7 +165,7 @@ WORK: Mapping[str, Callable[[Sequence[Path | RemoteFolder], Options], int]] = {
     "import": import_,
     "export": export,
 }
-"""What each command does with its paths and flags; returns the exit status."""
+"""The function of each command. It takes the paths and the flags, and returns the exit status."""
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compares the runs that the arguments name, after the program's name; returns the exit status."""
+    """Compares the runs in the arguments, which begin with the program's name. Returns the exit status."""
     if (status := answer(arguments)) is not None:
         return status
     try:
         return compare(*parse(arguments))
-    except BrokenPipeError:  # what reads the output has read enough, as `| head` does
+    except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.FAILED
     except MeshtfError as error:
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def compare(paths: Sequence[str], output: Path | None) -> int:
-    """Prints the table, what could not be read, and where the picture is."""
+    """Prints the table, the problems of reading, and the path of the picture."""
     runs = read_runs(paths)
     console = Console()
     for table in comparison_tables(runs, console.width):

@@ -1,4 +1,4 @@
-"""meshtf-compile: what the TPU's own compiler makes of a training step, for a TPU that need not be there."""
+"""meshtf-compile: compiles a training step with the TPU's own compiler, for a TPU that need not be there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compiles; returns the exit status."""
+    """Compiles, and returns the exit status."""
     if is_left_to_process_0():
         return ExitStatus.DONE
     return run_program(command_line(), prepare, arguments)
@@ -47,7 +47,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     topology.places(mtf.convert_to_shape(training.mesh_shape))
     mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     with NATIVE_OUTPUT.kept_back():
-        tf.config.list_logical_devices()  # starts them, for the HLO
+        tf.config.list_logical_devices()  # this starts the devices, which the HLO needs
     program = training_step(training, mesh_impl)
     if not values.allow_unread_bindings:
         check_every_binding_is_read()

@@ -41,7 +41,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Decodes; returns the exit status."""
+    """Decodes, and returns the exit status."""
     return run_program(command_line(), prepare, arguments)
 
 
@@ -73,7 +73,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 def write_results(
     work: ContinuedTexts | ScoredTexts, open_one: Callable[[], contextlib.AbstractContextManager[Output]]
 ) -> int:
-    """Runs the work, and writes what comes of it."""
+    """Runs the work, and writes its results."""
     start = time.perf_counter()
     with open_one() as output:
         if isinstance(work, ScoredTexts):
@@ -86,13 +86,13 @@ def write_results(
 
 
 def _say(line: str) -> None:
-    """Beside the results; of several processes the first says it."""
+    """Prints a line beside the results. In a cluster only the first process prints it."""
     if Agreement.of_this_process().is_leader:
         print(line, file=sys.stderr, flush=True)
 
 
 def continue_prompts(work: ContinuedTexts, output: Output) -> int:
-    """Writes the continuations of every prompt; returns how many tokens they have."""
+    """Writes the continuations of every prompt. Returns how many tokens they have."""
     num_tokens = 0
     for number, continuations in enumerate(work, 1):
         for continuation in continuations:
@@ -103,7 +103,7 @@ def continue_prompts(work: ContinuedTexts, output: Output) -> int:
 
 
 def score(work: ScoredTexts, output: Output) -> TextScore:
-    """Writes the score of every text; returns that of all together."""
+    """Writes the score of every text. Returns the score of all texts together."""
     scores = []
     for text_score in work:
         output.write(text_score.as_json(), f"=== {text_score}\n{text_score.text}")

@@ -25,7 +25,7 @@ from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.strict_json import json_text
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""Of a folder that others look after. A full disk is an error."""
+"""Errors of a folder that belongs to others. They are no failure, but a full disk is one."""
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -36,7 +36,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evaluates; returns the exit status."""
+    """Evaluates, and returns the exit status."""
     return run_program(command_line(), prepare, arguments)
 
 
@@ -59,7 +59,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 def write_evaluation(
     training: Training, folder: RunFolder, evaluator: Evaluator, source: Mapping[str, int | str]
 ) -> int:
-    """Evaluates, prints the means, and appends them, with what they are of, to the run's evaluations."""
+    """Evaluates, prints the means, and appends them to the run's evaluations with the step and the weights."""
     evaluation = evaluator.evaluate()
     assert evaluation is not None
     print(f"held out:      {evaluation}", flush=True)
@@ -79,7 +79,7 @@ def write_evaluation(
 
 
 def append_evaluation(folder: RunFolder, line: Mapping[str, Any]) -> None:
-    """To the run's evaluations, if they can be written."""
+    """Appends a line to the run's evaluations, if they can be written."""
     try:
         append_to_file(folder.evaluations, (json_text(line) + "\n").encode())
         folder.send()

@@ -1,4 +1,4 @@
-"""meshtf-export: writes a trained model as a SavedModel, that plain TensorFlow loads and runs."""
+"""meshtf-export: writes a trained model as a SavedModel, which plain TensorFlow loads and runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exports; returns the exit status."""
+    """Exports, and returns the exit status."""
     if is_left_to_process_0():
         return ExitStatus.DONE
     return run_program(command_line(), prepare, arguments)

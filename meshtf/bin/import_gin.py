@@ -1,4 +1,4 @@
-"""meshtf-import-gin: gin of Mesh TensorFlow as gin of meshtf."""
+"""meshtf-import-gin: translates gin of Mesh TensorFlow into gin of meshtf."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Translates; returns the exit status."""
+    """Translates, and returns the exit status."""
     return run_program(command_line(), prepare, with_source(arguments))
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
-    """Reads the source."""
+    """Reads and translates the source."""
     source = user_path(values.source)
     try:
         translation = translated(read_source(source), source.name)

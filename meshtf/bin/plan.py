@@ -1,4 +1,4 @@
-"""meshtf-plan: what a training would need and send on a mesh of any size, without devices."""
+"""meshtf-plan: predicts the needs and the traffic of a training on a mesh of any size, without devices."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Plans; returns the exit status."""
+    """Plans, and returns the exit status."""
     if is_left_to_process_0():
         return ExitStatus.DONE
     return run_program(command_line(), prepare, arguments)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
-    """Reads the configuration, and lowers the training step, in every layout that was asked for."""
+    """Reads the configuration, and lowers the training step in every layout that was asked for."""
     _check_can_be_written(values.html)
     machine = None if values.machine is None else load_machine(values.machine)
     files, parameters = gin_files(values), [*values.gin_param, *mesh_bindings(values)]
@@ -62,7 +62,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         effort = search_effort(values, tell)
         planner = LayoutPlanner(files, parameters, values.processes, machine, values.allow_unread_bindings, effort)
         others = planner.compared(values.compare)
-    # Last, since gin's configuration is then that of which a page asks for more.
+    # This comes last, since gin then has the configuration that a page asks variants of.
     training, first = planner.as_configured(_AS_CONFIGURED)
     layouts = [first if chosen is None else dataclasses.replace(first, search=str(chosen)), *others]
     if values.serve:
@@ -71,7 +71,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 
 def _write(layouts: Sequence[PlannedLayout], html: str | None, as_json: bool, full: bool) -> int:
-    """What was asked for, to standard output and into a file. What is not possible is said, and shows in the status."""
+    """Writes the requested output, to standard output and into a file.
+
+    An impossible layout gets a message, and an exit status of its own.
+    """
     if as_json:
         print(plan_json(layouts, full=full))
     elif full:
@@ -111,7 +114,7 @@ def _listening(port: int, planner: LayoutPlanner, training: Training) -> PlanSer
 
 
 def _serve(server: PlanServer, layouts: Sequence[PlannedLayout]) -> int:
-    """Until it is interrupted, which is how it ends."""
+    """Serves the page until it is interrupted, which is its normal end."""
     server.page = html_page(page_data(layouts[0].headline, layouts, plan_again=server.plan_path))
     print(f"{server.address}\nThe page is for this machine alone. Ctrl-C ends it.", flush=True)
     try:
@@ -124,7 +127,7 @@ def _serve(server: PlanServer, layouts: Sequence[PlannedLayout]) -> int:
 
 
 def _check_can_be_written(html: str | None) -> None:
-    """Before anything is planned. Raises OSError."""
+    """Checks the path before anything is planned. Raises OSError."""
     if html is None:
         return
     path = user_path(html)

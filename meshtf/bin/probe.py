@@ -1,4 +1,4 @@
-"""meshtf-probe: this machine measured, as a file that other programs predict with."""
+"""meshtf-probe: measures this machine, and writes a file that other programs predict with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measures; returns the exit status."""
+    """Measures, and returns the exit status."""
     return run_program(command_line(), prepare, arguments)
 
 

@@ -37,12 +37,12 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Makes the tokens; returns the exit status."""
+    """Makes the tokens, and returns the exit status."""
     return run_program(command_line(), prepare, arguments)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
-    """Reads the configuration, as far as it is about the text."""
+    """Reads the part of the configuration that is about the text."""
     files = [find_gin_file(name) for name in values.gin_file]
     output = [] if values.output is None else [Parameter("--output", f"TextTask.tokens = {values.output!r}")]
     read_configuration(files, [*values.gin_param, *output])
@@ -53,17 +53,17 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 
 def configured_folders() -> list[TokenFolder]:
-    """Those of the configuration's task.
+    """Returns the folders of the configuration's task.
 
     Raises:
-      ConfigurationError: it has none, or a parameter is missing or wrong.
+      ConfigurationError: if it has none, or a parameter is missing or wrong.
     """
     with configuration_errors():
         try:
             bound = gin.query_parameter("Training.task")
         except ValueError:
             raise ConfigurationError(_NO_TASK) from None
-        task = copy.deepcopy(bound)  # as gin evaluates references; what is wrong with a part is told as such
+        task = copy.deepcopy(bound)  # gin evaluates references in a copy, and reports errors of their parts
     tasks = task.tasks if isinstance(task, Mixture) else [task]
     folders = [each.token_folder for each in tasks if isinstance(each, TextTask)]
     found = [folder for folder in folders if folder is not None]
@@ -88,7 +88,7 @@ def verify(folders: Sequence[TokenFolder]) -> int:
     for folder in folders:
         folder.manifest().verify(folder.path)
         _describe(folder)
-        print("verified:      every byte is what was written")
+        print("verified:      every byte is as it was written")
     return ExitStatus.DONE
 
 

@@ -1,4 +1,4 @@
-"""meshtf-train: trains what a gin configuration describes, and says how well it did on held-out examples."""
+"""meshtf-train: trains the model of a gin configuration, and says how well it does on held-out examples."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _NO_DRY_RUN = """\
 and with --gin_param=Training.num_processes=N, which plans as for N processes."""
 
 _NO_SECONDS = """\
---search_seconds is for one process, and this is one of several, in each of which the search would end elsewhere. Give \
---search_operations, after which it has found the same in all of them."""
+--search_seconds is for one process, and this is one of several, each of which would end its search elsewhere. Give \
+--search_operations, which ends all their searches at the same place."""
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -54,7 +54,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Trains; returns the exit status."""
+    """Trains, and returns the exit status."""
     return run_program(command_line(), prepare, arguments)
 
 
@@ -105,7 +105,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 
 def _check_is_for_cluster(values: flags.FlagValues) -> None:
-    """Raises FlagError for a flag that one of several processes may not have."""
+    """Raises FlagError for a flag that one of several processes must not have."""
     if not wants_cluster(values):
         return
     if values.dry_run:
@@ -115,17 +115,17 @@ def _check_is_for_cluster(values: flags.FlagValues) -> None:
 
 
 def _configuration_before(values: flags.FlagValues, place: Path | RemoteFolder) -> str | None:
-    """Of the run that is resumed; None where there is none."""
+    """Returns the operative configuration of the run that is resumed, or None."""
     if values.from_scratch:
         return None
     try:
         return RunFolder.existing(place).operative_config.read_text(errors="replace")
-    except ConfigurationError:  # there is no run, or it cannot be looked at, which is told where it is opened
+    except ConfigurationError:  # there is no run, or it cannot be read, which is reported where it is opened
         return None
 
 
 def rehearse(trainer: Trainer, files: Sequence[Path]) -> int:
-    """Says what came of a dry run."""
+    """Does a dry run, and prints its result."""
     print("configuration:", *map(shown, files))
     print(one_line(trainer.training, trainer.train_step), flush=True)
     with stop_request() as stop:
@@ -139,7 +139,7 @@ def rehearse(trainer: Trainer, files: Sequence[Path]) -> int:
 
 
 def explain(trainer: Trainer, folder: RunFolder, start: Start) -> None:
-    """Writes what the run is into its folder, and says what has changed since it began."""
+    """Writes the description of the run into its folder, and prints what has changed since it began."""
     configuration, report = (
         gin.operative_config_str(),
         f"{described(trainer.training, trainer.train_step)}\n\n{trainer.train_step.report()}\n",
@@ -155,7 +155,7 @@ def explain(trainer: Trainer, folder: RunFolder, start: Start) -> None:
 
 
 def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
-    """Trains to the end or until a signal, and says what came of it."""
+    """Trains to the end or until a signal, and prints the result."""
     num_steps = trainer.training.num_steps
     if start.step >= num_steps:
         print(f"finished already, after {counted(start.step, 'step')}; a larger Training.num_steps trains on")

@@ -29,12 +29,12 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Trains; returns the exit status."""
+    """Trains, and returns the exit status."""
     return run_program(command_line(), prepare, arguments)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
-    """Finds the text."""
+    """Finds the text to train on."""
     if bool(values.files) == values.python_library:
         raise ConfigurationError(f"either --files or --python_library says what to train on\nSee {PROGRAM} --help.")
     source = python_library() if values.python_library else TextFiles(tuple(values.files))

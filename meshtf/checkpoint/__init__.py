@@ -1,7 +1,7 @@
 """Checkpoints: the variables of a store, slice by slice, in TensorFlow's own format.
 
-No whole copy is made anywhere, and a checkpoint does not depend on the mesh, the layout, or whether layers ran as a
-scan or unrolled: what was saved under one is restored under any other.
+No whole copy of a variable is made anywhere. A checkpoint does not depend on the mesh, the layout, or whether layers
+ran as a scan or unrolled. Variables saved under one of these are restored under any other.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from meshtf.files.replaced_file import replaced_file
 
 @contextlib.contextmanager
 def atomic_file(final: Path) -> Iterator[BinaryIO]:
-    """A temporary file to write into, which becomes `final` at the end, and is gone after an error.
+    """Yields a temporary file to write into. It becomes `final` at the end, and is deleted after an error.
 
     Raises:
-      SaveError: it cannot be written.
+      SaveError: if it cannot be written.
     """
     try:
         with replaced_file(final) as file:

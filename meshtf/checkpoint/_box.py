@@ -1,4 +1,12 @@
-"""Boxes: what a slice covers of a whole tensor, and whether several make it up."""
+"""Boxes: the part of a whole tensor that a slice covers, and whether several boxes make up the tensor.
+
+On a mesh of four cores, [batch:8 hidden:4] with `batch` over all of them has four boxes: (start 0,0 size 2,4), (start
+2,0 size 2,4), and so on.
+
+Whether boxes make up a tensor is found by cuts, as with a knife. First, all boxes must be inside, and have as many
+elements as the tensor. Then the boxes are cut apart along one axis where no box crosses the cut, and each part is cut
+again. If in the end every box is alone, no two of them overlap.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Box:
-    """For each dimension the first index and how many there are."""
+    """The first index and the size of a part of a tensor, in each dimension."""
 
     start: tuple[int, ...]
     size: tuple[int, ...]
@@ -28,22 +36,22 @@ class Box:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """What indexes the whole tensor."""
+        """The index of this part in the whole tensor."""
         return tuple(slice(start, start + size) for start, size in zip(self.start, self.size, strict=True))
 
     def relative_to(self, outer: Box) -> Box:
-        """This box, counted from where `outer` starts."""
+        """Returns this box, counted from where `outer` starts."""
         return Box(tuple(a - b for a, b in zip(self.start, outer.start, strict=True)), self.size)
 
     def specification(self, shape: Sequence[int]) -> str:
-        """As SaveV2 and RestoreV2 want it: `"4 8 2,2:0,4"`, or an empty text for the whole tensor."""
+        """Returns the text that SaveV2 and RestoreV2 take: `"4 8 2,2:0,4"`, or an empty text for the whole tensor."""
         if self == Box.whole(shape):
             return ""
         parts = ":".join(f"{start},{size}" for start, size in zip(self.start, self.size, strict=True))
         return f"{' '.join(map(str, shape))} {parts}"
 
     def subdivided(self, max_elements: int) -> Iterator[Box]:
-        """Boxes of at most so many elements that make up this one, each contiguous in it."""
+        """Yields boxes of at most `max_elements` elements that make up this one, each contiguous in it."""
         if self.num_elements <= max_elements:
             yield self
             return
@@ -57,12 +65,14 @@ class Box:
 
 
 MOST_CUTS = 64
-"""Of a tensor into parts, of these into parts, and so on. Slices of a mesh, cut into chunks, need two for each axis."""
+"""The most rounds of cuts of a tensor into parts, these into parts, and so on. Slices in chunks need two an axis."""
 
 
 def are_a_tiling(boxes: Sequence[Box], shape: Sequence[int]) -> bool:
-    """Whether boxes have every element of a tensor once, and come of it by cuts across one axis after the other, as
-    slices and their chunks do. A tensor without elements is one box."""
+    """Tells whether boxes have every element of a tensor exactly once, and can be cut apart axis by axis.
+
+    Slices and their chunks can. A tensor without elements is one box.
+    """
     whole = Box.whole(shape)
     if not whole.num_elements:
         return list(boxes) == [whole]
@@ -90,7 +100,7 @@ def _are_apart(boxes: Sequence[Box], num_axes: int) -> bool:
 
 
 def _cut(boxes: list[Box], num_axes: int) -> list[list[Box]]:
-    """The boxes on each side of all cuts across the first axis that has any; all together where none has."""
+    """Returns the groups of boxes between all cuts across the first axis that can be cut, or all boxes in one group."""
     for axis in range(num_axes):
         parts: list[list[Box]] = []
         end = 0

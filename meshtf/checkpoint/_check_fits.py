@@ -1,4 +1,4 @@
-"""Whether a checkpoint is of the model that programs have, and what differs if not."""
+"""Checks that a checkpoint is of the model that programs have, and lists the differences if not."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def check_fits(
     *,
     ignore_unused: bool,
 ) -> None:
-    """Raises OtherModelError unless the checkpoint has all that is to be restored, in its shape and type.
+    """Raises OtherModelError unless the checkpoint has all tensors to be restored, in their shapes and types.
 
     Args:
       saved: the checkpoint.
-      variables: of the programs.
-      sources: for each tensor of the programs that is to be restored, the checkpoint's name of it.
-      program: what the message calls them.
-      ignore_unused: whether the checkpoint may have tensors that are no one's source.
+      variables: the variables of the programs.
+      sources: the checkpoint's name of each tensor of the programs that is to be restored.
+      program: the programs' name in the message.
+      ignore_unused: whether the checkpoint may have tensors that nothing is restored from.
     """
     wanted = _wanted(variables, sources)
     missing = [f"{name} {form}{nearest(name, saved.tensors)}" for name, form in wanted if name not in saved.tensors]
@@ -54,7 +54,7 @@ def check_fits(
 
 
 def _wanted(variables: Sequence[Variable], sources: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The name of each source, and the shape and type that it must have, each pair once."""
+    """Returns the name of each source, and the shape and type that it must have, each pair once."""
     pairs = [
         (sources[name], str(SavedTensor(saved_shape(variable), variable.slice_dtype, ())))
         for variable in variables

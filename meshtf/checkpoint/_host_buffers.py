@@ -1,4 +1,4 @@
-"""Copies of slices on the host, in memory that is used again for every save."""
+"""Copies of slices on the host, in memory that every save uses again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HostBuffers:
         return sum(array.nbytes for arrays in self._arrays.values() for array in arrays.values())
 
     def copy(self, store: VariableStore) -> list[Chunk]:
-        """Copies every variable, and gives the chunks whose values `value_of` then has."""
+        """Copies every variable, and returns the chunks whose values `value_of` then has."""
         variables = [store.slices(name) for name in store]
         if variables != list(self._arrays):
             self._arrays = {v: {core: np.empty_like(_value(v, core)) for core in _cores(v)} for v in variables}
@@ -39,14 +39,16 @@ class HostBuffers:
 
 
 def _cores(variable: VariableSlices) -> list[int | None]:
-    """One core for each different slice that this process writes, or None for a variable that is put together."""
+    """Returns one core for each different slice that this process writes, or None for a variable that is put
+    together.
+    """
     if is_put_together(variable):
         return [None] if 0 in variable.slices else []
     return [core for box, core in saved_boxes(variable).items() if box.num_elements and core in variable.slices]
 
 
 def _value(variable: VariableSlices, core: int | None) -> np.ndarray:
-    """A core's slice, or the whole; the slice without a copy of it, where it is in the host's memory already."""
+    """Returns a core's slice, or the whole variable. A slice in the host's memory is not copied."""
     if core is None:
         return variable.numpy()
     return on_host(variable.slices[core])  # training waits

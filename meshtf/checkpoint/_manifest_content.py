@@ -1,4 +1,4 @@
-"""Whether what a manifest says can be true. Anyone can write one with a right checksum, so none is just believed."""
+"""Checks that the content of a manifest is possible. Anyone can write one with a right checksum, so none is trusted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meshtf_programs.strict_json import json_text
 INDEX = "variables.index"
 
 MOST_DIMENSIONS = 254
-"""Of a tensor, in TensorFlow."""
+"""The most dimensions of a tensor in TensorFlow."""
 
 _FILE_NAMES = re.compile(r"checkpoint|variables\.index|variables\.data-\d{5}-of-\d{5}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -24,11 +24,11 @@ _SHOWN = 60
 
 
 class ManifestFault(ValueError):  # noqa: N818  # no one sees it: the manifest's reader tells of it
-    """What cannot be, in words."""
+    """An impossible value in a manifest, in words."""
 
 
 def check_content(content: Mapping[str, Any]) -> None:
-    """Looks at every part of it, before any is used.
+    """Checks every part of a manifest before any is used.
 
     Raises:
       ManifestFault: names the key, the file or the tensor.
@@ -48,12 +48,14 @@ def check_content(content: Mapping[str, Any]) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Whether a tensor can be called so: not nothing, of which TensorFlow dies, and nothing that no file can hold."""
+    """Tells whether a tensor can have this name. An empty name crashes TensorFlow, and some characters fit into
+    no file.
+    """
     return bool(name) and "\0" not in name and not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def is_type_name(name: str) -> bool:
-    """Whether it is the name of a type of numbers, or bool."""
+    """Tells whether it is the name of a type of numbers, or bool."""
     try:
         dtype = tf.as_dtype(name)
     except TypeError:
@@ -63,12 +65,12 @@ def is_type_name(name: str) -> bool:
 
 
 def is_count(number: object) -> bool:
-    """Whether it is a whole number, 0 or more, that fits into 64 bits."""
+    """Tells whether it is a whole number, 0 or more, that fits into 64 bits."""
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _LARGEST_COUNT
 
 
 def shown(value: object) -> str:
-    """A value as JSON, not too long for a message."""
+    """Returns a value as JSON, short enough for a message."""
     text = json_text(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
@@ -112,7 +114,7 @@ def _check_tensor(name: str, tensor: Any) -> None:
 
 
 def _check_size(content: Mapping[str, Any]) -> None:
-    """The tensors must fit into the data, so that what is read is never larger than what is there."""
+    """Checks that the tensors fit into the data files, so that nothing larger than these is ever read."""
     needed = sum(math.prod(t["shape"]) * tf.as_dtype(t["dtype"]).size for t in content["tensors"].values())
     there = sum(file["num_bytes"] for name, file in content["files"].items() if ".data-" in name)
     if needed > there:

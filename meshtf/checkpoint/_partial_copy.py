@@ -1,4 +1,4 @@
-"""A checkpoint of remote storage, of which the parts that are read come to this machine, when they are."""
+"""A checkpoint on remote storage, whose parts come to this machine when they are read."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from meshtf.files.remote.working_folder import PassingFolder
 
 
 class PartialCopy:
-    """A folder with the small files of a checkpoint, and files of data that have holes where nothing was read yet.
+    """A folder with the small files of a checkpoint, and data files with holes in place of unread parts.
 
-    TensorFlow reads from these and compares its checksums, as it does of a checkpoint that was always here.
+    TensorFlow reads from these files and compares its checksums, as for a checkpoint on this machine.
 
     Args:
       remote: the checkpoint's folder.
       passing: the folder for the copy.
-      sizes: of the files of data, by name, as the manifest has them.
-      prefix: with which their names begin.
+      sizes: the sizes of the data files, by name, as the manifest has them.
+      prefix: the beginning of their names.
 
     Raises:
-      ValueError: the index is not one.
-      OSError: the storage cannot be read, or the copy not written.
+      ValueError: if the index is not one.
+      OSError: if the storage cannot be read, or the copy not written.
     """
 
     def __init__(self, remote: RemoteFolder, passing: PassingFolder, sizes: dict[str, int], prefix: str) -> None:
@@ -36,11 +36,11 @@ class PartialCopy:
         self._here: set[StoredBox] = set()
 
     def bring(self, tensor: str, box: Box) -> None:
-        """Brings what TensorFlow reads for a part of a tensor.
+        """Brings the bytes that TensorFlow reads for a part of a tensor.
 
         Raises:
-          FileNotFoundError: the checkpoint is there no more.
-          OSError: the storage cannot be read, or the copy not written.
+          FileNotFoundError: if the checkpoint is gone.
+          OSError: if the storage cannot be read, or the copy not written.
         """
         for stored in self._stored.get(tensor, ()):
             if stored in self._here or not _overlap(stored.box, box):

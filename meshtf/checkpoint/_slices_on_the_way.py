@@ -1,5 +1,8 @@
-"""Slices that TensorFlow cannot put together (`WHOLE_TYPES`) and that are in several processes: each process leaves its
-own as files in the folder that all write into, and process 0 saves the whole tensors."""
+"""Slices in several processes that TensorFlow cannot put together (`WHOLE_TYPES`).
+
+Each process leaves its own slices as files in the folder that all write into. Process 0 puts them together and saves
+the whole tensors.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlicesOnTheWay:
-    """Of a checkpoint's chunks, those that are parts of tensors which must be saved whole; alike in all processes."""
+    """The chunks of a checkpoint that are parts of tensors which must be saved whole. They are the same in all
+    processes.
+    """
 
     chunks: tuple[Chunk, ...]
 
@@ -25,18 +30,18 @@ class SlicesOnTheWay:
         return cls(tuple(filter(is_on_the_way, chunks)))
 
     def leave(self, folder: Path, process: int, prefix: str, value_of: Callable[[Chunk], tf.Tensor]) -> None:
-        """Writes this process's own, in files whose names begin with `prefix`."""
+        """Writes this process's slices into files whose names begin with `prefix`."""
         for number, chunk in enumerate(self.chunks):
             if chunk.process == process:
                 np.save(folder / f"{prefix}{_suffix(number)}", value_of(chunk).numpy())
 
     def whole(self) -> list[Chunk]:
-        """A chunk for each tensor that they make up."""
+        """Returns a chunk for each tensor that they make up."""
         firsts = {chunk.tensor: chunk for chunk in reversed(self.chunks)}
         return [dataclasses.replace(firsts[name], box=Box.whole(firsts[name].shape)) for name in sorted(firsts)]
 
     def put_together(self, folder: Path, whole: Chunk) -> tf.Tensor:
-        """The value of a whole tensor, from files that all processes left; these are gone then."""
+        """Returns the value of a whole tensor, from the files that all processes left, and deletes these."""
         value = np.empty(whole.shape, whole.dtype.as_numpy_dtype)
         for number, chunk in enumerate(self.chunks):
             if chunk.tensor == whole.tensor:
@@ -47,12 +52,12 @@ class SlicesOnTheWay:
 
 
 def is_on_the_way(chunk: Chunk) -> bool:
-    """Whether it is a part of a tensor that must be saved whole."""
+    """Tells whether it is a part of a tensor that must be saved whole."""
     return chunk.dtype in WHOLE_TYPES and chunk.box != Box.whole(chunk.shape)
 
 
 def as_saved(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The chunks as they are in the files in the end."""
+    """Returns the chunks as they are in the final files."""
     return [*(chunk for chunk in chunks if not is_on_the_way(chunk)), *SlicesOnTheWay.of(chunks).whole()]
 
 

@@ -33,18 +33,18 @@ def write_checkpoint(
     value_of: Callable[[Chunk], tf.Tensor],
     state: Mapping[str, Any],
 ) -> None:
-    """Writes chunks, whose values are asked for one after the other; replaces a checkpoint that is there.
+    """Writes chunks as a checkpoint, in place of one that is there. The values are asked for one after the other.
 
     Raises:
-      SaveError: it cannot be written. What was there before is as it was.
-      CheckpointError: there is nothing to write, or JSON cannot hold the state.
+      SaveError: if it cannot be written. An earlier checkpoint is as it was.
+      CheckpointError: if there is nothing to write, or if JSON cannot hold the state.
     """
     check_not_empty(chunks)
     kept = checked_state(state)
     cluster = cluster_that_writes(chunks)
 
     def finish(temporary: Path) -> None:
-        # With this file tf.train.load_checkpoint takes the folder, too.
+        # With this file tf.train.load_checkpoint accepts the folder as well.
         (temporary / "checkpoint").write_text(f'model_checkpoint_path: "{PREFIX}"\n')
         files = {path.name: described_file(path) for path in sorted(temporary.iterdir())}
         tensors = tensors_of(as_saved(chunks))
@@ -66,7 +66,7 @@ def write_checkpoint(
 
 
 def cluster_that_writes(chunks: Sequence[Chunk]) -> Cluster | None:
-    """The processes that write these chunks together; None where this one has all."""
+    """Returns the cluster whose processes write these chunks together, or None if this process has them all."""
     return collective_runtime().cluster if any(chunk.process is not None for chunk in chunks) else None
 
 
@@ -96,6 +96,6 @@ def _write_with_others(
 
 
 def check_not_empty(chunks: Sequence[Chunk]) -> None:
-    """Raises CheckpointError where there is nothing to save."""
+    """Raises CheckpointError if there is nothing to save."""
     if not chunks:
         raise CheckpointError("there is nothing to save: a store is empty until a program has run, or was initialized")

@@ -1,4 +1,9 @@
-"""Folders that appear whole or not at all."""
+"""Folders that appear whole or not at all.
+
+Suppose step_8 is written a second time. The new files go into .writing-step_8. Then step_8 becomes .replaced-step_8,
+.writing-step_8 becomes step_8, and .replaced-step_8 is deleted. If the process dies between the two renames,
+`give_back_replaced` gives the old folder its name back.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,12 @@ WRITING, REPLACED, DELETING = ".writing-", ".replaced-", ".deleting-"
 
 @contextlib.contextmanager
 def atomic_folder(final: Path) -> Iterator[Path]:
-    """A temporary folder to write into, which becomes `final` at the end, and is gone after an error.
+    """Yields a temporary folder to write into. It becomes `final` at the end, and is deleted after an error.
 
-    What it holds is on the disk before the name is. A folder that is there under the name is replaced.
+    Its content is on the disk before it gets its name. A folder that has this name already is replaced.
 
     Raises:
-      OSError: it cannot be made, or renamed.
+      OSError: if it cannot be made or renamed.
     """
     temporary = final.with_name(WRITING + final.name)
     _remove(temporary)
@@ -30,13 +35,13 @@ def atomic_folder(final: Path) -> Iterator[Path]:
         synchronize(temporary)
         _put_in_place(temporary, final)
     except BaseException:
-        with contextlib.suppress(OSError):  # the first error is the one to tell of
+        with contextlib.suppress(OSError):  # the first error is the one to report
             _remove(temporary)
         raise
 
 
 def delete_folder(folder: Path) -> None:
-    """Takes the name away first, so that what is half deleted is never taken for the whole."""
+    """Deletes a folder. First it loses its name, so that a half deleted folder is never taken for a whole one."""
     doomed = folder.with_name(DELETING + folder.name)
     _remove(doomed)
     folder.rename(doomed)
@@ -44,8 +49,10 @@ def delete_folder(folder: Path) -> None:
 
 
 def remove_unfinished(parent: Path) -> list[Path]:
-    """Removes what an interrupted process left behind in `parent`, and gives the paths. A folder that was about to be
-    replaced gets its name back."""
+    """Removes the folders that an interrupted process left in `parent`, and returns their paths.
+
+    A folder that was about to be replaced gets its name back.
+    """
     give_back_replaced(parent)
     removed = [path for path in sorted(parent.glob(".*")) if path.name.startswith((WRITING, REPLACED, DELETING))]
     for path in removed:
@@ -54,7 +61,7 @@ def remove_unfinished(parent: Path) -> list[Path]:
 
 
 def give_back_replaced(parent: Path) -> None:
-    """A folder that was about to be replaced when the process was interrupted gets its name back."""
+    """Gives a folder its name back, if the process was interrupted when the folder was about to be replaced."""
     for path in parent.glob(f"{REPLACED}*"):
         final = path.with_name(path.name.removeprefix(REPLACED))
         if not final.exists():
@@ -72,7 +79,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
 
 
 def synchronize(path: Path) -> None:
-    """Returns when what was written to a file, or the names in a folder, are on the disk."""
+    """Returns when the content of a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -81,7 +88,7 @@ def synchronize(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Takes away a folder with all that is in it; of a link, or a file, just that."""
+    """Removes a folder with all its content, or a file, or a link without its target."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():

@@ -16,12 +16,13 @@ from meshtf.errors import CheckpointError
 
 @dataclasses.dataclass(frozen=True)
 class Average:
-    """Tensors that are the means of those of several sources; step, state and whole numbers are those of the last.
+    """Tensors that are the means of those of several sources. Step, state and whole numbers are those of the last
+    source.
 
     Floating and complex tensors are summed in double precision.
 
     Raises:
-      CheckpointError: one of them has other tensors than the last.
+      CheckpointError: if one of the sources has other tensors than the last.
     """
 
     sources: Sequence[TensorSource]
@@ -32,8 +33,8 @@ class Average:
             other = sorted(name for name, _ in _facts(source).items() ^ wanted.items())
             if other:
                 raise CheckpointError(
-                    f"checkpoint {number} of {len(self.sources)} (step {source.step}) differs from the last in what "
-                    f"tensors it has, or in their shapes and types: {', '.join(dict.fromkeys(other))}"
+                    f"checkpoint {number} of {len(self.sources)} (step {source.step}) differs from the last in its "
+                    f"tensors' names, shapes or types: {', '.join(dict.fromkeys(other))}"
                 )
 
     @property
@@ -49,7 +50,7 @@ class Average:
         return self.sources[-1].tensors
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """The mean of a tensor, or of a part of it."""
+        """Returns the mean of a tensor, or of a part of it."""
         dtype = self.tensors[name].dtype
         if not (dtype.is_floating or dtype.is_complex):
             return self.sources[-1].read(name, box)

@@ -1,4 +1,4 @@
-"""Saving while training goes on."""
+"""Saves checkpoints while training goes on."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOWEST_PRIORITY = 19
 class BackgroundSaver:
     """Saves into a folder from a thread of low priority.
 
-    `save` copies the slices, one replica of each, into buffers on the host that every save uses again, and returns; the
-    thread writes them. Use it with `with`, which waits at the end:
+    `save` copies one replica of each slice into buffers on the host, and returns. The thread writes them. Every save
+    uses the same buffers. Use it with `with`, which waits at the end:
 
         with BackgroundSaver(folder) as saver:
             ...
@@ -43,11 +43,11 @@ class BackgroundSaver:
         return self._thread is not None and self._thread.is_alive()
 
     def save(self, step: int, store: VariableStore, state: Mapping[str, Any]) -> None:
-        """Begins to save, between steps; first waits for the save before, if it is still being written.
+        """Begins to save, between steps. If the save before is still being written, it waits for that first.
 
         Raises:
-          SaveError: the save before this one failed. This one has begun all the same.
-          CheckpointError: the store is empty, the step is no number of steps, or the state is not JSON.
+          SaveError: if the save before this one failed. This one has begun all the same.
+          CheckpointError: if the store is empty, the step is no number of steps, or the state is not JSON.
         """
         check_step(step)
         failure = self._join()
@@ -62,10 +62,10 @@ class BackgroundSaver:
             raise failure
 
     def wait(self) -> None:
-        """Returns once nothing is being written.
+        """Waits until nothing is being written.
 
         Raises:
-          SaveError: the last save failed, and nobody has been told yet.
+          SaveError: if the last save failed, and nobody has been told yet.
         """
         failure = self._join()
         if failure is not None:
@@ -88,7 +88,7 @@ class BackgroundSaver:
             self._failure = error
 
     def _join(self) -> BaseException | None:
-        """Waits for the thread. How it failed, if it did, the first time that somebody asks."""
+        """Waits for the thread. If it failed, returns the failure to the first caller who asks."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -1,4 +1,4 @@
-"""The checkpoints of one run: saved, listed, found again, and the oldest deleted."""
+"""The checkpoints of one run: they are saved, listed and found again, and the oldest are deleted."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ _LOG = logging.getLogger(__name__)
 
 _NOT_SENT = """\
 the checkpoint of step {step} cannot be written to {place}: {error}
-It is whole in {path} on this machine{until}; those there are as they were."""
+It is whole in {path} on this machine{until}; the ones in {place} are as they were."""
 _UNTIL_THE_END = ", until this process ends"
 _SENT = ".sent-"
 
 
 class CheckpointFolder:
-    """Checkpoints in the folders `step_00001000` of a folder, which is made when the first is saved.
+    """The checkpoints of a run, in folders such as `step_00001000` of one folder, which the first save makes.
 
-    Those of remote storage are written in a folder of this machine first, whole, and then go there, their manifests
-    last; they are read from there part by part.
+    With remote storage, a checkpoint is first written whole into a folder of this machine. Then its files are sent, the
+    manifest last. It is read from the storage part by part.
 
     Args:
-      folder: for the checkpoints of one run, such as `runs/mine` or `s3://bucket/runs/mine`.
-      keep: how many are kept, the one just saved and those before it; None for all. The oldest is deleted once a newer
-        one is whole.
-      remote: where they go from a `folder` of this machine, which then has the newest alone.
+      folder: the folder for the checkpoints of one run, such as `runs/mine` or `s3://bucket/runs/mine`.
+      keep: how many are kept: the one just saved and those before it. None: all. The oldest is deleted once a newer one
+        is whole.
+      remote: the storage to which the checkpoints of a `folder` on this machine are sent. The folder then only has the
+        newest.
 
     Attributes:
-      folder: of this machine.
-      kept_steps: those whose checkpoints are not deleted, however old.
+      folder: the folder on this machine.
+      kept_steps: the steps whose checkpoints are not deleted, however old.
     """
 
     def __init__(
@@ -67,24 +68,26 @@ class CheckpointFolder:
         self.kept_steps: frozenset[int] = frozenset()
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, damaged ones included, oldest first.
+        """Lists the steps that have a checkpoint, with damaged ones, oldest first.
 
         Raises:
-          OSError: the folder is there and cannot be read.
+          OSError: if the folder cannot be read.
         """
         return self._steps_here() if self.remote is None else self.remote.steps()
 
     def unsent(self) -> list[int]:
-        """The steps of checkpoints that did not get from this machine to remote storage as they are, oldest first."""
+        """Lists the steps of this machine's checkpoints that have not been sent as they are to remote storage,
+        oldest first.
+        """
         if self.remote is None:
             return []
         return [step for step in self._steps_here() if not self._sent_mark(step).exists()]
 
     def send(self, step: int) -> None:
-        """Sends a checkpoint of this machine to remote storage; earlier ones of this machine are deleted.
+        """Sends a checkpoint of this machine to remote storage, and deletes earlier ones of this machine.
 
         Raises:
-          SaveError: it cannot be read, or the storage not written. It stays on this machine.
+          SaveError: if it cannot be read, or the storage not written. It stays on this machine.
         """
         assert self.remote is not None
         try:
@@ -107,15 +110,15 @@ class CheckpointFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def _sent_mark(self, step: int) -> Path:
-        """A file that is there when the checkpoint of this machine has been sent as it is."""
+        """Returns the path of a file that exists once the checkpoint of this machine has been sent as it is."""
         return self.folder / f"{_SENT}{self.path(step).name}"
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step is on this machine, or would be."""
+        """Returns the path of a step's checkpoint on this machine, even if there is none."""
         return self.folder / f"step_{step:08d}"
 
     def place(self, step: int) -> Path | RemoteFolder:
-        """Where the checkpoint of a step is, or would be."""
+        """Returns the place of a step's checkpoint, even if there is none."""
         return self.path(step) if self.remote is None else self.remote.path(step)
 
     @property
@@ -124,11 +127,11 @@ class CheckpointFolder:
         return self.folder if self.remote is None else self.remote.folder
 
     def open(self, step: int) -> SavedCheckpoint:
-        """The checkpoint of a step, its values not yet verified.
+        """Opens the checkpoint of a step. Its values are not verified yet.
 
         Raises:
-          CheckpointError: there is none.
-          DamagedCheckpointError: its manifest is missing or was changed.
+          CheckpointError: if there is none.
+          DamagedCheckpointError: if its manifest is missing or was changed.
         """
         if step not in self.steps():
             known = ", ".join(map(str, self.steps())) or "none"
@@ -136,13 +139,13 @@ class CheckpointFolder:
         return SavedCheckpoint.open(self.place(step))
 
     def newest_readable(self) -> SavedCheckpoint | None:
-        """The newest checkpoint that is whole, all of it read and verified; None where there is none.
+        """Returns the newest checkpoint that is whole, read and verified, or None.
 
-        Every newer one that is damaged is named in a warning to the log `meshtf.checkpoint`. One that a training
-        deletes meanwhile is not: newer ones are there then.
+        A warning in the log `meshtf.checkpoint` names every newer one that is damaged. One that a training deletes at
+        the same time is not named, since there are newer ones then.
 
         Raises:
-          OSError: one is there and cannot be read, which is no damage.
+          OSError: if one cannot be read, which does not mean that it is damaged.
         """
         steps, passed_over = self.steps(), set[int]()
         while left := [step for step in steps if step not in passed_over]:
@@ -160,25 +163,32 @@ class CheckpointFolder:
         return None
 
     def remove_unfinished(self) -> list[Path | RemoteFolder]:
-        """Removes what an interrupted run left half written; not while another process saves here. Gives the paths."""
+        """Removes the files that an interrupted run left half written, and returns their paths.
+
+        No other process may save here at the same time.
+        """
         there = [] if self.remote is None else self.remote.delete_unfinished()
         return [*remove_unfinished(self.folder), *there]
 
     def give_back_replaced(self) -> None:
-        """What an interrupted run was about to replace gets its name back; not while another process saves here."""
+        """Gives back its name to a folder that an interrupted run was about to replace.
+
+        No other process may save here at the same time.
+        """
         give_back_replaced(self.folder)
 
     def save(self, step: int, store: VariableStore, state: Mapping[str, Any]) -> Path:
-        """Saves every variable of the store, between steps. It appears under its name only once it is whole.
+        """Saves every variable of the store, between steps. The checkpoint appears under its name only when it is
+        whole.
 
         Args:
-          step: after how many steps of the training; an earlier checkpoint of the same step is replaced.
-          store: at least one variable.
-          state: what JSON can hold: position in the data, seed.
+          step: the number of steps of the training so far. An earlier checkpoint of the same step is replaced.
+          store: the variables, at least one.
+          state: values that JSON can hold, such as the position in the data and the seed.
 
         Raises:
-          SaveError: the disk is full, the folder read-only, or the like. Earlier checkpoints are as they were.
-          CheckpointError: the store is empty, the step is no number of steps, or the state is not JSON.
+          SaveError: if the disk is full, the folder is read-only, or the like. Earlier checkpoints are as they were.
+          CheckpointError: if the store is empty, the step is no number of steps, or the state is not JSON.
         """
         if not isinstance(store, VariableStore):
             raise CheckpointError(f"a store of variables is saved, such as step.variables, not {type(store).__name__}")
@@ -193,7 +203,7 @@ class CheckpointFolder:
     def write(
         self, step: int, chunks: Sequence[Chunk], value_of: Callable[[Chunk], tf.Tensor], state: Mapping[str, Any]
     ) -> Path:
-        """`save`, of chunks whose values are asked for one after the other."""
+        """Does the same as `save`, for chunks whose values are asked for one after the other."""
         check_step(step)
         path = self.path(step)
         if self.remote is not None:
@@ -204,7 +214,7 @@ class CheckpointFolder:
             return path
         if self.remote is not None:
             self.send(step)
-        # Later ones that are there were passed over as damaged; they must not take the place of this one.
+        # Checkpoints of later steps were passed over as damaged. They must not count as newer than this one.
         older = [known for known in self.steps() if known < step]
         for old in older[: max(len(older) - self.keep + 1, 0)] if self.keep else []:
             if old in self.kept_steps:
@@ -220,11 +230,11 @@ class CheckpointFolder:
 
 
 def check_step(step: int) -> None:
-    """CheckpointError where no checkpoint can be of this step, or would not be found again."""
+    """Raises CheckpointError if no checkpoint can have this step, or if it would not be found again."""
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**63:
         raise CheckpointError(f"a checkpoint is of a step, an integer from 0 on, and not of {step!r}")
 
 
 def is_step_name(name: str) -> bool:
-    """Whether a folder's name is that of a step's checkpoint."""
+    """Tells whether a folder's name is that of a step's checkpoint."""
     return _STEP.fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""Which checkpoint a path that a user gives stands for."""
+"""Finds the checkpoint that a path from a user stands for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ The output is a file that ends in .npz or .safetensors, or the folder of a check
 
 
 def find_folder(path: Path | RemoteFolder) -> CheckpointFolder | None:
-    """The checkpoints in a folder, or in the folder `checkpoints` of a run; None where there are none."""
+    """Returns the checkpoints in a folder, or in the folder `checkpoints` of a run, or None if there are none."""
     for folder in (CheckpointFolder(path), CheckpointFolder(path / _OF_A_RUN)):
         if folder.steps():
             return folder
@@ -33,20 +33,20 @@ def find_folder(path: Path | RemoteFolder) -> CheckpointFolder | None:
 
 
 def open_checkpoint(path: Path | RemoteFolder) -> SavedCheckpoint:
-    """A checkpoint's own folder, or the newest of a folder of checkpoints.
+    """Opens a checkpoint by its own folder, or the newest in a folder of checkpoints.
 
     Raises:
-      CheckpointError: there is none.
-      DamagedCheckpointError: its manifest is missing or was changed.
+      CheckpointError: if there is none.
+      DamagedCheckpointError: if its manifest is missing or was changed.
     """
     return SavedCheckpoint.open(all_checkpoints([path])[-1])
 
 
 def open_source(path: Path | RemoteFolder) -> TensorSource:
-    """As `open_checkpoint`, and files that end in .npz or .safetensors.
+    """Opens a checkpoint as `open_checkpoint` does, or a file that ends in .npz or .safetensors.
 
     Raises:
-      CheckpointError: there is none, or it cannot be read.
+      CheckpointError: if there is none, or it cannot be read.
     """
     if isinstance(path, RemoteFolder):
         return open_checkpoint(path)
@@ -56,11 +56,11 @@ def open_source(path: Path | RemoteFolder) -> TensorSource:
 
 
 def write_to(source: TensorSource, path: Path) -> None:
-    """Writes the format that the path's end says: .npz, .safetensors, or else a checkpoint's folder.
+    """Writes the format of the path's suffix: .npz, .safetensors, or else a checkpoint's folder.
 
     Raises:
-      CheckpointError: something is there already, or the path ends as no format does.
-      SaveError: it cannot be written.
+      CheckpointError: if something is there already, or no format has this suffix.
+      SaveError: if it cannot be written.
     """
     if path.exists():
         raise CheckpointError(f"{path} is there already; give another output, or remove it first")
@@ -77,10 +77,12 @@ def write_to(source: TensorSource, path: Path) -> None:
 
 
 def all_checkpoints(paths: Sequence[Path | RemoteFolder]) -> list[Path | RemoteFolder]:
-    """The folders of checkpoints that these stand for: each itself, or all of a folder of checkpoints, oldest first.
+    """Returns the folders of checkpoints that the paths stand for.
+
+    A path is one checkpoint, or a folder whose checkpoints are all returned, oldest first.
 
     Raises:
-      CheckpointError: one stands for none.
+      CheckpointError: if a path stands for none.
     """
     found: list[Path | RemoteFolder] = []
     for path in paths:

@@ -1,4 +1,9 @@
-"""What of a variable goes to disk: one replica of each slice, without padding, each layer under its own name."""
+"""The chunks of a variable that go to disk: one replica of each slice, without padding, each layer under its own name.
+
+For example, a variable [layers:2 hidden:8] is stacked over `layers`, and the mesh data:2;model:2 splits `hidden` over
+`model`. It is saved as two tensors [8], one for each layer. Each has two chunks, [0:4] and [4:8]. The cores along
+`data` have equal slices, so only one of them writes each chunk.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +22,14 @@ from meshtf.lowering.variable_store import VariableSlices
 from meshtf.mesh_impl.device_names import process_of
 
 LARGEST_CHUNK = 32 << 20
-"""Bytes. A reader that needs a part of a chunk reads all of it."""
+"""The most bytes of a chunk. A reader that needs a part of a chunk reads all of it."""
 
 WHOLE_TYPES = frozenset({tf.float16, tf.uint16, tf.uint32, tf.uint64})
-"""Types of which TensorFlow cannot put slices together (RestoreV2: "Dtype half not supported")."""
+"""Types whose slices TensorFlow cannot put together (RestoreV2: "Dtype half not supported")."""
 
 
 class Stored(Protocol):
-    """What must be known of a variable, or of its slices, to find its parts in a checkpoint."""
+    """The facts about a variable, or its slices, by which its parts are found in a checkpoint."""
 
     @property
     def unpadded_shape(self) -> Shape: ...
@@ -42,13 +47,13 @@ class Chunk:
 
     Attributes:
       tensor: the name it is saved under.
-      shape: of the whole saved tensor.
-      dtype: of its elements.
-      box: what of the saved tensor this is.
+      shape: the shape of the whole saved tensor.
+      dtype: the dtype of its elements.
+      box: the part of the saved tensor that this chunk is.
       variable: the variable's name in the store.
-      core: one that holds it; None where a type must be saved whole, and is put together from all.
+      core: a core that holds it. None if its type must be saved whole, and it is put together from all cores.
       index: the chunk in the core's slice, or in the whole variable.
-      process: which writes it, where the variable is in several.
+      process: the process that writes it, if the variable is in several.
     """
 
     tensor: str
@@ -70,20 +75,20 @@ class Layer:
     """One layer of a variable.
 
     Attributes:
-      name: it is saved under.
-      index: of the layer in the variable: its number for each stacked dimension, everything for the others.
+      name: the name it is saved under.
+      index: the index of the layer in the variable: its number in each stacked dimension, and all of the others.
     """
 
     name: str
     index: tuple[int | slice, ...]
 
     def box(self, box: Box) -> Box:
-        """What a box of the variable covers of the layer."""
+        """Returns the part of the layer that a box of the variable covers."""
         kept = [i for i, at in enumerate(self.index) if isinstance(at, slice)]
         return Box(tuple(box.start[i] for i in kept), tuple(box.size[i] for i in kept))
 
     def index_in(self, held: Box, box: Box) -> tuple[int | slice, ...]:
-        """A box of the layer, as an index of a slice that holds `held` of the variable."""
+        """Returns a box of the layer as an index of a slice that holds `held` of the variable."""
         inner = iter(box.relative_to(self.box(held)).slices)
         return tuple(
             next(inner) if isinstance(at, slice) else at - start
@@ -92,13 +97,15 @@ class Layer:
 
 
 def saved_shape(variable: Stored) -> tuple[int, ...]:
-    """Shape of each of the tensors that a variable is saved as."""
+    """Returns the shape of each tensor that a variable is saved as."""
     return tuple(d.size for d in variable.unpadded_shape if not variable.stacked_dims.has(d.name))
 
 
 def layers_in(variable: Stored, box: Box) -> Iterator[Layer]:
-    """The layers that a box of the variable touches, in row-major order of its stacked dimensions; the variable itself
-    where it has none."""
+    """Yields the layers that a box of the variable touches, in row-major order of its stacked dimensions.
+
+    A variable without stacked dimensions is one layer.
+    """
     axes = [variable.unpadded_shape.axis(d.name) for d in variable.stacked_dims]
     sizes = variable.stacked_dims.to_integer_list
     for numbers in itertools.product(*(range(box.start[i], box.start[i] + box.size[i]) for i in axes)):
@@ -110,7 +117,9 @@ def layers_in(variable: Stored, box: Box) -> Iterator[Layer]:
 
 
 def boxes(variable: VariableSlices) -> dict[Box, list[int]]:
-    """Each different box of the variable that cores of this process hold, without padding, and those that hold it."""
+    """Returns each different box of the variable on cores of this process, without padding, and the cores that
+    hold it.
+    """
     found: dict[Box, list[int]] = {}
     for core in variable.slices:
         found.setdefault(Box.of_slices(variable.box(core)), []).append(core)
@@ -118,14 +127,15 @@ def boxes(variable: VariableSlices) -> dict[Box, list[int]]:
 
 
 def saved_boxes(variable: VariableSlices) -> dict[Box, int]:
-    """Each different box of the variable on the whole mesh, and the core whose process writes it.
+    """Returns each different box of the variable on the whole mesh, and the core whose process writes it.
 
-    Of what several processes hold, each writes a part.
+    If several processes hold the same boxes, each of them writes some.
     """
     holders: dict[Box, dict[int, int]] = {}
     for core in range(variable.num_cores):
         box = Box.of_slices(variable.box(core))
         holders.setdefault(box, {}).setdefault(process_of(variable.devices[core]), core)
+    # Different variables begin with different processes. Otherwise process 0 would write every small variable.
     start = zlib.crc32(variable.name.encode())
     chosen = {}
     for number, (box, first_cores) in enumerate(holders.items(), start):
@@ -135,13 +145,16 @@ def saved_boxes(variable: VariableSlices) -> dict[Box, int]:
 
 
 def is_put_together(variable: VariableSlices) -> bool:
-    """Whether it is saved as one chunk: of a type that must be, where this process has all of it, or of no elements."""
+    """Tells whether a variable is saved as one chunk.
+
+    It is one if its type must be saved whole and this process has all of it, or if it has no elements.
+    """
     is_here = len(set(map(process_of, variable.devices))) == 1
     return (variable.dtype in WHOLE_TYPES and is_here) or not variable.unpadded_shape.size
 
 
 def chunks_of(variables: Iterable[VariableSlices], largest: int = LARGEST_CHUNK) -> Iterator[Chunk]:
-    """What is written of these variables by all processes together, in chunks of at most so many bytes."""
+    """Yields the chunks of these variables that all processes together write, each of at most `largest` bytes."""
     for variable in variables:
         whole = Box.whole(variable.unpadded_shape.to_integer_list)
         if is_put_together(variable):

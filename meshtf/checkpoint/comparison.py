@@ -1,4 +1,4 @@
-"""In what two checkpoints differ."""
+"""Finds the differences of two checkpoints."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from meshtf.checkpoint.formats.tensor_source import TensorSource, parts_of
 
 @dataclasses.dataclass(frozen=True)
 class TensorDifference:
-    """How the values of a tensor differ.
+    """The difference of a tensor's values.
 
     Attributes:
-      num_different: how many elements do; two NaNs count as equal.
-      largest: difference of two elements; infinite where only one of them is finite.
-      num_elements: of the tensor.
+      num_different: how many elements differ. Two NaNs count as equal.
+      largest: the largest difference of two elements. Infinite if only one of them is finite.
+      num_elements: how many elements the tensor has.
     """
 
     num_different: int
@@ -26,7 +26,7 @@ class TensorDifference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What is different between a first and a second checkpoint, by name."""
+    """The differences of a first and a second checkpoint, by name."""
 
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
@@ -40,12 +40,12 @@ class Comparison:
 
 
 def compare(first: TensorSource, second: TensorSource, tolerance: float = 0.0) -> Comparison:
-    """Compares names, shapes, types and values; the values part by part.
+    """Compares names, shapes, types and values. It reads the values part by part.
 
     Args:
-      first: of the two.
-      second: the other.
-      tolerance: a tensor none of whose elements differ by more counts as equal.
+      first: the first source.
+      second: the second source.
+      tolerance: a tensor counts as equal if no element differs by more.
     """
     shared = [name for name in first.tensors if name in second.tensors]
     alike = [name for name in shared if str(first.tensors[name]) == str(second.tensors[name])]

@@ -1,4 +1,4 @@
-"""A checkpoint and tensors that go before its own, such as adapters that were saved apart."""
+"""A checkpoint together with tensors that replace some of its own, such as adapters that were saved apart."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from meshtf.files.remote.remote_folder import RemoteFolder
 
 
 class Restorable(TensorSource, Protocol):
-    """What variables are restored from: named tensors that are somewhere."""
+    """A source that variables can be restored from: named tensors in some place."""
 
     @property
     def place(self) -> Path | RemoteFolder:
-        """Where, in messages."""
+        """The place, for messages."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class JoinedCheckpoint:
-    """All tensors of both; of one that both have, that of `first`."""
+    """All tensors of both sources. If both have a tensor, it is that of `first`."""
 
     first: TensorSource
     saved: SavedCheckpoint
@@ -49,5 +49,5 @@ class JoinedCheckpoint:
         return {**self.saved.tensors, **self.first.tensors}
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it."""
+        """Returns a tensor, or a part of it."""
         return (self.first if name in self.first.tensors else self.saved).read(name, box)

@@ -1,4 +1,4 @@
-"""What is in a checkpoint: the file that says so, written last and checked first."""
+"""The manifest of a checkpoint: a file that lists its content. It is written last and checked first."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 
 LARGEST = 64 << 20
-"""Bytes of a manifest. One of a million chunks has as many."""
+"""The most bytes of a manifest. One of a million chunks has as many."""
 
 _UNTRUE = """\
-{name} says what cannot be: {fault}. meshtf writes no such thing, so something else made or changed this file: take \
-another checkpoint, or this one anew from where it came"""
+{name} cannot be right: {fault}. meshtf writes no such file, so something else made or changed it: take another \
+checkpoint, or copy this one again from its source"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SavedTensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SavedFile:
-    """Size of a file, and its SHA-256; None for the data, whose checksums TensorFlow keeps, one for each chunk."""
+    """The size of a file, and its SHA-256. None for data files, where TensorFlow keeps a checksum for each chunk."""
 
     num_bytes: int
     sha256: str | None = None
@@ -55,7 +55,7 @@ class SavedFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """Step, the run's own state, tensors and files of a checkpoint."""
+    """The step, the run's own state, the tensors and the files of a checkpoint."""
 
     step: int
     state: Mapping[str, Any]
@@ -63,7 +63,9 @@ class Manifest:
     files: Mapping[str, SavedFile]
 
     def text(self) -> str:
-        """The file's content: JSON with its own checksum, written in one way only, so that any change is seen."""
+        """Returns the file's content: JSON with its own checksum. There is only one way to write it, so any
+        change is seen.
+        """
         content = {
             "files": {name: dataclasses.asdict(file) for name, file in self.files.items()},
             "format": FORMAT,
@@ -75,12 +77,13 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """
+        """Reads and checks a manifest.
+
         Raises:
-          DamagedCheckpointError: the file is missing, was changed, or says what cannot be; the message begins with
+          DamagedCheckpointError: if the file is missing, was changed, or has impossible values. The message begins with
             what is wrong.
-          CheckpointError: a later version of meshtf wrote it.
-          OSError: it is there and cannot be read.
+          CheckpointError: if a later version of meshtf wrote it.
+          OSError: if it cannot be read.
         """
         content = _intact_content(path)
         if content.get("format") != FORMAT:
@@ -95,10 +98,10 @@ class Manifest:
 
 
 def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a run's state, as it will come back.
+    """Returns a copy of a run's state, as it will come back.
 
     Raises:
-      CheckpointError: JSON cannot hold it.
+      CheckpointError: if JSON cannot hold it.
     """
     try:
         copy = json.loads(_canonical(state))
@@ -112,7 +115,7 @@ def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tensors_of(chunks: Iterable[Chunk]) -> dict[str, SavedTensor]:
-    """The tensors that these chunks make up, by name."""
+    """Returns the tensors that these chunks make up, by name."""
     boxes: dict[str, list[Box]] = {}
     found: dict[str, Chunk] = {}
     for chunk in chunks:
@@ -122,7 +125,7 @@ def tensors_of(chunks: Iterable[Chunk]) -> dict[str, SavedTensor]:
 
 
 def _intact_content(path: Path) -> dict[str, Any]:
-    """What a manifest says, if its own checksum is right."""
+    """Returns the content of a manifest, if its own checksum is right."""
     try:
         text = read_regular(path, LARGEST, follows_links=False).decode()
         content = json.loads(text)["content"]

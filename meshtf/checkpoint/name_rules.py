@@ -1,4 +1,8 @@
-"""Rules that say which tensor of a checkpoint a variable comes from."""
+"""Rules that say which tensor of a checkpoint a variable comes from.
+
+With the rules ("head/.*", None) and ("new/(.*)", "old/$1"), where $1 stands for the first group, "new/w" comes from
+"old/w". "head/w" is left out, and "other/w" comes from the tensor of the same name.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ class NameRules:
     """Pairs of a regular expression, which must match a whole name, and a replacement, or None to leave the name out.
 
     Raises:
-      CheckpointError: an expression, or its replacement, cannot be read.
+      CheckpointError: if an expression, or its replacement, cannot be read.
     """
 
     def __init__(self, rules: Sequence[tuple[str, str | None]]) -> None:
@@ -24,10 +28,10 @@ class NameRules:
                 raise CheckpointError(f'name rule "{pattern}" is no regular expression: {error}') from None
 
     def sources(self, names: Iterable[str]) -> dict[str, str]:
-        """For each name that is not left out, the name it comes from.
+        """Returns the name that each name comes from, without those that are left out.
 
         Raises:
-          CheckpointError: a rule applies to no name.
+          CheckpointError: if a rule applies to no name.
         """
         listed = list(names)
         used, found = set(), {}

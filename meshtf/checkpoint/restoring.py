@@ -1,4 +1,9 @@
-"""From a checkpoint to the variables of programs, slice by slice, in whatever layouts these plan."""
+"""Restores the variables of programs from a checkpoint, slice by slice, in whatever layouts the programs plan.
+
+A core needs a box of a variable. The checkpoint has one tensor for each layer of the variable, in boxes of the layout
+in which it was saved. So for each core's box the part of each layer is read, TensorFlow joins it from the saved boxes,
+and the layers are stacked. No process ever holds more than the boxes of its own cores.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +31,10 @@ from meshtf.ops.variables.variable import Variable
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """What a warm start did, by the names under which checkpoints have tensors.
+    """The result of a warm start, by the names of tensors in checkpoints.
 
     Attributes:
-      restored: for each tensor of the programs that was restored, the tensor of the checkpoint it came from.
+      restored: the tensor of the checkpoint that each restored tensor of the programs came from.
       initial: the tensors of the programs that kept the values they had, or their initial ones.
     """
 
@@ -60,18 +65,18 @@ def restore(
     Variables of the store that none of the programs has are left as they are.
 
     Args:
-      saved: from `CheckpointFolder.newest_readable`, which has verified it.
-      programs: that share one store; where two would make a variable in different layouts, the first decides.
-      ignore_unused: whether the checkpoint may have tensors that no program has, as an evaluation has no use for an
-        optimizer's state.
-      renamed: for tensors of the programs that come from those of other names in the checkpoint, these names.
+      saved: a checkpoint from `CheckpointFolder.newest_readable`, which has verified it.
+      programs: programs that share one store. If two would make a variable in different layouts, the first decides.
+      ignore_unused: whether the checkpoint may have tensors that no program has. An evaluation needs no optimizer
+        state.
+      renamed: the names in the checkpoint of tensors that have other names in the programs.
 
     Raises:
-      CheckpointError: it is of another model; the message names the tensors that are missing, unexpected, or of another
-        shape or type. Nothing has changed.
-      DamagedCheckpointError: the values are not those that were written. What was made is gone again, and values of
-        variables that were there before may be replaced.
-      DeviceError: a program needs more memory than there is. Nothing has changed.
+      CheckpointError: if it is of another model. The message names the tensors that are missing, unexpected, or of
+        another shape or type. Nothing has changed.
+      DamagedCheckpointError: if the values are not those that were written. New variables are gone again, and values of
+        old variables may be replaced.
+      DeviceError: if a program needs more memory than there is. Nothing has changed.
     """
     _check_arguments(saved, programs)
     planned, store = _planned(programs), programs[0].variables
@@ -95,19 +100,20 @@ def restore(
 
 
 def warm_start(saved: Restorable, programs: Sequence[Function], rules: Sequence[tuple[str, str | None]]) -> WarmStart:
-    """Restores some variables of the programs, from tensors that may have other names; the others have initial values.
+    """Restores some variables of the programs, from tensors that may have other names. Others get initial values.
 
     Args:
       saved: a checkpoint, of this model or another.
-      programs: that share one store.
-      rules: pairs of a regular expression and a name. The first whose expression matches the whole name of a tensor of
-        the programs says which tensor of the checkpoint it comes from (`\\1` stands for the first group), or, with
-        None, that it keeps its initial value. A tensor that no rule matches comes from the one of its own name.
+      programs: programs that share one store.
+      rules: pairs of a regular expression and a name. For each tensor of the programs, the first rule whose expression
+        matches its whole name counts. The rule's name is the tensor of the checkpoint that it comes from, where `\\1`
+        stands for the first group. None keeps the initial value. A tensor that no rule matches comes from the tensor of
+        its own name.
 
     Raises:
-      CheckpointError: a tensor that is to be restored is missing, or of another shape or type; a rule matches nothing.
-        Nothing has changed.
-      DamagedCheckpointError: the values are not those that were written; some variables may have been restored.
+      CheckpointError: if a tensor to be restored is missing, or has another shape or type, or if a rule matches
+        nothing. Nothing has changed.
+      DamagedCheckpointError: if the values are not those that were written. Some variables may have been restored.
     """
     _check_arguments(saved, programs)
     planned, store = _planned(programs), programs[0].variables
@@ -124,7 +130,7 @@ def warm_start(saved: Restorable, programs: Sequence[Function], rules: Sequence[
 
 
 def _check_arguments(saved: object, programs: object) -> None:
-    """CheckpointError for what is easily given in place of a checkpoint, or of a list of programs."""
+    """Raises CheckpointError for arguments that are easily given in place of a checkpoint, or of a list of programs."""
     if saved is None:
         raise CheckpointError("there is no checkpoint to restore, but None: newest_readable() has found none")
     if isinstance(saved, str | Path):
@@ -153,7 +159,7 @@ def _planned(programs: Sequence[Function]) -> dict[str, _Planned]:
 def _check_agree(
     variable: Variable, planned: Mapping[str, _Planned], store: VariableStore, mesh_impl: MeshImpl
 ) -> None:
-    """Raises where the store, or a program before, has the variable otherwise."""
+    """Raises an error if the store, or an earlier program, has the variable in another form."""
     name = variable.full_name
     if name in store:
         store.check_fits(variable, mesh_impl.shape, mesh_impl.devices)
@@ -164,7 +170,7 @@ def _check_agree(
 
 
 def _assign(variable: VariableSlices, read: Callable[[Box], tf.Tensor]) -> None:
-    """Gives each core what `read` finds of its box, and zeros behind it where the slice is padded."""
+    """Gives each core the value of its box, with zeros behind it where the slice is padded."""
     shape = variable.layout.slice_shape(variable.shape, variable.mesh_shape)
     with tf.init_scope():
         for box, cores in boxes(variable).items():
@@ -187,7 +193,7 @@ def _whole_reader(
 
 
 def _joined(variable: VariableSlices, box: Box, layers: Sequence[tf.Tensor]) -> tf.Tensor:
-    """A box of the variable, from its layers."""
+    """Returns a box of the variable, from its layers."""
     names, stacked = variable.shape.dimension_names, variable.stacked_dims.dimension_names
     if not stacked:
         return layers[0]
@@ -199,7 +205,7 @@ def _joined(variable: VariableSlices, box: Box, layers: Sequence[tf.Tensor]) -> 
 def _partial_reader(
     saved: Restorable, variable: VariableSlices, sources: Mapping[str, str]
 ) -> Callable[[Box], tf.Tensor]:
-    """Reads the layers that have a source, and keeps the rest of what the variable holds."""
+    """Returns a function that reads the layers with a source, and keeps the other values of the variable."""
     held = boxes(variable)
 
     def read(box: Box) -> tf.Tensor:

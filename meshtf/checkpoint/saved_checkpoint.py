@@ -1,4 +1,4 @@
-"""One checkpoint on disk: what it says of itself, its values, and whether it is whole."""
+"""One checkpoint on disk: its manifest, its values, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _NOT_READ = (
     *(tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError, tf.errors.UnavailableError),
     *(tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.InternalError),
 )
-"""What says nothing of the bytes: they could not be had."""
+"""Errors that say nothing about the bytes: they could not be read at all."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
-    """A checkpoint whose manifest is intact. `verify` tells whether the values are, too."""
+    """A checkpoint whose manifest is intact. `verify` tells whether its values are intact, too."""
 
     folder: Path
     manifest: Manifest
@@ -43,16 +43,16 @@ class SavedCheckpoint:
 
     @classmethod
     def open(cls, folder: Path | str | RemoteFolder) -> SavedCheckpoint:
-        """Reads the manifest of a checkpoint's folder. Of the data it sees that they are files, and opens none.
+        """Reads the manifest of a checkpoint's folder. It checks that the data files are files, and opens none.
 
-        Of remote storage the small files are read; of the data what `read` is asked for comes into a temporary folder,
-        `folder`, which is gone with this object.
+        On remote storage it only reads the small files. The parts that `read` asks for come into a temporary folder,
+        `folder`, which is deleted with this object.
 
         Raises:
-          DamagedCheckpointError: it or TensorFlow's index is missing, was changed, or says what cannot be; or there
-            is a link, or a pipe, where TensorFlow would read data.
-          OSError: one of them is there and cannot be read.
-          CheckpointError: a later version of meshtf wrote it.
+          DamagedCheckpointError: if the manifest or TensorFlow's index is missing, was changed, or has impossible
+            values; or if there is a link, or a pipe, where TensorFlow would read data.
+          OSError: if one of them cannot be read.
+          CheckpointError: if a later version of meshtf wrote it.
         """
         place = place_of(folder)
         return cls._open_remote(place) if isinstance(place, RemoteFolder) else cls._open_local(place)
@@ -91,46 +91,46 @@ class SavedCheckpoint:
 
     @property
     def place(self) -> Path | RemoteFolder:
-        """Where it is."""
+        """The place of the checkpoint."""
         return self.folder if self._copy is None else self._copy.remote
 
     @property
     def is_there(self) -> bool:
-        """Whether it has not been deleted meanwhile."""
+        """Whether nobody has deleted it since it was opened."""
         return self.folder.exists() if self._copy is None else self._copy.remote.has(MANIFEST)
 
     @property
     def step(self) -> int:
-        """After how many steps it was saved."""
+        """The number of steps after which it was saved."""
         return self.manifest.step
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """What the run saved beside its variables: position in the data, seed."""
+        """The run's own state beside its variables, such as the position in the data and the seed."""
         return self.manifest.state
 
     @property
     def tensors(self) -> Mapping[str, SavedTensor]:
-        """Shape and type of each saved tensor, by name. Each layer of a stack is a tensor of its own."""
+        """The shape and type of each saved tensor, by name. Each layer of a stack is a tensor of its own."""
         return self.manifest.tensors
 
     @property
     def prefix(self) -> Path:
-        """What `tf.train.load_checkpoint` takes; it takes the folder, too."""
+        """The path for `tf.train.load_checkpoint`, which also accepts the folder."""
         return self.folder / PREFIX
 
     @property
     def num_bytes(self) -> int:
-        """Of all values."""
+        """The bytes of all values."""
         return sum(tensor.num_bytes for tensor in self.tensors.values())
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it, on the host.
+        """Returns a tensor, or a part of it, on the host.
 
         Raises:
-          CheckpointError: there is no such tensor.
-          DamagedCheckpointError: the values are not those that were written.
-          OSError: they cannot be read for another reason, such as a lack of permission.
+          CheckpointError: if there is no such tensor.
+          DamagedCheckpointError: if the values are not those that were written.
+          OSError: if they cannot be read for another reason, such as a lack of permission.
         """
         if name not in self.tensors:
             raise CheckpointError(f'checkpoint {self.place} has no tensor "{name}"{nearest(name, self.tensors)}')
@@ -149,11 +149,11 @@ class SavedCheckpoint:
         return value
 
     def check_files(self) -> None:
-        """Looks at the files, but not at the values.
+        """Checks the files, but not the values.
 
         Raises:
-          DamagedCheckpointError: names a file that is missing, or cut short, or is an index that was changed.
-          OSError: a file is there and cannot be read.
+          DamagedCheckpointError: names a file that is missing, cut short, or an index that was changed.
+          OSError: if a file cannot be read.
         """
         for name, file in self.manifest.files.items():
             fault = _fault(self.folder / name, file)
@@ -165,7 +165,7 @@ class SavedCheckpoint:
 
         Raises:
           DamagedCheckpointError: names the file or the tensor that is not as it was written.
-          OSError: a file is there and cannot be read.
+          OSError: if a file cannot be read.
         """
         self.check_files()
         for name, tensor in self.tensors.items():
@@ -174,13 +174,15 @@ class SavedCheckpoint:
 
 
 def described_file(path: Path) -> SavedFile:
-    """What the manifest says of a file that was just written."""
+    """Returns the manifest's entry for a file that was just written."""
     size = path.stat().st_size
     return SavedFile(size) if ".data-" in path.name else SavedFile(size, _digest(path))
 
 
 def _irregular(folder: Path) -> str | None:
-    """What stands under the name of a file of data, and is no file. TensorFlow would follow it, or wait for it."""
+    """Returns what is wrong if a link, a pipe or the like has the name of a data file. TensorFlow would follow
+    it, or wait.
+    """
     for path in sorted(folder.glob(f"{PREFIX}.*")):
         mode = path.lstat().st_mode
         if not stat.S_ISREG(mode):
@@ -189,7 +191,7 @@ def _irregular(folder: Path) -> str | None:
 
 
 def _index_fault(path: Path) -> str | None:
-    """What is wrong with the index, of which TensorFlow might die."""
+    """Returns what is wrong with the index, or None. TensorFlow might crash on a wrong one."""
     try:
         check_index(path)
     except FileNotFoundError:

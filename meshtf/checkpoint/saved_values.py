@@ -1,4 +1,4 @@
-"""Whole values of variables as a checkpoint has them, for a process that has not all of their slices."""
+"""Whole values of variables from a checkpoint, for a process that lacks some of their slices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from meshtf.lowering.variable_store import VariableStore
 
 @dataclasses.dataclass(frozen=True)
 class SavedValues(Mapping[str, np.ndarray]):
-    """The variables of a store, each read as it is asked for: the value that the store had when it was saved."""
+    """The variables of a store, each with the value that it had when it was saved. Each is read when it is asked
+    for.
+    """
 
     saved: SavedCheckpoint
     store: VariableStore

@@ -1,4 +1,9 @@
-"""One checkpoint's folder, written by all processes of a cluster: each its own slices, whole or not at all."""
+"""Writes one checkpoint's folder from all processes of a cluster: each writes its own slices, and all succeed or none.
+
+Process 0 makes a temporary folder. After a first meeting every process writes its files there. After a second one
+process 0 joins them and gives the folder its name. At each meeting a process may report a failure, and then all of them
+raise it. No process renames the folder unless all have written.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +23,22 @@ _NOT_SHARED = "process {process} ({address}) does not find there what process 0 
 
 
 class ElsewhereError(OSError):
-    """What failed in some process, as all of them are told."""
+    """A failure in some process, as all processes are told of it."""
 
 
 def write_together(
     cluster: Cluster, folder: Path, write_own: Callable[[Path], None], finish: Callable[[Path], None]
 ) -> None:
-    """Called by every process with the same folder, which appears whole, or in no process.
+    """Writes a folder from every process of a cluster. It appears whole, or not at all. All processes call this.
 
     Args:
-      cluster: its processes.
-      folder: on a disk that all share.
-      write_own: writes what this process has into a temporary folder.
-      finish: what process 0 does there when all have written.
+      cluster: the cluster of the processes.
+      folder: the folder, on a disk that all share.
+      write_own: writes this process's part into a temporary folder.
+      finish: the work of process 0 there, when all have written.
 
     Raises:
-      OSError: in every process, of what failed in any.
+      OSError: in every process, for a failure in any process.
     """
     meetings = _Meetings(cluster, cluster.meeting(f"checkpoint {folder.name}"))
     if not cluster.is_leader:
@@ -54,10 +59,10 @@ def write_together(
 
 
 def check_folder_is_shared(cluster: Cluster, folder: Path) -> None:
-    """Called by every process before a run, with the folder of its files.
+    """Checks, before a run, that every process sees the same folder. All processes call this.
 
     Raises:
-      CheckpointError: in every process, where one sees another folder under this path than process 0.
+      CheckpointError: in every process, if one sees another folder under this path than process 0.
     """
     name = cluster.meeting(f"folder {folder.name}")
     sign = folder / f".seen-by-process-0-{os.path.basename(name)}-{os.getpid()}" if cluster.is_leader else None
@@ -85,13 +90,13 @@ def _sign(path: Path) -> Iterator[None]:
 
 
 class _Meetings:
-    """Where processes tell one another how far they have come, or what failed."""
+    """Meetings of the processes, at which each says that it has come so far, or what failed."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster, self._name, self._stage = cluster, name, 0
 
     def hold(self, fault: str = "") -> None:
-        """Raises ElsewhereError in all processes where some have a fault."""
+        """Holds one meeting. Raises ElsewhereError in all processes if some have a fault."""
         self._stage += 1
         faults = self._cluster.gathered(f"{self._name}/{self._stage}", fault)
         addresses = self._cluster.addresses
@@ -109,7 +114,7 @@ def _write_into(temporary: Path, write_own: Callable[[Path], None], cluster: Clu
 
 
 def own_prefix(cluster: Cluster) -> str:
-    """How the names of this process's files begin, until all are one checkpoint."""
+    """Returns the beginning of the names of this process's files, until all are one checkpoint."""
     return f"process_{cluster.process_index:05d}"
 
 

@@ -1,4 +1,4 @@
-"""The news that a process ends by an error of its own, for those who would wait for it."""
+"""The news that a process ends because of an error of its own, for processes that would wait for it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FAILED, _HEARD = "meshtf_failed", "meshtf_heard"
 
 @dataclasses.dataclass(frozen=True)
 class FailureNews:
-    """The first failure of a job; what follows from it is none.
+    """The first failure of a job. Later failures follow from it and are not told.
 
     Attributes:
-      store: which all processes share.
-      process_index: of this process.
-      addresses: of all.
+      store: the texts that all processes share.
+      process_index: the index of this process.
+      addresses: the addresses of all processes.
     """
 
     store: TextStore
@@ -28,7 +28,7 @@ class FailureNews:
     addresses: tuple[str, ...]
 
     def tell(self, what: str) -> bool:
-        """Whether this is the first of which the others hear."""
+        """Tells the others of a failure. Returns whether it is the first one that they hear of."""
         try:
             self.store.put(_FAILED, json_text([self.process_index, what]))
         except ConnectionError:
@@ -36,13 +36,14 @@ class FailureNews:
         return True
 
     def hear(self, timeout_seconds: float) -> Lost | None:
-        """Which other process fails, and why, once it has told.
+        """Returns which other process fails, and why, once it has told.
 
-        `timeout_seconds`: for process 0 to answer whether somebody has, which takes a while where the machine is busy.
+        `timeout_seconds`: the time in which process 0 must answer whether some process has told. On a busy machine this
+        takes a while.
         """
         try:
             text = self.store.get(_FAILED, timeout_seconds)
-        except ConnectionError:  # that process 0 is gone is seen elsewhere
+        except ConnectionError:  # process 0 is gone, which is noticed elsewhere
             return None
         if text is None or json.loads(text)[0] == self.process_index:
             return None

@@ -1,4 +1,4 @@
-"""The port of this process, held from the check that it is free until TensorFlow's server takes it."""
+"""The port of this process. It is held from the check that it is free until TensorFlow's server takes it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from meshtf.errors import ClusterError
 
 
 def listening_socket(processes: ProcessAddresses, listen_port: int | None = None) -> socket.socket:
-    """On this process's own address, or another port; on loopback only, where all processes are there.
+    """Returns a socket that listens at this process's own address, or at another port.
+
+    If all processes are on loopback, it listens on loopback only.
 
     Raises:
-      ClusterError: the port is in use, or the address is another machine's, or unknown.
+      ClusterError: if the port is in use, or the address is another machine's or unknown.
     """
     assert processes.own is not None
     host, port = resolved(processes.own, processes.source)
     port = listen_port or port
     everybody = [resolved(a, processes.source)[0] for a in processes.addresses or (processes.own,)]
-    # Many machines know their own name as a loopback address, where no other finds them.
+    # On many machines the own name resolves to a loopback address, where no other machine reaches them.
     is_elsewhere = not all(map(is_loopback, everybody)) and (is_loopback(host) or listen_port is not None)
     try:
         return listen(("::" if ":" in host else "0.0.0.0") if is_elsewhere else host, port)
@@ -35,7 +37,9 @@ def listening_socket(processes: ProcessAddresses, listen_port: int | None = None
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """At a numeric address. A zone of IPv6 is a part of its own in what a socket binds to."""
+    """Returns a socket that listens at a numeric address. The zone of an IPv6 address is a separate part for a
+    socket.
+    """
     family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,4 +1,8 @@
-"""What processes say to one another before TensorFlow's server runs: lines of JSON, which a shared token signs."""
+"""Messages of processes before TensorFlow's server runs: lines of JSON, signed with a shared token.
+
+Each side sends the other a random challenge, and signs its messages with the token and the other's challenge. So a
+message recorded from another connection has a wrong signature.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ _GREETING = "meshtf waits for processes"
 class Line:
     """One connection, on which each side has challenged the other to sign with the token.
 
-    A line of the wrong signature is a BadMessageError; the end of the connection is an EOFError.
+    A line with a wrong signature raises BadMessageError, and the end of the connection raises EOFError.
     """
 
     connection: socket.socket
@@ -30,28 +34,28 @@ class Line:
     _received: bytes = b""
 
     def greet(self) -> None:
-        """What the side that listens says first."""
+        """Sends the first line, from the side that listens."""
         self._write({"greeting": _GREETING, "challenge": self.own_challenge})
 
     def take_greeting(self) -> None:
-        """Waits for it."""
+        """Waits for the greeting."""
         greeting = self._parsed(self._next_line())
         if greeting.get("greeting") != _GREETING:
             raise BadMessageError
         self.their_challenge = str(greeting.get("challenge"))
 
     def send(self, message: dict[str, Any]) -> None:
-        """Signed, and with a challenge for the answers."""
+        """Sends a signed message, with a challenge for the answers."""
         body = json_text(message)
         signature = self._signature(self.their_challenge, body)
         self._write({"body": body, "signature": signature, "challenge": self.own_challenge})
 
     def receive(self) -> dict[str, Any]:
-        """The next message, as long as the connection's own time limit."""
+        """Returns the next message. It waits up to the connection's own time limit."""
         return self._opened(self._next_line())
 
     def receive_available(self) -> list[dict[str, Any]]:
-        """The whole messages that have arrived; does not wait."""
+        """Returns the whole messages that have arrived, without waiting."""
         self._fill()
         messages = []
         while b"\n" in self._received:
@@ -97,4 +101,4 @@ class Line:
 
 
 class BadMessageError(Exception):
-    """What came is not signed with the token, or does not come from meshtf."""
+    """A message that is not signed with the token, or does not come from meshtf."""

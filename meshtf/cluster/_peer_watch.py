@@ -1,7 +1,8 @@
-"""Learns that a process is gone: each asks TensorFlow's server of every other, now and then, whether it is there.
+"""Learns that a process is gone: each process regularly asks TensorFlow's server of every other whether it is there.
 
-What asks goes the way that collectives go, to the address that they use: a process that is dead, stopped, or cut off
-from this one does not answer.
+The questions go to the addresses that collectives use. A process that is dead, stopped, or cut off from this one does
+not answer. With a timeout of 10 s, each process asks every second. A process counts as lost when it has not answered
+for 10 s, or when nothing listened at its address twice in a row.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _LOOKS_PER_TIMEOUT = 8
 _LONGEST_PERIOD = 1.0
 _LONGEST_HANDSHAKE_MS = 5000
 _REFUSALS = 2
-"""So often in a row nobody listens at an address, before its process counts as dead."""
+"""The number of times in a row that nothing listens at an address, until its process counts as dead."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """Processes that are gone, by index, and what of each is known."""
+    """The processes that are gone, by index, with a sentence on each."""
 
     processes: Mapping[int, str]
 
@@ -34,18 +35,18 @@ class Lost:
 
 @dataclasses.dataclass
 class _Peer:
-    """What is known of another process."""
+    """The state of the questions to another process."""
 
     name: str
     ask: Callable[[], Any]
     answered: float
     refusals: int = 0
     asked: Any = None
-    """A call of gRPC that is a grpc.Call and a grpc.Future, for which it has no type."""
+    """A call of gRPC. It is both a grpc.Call and a grpc.Future, and gRPC has no type for that."""
 
 
 class PeerWatch:
-    """A thread that asks; tells `on_lost` once, of those who are gone first."""
+    """A thread that asks the other processes. It calls `on_lost` once, with the processes that are gone first."""
 
     def __init__(
         self,
@@ -54,8 +55,14 @@ class PeerWatch:
         on_lost: Callable[[Lost], None],
         hear: Callable[[float], Lost | None],
     ) -> None:
-        """`addresses`: of the other processes, by index. `timeout_seconds`: after which one that does not answer is
-        gone. `hear`: who has told that it will be, asked for so many seconds."""
+        """Opens channels to the other processes. `start` begins to ask.
+
+        Args:
+          addresses: the addresses of the other processes, by index.
+          timeout_seconds: the time after which a process that does not answer is gone.
+          on_lost: is called once, with the lost processes.
+          hear: returns the process that has told of its failure, within a number of seconds.
+        """
         self._hear = hear
         self._timeout = timeout_seconds
         self._period = min(_LONGEST_PERIOD, timeout_seconds / _LOOKS_PER_TIMEOUT)
@@ -75,7 +82,7 @@ class PeerWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks no more."""
+        """Stops asking."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=self._timeout)
@@ -83,13 +90,13 @@ class PeerWatch:
             channel.close()
 
     def wait_for_loss(self, timeout_seconds: float) -> Lost | None:
-        """Who is gone; None where for so long nobody is."""
+        """Returns the lost processes, or None if none is lost within the time."""
         self._found.wait(timeout_seconds)
         return self.lost
 
     @property
     def period(self) -> float:
-        """Seconds between two questions."""
+        """The seconds between two questions."""
         return self._period
 
     def _asking(self, channel: grpc.Channel) -> Callable[[], grpc.Future]:
@@ -100,11 +107,11 @@ class PeerWatch:
         looked = time.monotonic()
         while not self._stopped.wait(self._period):
             now = time.monotonic()
-            # A process that was stopped itself, and goes on, has heard nothing meanwhile, of anybody.
+            # If this process was stopped itself for a time, it could not hear the answers that came in that time.
             paused = max(now - looked - 2 * self._period, 0.0)
             looked = now
             gone = {i: why for i, peer in self._peers.items() if (why := self._look_at(peer, now, paused))}
-            # Who has told and ended is gone for a known reason.
+            # A process that told of its failure before it ended is gone for a known reason.
             lost = self._hear(self._period / 2) or (Lost(gone) if gone else None)
             if lost is not None:
                 self.lost = lost
@@ -113,7 +120,7 @@ class PeerWatch:
                 return
 
     def _look_at(self, peer: _Peer, now: float, paused: float) -> str | None:
-        """Why it is gone, if it is."""
+        """Returns why a process is gone, or None."""
         peer.answered += paused
         if peer.asked is not None and peer.asked.done():
             peer.refusals = peer.refusals + 1 if _is_refused(peer.asked) else 0
@@ -128,7 +135,9 @@ class PeerWatch:
 
 
 def _is_refused(asked: Any) -> bool:
-    """Whether nobody listens there. A process that is stopped, or slow to shake hands, is unavailable as well."""
+    """Tells whether nothing listens there. A process that is stopped, or slow to shake hands, is unavailable as
+    well.
+    """
     return asked.code() == grpc.StatusCode.UNAVAILABLE and "refused" in (asked.details() or "").lower()
 
 

@@ -1,7 +1,10 @@
-"""Processes find one another with plain sockets, before TensorFlow waits, for ever, for who is missing.
+"""Processes find one another with plain sockets, since TensorFlow would wait for ever for a missing process.
 
-Every process holds its port, then says to process 0 who it is. When all have, process 0 tells each the addresses of
-all, and a text that is this start's alone.
+1. Every process binds its port.
+2. Each process connects to process 0 and says its index, its address and its facts.
+3. When all have come, process 0 sends each the addresses of all, and a text that no other start has.
+
+Meanwhile process 0 says every ten seconds who is missing. A process with another token, or other facts, is refused.
 """
 
 from __future__ import annotations
@@ -27,17 +30,17 @@ _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_TRIES = 0.2
 _SECONDS_TO_ANSWER = 5.0
 _STRANGER_SECONDS = 3.0
-"""So long something else may answer at the leader's address, such as an earlier job that is ending."""
+"""The time that something else may answer at the leader's address, such as an earlier job that is ending."""
 
 
 _STRANGER = """\
-what answers as {leader} is no process that waits for others: another job on that port, or this one, which has started \
-without this process"""
+the process that answers at {leader} does not wait for others: it is another job on that port, or this job, which has \
+started without this process"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """Where every process is, this process's port, and a text that no other start has."""
+    """The addresses of all processes, this process's port, and a text that no other start has."""
 
     addresses: tuple[str, ...]
     port: int
@@ -46,13 +49,13 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True)
 class JoinOptions:
-    """How processes find one another.
+    """Options of joining.
 
     Attributes:
-      token: shared by all; who does not know it is refused.
+      token: a text that all share. A process that does not know it is refused.
       timeout_seconds: how long to wait for all.
-      facts: what must be alike in all processes, by name.
-      listen_port: of this process, where it is not its address's.
+      facts: facts that must be the same in all processes, by name.
+      listen_port: the port of this process, if it is not its address's.
     """
 
     token: str
@@ -65,7 +68,7 @@ def rendezvous(processes: ProcessAddresses, options: JoinOptions) -> Joined:
     """Waits for all processes.
 
     Raises:
-      ClusterError: somebody did not come in time (named), or says other things about the cluster than this process.
+      ClusterError: if a process did not come in time (it is named), or has other facts about the cluster than this one.
     """
     for address in processes.addresses or (processes.leader,):
         resolved(address, processes.source)
@@ -78,7 +81,7 @@ def rendezvous(processes: ProcessAddresses, options: JoinOptions) -> Joined:
 
 
 class _Patience:
-    """Says every ten seconds who is missing, and gives up at the end."""
+    """Says every ten seconds which processes are missing, and gives up at the end."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._began = self._said = time.monotonic()
@@ -89,7 +92,7 @@ class _Patience:
         return time.monotonic() - self._began
 
     def says(self, missing: str) -> bool:
-        """Whether it was time to say so. ClusterError where it is too late."""
+        """Says so if it is time, and returns whether it was. Raises ClusterError if it is too late."""
         if self.seconds >= self._timeout:
             raise ClusterError(
                 f"{missing} did not come within {self._timeout:g} seconds. Is it started, with the same addresses, and "
@@ -104,7 +107,7 @@ class _Patience:
 
 @dataclasses.dataclass
 class _Guest:
-    """A connection to process 0, and which process it is, once that is known."""
+    """A connection to process 0, and the index of its process, once that is known."""
 
     line: Line
     process: int | None = None
@@ -112,7 +115,7 @@ class _Guest:
 
 
 class _Leader:
-    """Process 0, until all have come."""
+    """Process 0, until all processes have come."""
 
     def __init__(self, processes: ProcessAddresses, options: JoinOptions, listening: socket.socket) -> None:
         self._processes, self._options, self._listening = processes, options, listening
@@ -151,7 +154,7 @@ class _Leader:
 
     def _hear(self, guest: _Guest | None) -> None:
         if guest is None:
-            with contextlib.suppress(OSError):  # who has gone again is still missing
+            with contextlib.suppress(OSError):  # a process that has gone again is still missing
                 self._welcome(self._listening.accept()[0])
             return
         try:
@@ -202,13 +205,14 @@ class _Leader:
 
     def _tell_all(self, message: dict[str, Any]) -> None:
         for guest in self._guests:
+            # Only a guest that has joined needs to know who is missing, but a refusal ends all of them.
             if guest.process is not None or "refused" in message:
                 with contextlib.suppress(OSError):
                     guest.line.send(message)
 
 
 def _described(processes: ProcessAddresses, options: JoinOptions) -> dict[str, Any]:
-    """What must be alike in every process."""
+    """Returns the facts that must be the same in every process."""
     addresses = None if processes.addresses is None else ", ".join(processes.addresses)
     return {"number_of_processes": processes.num_processes, "addresses": addresses, **options.facts}
 
@@ -235,6 +239,7 @@ def _follow(
                 line = _greeted(connection, options.token)
                 if line is not None:
                     return _joined(line, processes, options, listening, patience)
+                # An earlier job that is ending may still hold the port for a moment.
                 if patience.seconds > _STRANGER_SECONDS:
                     raise ClusterError(_STRANGER.format(leader=processes.name(0)))
             except (OSError, EOFError):
@@ -243,7 +248,7 @@ def _follow(
 
 
 def _greeted(connection: socket.socket, token: str) -> Line | None:
-    """None where what listens there is no process that waits for others: an earlier job that is ending, or another."""
+    """Returns the line to process 0, or None if something else listens there, such as an earlier job that is ending."""
     line = Line(connection, token)
     try:
         line.take_greeting()
@@ -281,7 +286,7 @@ def _hello(
 
 def _messages(line: Line, patience: _Patience, leader: str) -> Iterator[dict[str, Any]]:
     while True:
-        line.connection.settimeout(_SECONDS_BETWEEN_LINES * 2)  # process 0 speaks every ten seconds, while it waits
+        line.connection.settimeout(_SECONDS_BETWEEN_LINES * 2)  # process 0 sends a line every ten seconds
         try:
             yield line.receive()
         except TimeoutError:
@@ -289,7 +294,7 @@ def _messages(line: Line, patience: _Patience, leader: str) -> Iterator[dict[str
 
 
 def _reached_leader(processes: ProcessAddresses, patience: _Patience) -> socket.socket:
-    """A connection to process 0, which may start later than this process."""
+    """Returns a connection to process 0, which may start later than this process."""
     address = resolved(processes.leader, processes.source)
     while True:
         try:

@@ -1,5 +1,7 @@
-"""An end to the start of TensorFlow's server: for a process that dies in that second others wait in it for ever, and it
-lets no other thread of Python run."""
+"""A time limit for the start of TensorFlow's server.
+
+If a process dies in that second, the others wait for it in the start for ever, and no other thread of Python runs.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def killed_after(seconds: float, words: str) -> Iterator[None]:
-    """Inside, this process is ended by SIGKILL when so long has passed; a second process sees to it, and says why."""
-    # A script by its path, without the user's packages: nothing that slows it.
+    """Kills this process with SIGKILL if the body takes longer than `seconds`. A second process does it, and
+    says why.
+    """
+    # Python runs this file by its path, without the user's packages, so that it starts at once.
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(seconds), words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as helper:
         try:
@@ -26,7 +30,7 @@ def killed_after(seconds: float, words: str) -> Iterator[None]:
 
 
 def watch(process: int, seconds: float, words: str) -> None:
-    """Returns when standard input ends, or when the time has passed and the process is ended."""
+    """Returns when standard input ends, or when the time has passed and the process is killed."""
     if not select.select([sys.stdin], [], [], seconds)[0]:
         print(words, file=sys.stderr, flush=True)
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""TensorFlow's own server and coordination service, which no public call starts with time limits of one's choice."""
+"""TensorFlow's own server and coordination service. No public call starts them with chosen time limits."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from meshtf.tensorflow_private import cluster_server
 from meshtf.tensorflow_private.eager_context import has_started
 
 JOB = "worker"
-"""The job of which every process is a task; in the names of all devices."""
+"""The job whose tasks are the processes. The names of all devices have it."""
 
 _REGISTER_SECONDS = 120
 _LONGEST_START_SECONDS = _REGISTER_SECONDS + 10
-"""Process 0 would wait without end for one that died after all had met; the others wait for `_REGISTER_SECONDS`."""
+"""The longest start. If a process dies after all have met, process 0 would wait for ever, and the others for
+`_REGISTER_SECONDS`."""
 
 _TENSORFLOWS_PATIENCE = 6
-"""So many times as long as `PeerWatch`, which knows when this process stood still itself. TensorFlow does not know it,
-and would give everybody up after a moment in which the machine did."""
+"""TensorFlow waits this many times as long as `PeerWatch`. Unlike that it does not know when this process stood still
+itself, and would give up all others after a short halt of the machine."""
 
 _WAITS_PER_TIMEOUT = 8
 
@@ -69,7 +70,7 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
 
 @contextlib.contextmanager
 def _own_answer_to_sigterm() -> Iterator[None]:
-    """TensorFlow's server takes SIGTERM for a notice of its own, after which the process would not end."""
+    """Keeps this process's handler of SIGTERM. TensorFlow's server replaces it, and then the process would not end."""
     own = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -85,10 +86,11 @@ def abort_collectives(message: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class KeyValueStore:
-    """As `TextStore` says.
+    """The `TextStore` of TensorFlow's coordination service.
 
     Attributes:
-      timeout_seconds: after which process 0, which keeps the texts, is not reached where it does not answer.
+      timeout_seconds: the time after which process 0, which keeps the texts, counts as unreachable if it does not
+        answer.
     """
 
     timeout_seconds: float
@@ -109,7 +111,7 @@ class KeyValueStore:
             raise ConnectionError(error.message) from None
 
     def _answered(self, call: Callable[[], None]) -> None:
-        """A call that TensorFlow gives no time limit. Its thread stays behind where process 0 is stopped."""
+        """Makes a call that TensorFlow gives no time limit. If process 0 is stopped, the call's thread stays behind."""
         ended: queue.SimpleQueue[tf.errors.OpError | None] = queue.SimpleQueue()
 
         def run() -> None:

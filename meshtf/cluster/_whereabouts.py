@@ -1,7 +1,8 @@
-"""Where each process stands: so that those who wait for one can say in what it is, long before they give it up.
+"""The place where each process stands, so that a process that waits can say for what, long before it gives up.
 
-A process that is alive and answers can stand still all the same, in a callback, or in what makes its data. Each tells,
-every few seconds, where its thread is that runs the steps; each that waits for long reads it, and says so.
+A process can be alive and answer, and still stand still: in a callback, or in the code that makes its data. Every few
+seconds each process writes down in which line its thread is that runs the steps. A process that waits for long reads
+this, and says so.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ _SAY_EVERY_SECONDS = 30.0
 _SECONDS_TO_READ, _MOST_SECONDS_TO_READ = 0.5, 5.0
 _OWN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _NOT_THE_USERS = ("<frozen", os.path.join(sysconfig.get_path("stdlib"), ""), sysconfig.get_path("scripts"))
-"""How the names of files begin that are Python's own, and scripts of packages."""
+"""The beginnings of the names of files that are Python's own, or scripts of packages."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Stand:
-    """Where a process stood when it told.
+    """The place where a process stood when it last told.
 
     Attributes:
       place: a line of its user's code, or the program that it is in.
-      seconds: since it last began a program or came to a meeting.
-      waits: for other processes, in a collective or at a meeting.
-      reached: how far it is, as "after step 20"; may be empty.
+      seconds: seconds since it last began a program or came to a meeting.
+      waits: whether it waits for other processes, in a collective or at a meeting.
+      reached: how far it is, as "after step 20", or an empty text.
     """
 
     place: str
@@ -53,7 +54,7 @@ class Stand:
 
 
 class Activity:
-    """What this process does, as far as others may ask: in which meeting it is, and how far it has come."""
+    """The activity of this process, as far as others may ask: the meeting that it is in, and how far it has come."""
 
     def __init__(self) -> None:
         self.reached = ""
@@ -62,7 +63,7 @@ class Activity:
 
     @contextlib.contextmanager
     def in_meeting(self, name: str) -> Iterator[None]:
-        """Held while the process waits for the others to come to it."""
+        """Marks the process as waiting for the others at a meeting."""
         self.num_meetings += 1
         before, self.meeting = self.meeting, name
         try:
@@ -72,7 +73,7 @@ class Activity:
 
 
 class OwnStand:
-    """Looks where this process stands; its thread that runs the steps is the one that makes this."""
+    """Finds where this process stands. The thread that makes this object is the one that runs the steps."""
 
     def __init__(self, runtime: CollectiveRuntime, activity: Activity) -> None:
         self._runtime, self._activity = runtime, activity
@@ -102,7 +103,7 @@ class OwnStand:
 
 
 def site_of(frame: FrameType) -> Site:
-    """The innermost line of the user's files that a thread is in; where it is in none, of meshtf's, or of any."""
+    """Returns the innermost line of the user's files that a thread is in, else of meshtf's files, else of any."""
     frames = [frame]
     while (caller := frames[-1].f_back) is not None:
         frames.append(caller)
@@ -121,7 +122,7 @@ def _is_meshtfs(frame: FrameType) -> bool:
 
 
 class Whereabouts:
-    """A thread that tells where this process stands, and says for whom it waits where that takes long."""
+    """A thread that tells where this process stands, and says which processes it waits for if that takes long."""
 
     def __init__(
         self, process_index: int, addresses: tuple[str, ...], store: TextStore, look: Callable[[], Stand]
@@ -139,7 +140,7 @@ class Whereabouts:
             self._thread.join(timeout=_TELL_EVERY_SECONDS)
 
     def waited_for(self) -> str:
-        """In words, the processes for which this one may wait and where they stand, as they told last."""
+        """Returns text on the processes that this one may wait for, and where they stood when they last told."""
         end = time.monotonic() + _MOST_SECONDS_TO_READ
         others = [i for i in range(len(self._addresses)) if i != self._own]
         stands = {i: self._told_by(i) if time.monotonic() < end else None for i in others}
@@ -156,7 +157,7 @@ class Whereabouts:
                 _LOG.warning("this process stands %s. It waits for %s", stand, self.waited_for())
 
     def _tell(self, stand: Stand) -> None:
-        with contextlib.suppress(ConnectionError):  # that process 0 is gone others find out
+        with contextlib.suppress(ConnectionError):  # process 0 is gone, which is noticed elsewhere
             self._store.replace(self._key(self._own), json_text(dataclasses.asdict(stand)))
 
     def _told_by(self, process: int) -> Stand | None:
@@ -171,7 +172,7 @@ class Whereabouts:
 
 
 def described(stands: Mapping[int, Stand | None], addresses: tuple[str, ...]) -> str:
-    """Those who do not wait themselves; all, where each waits for another."""
+    """Returns text on the processes that do not wait themselves, or on all if each waits for another."""
     chosen = {i: stand for i, stand in stands.items() if stand is None or not stand.waits} or stands
     return "; ".join(
         f"process {i} ({addresses[i]}), which "

@@ -1,15 +1,16 @@
 """The processes that this one has joined.
 
-What a `Cluster` promises:
+A `Cluster` promises:
 
-- Every process has the same `num_processes` and `addresses`, and a `process_index` of its own, from 0; process 0 leads.
-- A text that one process puts under a key is read by all, for as long as they run; keys of one start are never seen by
-  another. A barrier is passed by none before all have come to it.
-- Nothing waits for ever: what is waited for comes, or within its time limit an error names who did not bring it.
-- A process that dies, is stopped or cut off is named by all others, at the latest some seconds after
-  `heartbeat_timeout_seconds`: what they wait in ends with a ProcessLostError, and so does what they call later.
-- One that ends by an error of its own is named with it, a second or two later.
-- One that lives and stands still is named, with the line that it is in, every thirty seconds by those who wait for it.
+- Every process has the same `num_processes` and `addresses`, and a `process_index` of its own, from 0. Process 0 leads.
+- A text that one process puts under a key is read by all, for as long as they run. Another start never sees these keys.
+- No process passes a barrier before all have come to it.
+- Nothing waits for ever: within a time limit it comes, or an error names the process that did not bring it.
+- If a process dies, is stopped or is cut off, all others name it some seconds after `heartbeat_timeout_seconds` at the
+  latest. Calls that wait then end with a ProcessLostError, and so do later calls.
+- If a process ends because of an error of its own, the others name it with this error a second or two later.
+- If a process lives and stands still, processes that wait for it name it every thirty seconds, with the line that it is
+  in.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from meshtf_programs.strict_json import json_text
 
 _PREFIX = "meshtf"
 _SHORTEST_WAIT_AT_ONCE, _LONGEST_WAIT_AT_ONCE = 0.5, 1.0
-"""Of one question: an answer that is there takes a while where the machine is busy."""
+"""Seconds to wait for one answer. On a busy machine even an answer that is there takes a while."""
 _DEFAULT_TIMEOUT = 300.0
 _HEARTBEATS_TO_END = 3
-"""So many times `heartbeat_timeout_seconds`, a process that ends stays for others that have not come to their ends."""
+"""A process that ends waits this many times `heartbeat_timeout_seconds` for others that have not ended yet."""
 
 _DIFFERENT = """\
 {what} differs between process 0 and process {process}, in its {part}. The first difference:
@@ -49,13 +50,13 @@ Every process must run the same program, with the same arguments."""
 class Cluster:
     """Processes that compute together, as `mtf.initialize_cluster` returns them.
 
-    Every process has the same `addresses`, and a `process_index` of its own; process 0 leads. What is waited for comes,
-    or within its time limit an error names who did not bring it.
+    Every process has the same `addresses`, and a `process_index` of its own. Process 0 leads. Nothing waits for ever:
+    within a time limit it comes, or an error names the process that did not bring it.
 
     Attributes:
-      process_index: which process this is, from 0.
-      addresses: of all processes, as "host:port".
-      heartbeat_timeout_seconds: after which a process that does not answer counts as lost.
+      process_index: the index of this process, from 0.
+      addresses: the addresses of all processes, as "host:port".
+      heartbeat_timeout_seconds: the time after which a process that does not answer counts as lost.
     """
 
     process_index: int
@@ -74,7 +75,7 @@ class Cluster:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is process 0: the one that writes what is written once."""
+        """Whether this is process 0, which writes the files that are written once."""
         return self.process_index == 0
 
     @property
@@ -84,18 +85,19 @@ class Cluster:
 
     @property
     def is_well(self) -> bool:
-        """Whether nobody is gone, and this process has not failed."""
+        """Whether no process is gone, and this process has not failed."""
         return self.lost is None and not self._has_failed.is_set() and getattr(sys, "last_value", None) is None
 
     def check_complete(self) -> None:
-        """Raises ProcessLostError where a process is known to be gone."""
+        """Raises ProcessLostError if a process is known to be gone."""
         if self.lost is not None:
             raise ProcessLostError(f"{self.lost}. {_RESTART}")
 
     def explained_loss(self) -> Lost | None:
-        """After a failure that may be another process's end: who is gone, waited for until it would be known.
+        """Returns the lost processes after a failure that may be another process's end. It waits until that would be
+        known.
 
-        Then it waits as long again as the others may need to see the same, before this process ends, too.
+        Then it waits as long again, since the others may need this time to see the same before this process ends, too.
         """
         if self._watch is None:
             return None
@@ -105,7 +107,7 @@ class Cluster:
         return lost
 
     def put(self, key: str, value: str) -> None:
-        """Makes a text known to all under a key, once."""
+        """Puts a text under a key, once, so that all processes can read it."""
         self.check_complete()
         try:
             self._store.put(f"{_PREFIX}/{key}", value)
@@ -113,11 +115,11 @@ class Cluster:
             raise self._unreachable(error) from None
 
     def get(self, key: str, timeout_seconds: float = _DEFAULT_TIMEOUT) -> str:
-        """The text under a key, waited for.
+        """Waits for the text under a key.
 
         Raises:
-          ClusterError: it did not come in time.
-          ProcessLostError: a process was lost meanwhile.
+          ClusterError: if it did not come in time.
+          ProcessLostError: if a process was lost while it waited.
         """
         value = self._awaited(lambda seconds: self._store.get(f"{_PREFIX}/{key}", seconds), timeout_seconds)
         if value is None:
@@ -127,11 +129,11 @@ class Cluster:
         return value
 
     def gathered(self, name: str, value: str, timeout_seconds: float = _DEFAULT_TIMEOUT) -> list[str]:
-        """What each process gives under a name that is used once, by index.
+        """Returns the texts that all processes give under a name, by index. A name is used once.
 
         Raises:
-          ClusterError: some did not come to it in time, which are named.
-          ProcessLostError: a process was lost meanwhile.
+          ClusterError: if some did not come in time. They are named.
+          ProcessLostError: if a process was lost while it waited.
         """
         with self._activity.in_meeting(name):
             self.put(f"{name}/{self.process_index}", value)
@@ -147,24 +149,28 @@ class Cluster:
         return [text for text in found if text is not None]
 
     def meeting(self, name: str) -> str:
-        """A name that is used once, for `gathered`: the same in all processes that ask for this name equally often."""
+        """Returns a name that is used once, for `gathered`. All processes that ask for this name equally often
+        get the same.
+        """
         self._meetings[name] += 1
         return f"{name}/{self._meetings[name]}"
 
     def barrier(self, name: str, timeout_seconds: float = _DEFAULT_TIMEOUT) -> None:
-        """Returns when every process has called it with this name, which is used once. Errors as `gathered`."""
+        """Returns when every process has called it with this name, which is used once. It raises errors as
+        `gathered` does.
+        """
         self.gathered(f"barrier/{name}", "", timeout_seconds)
 
     def check_alike(self, what: str, parts: Mapping[str, str], timeout_seconds: float = _DEFAULT_TIMEOUT) -> None:
-        """Called by all processes in the same order, with texts by name that must be the same in all.
+        """Checks that texts are the same in all processes. All of them call it, in the same order.
 
         Args:
-          what: whose texts they are, for the message, such as 'program "train"'.
-          parts: compared in their order.
-          timeout_seconds: for the others to come.
+          what: the owner of the texts, for the message, such as 'program "train"'.
+          parts: the texts by name, compared in their order.
+          timeout_seconds: how long to wait for the others.
 
         Raises:
-          ClusterError: in every process, with the first difference; or some process did not come, which is named.
+          ClusterError: in every process, with the first difference; or if some process did not come, which is named.
         """
         name = self.meeting("alike")
         own = {"name": what, **parts}
@@ -182,15 +188,15 @@ class Cluster:
         raise ClusterError(_DIFFERENT.format(what=what, process=process, part=part, first=first, other=other))
 
     def reached(self, what: str) -> None:
-        """How far this process is, such as "after step 20", for those who wait for it."""
+        """Notes how far this process is, such as "after step 20", for processes that wait for it."""
         self._activity.reached = what
 
     def waited_for(self) -> str:
-        """In words, the processes for which this one may wait, and where they stood when they last told."""
+        """Returns text on the processes that this one may wait for, and where they stood when they last told."""
         return "others" if self._whereabouts is None else self._whereabouts.waited_for()
 
     def tell_failure(self, what: str) -> None:
-        """Lets all others end, since this process will: they name it, and what failed in it.
+        """Tells all others that this process will end, so that they end too. They name it, and what failed in it.
 
         Returns when they have heard, or are gone, or some time has passed.
         """
@@ -199,7 +205,7 @@ class Cluster:
         if self.lost is not None:
             return
         if not news.tell(what):
-            news.hear(_SHORTEST_WAIT_AT_ONCE)  # of the first that failed, which waits for that
+            news.hear(_SHORTEST_WAIT_AT_ONCE)  # the process that failed first waits until all have heard
             return
         left = _HEARTBEATS_TO_END * self.heartbeat_timeout_seconds
         for i in set(range(self.num_processes)) - {self.process_index}:
@@ -207,9 +213,10 @@ class Cluster:
                 left -= _SHORTEST_WAIT_AT_ONCE
 
     def leave(self) -> None:
-        """Waits a little for the others to come to their ends, so that none takes this one for dead. Asks no more.
+        """Waits a little until the others end as well, so that none of them takes this process for dead. Then it stops
+        asking.
 
-        Where the program ended by an error that nobody caught, they are told.
+        If an error that nobody caught ended the program, the others are told.
         """
         uncaught = getattr(sys, "last_value", None)
         if uncaught is not None:
@@ -222,9 +229,9 @@ class Cluster:
                 watch.stop()
 
     def _let_all_read(self, name: str) -> None:
-        """Process 0, with which the texts go, stays until the others have read, or are gone.
+        """Keeps process 0, with which the texts would go, until the others have read them or are gone.
 
-        Nobody fails here: each has read what it needs.
+        Nobody fails here, since each has read what it needs.
         """
         if not self.is_leader:
             with contextlib.suppress(ConnectionError):
@@ -238,9 +245,9 @@ class Cluster:
         return self._awaited(lambda at_once: self._store.get(f"{_PREFIX}/{name}/{process}", at_once), seconds)
 
     def _awaited(self, read: Callable[[float], str | None], seconds: float) -> str | None:
-        """Read again and again, so that a loss is seen meanwhile.
+        """Reads again and again, so that a loss is noticed while it waits.
 
-        Time counts in which it was read: none in which this process stood still, with its machine perhaps.
+        Only the time of the reads counts. Time in which this process or its machine stood still does not.
         """
         left = seconds
         while True:

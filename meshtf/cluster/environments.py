@@ -1,4 +1,4 @@
-"""Reading from the environment which processes there are: meshtf-launch's, TF_CONFIG, torchrun's, Slurm's, MPI's."""
+"""Finds the processes in environment variables: meshtf-launch's, TF_CONFIG, torchrun's, Open MPI's and Slurm's."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _TF_CONFIG_EXAMPLE = (
 
 
 def addresses_from(environment: _Environment, leader: str | None = None) -> ProcessAddresses:
-    """The processes, as the first of these says: MESHTF_LAUNCH, which meshtf-launch sets, TF_CONFIG, torchrun's
-    variables, Open MPI's, Slurm's.
+    """Returns the processes by the first of these that is set: MESHTF_LAUNCH (from meshtf-launch), TF_CONFIG,
+    torchrun's variables, Open MPI's, Slurm's.
 
     Args:
-      environment: such as os.environ.
-      leader: address of process 0, in place of the one that is found.
+      environment: the variables, such as os.environ.
+      leader: the address of process 0, in place of the one that is found.
 
     Raises:
-      ClusterError: there is none of them, or one is wrong, or contradicts itself.
+      ClusterError: if none of them is set, or if one is wrong or contradicts itself.
     """
     for variable, read in _READERS.items():
         if variable in environment:
@@ -74,7 +74,7 @@ def _from_tf_config(environment: _Environment, leader: str | None) -> ProcessAdd
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """TF_CONFIG, with a cluster of lists of addresses and a task."""
+    """Returns TF_CONFIG, with a cluster of lists of addresses and a task."""
     try:
         config = json.loads(text)
     except ValueError as error:
@@ -90,7 +90,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _wrong_tf_config(what: str) -> ClusterError:
-    return ClusterError(f"TF_CONFIG: {what}. It is to be as {_TF_CONFIG_EXAMPLE}")
+    return ClusterError(f"TF_CONFIG: {what}. It must be like {_TF_CONFIG_EXAMPLE}")
 
 
 def _job_order(job: str) -> int:
@@ -104,7 +104,7 @@ def _from_torchrun(environment: _Environment, leader: str | None) -> ProcessAddr
 
 
 def _master(environment: _Environment) -> str:
-    """The leader's address. MASTER_ADDR is a host alone, and an IPv6 address there has no brackets."""
+    """Returns the leader's address. MASTER_ADDR is only a host, and an IPv6 address there has no brackets."""
     host, port = (_given(environment, name, "RANK") for name in ("MASTER_ADDR", "MASTER_PORT"))
     if not port.isdecimal():
         raise ClusterError(f"MASTER_PORT must be a number, and is {port!r}")
@@ -128,7 +128,7 @@ def _from_open_mpi(environment: _Environment, leader: str | None) -> ProcessAddr
 
 
 def _from_slurm(environment: _Environment, leader: str | None) -> ProcessAddresses:
-    # TensorFlow's SlurmClusterResolver sorts hosts by name, n10 before n2, where Slurm numbers tasks in its own order.
+    # TensorFlow's SlurmClusterResolver sorts hosts by name, n10 before n2. But Slurm numbers tasks in its own order.
     index, number = _integers(environment, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
     job = f"{_given(environment, 'SLURM_JOB_ID', 'SLURM_PROCID')}.{environment.get('SLURM_STEP_ID', '0')}"
     hosts = _given(environment, "SLURM_STEP_NODELIST", "SLURM_PROCID")
@@ -137,7 +137,7 @@ def _from_slurm(environment: _Environment, leader: str | None) -> ProcessAddress
 
 
 def _first_host(hosts: str) -> str:
-    """The first host of Slurm's list: `n3` of `n[3-4,7],m1`."""
+    """Returns the first host of Slurm's list, such as `n3` of `n[3-4,7],m1`."""
     try:
         return bare_host(HostList.from_text(hosts).first)
     except (HostListFault, AddressFault) as fault:
@@ -145,7 +145,7 @@ def _first_host(hosts: str) -> str:
 
 
 def _port_of(job: str) -> int:
-    """A port that two jobs on one host are unlikely to share; where they do, the second is told."""
+    """Returns a port that two jobs on one host are unlikely to share. If they do, the second one is told."""
     return _FIRST_PORT + sum(byte * 251**place for place, byte in enumerate(job.encode())) % _PORTS
 
 

@@ -1,4 +1,4 @@
-"""Whether processes have the same texts, and where the first difference is."""
+"""Finds out whether processes have the same texts, and where the first difference is."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ def digest(text: str) -> str:
 
 
 def first_differing(digests: Sequence[Mapping[str, str]]) -> tuple[int, str] | None:
-    """Of digests by the name of a part, one mapping a process: the first process that differs from the first, and the
-    part in which it does. None where all are alike."""
+    """Returns the first process that differs from the first one, and the part in which it does, or None.
+
+    `digests`: for each process, the digest of each part by its name.
+    """
     first = digests[0]
     for process, own in enumerate(digests):
         for part in dict.fromkeys([*first, *own]):
@@ -23,6 +25,6 @@ def first_differing(digests: Sequence[Mapping[str, str]]) -> tuple[int, str] | N
 
 
 def first_difference(one: str, other: str) -> tuple[str, str]:
-    """The first line of each that the other has not in its place; "(nothing)" beyond the end."""
+    """Returns the first lines that differ in two texts. "(nothing)" stands for a line beyond the end."""
     pairs = itertools.zip_longest(one.splitlines(), other.splitlines(), fillvalue="(nothing)")
     return next(((a, b) for a, b in pairs if a != b), ("", ""))

@@ -10,7 +10,7 @@ _FORM = "hosts are separated by commas, and numbers stand in brackets, as in rac
 
 
 class HostListFault(ValueError):  # noqa: N818  # what is wrong with a text, in words, for others to raise
-    """Says why a text is no list of hosts, with a caret under the place."""
+    """A text is no list of hosts. The message says why, with a caret under the place."""
 
     def __init__(self, text: str, at: int, why: str) -> None:
         super().__init__(f"{why}; {_FORM}:\n    {text}\n    {' ' * at}^")
@@ -18,7 +18,7 @@ class HostListFault(ValueError):  # noqa: N818  # what is wrong with a text, in 
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """The numbers from `first` to `last`, with zeros before those of fewer than `width` digits."""
+    """The numbers from `first` to `last`, filled with zeros to `width` digits."""
 
     first: int
     last: int
@@ -35,7 +35,7 @@ class HostPattern:
     parts: tuple[str | tuple[Numbers, ...], ...]
 
     def __iter__(self) -> Iterator[str]:
-        """Its hosts; the numbers of the last brackets change first."""
+        """Yields its hosts. The numbers of the last brackets change first."""
         choices = ((part,) if isinstance(part, str) else itertools.chain(*part) for part in self.parts)
         return map("".join, itertools.product(*choices))
 
@@ -52,9 +52,10 @@ class HostList:
 
     @classmethod
     def from_text(cls, text: str) -> HostList:
-        """
+        """Reads a list of hosts.
+
         Raises:
-          HostListFault: the text is no list of hosts.
+          HostListFault: if the text is no list of hosts.
         """
         return cls(tuple(_Reader(text).patterns()))
 
@@ -63,7 +64,7 @@ class HostList:
 
     @property
     def first(self) -> str:
-        """Where Slurm starts process 0. A list of any length costs no more than its first pattern."""
+        """The host where Slurm starts process 0. A list of any length costs no more than its first pattern."""
         parts = self.patterns[0].parts
         return "".join(part if isinstance(part, str) else next(iter(part[0])) for part in parts)
 

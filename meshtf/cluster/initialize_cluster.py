@@ -1,4 +1,4 @@
-"""Joining other processes."""
+"""Joins this process with others."""
 
 from __future__ import annotations
 
@@ -35,31 +35,32 @@ def initialize_cluster(
     heartbeat_timeout_seconds: float = 10.0,
     listen_port: int | None = None,
 ) -> Cluster:
-    """Joins this process with others, so that meshes span the devices of all. Called once, in each of them, before
-    TensorFlow starts, and after `mtf.virtual_cpus`.
+    """Joins this process with others, so that meshes span the devices of all.
 
-    Who the others are is said by arguments, or else by the environment: as meshtf-launch sets it, `TF_CONFIG`,
-    torchrun's `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`, Open MPI's variables, or Slurm's. All processes
+    Call it once in each process, before TensorFlow starts, and after `mtf.virtual_cpus`.
+
+    Arguments or environment variables say who the others are. meshtf-launch, Open MPI and Slurm set such variables.
+    `TF_CONFIG` is another, and so are torchrun's `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`. All processes
     have the same number of devices.
 
-    TensorFlow's runtime, which carries the values, knows no passwords and no encryption: whoever reaches a process's
-    port can make it compute. It belongs into a private network.
+    TensorFlow's runtime carries the values, and has no passwords and no encryption. Whoever reaches a process's port
+    can make it compute. So use it in a private network.
 
     Args:
-      addresses: of all processes, as "host:port", in the order of their indices; with `process_index`.
-      process_index: which of them this one is, from 0.
-      leader: address of process 0, where the others' are not known before: each tells its own as it joins. With
-        `process_index` and `num_processes`, or beside Open MPI's or Slurm's variables.
-      num_processes: how many there are, with `leader`.
-      token: a text that all share; a process that does not know it is not let in.
+      addresses: the addresses of all processes, as "host:port", in the order of their indices. Needs `process_index`.
+      process_index: the index of this process, from 0.
+      leader: the address of process 0, if the others' are not known before. Each tells its own as it joins. Needs
+        `process_index` and `num_processes`, or Open MPI's or Slurm's variables.
+      num_processes: how many processes there are. Needs `leader`.
+      token: a text that all share. A process that does not know it is not let in.
       join_timeout_seconds: how long to wait for all.
-      heartbeat_timeout_seconds: after which a process that does not answer counts as lost.
-      listen_port: on which this process listens, where its address is that of something that passes on to it, as a
-        container's is; by default its address's.
+      heartbeat_timeout_seconds: the time after which a process that does not answer counts as lost.
+      listen_port: the port on which this process listens, if something else at its address forwards to it, as for a
+        container. The default is its address's port.
 
     Raises:
-      ClusterError: addresses that are wrong or contradict each other, a port in use, somebody who did not come (each by
-        host and port), another job on the same port, another token, TensorFlow started already.
+      ClusterError: if addresses are wrong or contradict each other, or if a process did not come (named with host and
+        port). Also if a port is in use, another job has it, a token differs, or TensorFlow has started already.
 
     Examples:
       >>> try:
@@ -118,7 +119,7 @@ def _processes(
 
 
 def _facts() -> dict[str, str]:
-    """What must be alike in every process for collectives between them to be right."""
+    """Returns the facts that must be the same in every process, or collectives between them would be wrong."""
     kinds = {kind: len(_logical(kind)) for kind in ("CPU", "GPU")}
     return {
         "devices": ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number),
@@ -127,7 +128,7 @@ def _facts() -> dict[str, str]:
 
 
 def _logical(kind: str) -> list[object]:
-    """What will be logical devices, which nobody may list before TensorFlow starts."""
+    """Returns what will be logical devices, since nobody may list these before TensorFlow starts."""
     found: list[object] = []
     for device in tf.config.list_physical_devices(kind):
         found += tf.config.get_logical_device_configuration(device) or [None]
@@ -135,7 +136,7 @@ def _logical(kind: str) -> list[object]:
 
 
 def _check_one_start(cluster: Cluster, nonce: str, timeout_seconds: float) -> None:
-    """ClusterError where TensorFlow's server of process 0 is another job's than the one that was joined."""
+    """Raises ClusterError if TensorFlow's server of process 0 belongs to another job than the one that was joined."""
     if cluster.is_leader:
         cluster.put("start", nonce)
     elif cluster.get("start", timeout_seconds) != nonce:

@@ -1,4 +1,4 @@
-"""Which processes there are, where each is reached, and which of them this one is."""
+"""The processes of a cluster: how many there are, where each is reached, and which of them this one is."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class ProcessAddresses:
     """The processes of a cluster, as each of them is told.
 
     Attributes:
-      process_index: which this process is, from 0.
+      process_index: the index of this process, from 0.
       num_processes: how many there are.
-      leader: address, as "host:port", of process 0.
-      addresses: of all processes, where they are told; else None, and each tells the leader its own as it joins.
-      source: what said so, for messages.
-      token: that all share, where the same source gives one.
+      leader: the address of process 0, as "host:port".
+      addresses: the addresses of all processes, if they are told. If None, each tells the leader its own as it joins.
+      source: where these facts are from, for messages.
+      token: a token that all share, if the same source gives one.
 
     Raises:
-      ClusterError: an index beyond the processes, an address that is none, or stands twice.
+      ClusterError: if an index is beyond the processes, or an address is none or stands twice.
     """
 
     process_index: int
@@ -49,34 +49,34 @@ class ProcessAddresses:
 
     @classmethod
     def listed(cls, addresses: Sequence[str], process_index: int, source: str, token: str = "") -> ProcessAddresses:
-        """Of processes that all are told where each is."""
+        """Returns the processes for a list of all addresses."""
         if not addresses:
             raise ClusterError(f"{source}: there is no process")
         return cls(process_index, len(addresses), addresses[0], tuple(addresses), source, token)
 
     @property
     def own(self) -> str | None:
-        """This process's address, where it is told."""
+        """The address of this process, if it is told."""
         if self.process_index == 0:
             return self.leader
         return self.addresses[self.process_index] if self.addresses else None
 
     @property
     def num_on_this_host(self) -> int:
-        """How many of them are where this one is, as far as addresses tell: 1 where they do not."""
+        """The number of processes on this host. It is 1 if the addresses do not tell."""
         if self.addresses is None:
             return 1
         hosts = [parsed_address(address, self.source).host for address in self.addresses]
         return hosts.count(hosts[self.process_index])
 
     def name(self, process: int) -> str:
-        """A process as messages name it: `process 2 (hostb:4002)`."""
+        """Returns the name of a process in messages: `process 2 (hostb:4002)`."""
         address = self.leader if process == 0 else self.addresses and self.addresses[process]
         return f"process {process}" + (f" ({address})" if address else "")
 
 
 def parsed_address(address: str, source: str) -> Address:
-    """The host and the port of "host:port". ClusterError where it is no such text."""
+    """Returns the host and the port of "host:port". Raises ClusterError if it is no such text."""
     try:
         return Address.from_text(address)
     except AddressFault as fault:
@@ -84,7 +84,9 @@ def parsed_address(address: str, source: str) -> Address:
 
 
 def resolved(address: str, source: str) -> tuple[str, int]:
-    """The numeric host, with its zone, and the port of an address. ClusterError where its host is unknown."""
+    """Returns the numeric host, with its zone, and the port of an address. Raises ClusterError if its host is
+    unknown.
+    """
     place = parsed_address(address, source)
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
@@ -97,11 +99,14 @@ def resolved(address: str, source: str) -> tuple[str, int]:
 
 
 def numeric_host(place: tuple[Any, ...]) -> str:
-    """Of a socket's address; an IPv6 one with a zone has it as the fourth part, and in its text only sometimes."""
+    """Returns the numeric host of a socket's address.
+
+    An IPv6 address with a zone has it as the fourth part, and only sometimes in its text.
+    """
     host, zone = str(place[0]), place[3] if len(place) > 3 else 0
     return f"{host}%{zone}" if zone and "%" not in host else host
 
 
 def is_loopback(numeric_host: str) -> bool:
-    """Whether only processes of the same machine reach it."""
+    """Tells whether only processes of the same machine reach it."""
     return ipaddress.ip_address(numeric_host.partition("%")[0]).is_loopback

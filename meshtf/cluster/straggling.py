@@ -1,4 +1,4 @@
-"""How long each process has waited for the others: who waits least is whom the others wait for."""
+"""The time that each process has waited for the others. The others wait for the process that waits least."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from meshtf_programs.strict_json import json_text
 class Waits:
     """Seconds that each process has spent in collectives between processes, such as since it joined.
 
-    The time that values travel is in them, for all alike.
+    They include the time in which values travel, which is the same for all.
     """
 
     seconds: tuple[float, ...]
 
     @classmethod
     def of_all(cls, cluster: Cluster, seconds: float) -> Waits:
-        """Of every process what it gives; called by all."""
+        """Returns the seconds that every process gives. All of them call it."""
         return cls(tuple(map(json.loads, cluster.gathered(cluster.meeting("waits"), json_text(seconds)))))
 
     @property
     def straggler(self) -> int:
-        """The process for which the others waited most."""
+        """The process that the others waited for most."""
         return min(range(len(self.seconds)), key=lambda process: self.seconds[process])
 
     def since(self, earlier: Waits) -> Waits:
-        """Of the time after `earlier`, as of a step."""
+        """Returns the seconds after `earlier`, such as those of a step."""
         return Waits(tuple(now - then for now, then in zip(self.seconds, earlier.seconds, strict=True)))
 
 
 def seconds_waited() -> float:
-    """Of this process; its core that waited longest."""
+    """Returns the seconds of this process, for its core that waited longest."""
     return collective_runtime().seconds_waited
 
 
 def waits_of_all(cluster: Cluster) -> Waits:
-    """Of every process; called by all, between steps."""
+    """Returns the seconds of every process. All of them call it, between steps."""
     return Waits.of_all(cluster, seconds_waited())

@@ -1,4 +1,4 @@
-"""What processes tell one another: texts by key."""
+"""The texts that processes tell one another, by key."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import Protocol
 
 
 class TextStore(Protocol):
-    """Texts by key, which all processes read and write. ConnectionError where process 0, which keeps them, is not
-    reached."""
+    """Texts by key, which all processes read and write. ConnectionError is raised if process 0, which keeps
+    them, is unreachable.
+    """
 
     def put(self, key: str, value: str) -> None:
-        """Once for each key; ConnectionError where it has been put before, too."""
+        """Puts a text under a key, once. Raises ConnectionError also if it has been put before."""
         ...
 
     def replace(self, key: str, value: str) -> None:
-        """In place of what this process has put under the key, if it has. For a moment there is nothing."""
+        """Replaces the text that this process has put under the key, if it has. For a moment there is none."""
         ...
 
     def get(self, key: str, timeout_seconds: float) -> str | None:
-        """The value, waited for; None where it does not come in time."""
+        """Waits for the text under a key. Returns None if it does not come in time."""
         ...

@@ -1,5 +1,7 @@
-"""What a step would take on a machine: seconds, their parts, and memory over time. From a report and a description of
-the machine alone."""
+"""Costs: the predicted seconds of a step on a machine, their parts, and memory over time.
+
+They need nothing but a report and a description of the machine.
+"""
 
 from meshtf.costs.machine import Machine, NetworkLevel, TorusLinks
 from meshtf.costs.machine_files import load_machine, machine_names, machine_text

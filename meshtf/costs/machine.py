@@ -1,4 +1,4 @@
-"""A machine, as far as its speed goes: what a core computes, how fast it reads its memory, how cores are linked."""
+"""The description of a machine's speed: how fast a core computes and reads its memory, and how cores are linked."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DTYPES = ("float64", "float32", "bfloat16", "float16", "int32", "int8")
 @gin.configurable(module="meshtf")
 @dataclasses.dataclass(frozen=True)
 class TorusLinks:
-    """Links of the chips of a TPU: each to its neighbours along every axis of a torus.
+    """Links of the chips of a TPU: each chip has links to its neighbours along every axis of a torus.
 
     Attributes:
-      axes: of the torus: 2 or 3.
-      cores_per_chip: that programs see, and that share a chip's links.
+      axes: how many axes the torus has: 2 or 3.
+      cores_per_chip: how many cores, as programs see them, share a chip's links.
       bandwidth: bytes per second of one link in one direction.
-      hop_seconds: that a message takes from chip to chip.
-      ring_from: chips along an axis from which on its ends are linked, too.
+      hop_seconds: seconds that a message takes from chip to chip.
+      ring_from: from this number of chips on, the two ends of an axis are linked as well.
     """
 
     axes: int
@@ -47,12 +47,12 @@ class TorusLinks:
 @gin.configurable(module="meshtf")
 @dataclasses.dataclass(frozen=True)
 class NetworkLevel:
-    """A level of a network: links between devices of one host, say, or between hosts.
+    """A level of a network, such as the links between devices of one host, or between hosts.
 
     Attributes:
-      cores: that it joins; None for all that there are.
-      bandwidth: bytes per second that each core can send through it while all do, in one direction.
-      latency_seconds: of a message.
+      cores: how many cores it joins. None: all.
+      bandwidth: bytes per second that each core can send through it, in one direction, while all cores send.
+      latency_seconds: seconds of latency of a message.
     """
 
     cores: int | None
@@ -69,36 +69,36 @@ class NetworkLevel:
 @gin.configurable(module="meshtf")
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What a core of a machine can do. Numbers are those of one core of the mesh, unless cores are virtual.
+    """The speed of a machine. All numbers are those of one core of the mesh, unless cores are virtual.
 
     Attributes:
-      name: as people call it.
+      name: its usual name.
       source: where its figures are from.
-      peak_flops: floating-point operations per second of products of matrices, by dtype; for a dtype that is not there
-        the widest counts.
-      memory_bytes: of a core.
+      peak_flops: floating-point operations per second of matrix products, by dtype. A dtype that is missing counts as
+        the slowest one.
+      memory_bytes: bytes of a core's memory.
       memory_bandwidth: bytes per second between a core and its memory.
-      cache_bytes: of the largest cache; what an operation reads and writes is there if it is no more. 0 where every
-        operation goes to memory.
+      cache_bytes: bytes of the largest cache. It holds all that an operation reads and writes, if that is no more. 0 if
+        every operation goes to memory.
       cache_bandwidth: bytes per second between a core and that cache.
       links: a torus, or levels of a network from the innermost outwards.
       vector_flops: operations per second of elementwise work.
-      transcendental_flops: exponentials, logarithms, sines and the like per second; infinite where they take no longer
+      transcendental_flops: exponentials, logarithms, sines and the like per second. Infinite if they take no longer
         than other elementwise work.
-      product_bandwidth: bytes per second at which products of matrices read and write; infinite where at the memory's.
-        Libraries for processors copy operands into blocks before they multiply (Goto and van de Geijn 2008).
-      product_efficiency: share of the peak that large products reach.
-      product_tile: (rows, columns, contracted): products are done in blocks of these sizes, whole ones.
-      memory_efficiency: share of the memory's bandwidth that long reads reach.
-      link_efficiency: share of the links' bandwidth that long messages reach.
-      step_seconds: that a step takes besides, whatever is in it.
-      operation_seconds: that each operation takes besides.
-      convolution_seconds: that each convolution takes besides, and besides that.
-      collective_seconds: that each collective takes besides, and besides its hops.
-      fuses: whether elementwise work is done in chains, each in one pass over memory (XLA), or one by one.
-      overlaps: whether collectives go on while a core computes what does not wait for them.
-      processors: of virtual cores, how many there are in truth: the figures are then those of all of them together, and
-        the cores of a mesh have equal shares; None of cores that are real.
+      product_bandwidth: bytes per second at which matrix products read and write. Infinite if only the memory limits
+        them. Libraries for processors copy operands into blocks before they multiply (Goto and van de Geijn 2008).
+      product_efficiency: the share of the peak that large products reach.
+      product_tile: (rows, columns, contracted): products are computed in whole blocks of these sizes.
+      memory_efficiency: the share of the memory's bandwidth that long reads reach.
+      link_efficiency: the share of the links' bandwidth that long messages reach.
+      step_seconds: seconds that every step takes in addition.
+      operation_seconds: seconds that each operation takes in addition.
+      convolution_seconds: seconds that each convolution takes in addition to `operation_seconds`.
+      collective_seconds: seconds that each collective takes in addition to its hops.
+      fuses: whether chains of elementwise work take one pass over memory (XLA), or each operation takes one.
+      overlaps: whether collectives run while a core computes work that does not wait for them.
+      processors: for virtual cores, the number of real ones. Then the figures are those of all of them together, and
+        the cores of a mesh have equal shares. None if cores are real.
 
     Examples:
       >>> machine = mtf.costs.load_machine("v5p")
@@ -149,24 +149,26 @@ class Machine:
         if not isinstance(self.links, TorusLinks):
             self._check_levels(self.links)
         if self.processors is not None and isinstance(self.links, TorusLinks):
-            raise MachineError("Machine.processors is of virtual cores, which no torus links")
+            raise MachineError("Machine.processors is for virtual cores, which no torus connects")
         if self.processors is not None and (not _is_integer(self.processors) or self.processors < 1):
             raise MachineError(f"Machine.processors is a positive number or None, and not {self.processors!r}")
 
     def peak_of(self, dtype: str) -> float:
-        """Floating-point operations per second of products in a dtype."""
+        """Returns the floating-point operations per second of products in a dtype."""
         if dtype in self.peak_flops:
             return self.peak_flops[dtype]
         return min(self.peak_flops.values())
 
     def seconds_of_moving(self, bytes_moved: float) -> float:
-        """Of what one operation reads and writes, through the cache where all of it fits in there."""
+        """Returns the seconds in which one operation reads and writes its bytes, through the cache if they all
+        fit into it.
+        """
         if bytes_moved <= self.cache_bytes:
             return bytes_moved / self.cache_bandwidth
         return bytes_moved / (self.memory_bandwidth * self.memory_efficiency)
 
     def shared_by(self, cores: int) -> Machine:
-        """What one core has of it, where a mesh has so many: of virtual cores its share, else all."""
+        """Returns the machine as one core of `cores` has it: for virtual cores its share, else all of it."""
         if self.processors is None:
             return self
         return dataclasses.replace(

@@ -1,6 +1,6 @@
-"""Machines as files: those that come with this package, and those that a probe or people write.
+"""Files that describe machines: some come with this package, and a probe or people write others.
 
-A file is TOML, with the fields of `Machine`; its links are a table `[torus]` or tables `[[levels]]`.
+A file is TOML, with the fields of `Machine`. Its links are a table `[torus]` or tables `[[levels]]`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ A file of one's own is named by its path, as meshtf-probe writes it, ending in .
 
 
 def machine_names() -> list[str]:
-    """Of the machines that come with this package.
+    """Lists the names of the machines that come with this package.
 
     Examples:
       >>> "v5p" in mtf.costs.machine_names()
@@ -36,13 +36,13 @@ def machine_names() -> list[str]:
 
 @gin.configurable(module="meshtf")
 def load_machine(name: str) -> Machine:
-    """A machine by its name, or by the path of its file.
+    """Loads a machine by its name, or by the path of its file.
 
     Args:
       name: one of `machine_names()`, or a path that ends in .toml.
 
     Raises:
-      MachineError: there is none of this name, or its file is not right; says what there is, or which field.
+      MachineError: if there is none of this name (the message lists the names), or if a field of its file is wrong.
 
     Examples:
       >>> mtf.costs.load_machine("v3").memory_bytes / 2**30

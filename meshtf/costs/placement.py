@@ -1,8 +1,12 @@
-"""Where the cores of a mesh are on a machine, and what links a collective over some of its axes has there.
+"""The places of a mesh's cores on a machine, and the links that a collective over some of its axes has there.
 
-On a torus, groups that differ along mesh axes extend along whole axes of the torus where the mesh fits it
-(`Torus.place`); where it does not, cores follow one another as they are numbered. Groups of cores on one chip share the
-chip's links. On levels of a network cores follow one another, too, or lie in processes as they do.
+A group of a collective has the cores that differ along some mesh axes. On a torus, such groups extend along whole axes
+of the torus if the mesh fits it (`Torus.place`). If not, cores follow one another by their numbers. Groups of cores on
+one chip share the chip's links. On levels of a network cores follow one another as well, or lie in the given processes.
+
+For example, take the mesh data:4;model:2 on hosts of two cores each. The cores of a group over `model` are on one host,
+and use only the inner level. The four cores of a group over `data` are on four hosts, and use only the level between
+hosts.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from meshtf.planning.process_spans import groups_over
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extent:
-    """Chips of a group along one axis of the torus. is_ring: whether the last is linked to the first."""
+    """The chips of a group along one axis of the torus. is_ring: whether the last one is linked to the first."""
 
     chips: int
     is_ring: bool
@@ -35,13 +39,13 @@ class Extent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Footprint:
-    """What links one group of cores has, all groups of its kind together.
+    """The links of one group of cores, while all groups of its kind communicate.
 
     Attributes:
-      members: cores in the group.
-      extents: on a torus, along which of its axes it extends, and how far.
-      groups_per_chip: on a torus, groups that share the links of a chip.
-      levels: of a network, those that the group uses, and how many parts it joins on each, innermost first.
+      members: how many cores the group has.
+      extents: on a torus, the axes along which the group extends, and how far.
+      groups_per_chip: on a torus, how many groups share the links of a chip.
+      levels: on a network, the levels and how many parts the group joins on each, innermost first.
     """
 
     members: int
@@ -50,7 +54,7 @@ class Footprint:
     levels: tuple[tuple[NetworkLevel, int], ...] = ()
 
     def __str__(self) -> str:
-        """As `16 ring x 8 line`, or as `8 within, 4 across`."""
+        """Returns text such as `16 ring x 8 line` for a torus, or `8 on level 0 x 4 on level 1` for a network."""
         if self.levels:
             return " x ".join(f"{parts} on level {n}" for n, (_, parts) in enumerate(self.levels) if parts > 1)
         along = " x ".join(f"{e.chips} {'ring' if e.is_ring else 'line'}" for e in self.extents)
@@ -61,9 +65,9 @@ class Placement:
     """A mesh on a machine.
 
     Args:
-      machine: as it is for one core.
-      mesh_shape: of the mesh.
-      process_of_core: the process of each core, each of which is then a part of the innermost level of a network.
+      machine: the machine as one core has it.
+      mesh_shape: the shape of the mesh.
+      process_of_core: the process of each core. Each process is then a part of the innermost level of a network.
     """
 
     def __init__(self, machine: Machine, mesh_shape: Shape, process_of_core: Sequence[int] = ()) -> None:
@@ -75,7 +79,7 @@ class Placement:
             self.torus, self._places = _on_torus(machine, machine.links, mesh_shape)
 
     def footprint(self, axes: Axes) -> Footprint:
-        """Of the groups of cores that differ along these mesh axes."""
+        """Returns the links of the groups of cores that differ along these mesh axes."""
         if axes not in self._footprints:
             group = groups_over(axes, self.mesh_shape)[0]
             links = self.machine.links
@@ -85,7 +89,9 @@ class Placement:
         return self._footprints[axes]
 
     def hops(self, destinations: Sequence[int]) -> int:
-        """The most links, or levels, between a core and the one to which its slice goes; 0 where all keep theirs."""
+        """Returns the most links, or levels, between a core and the core that its slice goes to. 0 if all keep
+        their slices.
+        """
         key = tuple(destinations)
         return self._hops(key)
 
@@ -123,14 +129,16 @@ class Placement:
         return Footprint(len(group), levels=tuple(zip(levels, parts, strict=True)))
 
     def _units(self, level: int) -> np.ndarray:
-        """By core, the number of the part of the level that it is in."""
+        """Returns, for each core, the number of the part of the level that it is in."""
         if level == 0 and len(self._processes):
             return self._processes
         return np.arange(self.mesh_shape.size) // (self._levels[level].cores or self.mesh_shape.size)
 
 
 def _on_torus(machine: Machine, links: TorusLinks, mesh_shape: Shape) -> tuple[Torus, np.ndarray]:
-    """A torus of as many cores, on which the mesh fits if it does on one, and the place of each core."""
+    """Returns a torus for the mesh and the place of each core. It prefers a known torus of this size that the
+    mesh fits.
+    """
     chips = -(-mesh_shape.size // links.cores_per_chip)
     known = GENERATIONS[machine.name].chips if machine.name in GENERATIONS else ()
     shapes = sorted((s for s in known if math.prod(s) == chips), key=max) or [_cube(chips, links.axes)]
@@ -146,7 +154,7 @@ def _on_torus(machine: Machine, links: TorusLinks, mesh_shape: Shape) -> tuple[T
 
 
 def _cube(chips: int, axes: int) -> tuple[int, ...]:
-    """So many chips along so many axes, as nearly equal as may be, smallest first."""
+    """Returns the sizes of a torus of `chips` chips with `axes` axes, as nearly equal as possible, smallest first."""
     if axes == 1:
         return (chips,)
     side = max(n for n in divisors(chips) if n <= round(chips ** (1 / axes) + 1e-9))

@@ -1,7 +1,7 @@
-"""How long a step takes on a machine, and of what its time is made: from a report and the machine alone.
+"""Predicts how long a step takes on a machine, and its parts, from a report and the machine alone.
 
-Each operation has its seconds (`seconds.py`), and its part of the step (`step_timing.py`). Parts, collectives and all
-that is shown of them are sums of the latter.
+Each operation has its seconds (`seconds.py`), and its share of the step (`step_timing.py`). Parts, collectives and all
+that is shown of them are sums of these shares.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from meshtf.lowering.report.text_table import bytes_text, seconds_text
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepParts:
-    """Seconds of a step by what is done in them; together they are the step.
+    """Seconds of a step by the kind of work. Their sum is the step.
 
     Attributes:
-      products: of matrices, and convolutions.
+      products: matrix products and convolutions.
       elementwise: all other local work.
-      update: of the next values of variables.
-      communication: collectives, as far as nothing else is done meanwhile: their exposed seconds.
-      bubble: all that stages of pipelines do in vain.
-      start: of the step, whatever is in it.
+      update: the computation of the next values of variables.
+      communication: the exposed seconds of collectives, in which nothing else is done.
+      bubble: the useless work of stages of pipelines.
+      start: the start of the step, which every step has.
     """
 
     products: float = 0.0
@@ -50,13 +50,13 @@ class CollectiveTime:
     """All collectives of one kind over the same mesh axes.
 
     Attributes:
-      kind: as the report has it.
-      axes: of the mesh.
-      links: what a group of cores has of the machine's, as `16 ring x 8 line`.
+      kind: the kind, as the report names it.
+      axes: the mesh axes.
+      links: the machine's links that a group of cores has, as `16 ring x 8 line`.
       count: how many there are in a step.
-      bytes_sent: by each core.
-      seconds: that they take, hidden behind other work or not; those in a pipeline's bubble are left out.
-      exposed_seconds: of these, the ones in which nothing else is done: by which they make the step longer.
+      bytes_sent: bytes that each core sends.
+      seconds: seconds that they take, hidden behind other work or not. A pipeline's bubble is left out.
+      exposed_seconds: the seconds among these in which nothing else is done. They make the step longer.
     """
 
     kind: str
@@ -70,23 +70,23 @@ class CollectiveTime:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a step of a program would take. `print` it, or ask for `to_dict()`.
+    """The predicted time of a program's step. Print it, or ask for `to_dict()`.
 
     Attributes:
       program: its name.
-      machine: its name.
-      seconds: of a step.
-      parts: of what they are made.
-      hidden_communication: seconds of collectives in which other work is done; not among the parts. With those of
-        `parts.communication` they are all seconds of collectives.
-      tokens_per_second: of all cores together; None where nobody said how many a step has.
-      share_of_peak: of the machine's peak in the dtype of most products, what the step's FLOPs come to, repeated and
-        recomputed work included.
-      peak_bytes: that a core needs.
-      memory_bytes: that it has.
-      operations: in the plan's order; those inside of loops follow the loop, whose seconds are theirs. Their exposed
-        seconds and `parts.start` are the step.
-      collectives: by kind and axes, those that take longest first.
+      machine: the machine's name.
+      seconds: the seconds of a step.
+      parts: the seconds by the kind of work.
+      hidden_communication: seconds of collectives in which other work is done. They are not among the parts. Together
+        with `parts.communication` they are all seconds of collectives.
+      tokens_per_second: tokens of all cores together. None if nobody said how many a step has.
+      share_of_peak: the step's FLOPs, as a share of the machine's peak in the dtype of most products. Repeated and
+        recomputed work counts.
+      peak_bytes: bytes that a core needs.
+      memory_bytes: bytes that a core has.
+      operations: the operations in the plan's order. Operations inside a loop follow the loop, which has their seconds.
+        The sum of all exposed seconds and `parts.start` is the step.
+      collectives: the collectives by kind and axes, the longest first.
     """
 
     program: str
@@ -107,7 +107,7 @@ class Prediction:
         return self.peak_bytes <= self.memory_bytes
 
     def to_dict(self, *, operations: bool = True) -> dict[str, Any]:
-        """As dictionaries, lists, texts and numbers, fit for JSON. `operations=False` leaves that list out."""
+        """Returns dictionaries, lists, texts and numbers, fit for JSON. `operations=False` leaves out that list."""
         data = dataclasses.asdict(self) | {"fits": self.fits}
         if not operations:
             del data["operations"]
@@ -118,12 +118,12 @@ class Prediction:
 
 
 def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = None) -> Prediction:
-    """The time of one step, and its parts.
+    """Predicts the time of one step, and its parts.
 
     Args:
-      report: of the program: `step.report()`.
-      machine: for which; see `load_machine`.
-      tokens_per_step: in a batch.
+      report: the report of the program: `step.report()`.
+      machine: the machine; see `load_machine`.
+      tokens_per_step: tokens in a batch.
 
     Examples:
       >>> y = mtf.reduce_sum(x, reduced_dim="batch")
@@ -156,7 +156,7 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
 
 
 def _mesh_in_parts(report: Report) -> Shape:
-    """The mesh as the plan has it, with axes in parts where these split dimensions of their own."""
+    """Returns the mesh as the plan has it, where an axis is in parts if they split different dimensions."""
     parts = dict(report.axis_parts)
     dims: list[Dimension] = []
     for name, size in report.mesh:

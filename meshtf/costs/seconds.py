@@ -1,4 +1,14 @@
-"""Seconds of one piece of work, and of one collective, on a machine."""
+"""The cost model: seconds of one piece of work, and of one collective, on a machine.
+
+Work takes the longer of two times: computing its FLOPs, and moving its bytes (roofline model, Williams et al. 2009). On
+a core with 100 TFLOP/s and 1 TB/s, the product of two bfloat16 matrices [1024, 1024] has 2.15 GFLOP and moves 6.3 MB.
+Computing takes 21 us and moving 6 us, so the product takes 21 us. With 64 rows in the first matrix, computing takes 1.3
+us and moving 2.4 us, so the product takes 2.4 us.
+
+A collective takes the longer of sending its bytes over the slowest links and moving them through memory, and then its
+latency. An allgather among n cores of a ring with links of b bytes per second brings each core whole * (n - 1) / n
+bytes from both sides, so it sends for whole * (n - 1) / n / (2 * b) seconds.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +23,19 @@ from meshtf.layout import Axes
 from meshtf.planning.local_work.work_facts import MatrixProduct
 
 RANDOM_BITS_OPERATIONS = 100
-"""Integer operations for one element of random bits: twenty rounds of Threefry, and what makes of them a number."""
+"""Integer operations for one element of random bits: twenty rounds of Threefry, and the conversion to a number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """Local work of one core, once.
+    """Local work of one core, done once.
 
     Attributes:
-      flops: of all of it; those of products are among them.
-      bytes_moved: read and written, through the core's memory.
-      dtype: by its name.
-      products: of matrices, that it is.
-      transcendentals: exponentials, logarithms, sines and the like; they are among the flops.
+      flops: all FLOPs, with those of products.
+      bytes_moved: bytes read and written in the core's memory.
+      dtype: the name of its dtype.
+      products: the matrix products in it.
+      transcendentals: exponentials, logarithms, sines and the like, which are among the FLOPs.
 
     Examples:
       >>> product = mtf.costs.MatrixProduct(batch=1, rows=4096, columns=4096, contracted=4096)
@@ -42,10 +52,11 @@ class Work:
 
 
 def seconds_of(work: Work, machine: Machine) -> float:
-    """Seconds of local work: the longer of computing and of moving bytes, and what each operation takes besides.
+    """Computes the seconds of local work: the longer of computing and moving bytes, and the additional time of an
+    operation.
 
-    A product is done in whole tiles of the machine's, at a share of its peak, when its operands stand in the order that
-    it needs. (Roofline model, Williams et al. 2009.)
+    A product is computed in whole tiles of the machine, at a share of its peak. If its operands stand in another order
+    in memory, they are transposed first. (Roofline model, Williams et al. 2009.)
     """
     moving, preparing = machine.seconds_of_moving(work.bytes_moved), 0.0
     if work.products:
@@ -62,17 +73,19 @@ def seconds_of(work: Work, machine: Machine) -> float:
 
 
 def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Placement) -> float:
-    """Seconds of a collective among the cores that differ along mesh axes, while all other groups do the same.
+    """Computes the seconds of a collective among the cores that differ along mesh axes, while all other groups do the
+    same.
 
     Args:
       kind: "all_gather", "reduce_scatter", "all_reduce" or "all_to_all".
-      slice_bytes: of what each core gives.
-      axes: of the mesh.
-      placement: of the mesh on a machine.
+      slice_bytes: bytes of each core's input slice.
+      axes: the mesh axes.
+      placement: the mesh on a machine.
 
-    On a torus a group's bytes go along all its axes at once, both ways round a ring, in as many parts; an alltoall is
-    as slow as the links across the middle of its longest axis; an allreduce of few bytes goes round once and not twice,
-    each core summing what all have. On a network a collective goes level by level.
+    On a torus a group's bytes are divided among all its axes and, on a ring, both directions. They move along all of
+    these at once. An alltoall is as slow as the links across the middle of its longest axis. An allreduce of few bytes
+    goes round once and not twice: each core is sent the slices of all, and sums them. On a network a collective goes
+    level by level.
     """
     footprint, machine = placement.footprint(axes), placement.machine
     if footprint.members == 1:
@@ -90,7 +103,7 @@ def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Place
 
 
 def permute_seconds(slice_bytes: int, destinations: tuple[int, ...], placement: Placement) -> float:
-    """Seconds of moving each core's slice to another core, all at once, as far as the farthest."""
+    """Computes the seconds of moving each core's slice to another core, all at once, as far as the farthest."""
     machine, links, hops = placement.machine, placement.machine.links, placement.hops(destinations)
     if all(core == destination for core, destination in enumerate(destinations)):
         return 0.0
@@ -105,7 +118,9 @@ def permute_seconds(slice_bytes: int, destinations: tuple[int, ...], placement: 
 
 
 def _tiled_flops(product: MatrixProduct, machine: Machine) -> float:
-    """With those of the places by which tiles overhang; rows and columns stand as they fill the tiles better."""
+    """Returns the FLOPs of a product in whole tiles. Rows and columns are exchanged if they fill the tiles
+    better so.
+    """
     across, down, deep = machine.product_tile
     contracted = _whole(product.contracted, deep)
     one = _whole(product.rows, across) * _whole(product.columns, down)
@@ -118,7 +133,7 @@ def _whole(size: int, tile: int) -> int:
 
 
 def _passes(kind: str) -> int:
-    """How often the bytes of a whole group's tensor go through each core's memory."""
+    """Returns how often the bytes of a whole group's tensor go through each core's memory."""
     return 2 if kind == "all_reduce" else 1
 
 
@@ -131,13 +146,17 @@ def _torus_seconds(kind: str, whole: float, footprint: Footprint, machine: Machi
         of_a_chip = whole * links.cores_per_chip
         return max(of_a_chip * _across_the_middle(e) for e in footprint.extents) / bandwidth
     ways = sum(2 if e.is_ring else 1 for e in footprint.extents)
+    # Each chip has its own part already, and is sent the parts of the others.
     received = whole * (chips - 1) / chips * footprint.groups_per_chip
     return _passes(kind) * received / (ways * bandwidth)
 
 
 def _once_round_seconds(whole: float, footprint: Footprint, machine: Machine, links: TorusLinks) -> float:
-    """Of an allreduce in which, axis by axis, each core is sent what all of its row have, and sums it itself: half the
-    hops, and many times the bytes. (Short vectors in Thakur et al. 2005.)"""
+    """Returns the seconds of an allreduce that goes round once.
+
+    Axis by axis, each core is sent the slices of all cores in its row, and sums them itself. This takes half the hops,
+    and many times the bytes. (Short vectors in Thakur et al. 2005.)
+    """
     bandwidth = links.bandwidth * machine.link_efficiency
     memory = machine.memory_bandwidth * machine.memory_efficiency
     seconds = 0.0
@@ -149,8 +168,11 @@ def _once_round_seconds(whole: float, footprint: Footprint, machine: Machine, li
 
 
 def _across_the_middle(extent: Extent) -> float:
-    """Of what a chip sends to all of a row, how much goes over each link in its middle: half of what half of them
-    send, over the links that there are."""
+    """Returns the share of a chip's bytes to its row that goes over each link in the middle of the row.
+
+    Half of the chips send half of their bytes to the other half. On a line of n chips the one link in the middle gets n
+    / 4 times a chip's bytes. On a ring two links share this in each direction.
+    """
     return extent.chips / (8 if extent.is_ring else 4)
 
 
@@ -160,7 +182,7 @@ def _network_seconds(kind: str, whole: float, footprint: Footprint, machine: Mac
         bandwidth = level.bandwidth * machine.link_efficiency
         if parts > 1:
             share = (parts - 1) / parts
-            # Of a level further out each core sends its share of what its part of the group has in common.
+            # On an outer level the cores of one part have the same data, so each of them sends its share of it.
             own = whole * share if kind == "all_to_all" or within == 1 else whole * share / within
             seconds += _passes(kind) * own / bandwidth
         within *= parts
@@ -174,5 +196,5 @@ def _latency(kind: str, footprint: Footprint, machine: Machine) -> float:
 
 
 def _hops(extent: Extent) -> int:
-    """Between the chips of a row that are farthest apart."""
+    """Returns the hops between the two chips of a row that are farthest apart."""
     return extent.chips // 2 if extent.is_ring else extent.chips - 1

@@ -1,10 +1,14 @@
-"""When each operation of a step runs, and how much of the step it is: the one model of overlap.
+"""The one model of overlap: when each operation of a step runs, and how much longer it makes the step.
 
-Operations follow one another in the plan's order. Where the machine overlaps, collectives are a second line of work:
-one starts when its input is there and the one before is over, and what reads its result waits for it. A collective is
-exposed for as long as the other line waits for it; for the rest of its time it is hidden behind other work. A loop
-takes as often as it goes round what one round takes. So each second of the step belongs to one operation, to a bubble
-of a pipeline, or to the step's start, and all shares of a step are shares of these seconds.
+Operations follow one another in the plan's order. If the machine overlaps, collectives are a second line of work. A
+collective starts when its input is there and the collective before it is over, and a reader of its result waits for it.
+A collective is exposed while the first line waits for it, and hidden behind other work for the rest of its time. A loop
+takes the time of one iteration times the number of iterations. So each second of the step belongs to one operation, to
+a bubble of a pipeline, or to the step's start. All shares of a step are shares of these seconds.
+
+For example: a product takes 2 s, the allreduce of its result 3 s, an independent product 2 s, and the update that reads
+the sum 1 s. The allreduce runs from second 2 to 5, and the other product from 2 to 4. Then the core waits from 4 to 5.
+So 1 s of the allreduce is exposed, 2 s are hidden, and the step takes 6 s.
 """
 
 from __future__ import annotations
@@ -29,12 +33,12 @@ class OperationTime:
 
     Attributes:
       operation: number of its record in the report's `operations`.
-      begins: seconds into the step at which it begins, the first time.
-      seconds: that it takes, all times together: those in a pipeline's bubble left out, and 0 in the way of a branch
-        that is not the longer. Those of a loop or a branch are all that is inside.
-      exposed_seconds: by which it makes the step longer. Of a collective, those in which the core waits for it; of
-        other work all; of a pipeline's loop its bubble; of other loops and branches 0, as what is inside has them.
-        Together with the step's start they are the step.
+      begins: seconds into the step at which it begins for the first time.
+      seconds: seconds that it takes in all its runs. Runs in a pipeline's bubble are left out, and the shorter way of a
+        branch counts 0. A loop or a branch has the seconds of everything inside.
+      exposed_seconds: seconds by which it makes the step longer. For a collective, those in which the core waits for
+        it. For other work, all. For a pipeline's loop, its bubble. For other loops and branches 0, since the
+        operations inside have them. The sum of all and of the step's start is the step.
     """
 
     operation: int
@@ -44,7 +48,7 @@ class OperationTime:
 
 
 def part_of_step(record: OperationRecord) -> PartOfStep:
-    """What the time of an operation is spent on; of a loop, its bubble."""
+    """The part of the step that an operation's time belongs to. A loop's time is its bubble."""
     if record.category == "collective":
         return "communication"
     if record.category in ("loop", "branch"):
@@ -55,7 +59,9 @@ def part_of_step(record: OperationRecord) -> PartOfStep:
 
 
 def operation_seconds(record: OperationRecord, placement: Placement) -> float:
-    """Of one operation, once; 0 of a loop or a branch, which takes what is inside of it."""
+    """Computes the seconds of one operation, once. A loop or a branch has 0, since the operations inside have
+    their own.
+    """
     machine = placement.machine
     if record.category == "collective":
         if record.destinations:
@@ -69,7 +75,7 @@ def operation_seconds(record: OperationRecord, placement: Placement) -> float:
     work = Work(flops, moved, record.dtype, record.products, record.transcendentals)
     seconds = seconds_of(work, machine)
     if fused and record.chain_length > 1:
-        # One pass begins once for all that are done in it.
+        # One pass over memory begins once for all operations in it.
         seconds -= machine.operation_seconds * (1 - 1 / record.chain_length)
     return seconds
 
@@ -78,8 +84,8 @@ class StepTiming:
     """All operations of a program, timed on a mesh on a machine.
 
     Attributes:
-      seconds: of the step: its start, and all exposed seconds.
-      operations: in the order of the records.
+      seconds: seconds of the step: its start, and all exposed seconds.
+      operations: the times, in the order of the records.
     """
 
     def __init__(self, records: Sequence[OperationRecord], placement: Placement) -> None:
@@ -104,7 +110,7 @@ class StepTiming:
         return self._overlaps and record.category == "collective"
 
     def _timed(self, numbers: Sequence[int], start: float) -> float:
-        """Seconds of the instructions of one list, once, from a moment on."""
+        """Returns the seconds of the instructions of one list, done once from `start` on."""
         ready: dict[int, float] = {}
         working = sending = start
         under_way: collections.deque[int] = collections.deque()
@@ -112,6 +118,7 @@ class StepTiming:
             record = self._records[number]
             needed = max((ready.get(n, start) for n in record.needs), default=start)
             if self._is_a_second_line(record):
+                # Collectives follow one another on the links, while the core does other work.
                 self._begins[number] = max(needed, sending)
                 sending = ready[number] = self._begins[number] + self._once[number]
                 under_way.append(number)
@@ -126,9 +133,10 @@ class StepTiming:
         return end - start
 
     def _expose(self, under_way: collections.deque[int], since: float, until: float) -> None:
-        """The core waits from one moment to another: these seconds are those of the collectives under way in them.
+        """Exposes the seconds from `since` to `until`, in which the core waits: they go to the collectives under way in
+        them.
 
-        Collectives follow one another without a gap then: each had its input when the core began to wait.
+        In that time collectives follow one another without a gap, since each had its input when the core began to wait.
         """
         while under_way:
             number = under_way[0]
@@ -139,7 +147,7 @@ class StepTiming:
             self._round(under_way.popleft())
 
     def _round(self, number: int) -> None:
-        """A collective that is exposed, or hidden, but for what adding moments has lost, is so as a whole."""
+        """Makes a collective wholly exposed, or wholly hidden, if only rounding separates it from that."""
         whole = self._once[number]
         if abs(self._exposed_once[number] - whole) < _LOST * whole:
             self._exposed_once[number] = whole
@@ -147,7 +155,7 @@ class StepTiming:
             self._exposed_once[number] = 0.0
 
     def _time_inside(self, number: int, begins: float) -> None:
-        """A loop takes all its rounds, of which the share of a bubble is of no use; a branch its longer way."""
+        """Times a loop with all its iterations, of which a share may be a bubble, or a branch with its longer way."""
         record, inside = self._records[number], self._inside.get(number, [])
         if record.category == "branch":
             ways = [self._timed([n for n in inside if self._records[n].alternative == way], begins) for way in (0, 1)]
@@ -155,15 +163,16 @@ class StepTiming:
             self._once[number] = max(ways)
             return
         rounds = self._records[inside[0]].times / record.times if inside else 0
+        # All iterations are alike, so one of them is timed.
         one = self._timed(inside, begins)
         self._useful_rounds[number] = rounds * (1 - record.bubble)
         self._once[number] = rounds * one
         self._exposed_once[number] = rounds * record.bubble * one
 
     def _times_of_use(self) -> list[float]:
-        """How often each operation runs for the step's result."""
+        """Returns how often each operation runs for the step's result."""
         times: list[float] = []
-        for record in self._records:  # what is inside of a loop follows it
+        for record in self._records:  # a loop stands before the operations inside
             outer = 1.0 if record.inside < 0 else times[record.inside]
             if record.inside in self._way_taken:
                 outer *= record.alternative == self._way_taken[record.inside]

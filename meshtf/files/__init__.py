@@ -1,1 +1,1 @@
-"""Files that may be another's: read only where they are files, written never through a link that another planted."""
+"""Files that may be another user's: only regular files are read, and nothing is written through a planted link."""

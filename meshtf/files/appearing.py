@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 SECONDS_TO_SEE = 5.0
-"""Network file systems show what another machine made after a while."""
+"""Seconds until a network file system shows a file that another machine made."""
 
 
 def appears(path: Path) -> bool:
-    """Whether a file or folder, which was made before, is seen here within some seconds.
+    """Tells whether a file or folder, which was made before, is seen here within some seconds.
 
-    A network file system's client may remember for a minute that a name was not there, but looks anew when the folder
+    A network file system's client may remember for a minute that a name was missing. But it looks again when the folder
     is listed.
     """
     end = time.monotonic() + SECONDS_TO_SEE

@@ -1,4 +1,6 @@
-"""Temporary folders that are held by who uses them, so that those of killed processes can be told, and removed."""
+"""Temporary folders that are locked by the processes that use them, so that those of killed processes can be
+removed.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ import time
 from pathlib import Path
 
 _SECONDS_UNTIL_HELD = 3600.0
-"""From when a folder is made until it is surely held, or its process dead: a process may be stopped in between."""
+"""Seconds after which a new folder is surely locked, or its process dead. A process may be stopped in between."""
 
 
 class HeldFolder:
-    """A folder of its own in the temporary folder, whose lock is held until `remove` or the end of the process.
+    """A folder in the temporary folder, whose lock is held until `remove` or the end of the process.
 
-    Folders of that prefix that nobody holds any more, because their processes were killed, are removed first. On a file
+    First, folders with the same prefix whose processes were killed are removed: nobody holds their locks. On a file
     system without locks they stay.
 
     Attributes:
-      path: of the folder.
+      path: the folder.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -32,7 +34,7 @@ class HeldFolder:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:
-        """The folder and all in it."""
+        """Removes the folder and everything in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._descriptor)
 

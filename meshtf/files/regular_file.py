@@ -1,4 +1,4 @@
-"""Reading of files that may be no files: a named pipe waits for ever, and /dev/zero has no end."""
+"""Reads files that may be no regular files: a named pipe would wait for ever, and /dev/zero has no end."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL,
 
 
 def open_regular(path: Path, *, follows_links: bool = True) -> io.BufferedReader:
-    """Opens a file for reading, at once.
+    """Opens a file for reading, without waiting.
 
     Args:
-      path: of the file.
-      follows_links: whether a symbolic link may stand for it; those on the way to its folder may always.
+      path: the path of the file.
+      follows_links: whether a symbolic link may stand for it. Links on the way to its folder are always allowed.
 
     Raises:
-      OSError: it is not there, may not be read, or is no regular file; `strerror` says which.
+      OSError: if it is missing, may not be read, or is no regular file. `strerror` says which.
     """
     _check(os.stat(path, follow_symlinks=follows_links), path)
-    # Should it have been replaced since, a pipe is opened without waiting, and a link not at all.
+    # If it has been replaced since the check, these flags open a pipe without waiting, and refuse a link.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follows_links else os.O_NOFOLLOW)
     file = os.fdopen(os.open(path, flags), "rb")
     try:
@@ -43,10 +43,10 @@ def open_regular(path: Path, *, follows_links: bool = True) -> io.BufferedReader
 
 
 def read_regular(path: Path, most_bytes: int, *, follows_links: bool = True) -> bytes:
-    """The content of a file that has no more bytes than it may have.
+    """Returns the content of a file that has at most `most_bytes` bytes.
 
     Raises:
-      OSError: as `open_regular`; or it has more.
+      OSError: as `open_regular`, or if it has more bytes.
     """
     with open_regular(path, follows_links=follows_links) as file:
         size = os.fstat(file.fileno()).st_size
@@ -57,12 +57,14 @@ def read_regular(path: Path, most_bytes: int, *, follows_links: bool = True) -> 
 
 
 def is_absent(error: OSError) -> bool:
-    """Whether there is no such file, or something else in its place: not that it could not be read this time."""
+    """Tells whether there is no such file, or something else in its place. It is False if it only could not be
+    read this time.
+    """
     return error.errno in _ABSENT
 
 
 def kind_of(mode: int) -> str:
-    """What there is under a name, in words, from its `st_mode`."""
+    """Returns a word for the thing under a name, from its `st_mode`."""
     return _KINDS.get(stat.S_IFMT(mode), "a regular file")
 
 

@@ -14,12 +14,12 @@ from meshtf.files.unlinked_file import create_file
 
 @contextlib.contextmanager
 def replaced_file(final: Path) -> Iterator[BinaryIO]:
-    """A temporary file to write into, which becomes `final` at the end, and is gone after an error.
+    """Yields a temporary file to write into. It becomes `final` at the end, and is deleted after an error.
 
-    Where a link has the name, the link is replaced, and not what it stands for.
+    If a link has the name, the link is replaced, and not its target.
 
     Raises:
-      OSError: it cannot be written, or another process writes the same file.
+      OSError: if it cannot be written, or if another process writes the same file.
     """
     temporary = final.with_name(f".writing-{final.name}")
     own: os.stat_result | None = None
@@ -33,7 +33,7 @@ def replaced_file(final: Path) -> Iterator[BinaryIO]:
             raise OSError(errno.EBUSY, "another process writes it, too", str(final))
         temporary.rename(final)
     except OSError as error:
-        if error.filename is None:  # of a write
+        if error.filename is None:  # a failed write does not name its file
             raise OSError(error.errno, error.strerror or str(error), str(final)) from None
         raise
     finally:
@@ -42,13 +42,13 @@ def replaced_file(final: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(final: Path, content: bytes) -> None:
-    """Writes a file, whose content is the old or the new at every moment. Raises OSError as `replaced_file`."""
+    """Writes a file that has the old or the new content at every moment. Raises OSError as `replaced_file` does."""
     with replaced_file(final) as file:
         file.write(content)
 
 
 def _is_still(path: Path, own: os.stat_result) -> bool:
-    """Whether this process's file has the name, and no other that was put in its place."""
+    """Tells whether the name still belongs to this process's file, and not to one put in its place."""
     try:
         return os.path.samestat(os.lstat(path), own)
     except OSError:

@@ -1,4 +1,4 @@
-"""Text in files that may be compressed, or in UTF-16: told by how their content begins, and read as plain UTF-8."""
+"""Text in files that may be compressed, or in UTF-16. Their first bytes tell, and they are read as plain UTF-8."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 BROKEN = (EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
-"""What reading raises besides OSError, where the content is damaged."""
+"""Errors besides OSError that reading raises if the content is damaged."""
 
 Pieces: TypeAlias = "Iterator[bytes]"
 
@@ -34,7 +34,7 @@ _ENCODINGS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-"""By the byte-order mark."""
+"""The encoding for each byte-order mark."""
 
 _NO_TEXT = {
     b"PK\x03\x04": "a zip archive",
@@ -51,22 +51,22 @@ _TAR, _TAR_PLACE = b"ustar", 257
 
 
 class NoTextError(ValueError):
-    """A file that holds something else than text; the message is a sentence about it, without its name."""
+    """A file that is no text. The message is a sentence about it, without its name."""
 
 
 def text_stream(file: io.BufferedReader, name: str) -> BinaryIO:
-    """The text of a file, in UTF-8 and without a byte-order mark: decompressed, if its content is compressed.
+    """Returns the text of a file, in UTF-8 and without a byte-order mark. Compressed content is decompressed.
 
-    Text that is neither compressed nor of another encoding comes from `file` itself, where one can seek.
+    Plain UTF-8 comes from `file` itself, where one can seek.
 
     Args:
-      file: at its beginning.
-      name: whose ending must not promise a compression that is not there.
+      file: the file at its beginning.
+      name: its name, whose suffix must not promise a compression that is not there.
 
     Raises:
-      NoTextError: the content is an archive, or something else that is no text.
-      ImportError: zstd compressed it, and pyarrow is not installed.
-      OSError, or one of `BROKEN`: it is damaged; while the result is read, too.
+      NoTextError: if the content is an archive, or something else that is no text.
+      ImportError: if zstd compressed it, and pyarrow is not installed.
+      OSError, or one of `BROKEN`: if it is damaged. Reading the result may raise these, too.
     """
     head = _head(file)
     if not _compression(head):
@@ -86,12 +86,12 @@ def text_stream(file: io.BufferedReader, name: str) -> BinaryIO:
 
 
 def plain_text(content: bytes, name: str, most_bytes: int) -> bytes:
-    """The text that `content` holds, as by `text_stream`; no more than so many bytes of it, and one."""
+    """Returns the text that `content` holds, as `text_stream` does, but at most `most_bytes` + 1 bytes of it."""
     return text_stream(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(content))), name).read(most_bytes + 1)
 
 
 def is_plain(file: io.BufferedReader) -> bool:
-    """Whether the content is UTF-8 as it stands, so that one can begin in the middle."""
+    """Tells whether the content is UTF-8 as it stands, so that a reader can begin in the middle."""
     head = _head(file)
     return not _compression(head) and _mark(head)[1] == "utf-8"
 
@@ -103,7 +103,7 @@ def _head(file: io.BufferedReader) -> bytes:
 
 
 def _compression(head: bytes) -> Callable[[Pieces], Pieces] | None:
-    """What decompresses a content that begins so."""
+    """Returns a function that decompresses content with this beginning, or None."""
     if head.startswith(b"\x1f\x8b"):
         return lambda pieces: _pieces(gzip.GzipFile(fileobj=_stream(pieces)))
     if head.startswith(b"BZh") and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):  # with data, and without
@@ -116,7 +116,10 @@ def _compression(head: bytes) -> Callable[[Pieces], Pieces] | None:
 
 
 def _inflated(new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor], pieces: Pieces) -> Pieces:
-    """One compressed stream after another. BZ2File and LZMAFile end at one that is damaged at its beginning, unsaid."""
+    """Yields the content of one compressed stream after another.
+
+    BZ2File and LZMAFile would silently end before a stream that is damaged at its beginning.
+    """
     machine, is_within = new(), False
     for piece in pieces:
         while piece := piece if is_within else piece.lstrip(b"\x00"):  # padding between streams
@@ -148,7 +151,7 @@ def _refuse(head: bytes) -> None:
 
 
 def _mark(head: bytes) -> tuple[bytes, str]:
-    """The byte-order mark, which may be empty, and the encoding."""
+    """Returns the byte-order mark, which may be empty, and the encoding."""
     return next(((mark, name) for mark, name in _ENCODINGS.items() if head.startswith(mark)), (b"", "utf-8"))
 
 
@@ -158,7 +161,7 @@ def _pieces(file: BinaryIO | gzip.GzipFile) -> Pieces:
 
 
 def _first(pieces: Pieces) -> tuple[bytes, Pieces]:
-    """The beginning, and the whole."""
+    """Returns the beginning of the pieces, and all pieces."""
     taken: list[bytes] = []
     while sum(map(len, taken)) < _HEAD_BYTES and (piece := next(pieces, b"")):
         taken.append(piece)
@@ -167,7 +170,7 @@ def _first(pieces: Pieces) -> tuple[bytes, Pieces]:
 
 
 def _transcoded(pieces: Pieces, mark: bytes, encoding: str) -> Pieces:
-    """In UTF-8, without the mark. What is UTF-8 already is handed on, right or wrong."""
+    """Yields the text in UTF-8, without the mark. Text in UTF-8 is passed on unchecked."""
     whole = itertools.chain([b"".join(itertools.islice(pieces, 1))[len(mark) :]], pieces)
     if encoding == "utf-8":
         yield from whole
@@ -182,7 +185,7 @@ def _stream(pieces: Pieces) -> io.BufferedReader:
 
 
 class _Pieces(io.RawIOBase):
-    """A stream of pieces, one after another."""
+    """A stream that reads one piece after another."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces, self._rest = pieces, memoryview(b"")

@@ -1,4 +1,4 @@
-"""Writing into folders in which another may have planted a link, and never through it."""
+"""Writes into folders where another user may have planted a link, and never through that link."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from pathlib import Path
 from typing import BinaryIO
 
 _MODE = 0o666
-"""Of a new file, less what the process's umask takes away."""
+"""The mode of a new file, without the bits of the process's umask."""
 
 
 def create_file(path: Path) -> BinaryIO:
-    """A new file to write into. What is there under the name, such as a file of a process that was killed, or a link,
-    is taken away first; what a link stands for is not touched.
+    """Opens a new file to write into.
+
+    A file that has the name, such as one of a killed process, is removed first. So is a link, but not its target.
 
     Raises:
-      OSError: it cannot be made.
+      OSError: if it cannot be made.
     """
     path.unlink(missing_ok=True)
     return os.fdopen(_opened(path, os.O_WRONLY | os.O_EXCL), "wb")
 
 
 def append_to_file(path: Path, content: bytes) -> None:
-    """Adds to the end of a file, which is made where it is not there.
+    """Appends to a file, which is made if it is missing.
 
     Raises:
-      OSError: it cannot be written, and is as it was; or it is a symbolic link or no regular file.
+      OSError: if it cannot be written, and then it is as it was; or if it is a symbolic link or no regular file.
     """
     descriptor = _opened(path, os.O_WRONLY | os.O_APPEND)
     before = os.fstat(descriptor).st_size
@@ -42,10 +43,10 @@ def append_to_file(path: Path, content: bytes) -> None:
 
 
 def open_for_lock(path: Path) -> BinaryIO:
-    """A file whose content means nothing, and stays as it is.
+    """Opens a file to lock it. Its content means nothing, and stays as it is.
 
     Raises:
-      OSError: it cannot be made, or is a symbolic link or no regular file.
+      OSError: if it cannot be made, or is a symbolic link or no regular file.
     """
     return os.fdopen(_opened(path, os.O_RDWR), "r+b")
 

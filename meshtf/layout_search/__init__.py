@@ -1,4 +1,4 @@
-"""The search for the layout of least predicted time that fits: what can be chosen, what it costs, what was found."""
+"""The search for the layout that fits and has the least predicted time: the choices, their costs, and the result."""
 
 from meshtf.layout_search._pricing import MeshLayout, PricedLayout
 from meshtf.layout_search.auto_layout import auto_layout

@@ -1,10 +1,10 @@
-"""What a layout can be on a mesh: for each axis, the names that it splits, of which no tensor has two.
+"""The choices of a layout on a mesh: for each axis, the names that it splits.
 
-A rule says of a name which axes split it; read the other way round, each axis of the mesh has a set of names. On
-"rows:2;cols:4", "batch:rows;d_ff:cols;vocab:cols" is {batch} for rows and {d_ff, vocab} for cols. Since no axis may
-split two dimensions of one tensor, such a set is independent in the graph whose nodes are names, with an edge where
-two of them stand in one tensor. The sets to which no name can be added, which are the cliques of the complement, are
-few, where rules are many.
+A rule says of a name which axes split it. Read the other way round, each axis of the mesh has a set of names. On
+"rows:2;cols:4", "batch:rows;d_ff:cols;vocab:cols" is {batch} for rows and {d_ff, vocab} for cols. No axis may split two
+dimensions of one tensor. So a set of names is independent in the graph whose nodes are names, with an edge between two
+names of one tensor. The largest such sets, to which no name can be added, are the cliques of the complement. There are
+few of them, although there are many rules.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from meshtf.graph.graph import Graph
 from meshtf.layout import LayoutRules, padding_share
 
 _MOST_PADDING = 1 / 8
-"""Of what cores hold along a dimension: more is not worth trying."""
+"""The largest share of padding along a dimension. A layout with more is not worth trying."""
 
 _MOST_SETS = 64
-"""Of those to which no name can be added, for one axis."""
+"""The most sets that are tried for one axis, of those to which no name can be added."""
 
 MOST_LAYOUTS = 2000
-"""That are all priced: where there are more, they are searched."""
+"""The most layouts that are all priced. If there are more, they are searched."""
 
 Names = frozenset[str]
 SetsByAxis = tuple[Names, ...]
-"""For each axis of the mesh, the names that it splits."""
+"""The names that each axis of the mesh splits."""
 
 NO_NAMES: Names = frozenset()
 
@@ -44,9 +44,9 @@ class Choice:
     """A layout as sets of names, one for each axis of the mesh.
 
     Attributes:
-      layout: of all tensors.
-      parameters: of parameters as they are kept; None: as `layout` has it.
-      activations: what counts in place of `layout` for tensors with a dimension that no variable has.
+      layout: the layout of all tensors.
+      parameters: the layout of parameters between steps. None: the same as `layout`.
+      activations: the layout, in place of `layout`, of tensors with a dimension that no variable has.
     """
 
     layout: SetsByAxis
@@ -55,7 +55,7 @@ class Choice:
 
 
 class NamesOfShapes:
-    """The names of some tensors, their sizes, and which of them stand in one tensor."""
+    """The names of some tensors, their sizes, and the names that stand in one tensor."""
 
     def __init__(self, shapes: Iterable[Shape], mesh_shape: Shape) -> None:
         self.mesh_shape = mesh_shape
@@ -71,16 +71,16 @@ class NamesOfShapes:
                 self.beside.setdefault(dim.name, set()).update(names - {dim.name})
                 weights[dim.name] = max(weights.get(dim.name, 0), shape.size)
         self.names = sorted(self.sizes, key=lambda name: (-weights[name], name))
-        """Those of the largest tensors first."""
+        """The names, beginning with those of the largest tensors."""
 
     def fits(self, sets: SetsByAxis) -> bool:
-        """Whether every size divides, or nearly, and no axis splits two dimensions of a tensor."""
+        """Tells whether every size divides, or nearly, and no axis splits two dimensions of a tensor."""
         together = {name: self._cores(name, sets) for name in frozenset().union(*sets)}
         divides = all(self._divides(name, cores) for name, cores in together.items())
         return divides and not any(self.beside[name] & own for own in sets for name in own)
 
     def thinned(self, sets: SetsByAxis) -> SetsByAxis:
-        """Without names that so many axes together cannot split, on the last of these axes: `fits` may hold then."""
+        """Removes names that too many axes would split, from the last of these axes. `fits` may hold for the result."""
         found: list[Names] = []
         for own in sets:
             left = frozenset(n for n in own if self._divides(n, self._cores(n, (*found, own))))
@@ -88,26 +88,29 @@ class NamesOfShapes:
         return tuple(found)
 
     def share(self, names: Names) -> float:
-        """Of all elements of the tensors, those of tensors with one of the names."""
+        """Returns the share of all elements that are in tensors with one of the names."""
         own = sum(number for shape, number in self._elements.items() if names.intersection(shape.dimension_names))
         return own / max(1, sum(self._elements.values()))
 
     def names_for(self, axis: int) -> list[str]:
-        """Those of which the axis can split every dimension."""
+        """Returns the names whose dimensions the axis can split."""
         return [name for name in self.names if self._divides(name, self.mesh_shape[axis].size)]
 
     def largest_sets(self, axis: int) -> list[Names]:
-        """Sets of names for an axis to which no name can be added, in an order that depends on the names alone."""
+        """Returns sets of names for an axis to which no name can be added, in an order that depends only on the
+        names.
+        """
         names = self.names_for(axis)
         apart = networkx.Graph()
         apart.add_nodes_from(names)
         apart.add_edges_from((a, b) for a, b in itertools.combinations(names, 2) if b not in self.beside[a])
+        # Names that pairwise share no tensor are a clique of this graph, and the largest sets are its maximal cliques.
         found = map(frozenset, itertools.islice(networkx.find_cliques(apart), _MOST_SETS))
         place = {name: n for n, name in enumerate(names)}
         return sorted(found, key=lambda own: sorted(place[name] for name in own))
 
     def all_sets(self, axis: int) -> Iterator[Names]:
-        """Every set of names that an axis can split, the empty one first."""
+        """Yields every set of names that an axis can split, the empty one first."""
         yield from self._extended(NO_NAMES, self.names_for(axis))
 
     def _extended(self, own: Names, left: list[str]) -> Iterator[Names]:
@@ -120,11 +123,11 @@ class NamesOfShapes:
             yield from self._extended(own | {name}, rest)
 
     def with_name(self, own: Names, name: str) -> Names:
-        """The set with a name, and without those that stand beside it in some tensor."""
+        """Returns the set with a name, and without the names that share a tensor with it."""
         return frozenset(n for n in own if n not in self.beside[name]) | {name}
 
     def _cores(self, name: str, sets: SetsByAxis) -> int:
-        """Along the axes that split the name, of all or of the first few."""
+        """Returns the number of cores along the axes that split the name. `sets` may have only the first few axes."""
         return math.prod(axis.size for axis, own in zip(self.mesh_shape, sets, strict=False) if name in own)
 
     def _divides(self, name: str, parts: int) -> bool:
@@ -132,11 +135,11 @@ class NamesOfShapes:
 
 
 class Choices:
-    """All that can be chosen for a program on a mesh.
+    """All choices for a program on a mesh.
 
     Args:
-      graph: of the program.
-      mesh_shape: of the mesh.
+      graph: the graph of the program.
+      mesh_shape: the shape of the mesh.
       kept: rules that every layout has.
     """
 
@@ -145,7 +148,7 @@ class Choices:
         self._kept = dict(kept.rules)
         self._places = kept.places
         operations = list(with_nested(graph.operations))
-        # Along what a loop goes through, each iteration takes one: to split it would leave cores without work.
+        # Each iteration takes one position of a loop's dimension. If cores split it, most would have no work at a time.
         loops = [o.spec for o in operations if isinstance(o, LoopOperation)]
         gone_through = {spec.dim.name for spec in loops} | {s.dim.name for spec in loops for s in spec.stacked}
         self._gone_through = gone_through - set(self._kept)
@@ -159,11 +162,11 @@ class Choices:
         )
 
     def splittable(self, shape: Shape) -> Shape:
-        """Without what loops go through."""
+        """Returns the shape without the dimensions that loops go through."""
         return Shape([d for d in shape if d.name not in self._gone_through])
 
     def sets_of(self, names: NamesOfShapes, axis: int, *, largest: bool) -> list[Names]:
-        """For one axis, with the rules that are kept."""
+        """Returns the sets of names for one axis that have the rules that are kept."""
         own = self.mesh_shape[axis].name
         fixed = frozenset(name for name, axes in self._kept.items() if own in axes)
         others = frozenset(self._kept) - fixed
@@ -177,12 +180,14 @@ class Choices:
         return own - beside | there
 
     def may_move(self, name: str) -> bool:
-        """Whether no rule that is kept says how the dimension is split."""
+        """Tells whether no kept rule says how the dimension is split."""
         return name not in self._kept
 
     def exchanged(self, choice: Choice, axis: int, other: int) -> Choice | None:
-        """With each of two axes splitting what the other one splits. None where that does not fit, changes nothing, or
-        would move what a rule that is kept splits."""
+        """Returns the choice in which two axes exchange the names that they split.
+
+        Returns None if the result does not fit, is the same choice, or would move a name that a kept rule splits.
+        """
         order = [*range(self.mesh_shape.ndims)]
         order[axis], order[other] = other, axis
 
@@ -200,7 +205,7 @@ class Choices:
         return None if found == choice else found
 
     def rules(self, sets: SetsByAxis) -> LayoutRules:
-        """Sets of names as rules."""
+        """Returns sets of names as layout rules."""
         names = [name for name in self.all.names if any(name in own for own in sets)]
         split = {
             name: tuple(axis.name for axis, own in zip(self.mesh_shape, sets, strict=True) if name in own)

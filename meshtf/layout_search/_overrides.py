@@ -1,8 +1,12 @@
-"""Overrides by place: rules for a scope, an operation or a variable, where the rules for all do badly.
+"""Overrides by place: rules for one scope, operation or variable where the rules for all tensors do badly.
 
-The best layout that a search has found is the same for all tensors of a name. Where most of its time goes, rules of
-their own are tried: of one place at a time, one axis of the mesh at a time, all sets of names that the axis can split
-there. What gains enough and fits is kept, and the rest is tried beside it.
+The best layout that a search has found is the same for all tensors of a name. In the places where most of its time
+goes, rules of their own are tried. This takes one place at a time and one axis of the mesh at a time, with all sets of
+names that the axis can split there. A rule that fits and gains enough is kept, and the rest is tried beside it.
+
+For example, a search finds "batch:data;d_ff:model", and a third of the time goes to the place "logits". There
+"vocab:model" is tried as a rule of its own. If it saves a hundredth of the step or more, the layout becomes
+"batch:data;d_ff:model;logits{vocab:model}".
 """
 
 from __future__ import annotations
@@ -21,19 +25,19 @@ from meshtf.layout_search._choices import NO_NAMES, Choices, NamesOfShapes, Sets
 from meshtf.layout_search._pricing import MeshLayout, PricedLayout, Pricing
 
 _MOST_PLANS = 96
-"""That are priced for overrides, of one mesh."""
+"""The most layouts that are priced for overrides on one mesh."""
 
 _MOST_PLACES = 8
-"""That are tried: those in which most time is spent."""
+"""The most places that are tried, beginning with the one in which most time is spent."""
 
 _MOST_SETS = 6
-"""Of names, for one axis of one place."""
+"""The most sets of names that are tried for one axis of one place."""
 
 _LEAST_SHARE = 0.03
-"""Of a step's time: what is spent in a place at least."""
+"""The least share of a step's time that a place must take to be tried."""
 
 _LEAST_GAIN = 0.01
-"""Of a step's time: a layout that gains less is not worth a rule more."""
+"""The least share of a step's time that one more rule must save."""
 
 _ANY_NUMBER = "_[0-9]+"
 
@@ -42,21 +46,21 @@ _WRITABLE = re.compile(r"[\w./-]+")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Place:
-    """pattern: as layout rules have it. operations: that are there."""
+    """pattern: the place, as layout rules have it. operations: the operations there."""
 
     pattern: str
     operations: tuple[Operation, ...]
 
 
 class Overrides:
-    """Of one program, on one mesh.
+    """The overrides of one program on one mesh.
 
     Args:
-      pricing: of the program.
-      graph: of the program.
-      choices: of its layouts on the mesh.
-      kept: rules that every layout has: they hold in every place.
-      price: gives what a layout costs, and None of one that the program cannot have.
+      pricing: prices layouts of the program.
+      graph: the graph of the program.
+      choices: the choices of its layouts on the mesh.
+      kept: rules that every layout has, in every place.
+      price: returns the price of a layout, or None if the program cannot have it.
     """
 
     def __init__(
@@ -72,10 +76,10 @@ class Overrides:
         self._operations = {o.name: o for o in with_nested(graph.operations)}
 
     def improved(self, best: PricedLayout, memory: float) -> PricedLayout:
-        """The layout with the overrides that pay; itself where none does.
+        """Returns the layout with the overrides that pay, or the layout itself if none does.
 
         Args:
-          best: fits.
+          best: a layout that fits.
           memory: bytes that a core has.
         """
         most = self._pricing.count + _MOST_PLANS
@@ -92,7 +96,10 @@ class Overrides:
         return best
 
     def _costly_places(self, layout: MeshLayout) -> list[_Place]:
-        """Where most time is spent, but no place that has all of it, and of places that have the same the outermost."""
+        """Returns the places that take most time.
+
+        A place that takes all of the time is left out. If several have the same operations, the outermost is taken.
+        """
         report, prediction = self._pricing.predicted(layout)
         seconds: dict[Operation, float] = {}
         for number, record in enumerate(report.operations):
@@ -112,7 +119,7 @@ class Overrides:
 
     @functools.cached_property
     def _places(self) -> list[_Place]:
-        """All scopes, operations and variables, those further out first; layers of a stack are one place."""
+        """All scopes, operations and variables, outer ones first. The layers of a stack are one place."""
         found: dict[str, list[Operation]] = {}
         for operation in self._operations.values():
             name = _in_every_layer(operation)
@@ -126,7 +133,7 @@ class Overrides:
         return NamesOfShapes(shapes, self._choices.mesh_shape)
 
     def _others(self, layout: MeshLayout, pattern: str, names: NamesOfShapes, axis: int) -> Iterator[MeshLayout]:
-        """With other names of the place on one axis."""
+        """Yields layouts with other names of the place on one axis."""
         rules = dict(layout.layout.rules) | dict(dict(layout.layout.places).get(pattern, LayoutRules(())).rules)
         now = tuple(
             frozenset(name for name in names.names if own.name in rules.get(name, ()))
@@ -146,7 +153,9 @@ class Overrides:
         return {n: tuple(a.name for a, own in zip(mesh, sets, strict=True) if n in own) for n in names.names}
 
     def _with_place(self, layout: MeshLayout, pattern: str, rules: Mapping[str, tuple[str, ...]]) -> MeshLayout:
-        """Its rules in the place are these, as far as they differ from those for all."""
+        """Returns the layout in which the place has these rules, as far as they differ from the rules for all
+        tensors.
+        """
         everywhere = layout.layout
         own = {name: axes for name, axes in rules.items() if axes != everywhere.axes(name)}
         places = {place: there for place, there in everywhere.places if place != pattern}

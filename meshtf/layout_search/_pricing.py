@@ -1,4 +1,4 @@
-"""What a layout costs: a program planned under it, and its time predicted on a machine. Each layout is priced once."""
+"""The price of a layout: the program is planned under it, and its time predicted on a machine. Each is priced once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from meshtf.lowering.report.report import Report
 from meshtf.mesh_impl.mesh_options import MeshOptions
 
 _OVER = " over "
-"""In the name of a part that is a collective."""
+"""The word by which the name of a collective's part is known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,8 +31,9 @@ class MeshLayout:
     Attributes:
       mesh_shape: axes and sizes.
       layout: which dimension is split over which axes.
-      parameter_layout: of parameters as they are kept between steps; None: as `layout` has it.
-      activation_layout: what counts in its place for tensors with a dimension that no variable has; None: nothing.
+      parameter_layout: the layout of parameters as they are kept between steps. None: the same as `layout`.
+      activation_layout: the layout, in place of `layout`, of tensors with a dimension that no variable has. None:
+        nothing.
 
     Examples:
       >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))
@@ -46,7 +47,7 @@ class MeshLayout:
     activation_layout: LayoutRules | None = None
 
     def bindings(self) -> dict[str, str | None]:
-        """The parameters of `Training`, by name, as a gin file has them."""
+        """Returns the parameters of `Training`, by name, as a gin file has them."""
         mesh = ";".join(f"{axis.name}:{axis.size}" for axis in self.mesh_shape)
         own = {"mesh_shape": mesh, "layout": str(self.layout)}
         others = {"parameter_layout": self.parameter_layout, "activation_layout": self.activation_layout}
@@ -55,13 +56,13 @@ class MeshLayout:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PricedLayout:
-    """A layout, and what a step takes under it.
+    """A layout, and the time and memory of a step under it.
 
     Attributes:
       choice: the mesh and the rules.
-      seconds: of a step, as predicted.
-      peak_bytes: of memory that a core needs.
-      parts: of the seconds: what is done in them, by name, the longest first.
+      seconds: predicted seconds of a step.
+      peak_bytes: bytes of memory that a core needs.
+      parts: the seconds by the kind of work, by name, the longest first.
 
     Examples:
       >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))
@@ -77,7 +78,7 @@ class PricedLayout:
 
     @property
     def communication_seconds(self) -> float:
-        """Of a step's: spent in collectives."""
+        """The seconds of a step that are spent in collectives."""
         return sum(seconds for name, seconds in self.parts if _OVER in name)
 
 
@@ -85,11 +86,11 @@ class Pricing:
     """Prices layouts of one program on one machine.
 
     Args:
-      lowering: of the program, on any mesh.
-      fetches: what it returns.
-      machine: on which it is to run.
-      options: of the mesh, beside the layouts.
-      told: is called with each layout that was priced, and with None for one that the program cannot have.
+      lowering: the lowering of the program, on any mesh.
+      fetches: the tensors that it returns.
+      machine: the machine on which it is to run.
+      options: the options of the mesh, except layouts.
+      told: a function that is called with each priced layout, and with None for one that the program cannot have.
     """
 
     def __init__(
@@ -108,37 +109,37 @@ class Pricing:
         self._found: dict[MeshLayout, PricedLayout | None] = {}
         self._began = time.monotonic()
         self.first_error: MeshtfError | None = None
-        """Of the first layout that the program cannot have."""
+        """The error of the first layout that the program cannot have."""
         self.operations = sum(1 for _ in with_nested(lowering.graph.operations))
-        """Of the program."""
+        """The number of operations of the program."""
         self.planned_operations = 0
-        """How many operations were planned so far, in all layouts together."""
+        """The number of operations that were planned so far, in all layouts together."""
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """The seconds since it began."""
         return time.monotonic() - self._began
 
     @property
     def count(self) -> int:
-        """Layouts that were priced."""
+        """The number of layouts that were priced."""
         return len(self._found)
 
     @property
     def priced(self) -> list[PricedLayout]:
-        """All that the program can have, the quickest first."""
+        """All layouts that the program can have, the fastest first."""
         found = [priced for priced in self._found.values() if priced is not None]
         return sorted(found, key=lambda priced: priced.seconds)
 
     def price(self, choice: MeshLayout) -> PricedLayout | None:
-        """None of a layout that the program cannot have."""
+        """Returns the price of a layout, or None if the program cannot have it."""
         if choice not in self._found:
             self._found[choice] = self._priced(choice)
             self._told(self, self._found[choice])
         return self._found[choice]
 
     def lowered(self, choice: MeshLayout) -> Lowering:
-        """The program under the layout. LayoutError where it cannot have it."""
+        """Returns the program under the layout. Raises LayoutError if it cannot have it."""
         options = dataclasses.replace(
             self._options,
             parameter_layout=choice.parameter_layout,
@@ -153,8 +154,11 @@ class Pricing:
 
     @garbage_collection_paused()
     def predicted(self, choice: MeshLayout) -> tuple[Report, Prediction]:
-        """The report of the program under the layout, without what only people read, and its time. LayoutError where
-        it cannot have it."""
+        """Returns the program's report under the layout, and its predicted time. Raises LayoutError if it cannot have
+        it.
+
+        The report lacks the parts that only people read.
+        """
         self.planned_operations += self.operations
         report = self.lowered(choice).brief_report(self.fetches)
         return report, predict(report, self._machine)
@@ -169,7 +173,10 @@ class Pricing:
 
 
 def parts_of(prediction: Prediction) -> tuple[tuple[str, float], ...]:
-    """Of the seconds of a step: collectives by kind and axes as far as nothing is done meanwhile, and other work."""
+    """Returns the seconds of a step by the kind of work, the longest first.
+
+    Collectives are listed by kind and axes, with their exposed seconds.
+    """
     parts = dataclasses.asdict(prediction.parts)
     del parts["communication"]
     for row in prediction.collectives:

@@ -1,11 +1,17 @@
-"""The search: every layout where there are few, and where there are many, a descent from the most promising ones.
+"""The search: it prices every layout if there are few. If there are many, it descends from the most promising ones.
 
-A rough estimate, made of the program's products alone, orders the sets of names that axes can split. The best of these
-are priced, and the quickest that do not fit with activations in more parts, too; from the best, a descent changes one
-axis of one table at a time, to whatever is best there, or exchanges two axes, until neither helps. What does not fit
-counts as slower, by the square of how much too large it is: a layout that is quick and nearly fits is a better place to
-go on from than a slow one that is a little smaller. Prices are those of whole plans, so that nothing is left out of
-them.
+1. A rough estimate from the program's products orders the sets of names that axes can split.
+2. The best of these are priced. The fastest that do not fit are also priced with activations in more parts.
+3. From the best, a descent changes one axis of one table at a time, to the best names there, or exchanges two axes. It
+  ends when neither helps.
+
+For example, the descent starts at "batch:data;d_ff:model" with 80 ms. Splitting `vocab` over `model` too takes 72 ms,
+so this is the next layout. No other change of one axis is below 72 ms, and the exchange of the axes takes 95 ms. So the
+descent ends there.
+
+A layout that does not fit counts as slower, by the square of how much too large it is. To go on from a fast layout that
+nearly fits is better than from a slow one that is a little smaller. Prices are those of whole plans, so nothing is left
+out of them.
 """
 
 from __future__ import annotations
@@ -22,58 +28,60 @@ from meshtf.layout_search._pricing import MeshLayout, PricedLayout, Pricing
 from meshtf.layout_search._rough_estimate import RoughEstimate
 
 _OPERATIONS_OF_ALL = 40_000
-"""That are planned at most where all layouts are priced: some seconds of work."""
+"""The most operations that are planned if all layouts are priced: some seconds of work."""
 
 _STARTS = 24
-"""Layouts that are priced before the descent."""
+"""How many layouts are priced before the descent."""
 
 _STARTS_OF_MANY = 8
-"""The same where there are several meshes to choose from, for each."""
+"""How many are priced for each mesh, if there are several meshes to choose from."""
 
 _FAR = 2.0
-"""Times the least price: what the estimate, which leaves much out, takes to be so slow is not priced."""
+"""A layout is not priced if its estimate, which leaves much out, is this many times the least price."""
 
 _DESCENTS = 3
-"""Of those, how many a descent begins from: each with other rules for all tensors."""
+"""How many of the starts a descent begins from. Each has other rules for all tensors."""
 
 _MOST_SETS = 12
-"""Of names, for one axis: of those that the estimate finds best."""
+"""The most sets of names that are tried for one axis, the best by the estimate."""
 
 _MOST_NAMES = 8
-"""That are tried one by one for parameters and activations: those of the largest tensors."""
+"""The most names that are tried one by one for parameters and activations: those of the largest tensors."""
 
 _HOPELESS = 1.5
-"""Times what was found: no descent begins from a start that is so much slower."""
+"""No descent begins from a start that is this many times slower than the best end of a descent so far."""
 
 _MOSTLY = 0.5
-"""Of all parameters: what an axis splits at least, where they are kept in parts."""
+"""The least share of all parameters that an axis splits, if parameters are kept in more parts."""
 
 _LEAST_GAIN = 1e-3
-"""Of a step's time: a change that gains less is made, but does not keep the descent going."""
+"""The least share of a step's time that keeps a descent going. A change that gains less is still made."""
 
 Rank = tuple[float, float, int]
-"""Of a layout: less is better."""
+"""The rank of a layout: less is better."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """When the search ends at the latest.
+    """The limits of a search.
 
-    planned_operations: in all plans together. seconds: None for no limit of time.
+    planned_operations: the most operations, in all plans together. seconds: the most seconds, or None for no limit.
     """
 
     planned_operations: int
     seconds: float | None = None
 
     def priced(self, pricing: Pricing, layout: MeshLayout) -> PricedLayout | None:
-        """None of a layout that the program cannot have. OutOfTime where they are reached."""
+        """Returns the price of a layout, or None if the program cannot have it. Raises OutOfTime if a limit is
+        reached.
+        """
         over = self.seconds is not None and pricing.seconds > self.seconds
         if over or self.is_over_in_operations(pricing):
             raise OutOfTime
         return pricing.price(layout)
 
     def is_over_in_operations(self, pricing: Pricing) -> bool:
-        """Whether it has planned more operations than it may."""
+        """Tells whether the search has planned more operations than it may."""
         return pricing.planned_operations > self.planned_operations
 
 
@@ -82,12 +90,12 @@ class OutOfTime(Exception):  # noqa: N818  # no error: what was found so far is 
 
 
 class Search:
-    """Of one program, on one mesh.
+    """The search for layouts of one program on one mesh.
 
     Args:
-      pricing: of the program.
-      choices: of its layouts on the mesh.
-      estimate: orders them.
+      pricing: prices layouts of the program.
+      choices: the choices of its layouts on the mesh.
+      estimate: orders the choices.
       memory: bytes that a core has.
       limits: when to stop.
     """
@@ -105,13 +113,14 @@ class Search:
         """Whether every layout was priced."""
 
     def run(self, *, meshes: int = 1) -> None:
-        """Prices layouts; the best is then among those that are priced.
+        """Prices layouts. The best one is then among the priced ones.
 
         Args:
-          meshes: how many there are to choose from; of several only the most promising layouts are priced on each.
+          meshes: how many meshes there are to choose from. If there are several, only the most promising layouts are
+            priced on each.
 
         Raises:
-          OutOfTime: before the end.
+          OutOfTime: if the limits end it.
         """
         affordable = self._affordable // meshes
         every = list(itertools.islice(self._every(), affordable + 1))
@@ -120,17 +129,21 @@ class Search:
                 self._price(choice)
             self.is_exhaustive = True
             return
+        # A descent ends at a layout that no single change improves, and the best layout may be several changes away. So
+        # it
+        # begins at several layouts.
         starts = self._priced_starts(_STARTS if meshes == 1 else _STARTS_OF_MANY)
         if meshes == 1:
             ends = list(self._descents(sorted([*starts, *self._lean(starts)], key=self._penalised)))
+            # As long as nothing fits, the time of a layout matters less than the memory that it lacks.
             if ends and not any(self._fits(end) for end in ends):
                 self._descended(min(ends, key=self._closest_to_fitting), self._closest_to_fitting)
 
-    # Every layout, where there are few
+    # Every layout, if there are few
 
     @property
     def _affordable(self) -> int:
-        """How many layouts the limits allow for."""
+        """The number of layouts that the limits still allow."""
         left = self._limits.planned_operations - self._pricing.planned_operations
         return min(min(left, _OPERATIONS_OF_ALL) // max(self._pricing.operations, 1), MOST_LAYOUTS)
 
@@ -149,19 +162,20 @@ class Search:
 
     @property
     def estimated_seconds(self) -> float:
-        """Of the most promising layout; infinite where there is none."""
+        """The estimated seconds of the most promising layout, or infinity if there is none."""
         return min(map(self._estimate.seconds, self._promising(1)), default=math.inf)
 
     def _promising(self, most: int) -> list[SetsByAxis]:
-        """Layouts by what the estimate says of them."""
+        """Returns the layouts with the least estimates."""
         best_sets = [self._best_sets(axis) for axis in self._axes]
         names = self._choices.all
         layouts = dict.fromkeys(map(names.thinned, itertools.product(*best_sets)))
         return heapq.nsmallest(most, filter(names.fits, layouts), key=self._estimate.seconds)
 
     def _priced_starts(self, most: int) -> list[Choice]:
-        """Promising layouts, with their parameters as they are used and in more parts: of each the better, the best
-        first."""
+        """Returns promising layouts, the best first. Each has its parameters as they are used, or in more parts
+        if that is better.
+        """
         starts: list[Choice] = []
         least = math.inf
         for layout in self._promising(most):
@@ -177,7 +191,9 @@ class Search:
         return min(starts, key=self._penalised)
 
     def _lean(self, starts: Iterable[Choice]) -> Iterator[Choice]:
-        """The quickest of those that do not fit, with activations in more parts: they may fit so, and be the best."""
+        """Yields the fastest layouts that do not fit, with activations in more parts. They may fit then, and be
+        the best.
+        """
         too_large = (start for start in starts if not self._fits(start))
         for start in heapq.nsmallest(_DESCENTS, too_large, key=lambda choice: self._penalised(choice)[1]):
             others = (other for axis in self._axes for other in self._other_activations(start, axis))
@@ -192,7 +208,10 @@ class Search:
         return sorted(self._choices.sets_of(self._choices.all, axis, largest=True), key=alone)[:_MOST_SETS]
 
     def _in_parts(self, layout: SetsByAxis) -> SetsByAxis | None:
-        """Parameters with every axis splitting one of the names that most of them have; None where all do already."""
+        """Returns a layout of the parameters in which every axis splits a name that most of them have.
+
+        Returns None if every axis already splits most parameters.
+        """
         names = self._choices.parameters
         found = as_used = self._as_used(layout)
         for axis in self._axes:
@@ -212,7 +231,9 @@ class Search:
     # The descent
 
     def _descents(self, starts: Iterable[Choice]) -> Iterator[Choice]:
-        """What the best starts come to, and those after them that are not much slower than what was found."""
+        """Yields the ends of descents from the best starts. A later start is left out if it is much slower than
+        the best end.
+        """
         found = math.inf
         for start in itertools.islice(starts, _DESCENTS):
             if self._penalised(start)[1] < _HOPELESS * found:
@@ -221,7 +242,7 @@ class Search:
                 yield end
 
     def _descended(self, choice: Choice, rank: Callable[[Choice], Rank]) -> Choice:
-        """What no change of one axis of one table makes better, nor an exchange of two axes."""
+        """Returns a layout that no change of one axis of one table improves, and no exchange of two axes."""
         tables = (self._other_activations, self._other_parameters, self._other_layouts)
         changes = [functools.partial(table, axis=axis) for table in tables for axis in self._axes]
         unchanged = 0
@@ -229,12 +250,15 @@ class Search:
             best = min([choice, *others(choice)], key=rank)
             unchanged = 0 if _gains(rank(choice), rank(best)) else unchanged + 1
             choice = best
+            # Then each table and axis, and the exchange, gained nothing in a row.
             if unchanged > len(changes):
                 break
         return choice
 
     def _exchanges(self, choice: Choice) -> Iterator[Choice]:
-        """With two axes in one another's place in all tables, where what is on the way, one by one, is slower."""
+        """Yields the choices in which two axes change places in all tables. The layouts on the way there may all
+        be slower.
+        """
         for one, other in itertools.combinations(self._axes, 2):
             if (exchanged := self._choices.exchanged(choice, one, other)) is not None:
                 yield exchanged
@@ -270,7 +294,7 @@ class Search:
     def _other_sets(
         self, names: NamesOfShapes, now: SetsByAxis, axis: int, tried: Iterable[str]
     ) -> Iterator[SetsByAxis]:
-        """With a name more or less on one axis."""
+        """Yields the sets in which one axis has one more name or one less."""
         own = now[axis]
         for name in tried:
             if self._choices.may_move(name):
@@ -279,15 +303,18 @@ class Search:
     # Prices
 
     def _penalised(self, choice: Choice) -> Rank:
-        """What is quicker, what does not fit as slower, then what has fewer rules."""
+        """Returns a rank that prefers fast layouts, where one that does not fit counts as slower, and then fewer
+        rules.
+        """
         priced = self._price(choice)
         if priced is None:
             return _ILLEGAL
+        # A finite penalty lets a descent pass through layouts that nearly fit.
         penalty = max(1.0, priced.peak_bytes / self._memory) ** 2
         return (priced.seconds * penalty, priced.seconds, _rules(choice))
 
     def _closest_to_fitting(self, choice: Choice) -> Rank:
-        """What is closer to fitting, then what is quicker, then what has fewer rules."""
+        """Returns a rank that prefers layouts that nearly fit, then fast ones, then ones with fewer rules."""
         priced = self._price(choice)
         if priced is None:
             return _ILLEGAL

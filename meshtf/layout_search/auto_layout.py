@@ -1,4 +1,6 @@
-"""The way in: the layout of least predicted time that fits, for a program, a mesh and a machine."""
+"""The entry of the search: the layout that fits and has the least predicted time, for a program, a mesh and a
+machine.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ _LARGEST = 3
 _DOES_NOT_FIT = """\
 no layout of program "{program}" that was tried on mesh [{mesh}] fits {memory} a core: the least takes {peak}, \
 {over} too much, with layout "{layout}"{parameters}.
-The largest of it on each core: {largest}.
+The largest parts of it on each core: {largest}.
 {instead}{cut_short}"""
 _CUT_SHORT = """
 The search reached its limits, {limits}, before it was through: layouts that it did not try may need less."""
@@ -69,32 +71,31 @@ def auto_layout(  # noqa: PLR0913  # what it is to find, how long it may look, a
     max_seconds: float | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
 ) -> LayoutChoice:
-    """Finds the layout of least predicted time that fits.
+    """Finds the layout that fits and has the least predicted time.
 
-    Layouts of a program with few dimensions are all planned and priced, and the best is the best there is. Of others
-    the most promising are, and what a descent from the best of these comes to; the result says which it was. Rules by
-    place, "logits{vocab:cols}", are added to the best where each saves a hundredth of the step's time or more. As the
-    plans are those that would run, memory and every collective are priced as they are.
+    If the program has few dimensions, all its layouts are planned and priced, and the result is the best of all.
+    Otherwise the search prices the most promising layouts, and descends from the best of these. The result says which
+    it was. Rules by place, such as "logits{vocab:cols}", are added to the best layout if each saves a hundredth of the
+    step's time or more. The plans are those that would run, so memory and every collective have their true price.
 
     Args:
-      program: planned for any mesh, on paper too.
-      mesh_shape: axes and sizes, as "rows:64;cols:8"; or "auto:512", for axes to be found, one to three.
-      machine: on which it is to run: one of `mtf.costs.load_machine`, or its name.
-      memory_per_core: bytes that a core may use; by default all that the machine's has.
-      keep: rules that every layout is to have, such as "batch:rows". Of the meshes of "auto:512" those are left out
-        that cannot have them.
-      options: of the mesh beside the layouts; by default those that the program was planned with.
-      max_planned_operations: the search ends when it has planned so many, in all layouts together: about 5,000 take a
-        second. It is what keeps the result the same on every machine.
-      max_seconds: it ends after so many seconds, too; the best so far is then the result, which says so.
-      progress: is called after each layout that was planned, with how many there were and the best so far: `print`
-        shows it.
+      program: the program, planned for any mesh, on paper too.
+      mesh_shape: axes and sizes, as "rows:64;cols:8"; or "auto:512", for one to three axes to be found.
+      machine: the machine on which it is to run: one of `mtf.costs.load_machine`, or its name.
+      memory_per_core: bytes that a core may use. The default is all of the machine's.
+      keep: rules that every layout is to have, such as "batch:rows". Meshes of "auto:512" that cannot have them are
+        left out.
+      options: the options of the mesh except layouts. The default is the options of the program's mesh.
+      max_planned_operations: the search ends when it has planned this many operations, in all layouts together. About
+        5,000 take a second. This limit keeps the result the same on every machine.
+      max_seconds: the search also ends after this many seconds. The best so far is then the result, which says so.
+      progress: is called after each planned layout, with their number and the best so far. `print` shows it.
 
     Raises:
-      LayoutError: no layout fits, with what is too large, by how much, and a mesh that would do; or rules that are kept
-        contradict one another or the program, on each mesh, or are for a dimension that it lacks.
-      MachineError: there is no such machine.
-      UsageError: a limit is not positive, or ended the search before anything was found.
+      LayoutError: if no layout fits. The message says what is too large, by how much, and which mesh would do. Also if
+        the rules to keep contradict one another or the program on each mesh, or have a dimension that it lacks.
+      MachineError: if there is no such machine.
+      UsageError: if a limit is not positive, or ended the search before anything was found.
 
     Examples:
       >>> paper = mtf.PlanMeshImpl("rows:2;cols:4", "")
@@ -124,7 +125,7 @@ def auto_layout(  # noqa: PLR0913  # what it is to find, how long it may look, a
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What is asked for, but for the sizes of the mesh. widest: of the meshes, one with most axes."""
+    """A request to `auto_layout`, without the sizes of the mesh. widest: a mesh with the most axes."""
 
     program: Function
     machine: Machine
@@ -164,11 +165,11 @@ class _Request:
         )
 
     def _least_seconds(self, mesh: Shape) -> float:
-        """All products, evenly on all cores, at the share of the peak that they reach."""
+        """Returns the seconds of all products, evenly on all cores, at the share of the peak that they reach."""
         return self._unsplit(mesh).work_seconds / (mesh.size * self.machine.product_efficiency)
 
     def _try_overrides(self, memory: float) -> None:
-        """On the quickest layout that fits; what they come to is then among those that are priced."""
+        """Tries overrides on the fastest layout that fits. Their results are then among the priced layouts."""
         best = next((priced for priced in self.pricing.priced if priced.peak_bytes <= memory), None)
         if best is not None:
             choices = Choices(self.program.graph, best.choice.mesh_shape, self.kept)
@@ -176,7 +177,7 @@ class _Request:
             Overrides(self.pricing, self.program.graph, choices, self.kept, price).improved(best, memory)
 
     def _searches(self, meshes: Sequence[Shape], memory: float) -> dict[Shape, Search]:
-        """Of the meshes on which the estimate finds the quickest layouts, in the order in which they are given."""
+        """Returns searches on the meshes with the least estimates, in the order in which the meshes are given."""
         found = {mesh: self._search(mesh, memory) for mesh in meshes}
         if len(found) <= _MESHES_PRICED:
             return found
@@ -184,7 +185,7 @@ class _Request:
         return {mesh: search for mesh, search in found.items() if mesh in best}
 
     def _that_have_the_kept(self, meshes: Sequence[Shape]) -> list[Shape]:
-        """Those on which the rules to keep are possible. LayoutError where there are none."""
+        """Returns the meshes on which the rules to keep are possible. Raises LayoutError if there are none."""
         if not self.kept.rules:
             return list(meshes)
         error: LayoutError | None = None
@@ -212,19 +213,19 @@ class _Request:
 
     @functools.cached_property
     def _unsplit_plan(self) -> Plan:
-        """With nothing split: the same on every mesh, as far as the estimate looks at it."""
+        """The plan with nothing split. To the estimate it is the same on every mesh."""
         rules = convert_to_layout_rules("")
         try:
             return self._plan(MeshLayout(Shape([(axis.name, 1) for axis in self.widest]), rules))
         except LayoutError:
-            # Overrides of the program's own that no mesh can have: the error names one that was asked for.
+            # The program has overrides that fit no mesh. Planning for a requested mesh raises an error that names it.
             return self._plan(MeshLayout(self.widest, rules))
 
     def _plan(self, layout: MeshLayout) -> Plan:
         return self.pricing.lowered(layout).plan_for(self.pricing.fetches)
 
     def _best_meshes(self, meshes: Sequence[Shape], memory: float) -> list[Shape]:
-        """Those on which the quickest layouts are that fit, or the smallest if none does."""
+        """Returns the meshes with the fastest layouts that fit, or with the smallest layouts if none fits."""
 
         def rank(mesh: Shape) -> tuple[float, float]:
             own = [p for p in self.pricing.priced if p.choice.mesh_shape == mesh]
@@ -267,7 +268,9 @@ class _Request:
         return LayoutError(_CONTRADICTION.format(**names))
 
     def _instead(self, least: PricedLayout, memory: float) -> str:
-        """A larger mesh on which the rules that need least would do, found by doubling one axis or another."""
+        """Returns advice on a larger mesh for the layout that needs least memory, found by doubling one axis or
+        another.
+        """
         mesh = least.choice.mesh_shape
         for _ in range(_MOST_DOUBLINGS):
             larger = [
@@ -284,7 +287,7 @@ class _Request:
 
 @contextlib.contextmanager
 def _what_is_there_is_kept() -> Iterator[None]:
-    """The garbage collector leaves alone what is there: it would go through all of it again for every few plans."""
+    """Makes the garbage collector ignore all present objects: it would go through all of them again every few plans."""
     if gc.get_freeze_count():
         yield
         return
@@ -305,7 +308,7 @@ def _doubled(mesh: Shape, axis: object) -> Shape:
 
 
 def _that_differ(fitting: Sequence[PricedLayout]) -> list[PricedLayout]:
-    """Those behind the best that have other costs than the ones before them."""
+    """Returns the layouts behind the best whose costs differ from all before them."""
     found: list[PricedLayout] = []
     for priced in fitting[1:]:
         before = [*found, fitting[0]]

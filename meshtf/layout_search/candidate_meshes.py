@@ -1,4 +1,4 @@
-"""The meshes that a search looks at: the one that is given, or those of so many cores."""
+"""The meshes that a search tries: the given one, or those with the given number of cores."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from meshtf.divisors import divisors
 from meshtf.errors import UsageError
 
 ANY_MESH_AXES = ("rows", "cols", "planes")
-"""Axes of a mesh that is to be found."""
+"""The names of the axes of a mesh that is to be found."""
 
 AUTO_MESH = re.compile(r"auto:(\d{1,9})")
-"""A mesh of so many cores, whose axes are to be found: "auto:512"."""
+"""The pattern of a mesh whose axes are to be found: "auto:512" has 512 cores."""
 
 _MESHES_OF_AXES = 30
 
 
 def candidate_meshes(mesh_shape: ShapeLike) -> list[Shape]:
-    """The mesh, or all with one to three axes that have so many cores, none longer than the one before."""
+    """Returns the given mesh, or all meshes with one to three axes and the given number of cores.
+
+    No axis is longer than the one before it.
+    """
     match = AUTO_MESH.fullmatch(mesh_shape) if isinstance(mesh_shape, str) else None
     if match is None:
         given = convert_to_shape(mesh_shape)
@@ -32,14 +35,14 @@ def candidate_meshes(mesh_shape: ShapeLike) -> list[Shape]:
         raise UsageError(f'mesh "{mesh_shape}" has no cores')
     found = [Shape([(ANY_MESH_AXES[0], cores)])]
     for count in range(2, len(ANY_MESH_AXES) + 1):
-        # Those whose axes are most alike: of a number with many divisors there are thousands.
+        # A number with many divisors has thousands of meshes. Take those with the most similar axes.
         most_even = heapq.nsmallest(_MESHES_OF_AXES, _falling_factors(cores, count, cores), key=sum)
         found += [Shape(list(zip(ANY_MESH_AXES, sizes, strict=False))) for sizes in most_even]
     return found
 
 
 def _falling_factors(product: int, count: int, most: int) -> Iterator[tuple[int, ...]]:
-    """All ways to make a product of so many factors, each above 1 and none larger than the one before."""
+    """Yields all ways to write a product with `count` factors, each above 1 and none larger than the one before."""
     if count == 1:
         if product <= most:
             yield (product,)

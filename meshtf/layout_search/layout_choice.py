@@ -1,4 +1,4 @@
-"""What a search has found: the layout, why it is chosen, and what else there was."""
+"""The result of a search: the layout, why it is chosen, and the runners-up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshtf.lowering.report.text_table import bytes_text, seconds_text
 
 _COSTS = 3
 _LEAST_TOLD = 0.001
-"""Of a step's time: what a difference must be to be told."""
+"""The least share of a step's time by which a cost must differ to be shown."""
 
 _BOUND = """\
 no layout takes less than {least}: all products at full speed, divided evenly among {cores}. Here products take \
@@ -20,19 +20,19 @@ no layout takes less than {least}: all products at full speed, divided evenly am
 
 @dataclasses.dataclass(frozen=True)
 class LayoutChoice:
-    """The layout of least predicted time that fits, of those that were priced. `print` it.
+    """The layout that fits and has the least predicted time among the priced ones. Print it.
 
     Attributes:
       program: its name.
       machine: its name.
       best: the layout, its predicted seconds and its memory.
-      runners_up: the next quickest that fit and differ.
+      runners_up: the next fastest layouts that fit and have other costs.
       memory_per_core: bytes that it had to fit into.
-      layouts_priced: how many were planned and predicted.
-      seconds_in_any_memory: of the quickest layout that was priced, though it may not fit.
-      least_seconds: what no layout goes below: all products, divided evenly among all cores, at the share of the
-        machine's peak that they reach. Nothing else is in it: what moves memory or is sent makes every layout slower.
-      is_proven: whether every layout was priced whose rules are for the whole program, so that none of these is better.
+      layouts_priced: how many layouts were planned and predicted.
+      seconds_in_any_memory: the seconds of the fastest priced layout, which may not fit.
+      least_seconds: a bound that no layout is below: all products, divided evenly among all cores, at the share of the
+        machine's peak that they reach. Memory traffic and communication are not in it, and make every layout slower.
+      is_proven: whether all layouts with rules for the whole program were priced, so that none of them is better.
       end: how the search ended.
 
     Examples:
@@ -57,7 +57,7 @@ class LayoutChoice:
 
     @property
     def was_cut_short(self) -> bool:
-        """Whether the search had reached its limits before it came to its end."""
+        """Whether a limit ended the search."""
         return self.end.is_limit
 
     @property
@@ -66,7 +66,7 @@ class LayoutChoice:
         return self.best.choice
 
     def gin_text(self, scope: str = "Training") -> str:
-        """The choice as lines of a gin file."""
+        """Returns the choice as lines of a gin file."""
         return "\n".join(f"{scope}.{name} = {_gin(value)}" for name, value in self.layout.bindings().items())
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class LayoutChoice:
         return "\n".join([*lines, f"  {self.end}"])
 
     def _bound(self) -> str:
-        """What the bound is, and why the best may lie far above it."""
+        """Returns a line on the bound, and why the best layout may be far above it."""
         products, cores = dict(self.best.parts).get("products", 0.0), self.layout.mesh_shape.size
         return _BOUND.format(
             least=seconds_text(self.least_seconds),
@@ -104,14 +104,14 @@ class LayoutChoice:
 
 
 def _listed(parts: Sequence[tuple[str, float]]) -> str:
-    """The largest, and the sum of the others."""
+    """Returns the largest parts as text, with the sum of the others."""
     others = sum(seconds for _, seconds in parts[_COSTS:])
     told = [*parts[:_COSTS], *([("others", others)] if others else [])]
     return ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in told)
 
 
 def _against(best: PricedLayout, other: PricedLayout) -> str:
-    """A runner-up, how much slower it is, and the costs that made it so."""
+    """Returns a line on a runner-up: how much slower it is, and the costs that make it so."""
     own: Mapping[str, float] = dict(best.parts)
     more = [(name, seconds - own.get(name, 0.0)) for name, seconds in other.parts]
     why = sorted((cost for cost in more if cost[1] > _LEAST_TOLD * best.seconds), key=lambda cost: -cost[1])[:_COSTS]

@@ -1,4 +1,4 @@
-"""How far a search has come, while it goes on, and how it ended."""
+"""The progress of a search while it goes on, and how it ended."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MUCH_MORE = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """What a search tells after each layout that it has planned. `print` it.
+    """The progress of a search, after each layout that it has planned. Print it.
 
     Attributes:
-      program: for which a layout is searched.
-      layouts_priced: how many were planned and predicted so far.
-      seconds: since the search began.
-      best: the quickest so far that fits; None while none does.
-      variant: in which way the program that is looked at is not the one that is asked for, such as by recomputation.
+      program: the name of the program.
+      layouts_priced: how many layouts were planned and predicted so far.
+      seconds: seconds since the search began.
+      best: the fastest layout so far that fits, or None.
+      variant: how the searched program differs from the one that was asked for, such as by recomputation.
 
     Examples:
       >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))
@@ -59,14 +59,15 @@ class SearchProgress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SearchEnd:
-    """How a search ended. `print` it.
+    """The end of a search, with its reason. `print` it.
 
     Attributes:
-      reason: "all": every layout was planned whose rules are for the whole program. "no improvement": nothing that a
-        search tries makes the best quicker. "planned operations" or "seconds": it has reached this limit.
-      limit: the limit that it reached; 0 where it reached none.
-      after_best: layouts that were planned after the best.
-      seconds: that it took.
+      reason: why it ended. "all": all layouts with rules for the whole program were planned. "no improvement": no
+        change that a search tries makes the best layout faster. "planned operations" or "seconds": it reached this
+        limit.
+      limit: the limit that it reached, or 0.
+      after_best: how many layouts were planned after the best.
+      seconds: the seconds that it took.
 
     Examples:
       >>> print(mtf.SearchEnd("planned operations", limit=1000, after_best=7, seconds=2.5))
@@ -81,7 +82,7 @@ class SearchEnd:
 
     @property
     def is_limit(self) -> bool:
-        """Whether it ended before it was through."""
+        """Whether a limit ended the search."""
         return self.reason in _MORE
 
     def __str__(self) -> str:
@@ -98,12 +99,12 @@ class SearchEnd:
 
 
 class Watch:
-    """Looks on while layouts are priced.
+    """Watches a search while layouts are priced.
 
     Args:
-      program: its name.
+      program: the name of the program.
       memory: bytes that a core has.
-      told: what is told after each layout; None for nothing.
+      told: a function that is told after each layout, or None.
     """
 
     def __init__(self, program: str, memory: float, told: Callable[[SearchProgress], None] | None) -> None:
@@ -112,7 +113,7 @@ class Watch:
         self._count_at_best = 0
 
     def saw(self, pricing: Pricing, priced: PricedLayout | None) -> None:
-        """A layout was priced, or it is one that the program cannot have."""
+        """Notes that a layout was priced, or that the program cannot have it."""
         fits = priced is not None and priced.peak_bytes <= self._memory
         if priced is not None and fits and (self._best is None or priced.seconds < self._best.seconds):
             self._best, self._count_at_best = priced, pricing.count
@@ -120,7 +121,7 @@ class Watch:
             self._told(SearchProgress(self._program, pricing.count, pricing.seconds, self._best))
 
     def end(self, pricing: Pricing, limits: Limits, *, was_cut_short: bool, is_all: bool) -> SearchEnd:
-        """How the search ended, now that it has."""
+        """Returns how the search ended."""
         after_best = pricing.count - self._count_at_best
         if not was_cut_short:
             return SearchEnd("all" if is_all else "no improvement", 0, after_best, pricing.seconds)

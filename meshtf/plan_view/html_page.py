@@ -1,4 +1,4 @@
-"""The page: one file of HTML with its style, its script and its data inside, which loads nothing."""
+"""The page: one file of HTML with its style, its script and its data inside. It loads nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ _SCRIPTS = (
     "main.js",
 )
 _IN_TEXT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""What could end the element that data stand in, as JSON writes it otherwise."""
+"""Characters that could end the HTML element with the data, and how JSON can write them instead."""
 
 
 def html_page(data: Mapping[str, Any]) -> str:
-    """The page of `page_data`. Its policy lets it run its own script and, where it is served, ask its own server."""
+    """Returns the page for data of `page_data`.
+
+    Its policy lets it run its own script and, if it is served, send requests to its own server.
+    """
     style = _asset("page.css")
     script = "\n".join(_asset(name) for name in _SCRIPTS)
     asks = "connect-src 'self'" if data["plan_again"] else "connect-src 'none'"

@@ -1,4 +1,4 @@
-"""Operations of a report, those that are alike together: of layers that differ in their number alone there is one."""
+"""Groups similar operations of a report: layers that only differ in their number become one group."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ _START = "start"
 
 @dataclasses.dataclass(slots=True)
 class OperationGroup:
-    """Operations of one name but for numbers, on one line of the user's, that do the same.
+    """Operations that do the same, on one line of the user's, and whose names only differ in numbers.
 
     Attributes:
-      name: as `decoder/layer*/einsum`, where there are several.
+      name: their name, as `decoder/layer*/einsum` if there are several.
       category: the part of the step: products, elementwise, communication, update, bubble or start.
       phase: forward, gradients, update or start.
-      filename, line, function: the user's.
-      dtype: of the first input.
-      axes: of collectives.
-      times: of all of them, in a step.
-      flops, bytes_moved, bytes_sent: of each core, all times together.
-      seconds: of the step, as predicted: exposed ones. Together those of all groups are the step. None without a
-        machine.
-      hidden_seconds: of collectives, behind other work, besides.
+      filename, line, function: the user's line.
+      dtype: the dtype of the first input.
+      axes: the mesh axes of collectives.
+      times: how often they all run together in a step.
+      flops, bytes_moved, bytes_sent: sums for each core over all runs.
+      seconds: predicted exposed seconds of the step. The sum over all groups is the step. None without a machine.
+      hidden_seconds: seconds of collectives behind other work, in addition.
     """
 
     name: str
@@ -52,14 +51,14 @@ class OperationGroup:
 
     @property
     def place(self) -> str:
-        """File and line, and the function."""
+        """The file, the line and the function."""
         return f"{place_text(self.filename, self.line)} in {self.function}" if self.filename else "no line of yours"
 
 
 def operation_groups(report: Report, prediction: Prediction | None) -> list[OperationGroup]:
-    """In the order in which the first of each stands, with a machine the step's start before all.
+    """Returns the groups in the order of their first operations. With a machine, the step's start comes first.
 
-    Views are left out, and so is what holds other operations, but for pipelines that have a bubble, which is theirs.
+    Views are left out. Operations that contain others are left out, too, except pipelines, which have their bubble.
     """
     groups: dict[tuple[object, ...], OperationGroup] = {}
     numbers: dict[tuple[object, ...], set[str]] = {}
@@ -79,7 +78,7 @@ def operation_groups(report: Report, prediction: Prediction | None) -> list[Oper
 
 
 def rest_of(groups: Iterable[OperationGroup]) -> list[OperationGroup]:
-    """All of one category as one group, in the groups' order."""
+    """Joins all groups of one category into one group, in the order of the groups."""
     rest: dict[str, OperationGroup] = {}
     for group in groups:
         if group.category not in rest:
@@ -95,7 +94,7 @@ def rest_of(groups: Iterable[OperationGroup]) -> list[OperationGroup]:
 
 
 def place_text(filename: str, line: int) -> str:
-    """The line, its file relative to the current folder where it is inside, else the last two parts of its path."""
+    """Returns file and line. The path is relative to the current folder if it is inside, else its last two parts."""
     relative = os.path.relpath(filename)
     if relative.startswith(os.pardir):
         relative = os.sep.join(filename.split(os.sep)[-2:])
@@ -108,7 +107,7 @@ def _key(record: OperationRecord) -> tuple[object, ...]:
 
 
 def _start(prediction: Prediction | None) -> list[OperationGroup]:
-    """What the step takes before its first operation; none where that is nothing."""
+    """Returns a group for the time before the first operation, or none if that is 0."""
     if prediction is None or not prediction.parts.start:
         return []
     seconds = prediction.parts.start

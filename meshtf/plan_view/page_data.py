@@ -1,4 +1,4 @@
-"""What the page shows, as data: everything that its script needs, small enough to stand in the page itself."""
+"""The data of the page: everything that its script needs, small enough to stand in the page itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = ("weights", "slots", "feeds", "gradients", "activations", "temporary")
 
 
 def page_data(title: str, layouts: Sequence[PlannedLayout], *, plan_again: str = "") -> dict[str, Any]:
-    """Of all layouts; `plan_again` is the address that plans others, of a page that is served."""
+    """Returns the data of all layouts. `plan_again`: the address that plans other settings, if the page is served."""
     planned = [layout for layout in layouts if layout.report is not None]
     machine = next((layout.machine for layout in planned if layout.machine is not None), None)
     name, _, rest = title.partition(": ")
@@ -39,7 +39,7 @@ def page_data(title: str, layouts: Sequence[PlannedLayout], *, plan_again: str =
 
 
 def layout_data(planned: PlannedLayout) -> dict[str, Any]:
-    """Of one layout; of one that is not possible, what it was and why not."""
+    """Returns the data of one layout. For an impossible one they are its settings and the error."""
     settings = dataclasses.asdict(planned.settings)
     report = planned.report
     if report is None:
@@ -94,14 +94,14 @@ def _totals(planned: PlannedLayout, report: Report) -> dict[str, Any]:
 
 
 def _timeline(planned: PlannedLayout, report: Report) -> tuple[list[dict[str, Any]], str, float]:
-    """Moments in order, with when they begin: in seconds, where they are predicted, else in operations."""
+    """Returns the moments in order, with their beginnings: in seconds if they are predicted, else in operations."""
     times = None if planned.prediction is None else planned.prediction.operations
     begun = [
         (number if times is None else times[moment.operation].begins, moment)
         for number, moment in enumerate(report.memory_timeline)
     ]
     begun.sort(key=lambda b: b[0])
-    if begun and begun[0][0] > 0:  # what stays is there from the beginning
+    if begun and begun[0][0] > 0:  # weights, slots and feeds are in memory from the beginning
         begun.insert(0, (0.0, dataclasses.replace(begun[0][1], gradients=0, activations=0, temporary=0)))
     end = float(len(begun)) if planned.prediction is None else planned.prediction.seconds
     shown = [_moment(begins, moment, report) for begins, moment in _thinned(begun)]
@@ -109,7 +109,7 @@ def _timeline(planned: PlannedLayout, report: Report) -> tuple[list[dict[str, An
 
 
 def _thinned(begun: Sequence[tuple[float, MemoryMoment]]) -> list[tuple[float, MemoryMoment]]:
-    """Of neighbours the one with the most, so that there are few enough and no peak is lost."""
+    """Keeps the moment with most memory among neighbours, so that there are few enough and no peak is lost."""
     size = max(1, math.ceil(len(begun) / _MOST_MOMENTS))
     parts = [begun[i : i + size] for i in range(0, len(begun), size)]
     return [(part[0][0], max(part, key=lambda b: b[1].total)[1]) for part in parts]
@@ -123,7 +123,9 @@ def _moment(begins: float, moment: MemoryMoment, report: Report) -> dict[str, An
 
 
 def _tensors(report: Report) -> list[dict[str, Any]]:
-    """The largest, with how many others there are of the same name but for numbers, shape and layout."""
+    """Returns the largest tensors. Tensors of one shape and layout whose names only differ in numbers are
+    counted together.
+    """
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     stored = {record.name for record in report.variables}
     kinds = (("variable", report.variables), ("input", report.feeds), ("activation", report.tensors))
@@ -148,7 +150,9 @@ def _tensors(report: Report) -> list[dict[str, Any]]:
 
 
 def _dimension(text: str) -> tuple[str, int, list[str]]:
-    """Of `batch:8/rows+cols`: name, size, mesh axes. A name may have any of these characters but a space."""
+    """Reads `batch:8/rows+cols` into name, size and mesh axes. A name may have any of these characters except a
+    space.
+    """
     named, _, axes = text.rpartition("/") if re.search(r":\d+/[^/]*$", text) else (text, "", "")
     name, _, size = named.rpartition(":")
     return name, int(size), axes.split("+") if axes else []
@@ -165,7 +169,9 @@ def _traffic(planned: PlannedLayout, report: Report) -> list[dict[str, Any]]:
 
 
 def _few_enough(groups: Sequence[OperationGroup]) -> list[OperationGroup]:
-    """All, where they are not too many; else those that matter most, and the others as one of each category."""
+    """Returns all groups, if they are not too many. Else the most expensive ones, and one group per category for
+    the others.
+    """
     if len(groups) <= _MOST_OPERATIONS:
         return list(groups)
     ordered = sorted(groups, key=lambda g: -(g.seconds or g.flops + g.bytes_sent))

@@ -11,7 +11,7 @@ from meshtf_programs.strict_json import json_text
 
 
 def plan_json(layouts: Sequence[PlannedLayout], *, full: bool) -> str:
-    """`full` has every tensor, every operation and memory over time, too."""
+    """Returns the plans as JSON. `full` adds every tensor, every operation and memory over time."""
     return json_text([_one(layout, full) for layout in layouts], indent=1)
 
 

@@ -1,8 +1,8 @@
-"""The page, served to this machine alone, with controls: other settings are planned when it asks.
+"""Serves the page to this machine only, with controls that plan other settings.
 
-What others on the machine, or pages of other sites in the same browser, could send is refused: the address has a secret
-in it, requests must name this server as their host, and those that come from elsewhere are told so. A request sets the
-fields of `Settings`, and nothing else; their texts are parsed, and never evaluated.
+Other users of the machine, and pages of other sites in the same browser, must not be able to send requests. So the
+address has a secret in it, requests must name this server as their host, and requests of other sites are refused. A
+request sets the fields of `Settings`, and nothing else. Their texts are parsed, and never evaluated.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _FAULT = "this is a fault of meshtf, or of what it builds on; where meshtf-plan 
 
 
 class SettingsError(Exception):
-    """What was asked for is not what can be set."""
+    """A request for settings that do not exist."""
 
 
 class PlanServer:
-    """Listens on the loopback address of this machine.
+    """A server at the loopback address of this machine.
 
     Args:
-      port: on which to listen; 0 for any that is free.
-      plan: of settings; may be slow, and is never called twice at once. What it says meanwhile, by calling its second
-        argument, is shown by the page.
+      port: the port to listen on. 0 stands for any free one.
+      plan: plans settings. It may be slow, and is never called twice at once. The page shows the texts with which it
+        calls its second argument.
 
     Raises:
-      OSError: the port is taken, or is not this user's to take.
+      OSError: if the port is taken, or this user may not take it.
     """
 
     def __init__(self, port: int, plan: Callable[[Settings, Callable[[object], None]], PlannedLayout]) -> None:
@@ -57,7 +57,7 @@ class PlanServer:
 
     @property
     def address(self) -> str:
-        """Of the page, secret included."""
+        """The address of the page, with its secret."""
         return f"http://{Address(HOST, self.port)}{self.path}"
 
     @property
@@ -66,17 +66,17 @@ class PlanServer:
 
     @property
     def plan_path(self) -> str:
-        """To which the page sends settings."""
+        """The path to which the page sends settings."""
         return f"{self.path}plan"
 
     @property
     def progress_path(self) -> str:
-        """Where the page asks how far a plan is."""
+        """The path at which the page asks how far a plan is."""
         return f"{self.plan_path}/progress"
 
     @property
     def news(self) -> str:
-        """How far the plan is that is being made; empty where there is nothing to say."""
+        """The progress of the present plan, or an empty text."""
         return self._news
 
     @property
@@ -85,22 +85,24 @@ class PlanServer:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """As requests may name this server; a name of another site that leads here is none of them."""
+        """The hosts by which requests may name this server. A name of another site that leads here is not among
+        them.
+        """
         return frozenset(str(Address(host, self.port)) for host in (HOST, "localhost"))
 
     def serve(self) -> None:
-        """Until `stop`, or until an exception ends it."""
+        """Serves until `stop`, or until an exception ends it."""
         self._server.serve_forever(poll_interval=0.2)
 
     def stop(self) -> None:
-        """From another thread than that of `serve`."""
+        """Ends `serve`. Call it from another thread."""
         self._server.shutdown()
 
     def close(self) -> None:
         self._server.server_close()
 
     def planned(self, settings: Settings) -> dict[str, Any]:
-        """The plan's data; of settings that were asked for lately at once."""
+        """Returns the plan's data. Settings that were asked for lately are not planned again."""
         with self._lock:
             if settings not in self._plans:
                 if len(self._plans) >= _MOST_PLANS:
@@ -120,7 +122,7 @@ class _Listener(ThreadingHTTPServer):
     owner: PlanServer
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser may leave before its answer is ready, which is no fault; all else is printed."""
+        """Prints an error, unless a browser has left before its answer was ready, which is no fault."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             traceback.print_exc()
 
@@ -157,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_data(HTTPStatus.UNPROCESSABLE_ENTITY if "error" in data else HTTPStatus.OK, data)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class calls it so
-        """Nothing: requests are nobody's business."""
+        """Logs nothing, since requests are private."""
 
     @property
     def _owner(self) -> PlanServer:
@@ -165,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.owner
 
     def _is_refused(self) -> bool:
-        """Whether another site asks, in its own name or through a name that leads to this machine."""
+        """Tells whether another site asks, in its own name or through a name that leads to this machine."""
         hosts, origin = self._owner.hosts, self.headers.get("Origin")
         if self.headers.get("Host") not in hosts:
             self._send(
@@ -178,7 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _content(self) -> bytes | None:
-        """What was sent, which is read before any answer; None of what is too long, or of a length that nobody says."""
+        """Returns the body of a request, which is read before any answer. None if it is too long, or its length
+        is missing.
+        """
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal()) or len(length) > _MOST_DIGITS:
             return None
@@ -194,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
-            raise SettingsError("settings are JSON, and this is none") from None
+            raise SettingsError("settings are JSON, and this is not") from None
 
     def _send_data(self, status: HTTPStatus, data: Mapping[str, Any]) -> None:
         self._send(status, "application/json", json_text(data))
@@ -213,14 +217,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def settings_of(data: Any) -> Settings:
-    """From what a page sent.
+    """Returns the settings that a page sent.
 
     Raises:
-      SettingsError: a name that there is not, or one that is missing, or a value of the wrong kind.
+      SettingsError: if a name is unknown or missing, or a value of the wrong kind.
     """
     names = [field.name for field in dataclasses.fields(Settings)]
     if not isinstance(data, dict) or set(data) != set(names):
-        raise SettingsError(f"what can be set is {', '.join(names)}: all of them, and nothing else")
+        raise SettingsError(f"the settings are {', '.join(names)}: all of them, and nothing else")
     for name in names:
         value = data[name]
         if name == "batch_size":

@@ -1,4 +1,4 @@
-"""One layout of a program, planned: its settings, its report, and what a machine would make of it."""
+"""One planned layout of a program: its settings, its report, and its prediction on a machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshtf.lowering.report.report import Report
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What a plan may be asked for with other values; texts as gin and flags have them."""
+    """The settings that a plan may have with other values. Texts are as in gin and flags."""
 
     mesh_shape: str
     layout: str
@@ -21,17 +21,17 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedLayout:
-    """A layout by its label, with what it comes to.
+    """A layout with its label and its plan.
 
     Attributes:
-      label: what it is called beside others.
-      settings: of it; of one that is not possible, those that were asked for.
+      label: its name beside other layouts.
+      settings: its settings. For an impossible layout, those that were asked for.
       headline: model, task, mesh and sizes, in a line.
-      report: of a training step; None where the layout is not possible.
-      prediction: of its time, where a machine was named.
-      machine: that one.
-      error: why the layout is not possible.
-      search: of a layout that was searched for, what the search says of it.
+      report: the report of a training step. None if the layout is impossible.
+      prediction: the prediction of its time, if a machine was named.
+      machine: that machine.
+      error: why the layout is impossible.
+      search: the text of the search, if the layout was searched for.
     """
 
     label: str

@@ -1,6 +1,6 @@
-"""A plan in the terminal: a summary in some thirty lines, and several layouts as one table.
+"""Shows plans in the terminal: a summary in some thirty lines, and several layouts as one table.
 
-Colour is rich's business: there is none in files and pipes, nor where NO_COLOR is set.
+rich decides about colours: there are none in files and pipes, or if NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meshtf.plan_view.remarks import remarks
 _MOST_LINES, _BAR, _FILE_WIDTH = 5, 40, 120
 _NARROWEST, _GAP = 12, 3
 _OTHER_ORDER = "with collectives later or earlier"
-"""What a core may need besides, where others are slow or fast: the peak is of all orders, its kinds of the plan's."""
+"""The additional memory if other cores are slow or fast. The peak counts all orders, but its kinds only the plan's."""
 _COLOURS = {
     "weights": "blue",
     "slots": "cyan",
@@ -42,14 +42,14 @@ _MEMORY_KINDS = ("weights", "slots", "feeds", "gradients", "activations", "tempo
 
 
 def print_summary(planned: PlannedLayout) -> None:
-    """At most thirty lines: where to look further is said in the last."""
+    """Prints at most thirty lines. The last one says where to look further."""
     console = _console()
     for line in _summary(planned, console.width):
         console.print(line, overflow="ellipsis", no_wrap=True, crop=True)
 
 
 def print_comparison(layouts: Sequence[PlannedLayout]) -> None:
-    """A column for each layout; of settings and numbers that are the same in all there is one row all the same."""
+    """Prints a column for each layout, with a row for each setting and number, even if it is the same in all."""
     possible = [layout for layout in layouts if layout.report is not None]
     rows, console = list(_compared_rows(possible)), _console()
     titles = max((len(title) for title, _ in rows), default=0)
@@ -154,7 +154,7 @@ def _memory(planned: PlannedLayout, report: Report, width: int) -> Iterator[Text
 
 
 def _bar(parts: Mapping[str, float], whole: float) -> Text:
-    """As wide as `_BAR`; without colour parts are told apart by the order of the line below it."""
+    """Returns a bar of the width `_BAR`. Without colour, its parts have the order of the line below it."""
     text, done, drawn = Text(), 0.0, 0
     for number, (name, value) in enumerate(parts.items()):
         done += value
@@ -165,7 +165,7 @@ def _bar(parts: Mapping[str, float], whole: float) -> Text:
 
 
 def _legend(parts: Mapping[str, float], as_text: Callable[[float], str], width: int) -> Iterator[Text]:
-    """In as many lines as it takes."""
+    """Yields the parts as text, in as many lines as it takes."""
     line = _row("")
     begins = len(line)
     for name, value in parts.items():
@@ -198,7 +198,7 @@ def _pipelines(report: Report) -> Iterator[Text]:
 
 
 def _costliest(groups: Sequence[OperationGroup], planned: PlannedLayout) -> Iterator[Text]:
-    """Operations by time, or by work where no machine is known."""
+    """Yields the operations with most time, or with most work if no machine is known."""
     prediction = planned.prediction
     predicted = prediction is not None
     costs = [(group.seconds or 0.0) if predicted else float(group.flops) for group in groups]

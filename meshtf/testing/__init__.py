@@ -1,11 +1,11 @@
-"""For tests of programs written with meshtf, its own included.
+"""Tools to test programs written with meshtf. meshtf's own tests use them, too.
 
 `assert_layout_invariant` runs a function under many layouts on virtual CPUs. `plan` and `interpret` plan one for any
-mesh, with no devices, and run it on the plain interpreter of plans. `legal_layouts` lists what layouts a program can
-have.
+mesh, without devices, and run it on the plain interpreter of plans. `legal_layouts` lists the layouts that a program
+can have.
 
-`assert_close` compares arrays within what rounding may do, by the bound of `rounding_bound`: from the dtype, the number
-of terms (`terms_of` counts those of a plan) and the size of the values (`largest`).
+`assert_close` compares arrays and allows what rounding may do. The limit is `rounding_bound`: it follows from the
+dtype, the number of terms (`terms_of` counts those of a plan) and the size of the values (`largest`).
 """
 
 from meshtf.errors import unknown_name

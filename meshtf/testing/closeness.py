@@ -1,4 +1,4 @@
-"""Comparing arrays within what rounding may do."""
+"""Compares arrays, and allows what rounding may do."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def assert_close(
     shape: ShapeLike | None = None,
     what: str = "",
 ) -> None:
-    """Fails unless `actual` is `expected` to the rounding of a computation of so many terms; see `rounding_bound`.
+    """Fails unless `actual` is `expected` up to the rounding of a computation of `terms` terms; see `rounding_bound`.
 
-    Integers and truth values must be equal, infinities and NaNs must be at the same places. Of a logits tensor
-    [batch, classes], from an einsum over `hidden:64` and a softmax over `classes:10`:
+    Integers and truth values must be equal. Infinities and NaNs must be at the same places. For example, a logits
+    tensor [batch, classes] comes from an einsum over `hidden:64` and a softmax over `classes:10`:
 
         assert_close(split, whole, terms=(64, FUNCTION_TERMS, 10), shape=[batch, classes], what="logits")
 
     Args:
       actual: an array or a tensor.
-      expected: one of the same shape, perhaps of higher precision; or a number, for all elements.
-      terms: roundings on the way to each value; or those of each stage in a row.
-      magnitude: a number or an array; by default the largest finite value expected. `np.abs(expected)` for results of
-        elementwise functions, each of which is as exact as it is large.
-      dtype: of the least precise tensors on the way; by default that of the less precise array. Needed where both are
-        Python's numbers.
-      steps: of training behind each value.
+      expected: an array of the same shape, perhaps of higher precision; or one number for all elements.
+      terms: the number of roundings on the way to each value, or a list with the roundings of each stage in a row.
+      magnitude: a number or an array. The default is the largest finite value expected. Give `np.abs(expected)` for
+        results of elementwise functions, each of which has a relative error.
+      dtype: the dtype of the least precise tensors on the way. The default is that of the less precise array. Needed if
+        both are Python's numbers.
+      steps: how many training steps are behind each value.
       shape: names the dimensions in the message.
       what: names the arrays in the message.
 
     Raises:
-      AssertionError: an element is further off. Says where the largest error is, what is there, what was expected and
-        allowed, and how many elements fail.
-      ValueError: the bound would be too wide to see a mistake, or nothing tells the dtype.
+      AssertionError: if an element is further off. The message says where the largest error is, the value there, the
+        expected value, the allowed error, and how many elements fail.
+      ValueError: if the bound would be too wide to see a mistake, or if nothing tells the dtype.
     """
     x, wanted = host_array(actual), host_array(expected)
     if dtype is None and all(map(_has_no_dtype, (actual, expected))):
@@ -73,27 +73,29 @@ def assert_close(
 
 
 def largest(*arrays: Any) -> float:
-    """The largest finite absolute value in the floating or complex arrays among those given; 0 where there is none."""
+    """The largest finite absolute value in the given arrays of floating or complex numbers, or 0 if there is none."""
     wide = [np.abs(_wide(a)) for a in map(np.asarray, arrays) if unit_roundoff(a.dtype)]
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in wide), default=0.0)
 
 
 def _has_no_dtype(x: Any) -> bool:
-    """Whether it is a number of Python's, or a list of such."""
+    """Tells whether it is a number of Python's, or a list of such numbers."""
     while isinstance(x, list | tuple) and x:
         x = x[0]
     return type(x) is float
 
 
 def _error(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """How far apart they are: nothing where both are the same infinity or a NaN, infinitely where only one is."""
+    """Returns the distance of two arrays. It is 0 where both are the same infinity or NaN, and infinite where
+    only one is.
+    """
     with np.errstate(invalid="ignore"):
         error = np.where((x == wanted) | ((x != x) & (wanted != wanted)), 0.0, np.abs(x - wanted))
     return np.where(np.isnan(error), np.inf, error)
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
-    """In a dtype in which a difference is exact enough."""
+    """Returns the array in a dtype in which a difference is exact enough."""
     if not unit_roundoff(x.dtype):
         return x if x.dtype != np.bool_ else x.astype(np.int8)
     return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)

@@ -1,4 +1,4 @@
-"""Running a program on the plain interpreter of plans: any mesh, no devices, no collectives."""
+"""Runs a program on the plain interpreter of plans: any mesh, no devices, no collectives."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from meshtf.planning.stored_variables import StoredVariable
 
 @dataclasses.dataclass(frozen=True)
 class Interpretation:
-    """What a program gave: its plan, its results as it returned them, and the variables as it left them."""
+    """The outcome of a program: its plan, its results in their structure, and its variables at the end."""
 
     plan: Plan
     results: Any
@@ -57,18 +57,18 @@ def interpret(
     """Builds the graph of `fn` and executes its plan on the interpreter, from the initial values of its variables.
 
     Args:
-      fn: as for `mtf.function`.
+      fn: a function as for `mtf.function`.
       inputs: named shape and array of each input.
-      mesh_shape: of any size.
-      layout: of tensors.
-      seed: of the random bits.
-      options: of the mesh, of which the layouts, `axis_parts`, `max_padding` and the processes count; see
+      mesh_shape: a mesh of any size.
+      layout: the layout of tensors.
+      seed: the seed of the random bits.
+      options: options of the mesh. The layouts, `axis_parts`, `max_padding` and the processes count; see
         `mtf.MeshOptions`.
 
     Raises:
-      AssertionError: cores that must hold the same block hold different ones.
-      FeedError: an input is missing, or of another shape.
-      LayoutError: the layout does not fit.
+      AssertionError: if cores that must hold the same block hold different ones.
+      FeedError: if an input is missing, or has another shape.
+      LayoutError: if the layout does not fit.
     """
     for name, given in inputs.items():
         if not isinstance(given, tuple | list) or len(given) != 2:
@@ -91,18 +91,18 @@ def plan(
     layout: LayoutLike = "",
     **options: Unpack[MeshOptionKeywords],
 ) -> Plan:
-    """The plan alone, which says what every core does and every collective: see `meshtf.planning.plan`.
+    """Builds the plan alone, which has the work of every core and every collective: see `meshtf.planning.plan`.
 
     Args:
-      fn: as for `mtf.function`.
+      fn: a function as for `mtf.function`.
       inputs: named shape and dtype of each input.
-      mesh_shape: of any size.
-      layout: of tensors.
-      options: of the mesh, of which the layouts, `axis_parts`, `max_padding` and the processes count; see
+      mesh_shape: a mesh of any size.
+      layout: the layout of tensors.
+      options: options of the mesh. The layouts, `axis_parts`, `max_padding` and the processes count; see
         `mtf.MeshOptions`.
 
     Raises:
-      LayoutError: the layout does not fit.
+      LayoutError: if the layout does not fit.
     """
     graph, results = build(fn, inputs)
     fetches = [x for x in tf.nest.flatten(results) if isinstance(x, Tensor)]
@@ -111,7 +111,7 @@ def plan(
 
 
 def build(fn: Callable[..., Any], inputs: Mapping[str, TensorSpec]) -> tuple[Graph, Any]:
-    """The graph of `fn`, as `mtf.function` builds it, and what `fn` returned."""
+    """Builds the graph of `fn`, as `mtf.function` does. Returns it with the results of `fn`."""
     check_parameters(fn, inputs)
     for name, spec in inputs.items():
         if not isinstance(spec, TensorSpec):
@@ -138,22 +138,22 @@ def interpret_graph(
     seed: int = 0,
     with_effects: bool = True,
 ) -> Interpretation:
-    """Executes the plan of a graph that is there already, which assigns or not. The results are those of `fetches`.
+    """Executes the plan of an existing graph, with or without its assignments. The results are those of `fetches`.
 
     Args:
-      graph: what is run.
-      fetches: tensors of it.
+      graph: the graph to run.
+      fetches: tensors of the graph.
       feeds: arrays of its inputs, by name.
-      mesh_shape: of any size.
-      layout: of tensors.
-      options: the layouts among them, `max_padding`, and over how many processes the mesh is laid, count.
-      seed: of the random bits.
+      mesh_shape: a mesh of any size.
+      layout: the layout of tensors.
+      options: options of the mesh. The layouts, `max_padding` and the number of processes count.
+      seed: the seed of the random bits.
       with_effects: whether it assigns, prints and checks.
 
     Raises:
-      AssertionError: cores that must hold the same block hold different ones.
-      FeedError: an input is missing, or of another shape.
-      LayoutError: the layout does not fit.
+      AssertionError: if cores that must hold the same block hold different ones.
+      FeedError: if an input is missing, or has another shape.
+      LayoutError: if the layout does not fit.
     """
     table, storage, pass_options = _laid_out(graph, mesh_shape, layout, options)
     planned = make_plan(table, storage, _effects(graph) if with_effects else [], fetches, seed, pass_options)
@@ -179,7 +179,9 @@ def interpret_graph(
 def _laid_out(
     graph: Graph, mesh_shape: ShapeLike, layout: LayoutLike, options: MeshOptions | None
 ) -> tuple[LayoutTable, _Storage, PassOptions]:
-    """The layouts of tensors and of variables, checked as those of a mesh with devices are; and what passes go by."""
+    """Returns the layouts of tensors and of variables, checked as for a mesh with devices, and the options of
+    the passes.
+    """
     shape, rules, options = checked_mesh(mesh_shape, layout, options, {})
     rule_set = RuleSet.of_variables(rules, options.activation_layout_rules, graph.variables.values())
     axis_parts = options.parts_of_axes(shape)
@@ -190,7 +192,7 @@ def _laid_out(
 
 
 class _Storage:
-    """Variables by their own rules, remembered by name."""
+    """The layouts of variables by their own rules, remembered by name."""
 
     def __init__(self, rules: LayoutRules) -> None:
         self._rules = rules
@@ -210,7 +212,7 @@ def _effects(graph: Graph) -> list[Operation]:
 def _initial_slices(
     planned: Plan, graph: Graph, table: LayoutTable, storage: _Storage, seed: int
 ) -> dict[str, list[np.ndarray]]:
-    """Every core's slice of the initial value of each variable that the plan needs."""
+    """Returns every core's slice of the initial value of each variable that the plan needs."""
     variables = [v for v in map(graph.variables.get, planned.variable_names) if isinstance(v, Variable)]
     if not variables:
         return {}

@@ -38,23 +38,23 @@ def assert_layout_invariant(
 ) -> None:
     """Runs `fn` on one core and under each layout on virtual CPUs, and compares everything that it computes.
 
-    Compared are its results, the gradients of the sum of its floating results by its floating inputs and trainable
-    variables, and the variables as it leaves them.
+    It compares the results, the variables at the end, and the gradients of the sum of all floating results. The
+    gradients are those by the floating inputs and the trainable variables.
 
     Args:
-      fn: as for `mtf.function`.
+      fn: a function as for `mtf.function`.
       inputs: named shape and array of each input.
-      layouts: by default eight of the program's legal ones.
-      mesh_shape: as many virtual CPUs must be there.
-      devices: of the mesh, in order; the first CPUs by default.
+      layouts: the layouts to try. The default is eight of the program's legal ones.
+      mesh_shape: the mesh. There must be as many virtual CPUs.
+      devices: the devices of the mesh, in order. The default is the first CPUs.
       with_gradients: whether gradients are compared too.
-      terms: roundings on the way to a result, see `mtf.testing.rounding_bound`; by default those of the longest way
-        through the program, counted by `mtf.testing.terms_of`. The size of values is that of the result or of the
-        largest input: what lies between is taken to be no larger.
-      seed: of the random bits.
+      terms: the roundings on the way to a result, see `mtf.testing.rounding_bound`. The default is those of the longest
+        way through the program, counted by `mtf.testing.terms_of`. The size of values is that of the result or of the
+        largest input. Values in between are assumed to be no larger.
+      seed: the seed of the random bits.
 
     Raises:
-      AssertionError: a result differs; names the layout and the result.
+      AssertionError: if a result differs. The message names the layout and the result.
     """
     mesh = convert_to_shape(mesh_shape)
     program = _Program(fn, {n: (convert_to_shape(s), np.asarray(a)) for n, (s, a) in inputs.items()}, with_gradients)

@@ -11,10 +11,10 @@ from meshtf.layout import Axes, LayoutRules, axes_size, padding_share
 
 
 def legal_layouts(shapes: Iterable[ShapeLike], mesh_shape: ShapeLike, limit: int | None = None) -> list[LayoutRules]:
-    """Rules under which every one of the shapes is laid out legally: each size divides, no axis splits two dimensions.
+    """Lists rules under which every shape has a legal layout: each size divides, and no axis splits two dimensions.
 
-    Dimensions are split over one axis, or over several in every order. With `limit`, so many of them, spread evenly
-    over the whole list, the unsplit one first.
+    A dimension is split over one axis, or over several axes in every order. With `limit`, the list has this many of the
+    rules, chosen evenly from all of them, and the unsplit layout comes first.
     """
     named, mesh = [convert_to_shape(s) for s in shapes], convert_to_shape(mesh_shape)
     found = list(_extended({}, list(choices_by_dimension(named, mesh).items()), neighbours(named)))
@@ -26,13 +26,15 @@ def legal_layouts(shapes: Iterable[ShapeLike], mesh_shape: ShapeLike, limit: int
 
 
 def shapes_of(graph: Graph) -> list[Shape]:
-    """The shapes of a program's tensors, each once."""
+    """Lists the shapes of a program's tensors, each once."""
     return list(dict.fromkeys(t.shape for operation in graph.operations for t in operation.outputs))
 
 
 def choices_by_dimension(shapes: Iterable[Shape], mesh_shape: Shape, max_padding: float = 0.0) -> dict[str, list[Axes]]:
-    """For each dimension's name, the tuples of mesh axes into which every size under that name divides, padded by at
-    most so much."""
+    """Returns the tuples of mesh axes that every size under a dimension's name divides into, by this name.
+
+    A size may be padded by the share `max_padding`.
+    """
     sizes: dict[str, set[int]] = {}
     for dim in itertools.chain.from_iterable(shapes):
         sizes.setdefault(dim.name, set()).add(dim.size)
@@ -45,7 +47,7 @@ def choices_by_dimension(shapes: Iterable[Shape], mesh_shape: Shape, max_padding
 
 
 def neighbours(shapes: Iterable[Shape]) -> dict[str, set[str]]:
-    """For each dimension's name, the names that stand beside it in some shape."""
+    """Returns, for each dimension's name, the names that stand beside it in some shape."""
     found: dict[str, set[str]] = {}
     for shape in shapes:
         names = set(shape.dimension_names)

@@ -1,4 +1,4 @@
-"""How many roundings lie on the way to the results of a program."""
+"""Counts the roundings on the way to the results of a program."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from meshtf.planning.plan import Branch, Collective, Compute, Instruction, Loop,
 from meshtf.testing.rounding import FUNCTION_TERMS, unit_roundoff
 
 _NARROW = 2.0**-11
-"""Dtypes of this unit roundoff or a larger one are computed with in float32, and rounded once."""
+"""Dtypes with at least this unit roundoff are computed in float32, and rounded once."""
 
 
 def terms_of(plan: Plan, dtype: Any = tf.float32) -> int:
-    """The roundings on the longest way through a plan: the `terms` of `mtf.testing.rounding_bound` for its results.
+    """Counts the roundings on the longest way through a plan: the `terms` of `mtf.testing.rounding_bound` for its
+    results.
 
-    Work of f operations for each element that it gives counts as a sum of f terms and an elementwise function; in
-    bfloat16 and float16, where that is done in float32, as one rounding. A sum over n cores counts as n terms, and a
-    loop as its body as many times as it runs at most (once, where nobody knows). Plan the program for one core: then
-    each sum is whole.
+    Work with f operations for each element of its result counts as a sum of f terms and an elementwise function. In
+    bfloat16 and float16 such work is done in float32, and counts as one rounding. A sum over n cores counts as n terms.
+    A loop counts as its body times the most iterations (once if that is unknown). Plan the program for one core, so
+    that each sum is whole.
 
     Args:
-      plan: as `mtf.testing.plan` gives it, or `mtf.testing.interpret`.
-      dtype: of the bound; what is done more precisely counts nothing beside it.
+      plan: a plan from `mtf.testing.plan` or `mtf.testing.interpret`.
+      dtype: the dtype of the bound. More precise work counts nothing beside it.
     """
     return max(1, _longest(plan.instructions, _Counting(plan.mesh_shape, unit_roundoff(dtype))))
 
@@ -43,7 +44,7 @@ class _Counting:
 
 
 def _longest(instructions: Sequence[Instruction], counting: _Counting) -> int:
-    """Over all values that the instructions make. Those from outside are where they start."""
+    """Returns the roundings on the longest way to a value of these instructions. Values from outside count 0."""
     depths: dict[Value, int] = {}
     for instruction in instructions:
         before = max((depths.get(v, 0) for v in instruction.inputs), default=0)

@@ -1,4 +1,4 @@
-"""Training: data, loop, metrics and configuration. It gets its model from gin, and imports none."""
+"""Training: data, loop, metrics and configuration. It gets its model from gin and imports none."""
 
 from __future__ import annotations
 

@@ -1,9 +1,13 @@
-"""What the configuration of a run, which may be another's, would execute when it is read.
+"""Finds code that the configuration of a run would execute when it is read. The run may be a stranger's.
 
-gin imports the modules that a configuration names, and calls what these have registered. So much is refused, unless the
-user trusts the configuration: code that came with it, in the run's own folder; modules of Python's library, of which a
-model has no need; gin's dynamic registration, with which a configuration calls any function of any module; and other
-files. meshtf's modules, and those that the user has elsewhere, as his own model is, are not.
+gin imports the modules that a configuration names, and calls the functions that they have registered. Four things are
+refused unless the user trusts the configuration:
+- code that came with it, in the run's own folder;
+- modules of Python's library, which no model needs;
+- gin's dynamic registration, by which a configuration can call any function of any module;
+- other files.
+
+meshtf's modules are never refused, and modules that the user has elsewhere, such as his own model, are not either.
 """
 
 from __future__ import annotations
@@ -20,21 +24,22 @@ from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
 
 LARGEST_CONFIGURATION = 16 << 20
-"""Bytes."""
+"""The most bytes of a configuration that is read."""
 
 _NOT_TRUSTED = """\
-{file} would execute what meshtf does not without being told to:
+{file} has statements that execute code, which meshtf does only on request:
 {statements}
-If it is your own, or you have read it and what it names, give --trust_config (in Python: trust_config=True)."""
+If it is your own, or you have read it and the files that it names,
+give --trust_config (in Python: trust_config=True)."""
 
 _OF_GIN = "__gin__"
 
 
 def check_foreign(file: Path) -> None:
-    """Looks at a configuration, of which nothing is executed.
+    """Checks a configuration without executing any of it.
 
     Raises:
-      ConfigurationError: it needs trust, with the lines; or it cannot be read.
+      ConfigurationError: if it needs trust (the message has the lines), or if it cannot be read.
     """
     try:
         text = read_regular(file, LARGEST_CONFIGURATION).decode()
@@ -49,7 +54,7 @@ def check_foreign(file: Path) -> None:
 
 
 class _Nothing(ParserDelegate):
-    """Makes nothing of what it is told to make."""
+    """A parser delegate that makes no object for a statement."""
 
     def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> None:
         pass
@@ -64,7 +69,7 @@ def _line(statement: ImportStatement | IncludeStatement, reason: str) -> str:
 
 
 def _reason(statement: ImportStatement | IncludeStatement, folder: Path) -> str | None:
-    """Why a statement needs trust; None where it needs none."""
+    """Returns why a statement needs trust, or None if it needs none."""
     if isinstance(statement, IncludeStatement):
         return f"{statement.filename}, another file"
     if statement.module.startswith(f"{_OF_GIN}."):
@@ -78,7 +83,7 @@ def _reason(statement: ImportStatement | IncludeStatement, folder: Path) -> str 
 
 
 def _places(module: str, folder: Path) -> Iterator[Path]:
-    """Where a module and the packages around it are, which are found without being executed."""
+    """Yields the paths of a module and of the packages around it, which are found without being executed."""
     names = module.split(".")
     path: Sequence[str] | None = None
     for number, name in enumerate(names):
@@ -92,8 +97,11 @@ def _places(module: str, folder: Path) -> Iterator[Path]:
 
 
 def _spec(module: str, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """What Python would find. Of a folder without __init__.py it would ask the package around it, which is not there
-    while nothing is executed; so it is asked for the name in the folders of that."""
+    """Returns the specification that Python would find for a module.
+
+    For a folder without __init__.py the finder would ask the package around it. That package is not there, since
+    nothing is executed. So the finder is asked for the name in the package's folders.
+    """
     found = (f.find_spec(name if f is PathFinder else module, path) for f in sys.meta_path)
     return next((spec for spec in found if spec is not None), None)
 

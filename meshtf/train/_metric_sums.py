@@ -1,4 +1,8 @@
-"""Weighted means as numerators and denominators, which add up over batches and parts of batches."""
+"""Weighted means as numerators and denominators, which add up over batches and parts of batches.
+
+The mean of a batch with values [1, 2, 3] and weights [1, 1, 0] is 3 / 2. A second batch with one value 9 of weight 1 is
+9 / 1. Both together are (3 + 9) / (2 + 1) = 4. The mean of the two means would be 5.25, and wrong.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +16,30 @@ from meshtf.train.training import LOSS, Metric
 
 
 class MetricError(MeshtfError, ValueError):
-    """A model's metric that is neither a tensor nor a pair of equal shapes, a mean of nothing, or a table that nobody
-    could show."""
+    """A metric of a model that cannot be used.
+
+    It is neither a tensor nor a pair of tensors of equal shapes, or the mean of nothing, or a table of a rank that no
+    display can show.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class MetricSums:
-    """Of one metric: the sum of its weighted values and the sum of the weights, float32; scalars, or vectors alike."""
+    """The sums of one metric: of its weighted values, and of its weights. Both are float32 scalars, or vectors
+    of one shape.
+    """
 
     numerator: mtf.Tensor
     denominator: mtf.Tensor
 
     @property
     def mean(self) -> mtf.Tensor:
-        """Their ratio; 0 where nothing counts."""
+        """The ratio of the sums, and 0 where all weights are 0."""
         return self.numerator / mtf.where(mtf.greater(self.denominator, 0.0), self.denominator, 1.0)
 
 
 def training_sums(name: str, metric: Metric) -> MetricSums:
-    """Sums over a batch in which every example counts."""
+    """Returns the sums over a batch in which every example counts."""
     values, weights = _parts(name, metric)
     if weights is None:
         return MetricSums(mtf.reduce_sum(values), mtf.constant(values.mesh, float(values.size)))
@@ -38,10 +47,11 @@ def training_sums(name: str, metric: Metric) -> MetricSums:
 
 
 def evaluation_sums(name: str, metric: Metric, example_weights: mtf.Tensor) -> MetricSums:
-    """Sums over the examples of a batch that are no padding: those of weight 1 in `example_weights` [batch].
+    """Returns the sums over the examples of a batch that are no padding: those of weight 1 in `example_weights`
+    [batch].
 
-    What tells of the batch as a whole counts as often as there are examples, and keeps its shape, but for the loss. It
-    knows nothing of `example_weights`, so it is right of a batch without padding alone.
+    A metric may describe the batch as a whole. Then it counts as often as there are examples, and keeps its shape,
+    except the loss. It knows nothing of `example_weights`, so it is right only for a batch without padding.
     """
     values, weights = _parts(name, metric)
     counted = mtf.ones_like(values) if weights is None else weights
@@ -56,16 +66,17 @@ def evaluation_sums(name: str, metric: Metric, example_weights: mtf.Tensor) -> M
 
 
 def tells_of_whole_batch(name: str, metric: Metric, batch_name: str = "batch") -> bool:
-    """Whether examples can no longer be told apart in a metric: it is without `batch`."""
+    """Tells whether the metric describes the batch as a whole: it has no dimension `batch`."""
     values, _ = _parts(name, metric)
     return not values.shape.has(batch_name)
 
 
 def whole_batch_value(name: str, metric: Metric, batch_name: str = "batch") -> mtf.Tensor | None:
-    """The float32 scalar, [n] or [layers, n] of a metric of the batch as a whole; None of one over its examples.
+    """Returns a metric of the batch as a whole, as a float32 scalar, [n] or [layers, n]. Returns None for a metric of
+    examples.
 
     Raises:
-      MetricError: it has no `batch`, and more dimensions.
+      MetricError: if it has no `batch`, and more dimensions than these.
     """
     values, _ = _parts(name, metric)
     if name == LOSS or values.shape.has(batch_name):
@@ -83,12 +94,12 @@ def _weighted_sum(values: mtf.Tensor, weights: mtf.Tensor) -> mtf.Tensor:
 
 
 def _weighted(values: mtf.Tensor, weights: mtf.Tensor) -> mtf.Tensor:
-    # Chosen, not only multiplied: where the weight is 0 a value may be infinite.
+    # Multiplying is not enough: where the weight is 0 a value may be infinite, and 0 times infinity is a NaN.
     return mtf.where(mtf.not_equal(weights, 0.0), values * weights, 0.0)
 
 
 def _parts(name: str, metric: Metric) -> tuple[mtf.Tensor, mtf.Tensor | None]:
-    """Values and weights in float32."""
+    """Returns the values and the weights in float32."""
     values, weights = metric if isinstance(metric, tuple) and len(metric) == 2 else (metric, None)
     if not isinstance(values, mtf.Tensor) or not (weights is None or isinstance(weights, mtf.Tensor)):
         raise MetricError(

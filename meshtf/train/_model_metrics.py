@@ -1,4 +1,4 @@
-"""A model's metrics, asked for with what the task gives, and looked at before anything is made of them."""
+"""Asks a model for its metrics of a batch, and checks them before anything is made of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NO_FEATURE = """\
 The task (Training.task) and the model (Training.model) do not go together."""
 
 _NO_METRICS = """\
-{model}.metrics(features, is_training={is_training}) returned {found}, and is to return a dict of metrics by name, as
+{model}.metrics(features, is_training={is_training}) returned {found}, and must return a dict of metrics by name, as
 {{"loss": loss}}: tensors [batch, ...], or pairs (values, weights) of them."""
 
 
 class Features(dict[str, mtf.Tensor]):
-    """A batch's features by name; one that there is not is an error that says which there are."""
+    """A batch's features by name. Asking for a missing one raises an error that names the features there are."""
 
     def __init__(self, features: Mapping[str, mtf.Tensor], training: Training) -> None:
         super().__init__(features)
@@ -40,10 +40,10 @@ class Features(dict[str, mtf.Tensor]):
 
 
 def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_training: bool) -> dict[str, Metric]:
-    """What the training's model makes of a batch.
+    """Returns the metrics of a batch by the training's model.
 
     Raises:
-      ConfigurationError: it asks for a feature that the task lacks, or returns no dict of metrics.
+      ConfigurationError: if the model asks for a feature that the task lacks, or returns no dict of metrics.
     """
     with configuration_errors():
         found = training.model.metrics(Features(features, training), is_training=is_training)
@@ -55,11 +55,11 @@ def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_
 
 
 def check_names(names: Iterable[str]) -> None:
-    """ConfigurationError where a metric is called as what each line of `metrics.jsonl` has anyway."""
+    """Raises ConfigurationError if a metric has the name of a field that each line of `metrics.jsonl` has anyway."""
     for name in names:
         if name in OWN_NAMES:
             raise ConfigurationError(
-                f'a metric is called "{name}", as what every line of metrics.jsonl has; give it another name'
+                f'a metric is called "{name}", which is a key of every line of metrics.jsonl; give it another name'
             )
 
 

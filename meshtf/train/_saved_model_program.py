@@ -1,4 +1,4 @@
-"""A program of one core in terms of TensorFlow alone: what a SavedModel can hold."""
+"""A program of one core that uses only TensorFlow, so that a SavedModel can hold it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshtf.ops.side_effects.check_indices import CheckIndicesOperation, CheckOf
 from meshtf.planning.plan import Feed, Plan, ReadVariable
 
 STEP = "step"
-"""The feed that stands for how often a program has run; what it draws depends on it."""
+"""The feed with the number of runs before this one. The random numbers that the program draws depend on it."""
 
 Run = Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]
 
@@ -27,10 +27,10 @@ class SavedModelProgram:
     """Some of the results of a program on a mesh of one core, as a function of its inputs and variables.
 
     Attributes:
-      program: whose variables are read.
-      names: of the results.
-      plan: without assignments, but with the checks of ids and labels, and with a feed `step` where random numbers are
-        drawn, in place of the variable that counts the program's runs.
+      program: the program whose variables are read.
+      names: the names of the results.
+      plan: the plan without assignments, with the checks of ids and labels. If it draws random numbers, a feed `step`
+        replaces the variable that counts the program's runs.
     """
 
     program: mtf.Function
@@ -39,7 +39,7 @@ class SavedModelProgram:
 
     @classmethod
     def of(cls, program: mtf.Function, names: Sequence[str]) -> SavedModelProgram:
-        """Of results that the program made known under these names (`mtf.export`)."""
+        """Returns the program for results that were exported under these names (`mtf.export`)."""
         results = [program.graph.exports[name] for name in names]
         checks = [o for o in program.graph.operations if isinstance(o, CheckIndicesOperation)]
         plan = program.lowering.plan_for(results, effects=checks)
@@ -52,12 +52,12 @@ class SavedModelProgram:
 
     @property
     def memory(self) -> PeakMemory:
-        """That it takes while it runs, its variables included."""
+        """The memory that it takes while it runs, with its variables."""
         return peak_memory(self.plan)
 
     @property
     def inputs(self) -> dict[str, tf.TensorSpec]:
-        """What it is fed, by name, `step` and constants left out."""
+        """The specifications of its inputs, by name, without `step` and constants."""
         feeds = [feed for feed in self.plan.feeds if feed.name != STEP and _constant(feed) is None]
         return {feed.name: tf.TensorSpec(feed.output.slice_shape, feed.output.dtype, feed.name) for feed in feeds}
 
@@ -68,15 +68,15 @@ class SavedModelProgram:
 
     @property
     def variables(self) -> dict[str, tf.Variable]:
-        """By name; they must have been restored."""
+        """The variables by name. They must have been restored."""
         store = self.program.variables
         held = {name: store.slices(name).slices[0] for name in self.plan.variable_names}
         return cast("dict[str, tf.Variable]", held)  # on an SpmdMeshImpl
 
     def function(self) -> Run:
-        """The program as a function from feeds by name to results by name, for use in a tf.function.
+        """Returns the program as a function from feeds by name to results by name, for use in a tf.function.
 
-        An id or a label that it computes itself, and that is out of range, is an InvalidArgumentError.
+        If the program computes an id or a label that is out of range, the function raises InvalidArgumentError.
         """
         core_function = SeparateCores(self.plan, self.program.lowering.device_mesh, {}).function.function
         variables, plan = list(self.variables.values()), self.plan
@@ -92,7 +92,7 @@ class SavedModelProgram:
 
 
 def _assertions(plan: Plan, failed: tf.Tensor) -> list[tf.Operation]:
-    """That no check inside of the program has failed; `failed` is the number of the first that has."""
+    """Returns assertions that no check inside of the program has failed. `failed`: the number of the first that has."""
     if not plan.checks:
         return []
     text = tf.gather(tf.constant([check.message for check in plan.checks]), tf.maximum(failed, 0))
@@ -102,14 +102,14 @@ def _assertions(plan: Plan, failed: tf.Tensor) -> list[tf.Operation]:
 def within_range(
     program: SavedModelProgram, feeds: Mapping[str, tf.Tensor], called: Mapping[str, str] | None = None
 ) -> dict[str, tf.Tensor]:
-    """The feeds, [rows, ..], where no id or label among them is one that the program refuses.
+    """Returns the feeds, [rows, ..], and asserts that the program accepts all their ids and labels.
 
-    Else they are an InvalidArgumentError, which says what it is and where.
+    If it refuses one, TensorFlow raises InvalidArgumentError, which says what it is and where.
 
     Args:
-      program: whose checks are made, as far as the feeds are there.
-      feeds: by name.
-      called: what messages call a feed, by name; as it is by default.
+      program: the program whose checks are made, as far as the feeds are there.
+      feeds: feeds by name.
+      called: the name of a feed in messages, by its own name, which is the default.
     """
     checks = [check for check in program.plan.feed_checks if isinstance(check, CheckOfFeeds)]
     assertions = [
@@ -124,7 +124,7 @@ def within_range(
 def _assertion_of(check: CheckOfFeeds, arrays: Sequence[tf.Tensor], name: str) -> tf.Operation:
     outside = check.is_outside(arrays)
     places = tf.where(outside)
-    # A row before all others, so that there is a first one where nothing is wrong.
+    # One more row, so that there is a first row even if nothing is wrong.
     place = tf.concat([places, tf.zeros([1, outside.shape.rank], tf.int64)], axis=0)[0]
     index = tf.gather_nd(tf.pad(arrays[0], [[0, 1]] * outside.shape.rank), place)
     where = ["in row {}", "at position {}", *["{}"] * outside.shape.rank][: outside.shape.rank]
@@ -133,7 +133,7 @@ def _assertion_of(check: CheckOfFeeds, arrays: Sequence[tf.Tensor], name: str) -
 
 
 def _constant(feed: Feed) -> Any:
-    """What a program has brought along under an input's name; None for one that must be fed."""
+    """Returns the constant that a program has under an input's name, or None for an input that must be fed."""
     return feed.operation.value if isinstance(feed.operation, InputOperation) else None
 
 
@@ -143,13 +143,13 @@ def batch_after_batch(
     seed: tf.Tensor,
     padding: Mapping[str, int] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """The results for any number of rows, by a program for so many.
+    """Returns the results for any number of rows, by a program for a fixed number of rows.
 
     Args:
-      program: whose inputs and results have the batch as first dimension.
+      program: a program whose inputs and results have the batch as first dimension.
       feeds: its inputs, [rows, ..].
-      seed: int32 scalar, on which depends what is drawn.
-      padding: of inputs by name, what fills the rows that are missing in the last batch; zeros by default.
+      seed: an int32 scalar. The random numbers depend on it.
+      padding: for inputs by name, the value that fills the missing rows of the last batch. The default is 0.
     """
     run, size = program.function(), next(iter(program.inputs.values())).shape[0]
     rows = tf.shape(next(iter(feeds.values())))[0]

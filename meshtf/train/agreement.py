@@ -1,4 +1,4 @@
-"""What the processes of a cluster decide together, and what only one of them does."""
+"""Decisions that the processes of a cluster take together, and work that only one of them does."""
 
 from __future__ import annotations
 
@@ -25,29 +25,30 @@ from meshtf_programs.strict_json import json_text
 Value = TypeVar("Value")
 
 _DIFFERENT_STARTS = """\
-the processes would not go on from the same step: {steps}. They see other checkpoints in {folder}; is it on a disk \
+the processes would go on from different steps: {steps}. They see different checkpoints in {folder}; is it on a disk \
 that all share?"""
 
 _COME_TO_ALL = (CollectiveError, ClusterError, NonFiniteError, SaveError)
-"""Errors that every process of a cluster raises, or none. An id outside of its range is seen only where it is fed."""
+"""Errors that all processes of a cluster raise together. An id outside of its range is seen only where it is fed."""
 
 
 class OthersRefuseError(ClusterError):
-    """Some other process cannot take part, and says why."""
+    """Another process cannot take part, and says why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """Of the processes that this one has joined; without a cluster it agrees with itself, and costs nothing.
+    """An agreement among the processes that this one has joined. Without a cluster it agrees with itself and costs
+    nothing.
 
-    Every method is called by all processes, in the same order.
+    All processes call every method, in the same order.
     """
 
     cluster: Cluster | None
 
     @classmethod
     def of_this_process(cls) -> Agreement:
-        """With those that it has joined by now."""
+        """Returns an agreement with the processes that this one has joined by now."""
         return cls(collective_runtime().cluster)
 
     @property
@@ -56,21 +57,23 @@ class Agreement:
         return self.cluster is None or self.cluster.is_leader
 
     def first_wishes(self, wishes: Mapping[str, str | None]) -> dict[str, str | None]:
-        """By the same names in all processes, what the first of them wishes that wishes something; in one meeting."""
+        """Returns, for each name, the wish of the first process that has one. All processes give the same names,
+        in one meeting.
+        """
         if self.cluster is None:
             return dict(wishes)
         said = [json.loads(each) for each in self._gathered("wishes", json_text(wishes))]
         return {name: next((each[name] for each in said if each[name] is not None), None) for name in wishes}
 
     def first_text(self, text: str | None) -> str | None:
-        """What the first process says that says something."""
+        """Returns the text of the first process that has one."""
         if self.cluster is None:
             return text
         said = [json.loads(each) for each in self._gathered("text", json_text(text))]
         return next((each for each in said if each is not None), None)
 
     def check_none_refuses(self, refusal: str = "") -> None:
-        """OthersRefuseError where another process gives a refusal, in words."""
+        """Raises OthersRefuseError if another process gives a refusal, in words."""
         if self.cluster is None:
             return
         said = self._gathered("refusal", refusal)
@@ -79,23 +82,25 @@ class Agreement:
             raise OthersRefuseError("another process cannot take part:\n" + "\n".join(others))
 
     def reached(self, step: int) -> None:
-        """After which step this process is, for those who wait for it."""
+        """Tells processes that wait for this one which step it has finished."""
         if self.cluster is not None:
             self.cluster.reached(f"after step {step}")
 
     def signed(self, failure: str) -> str:
-        """A failure of this process, for the others."""
+        """Returns a failure of this process as text for the others."""
         assert self.cluster is not None
         own = self.cluster.process_index
         return f"process {own} ({self.cluster.addresses[own]}) has failed: {failure}"
 
     def tell_failure(self, error: BaseException, message: str) -> None:
-        """Lets the others end, where they will not by themselves: of what fails in every process, each knows."""
+        """Tells the others of a failure, so that they end. Errors that all processes raise need not be told."""
         if self.cluster is not None and not isinstance(error, _COME_TO_ALL):
             self.cluster.tell_failure(message)
 
     def leader_first(self, do: Callable[[], Value]) -> Value:
-        """Does it in process 0, then in the others, since it changes what they find. What fails in one fails in all."""
+        """Calls `do` in process 0, and then in the others, since it changes the things they find. A failure in
+        one is one in all.
+        """
         if not self.is_leader:
             self.check_none_refuses()
         result = self._told(do)
@@ -105,7 +110,7 @@ class Agreement:
         return result
 
     def check_same_step(self, step: int, folder: RunFolder) -> None:
-        """ClusterError where the processes found checkpoints of different steps."""
+        """Raises ClusterError if the processes found checkpoints of different steps."""
         if self.cluster is None:
             return
         steps = self._gathered("step", str(step))
@@ -114,7 +119,9 @@ class Agreement:
             raise ClusterError(_DIFFERENT_STARTS.format(steps=found, folder=folder.checkpoints().shown))
 
     def digest_of(self, variables: VariableStore, saved_last: Callable[[], SavedCheckpoint]) -> str:
-        """The hash of all variables; over processes, of which none has all, from the checkpoint that was just saved."""
+        """Returns the hash of all variables. Over processes none has all, so it is taken from the checkpoint
+        just saved.
+        """
         if self.cluster is None:
             return digest_of(variables)
         if not self.is_leader:
@@ -122,15 +129,16 @@ class Agreement:
         return digest_of(SavedValues(saved_last(), variables))
 
     def stop(self, own: StopRequest) -> StopRequest:
-        """A request to stop that reaches every process at the same place, whichever was asked."""
+        """Returns a request to stop that reaches every process at the same place, whichever process was asked."""
         return own if self.cluster is None else _AgreedStop(self, own)
 
     @contextlib.contextmanager
     def own_folder(self, folder: RunFolder) -> Iterator[RunFolder]:
-        """The run's folder; in all processes but the first one that is forgotten afterwards, with the same checkpoints.
+        """Yields the run's folder in the first process, and in each other process a temporary folder with the same
+        checkpoints.
 
         Raises:
-          CheckpointError: in every process, where some see another folder.
+          CheckpointError: in every process, if some see another folder.
         """
         if self.cluster is not None:
             check_folder_is_shared(self.cluster, folder.path)
@@ -159,7 +167,7 @@ class Agreement:
 
 
 class _AgreedStop(StopRequest):
-    """Asked for by any process; each look at it is a meeting of all, until it is true."""
+    """A request to stop of any process. Until it is true, each look at it is a meeting of all processes."""
 
     def __init__(self, agreement: Agreement, own: StopRequest) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The searches for one training: several programs one after the other, as one search to who waits for it."""
+"""The layout searches for one training: several programs one after the other, shown as one search."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from meshtf.lowering.report.text_table import seconds_text
 
 _OVER = """\
 the search for a layout reached its limit of {seconds:g} s before it had looked at every way to train: give it more \
-with --search_seconds"""
+time with --search_seconds"""
 _LEAST_SECONDS = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchEffort:
-    """How long the searches for a training may take, and who is told meanwhile.
+    """The time that the searches for a training may take, and whom they tell about their progress.
 
     Attributes:
-      max_planned_operations: in each program; None: as many as `auto_layout` plans.
-      max_seconds: for all programs together; None for no limit of time.
-      progress: is called after each layout that was planned.
+      max_planned_operations: the most operations that are planned for each program. None: as many as `auto_layout`
+        plans.
+      max_seconds: the most seconds for all programs together. None: no limit.
+      progress: a function that is called after each planned layout.
     """
 
     max_planned_operations: int | None = None
@@ -36,8 +37,8 @@ class AllSearches:
     """Searches in one program after another.
 
     Args:
-      search: finds a layout for a program, a mesh and a machine.
-      effort: that all of them together may take.
+      search: a function that finds a layout for a program, a mesh and a machine.
+      effort: the limits for all searches together.
     """
 
     def __init__(self, search: Callable[..., LayoutChoice], effort: SearchEffort) -> None:
@@ -49,13 +50,12 @@ class AllSearches:
         self._best: PricedLayout | None = None
 
     def found(self, variant: str, limit: int | None, *program: Any, **options: Any) -> LayoutChoice:
-        """What a search finds.
+        """Returns the layout that a search finds.
 
         Args:
-          variant: in which way the program is another than the configured one; empty of that one.
-          limit: of planned operations; the effort's holds, too.
-          program, options: as the search takes them.
-
+          variant: how the program differs from the configured one. Empty for the configured one.
+          limit: the most planned operations. The limit of the effort holds, too.
+          program, options: the arguments of the search.
         """
         self._programs += 1
         self._layouts_before += self._layouts
@@ -67,19 +67,19 @@ class AllSearches:
         )
 
     def check_time(self) -> None:
-        """Raises UsageError where the time for all searches is over."""
+        """Raises UsageError if the time for all searches is over."""
         if self._is_over:
             raise UsageError(_OVER.format(seconds=self._effort.max_seconds))
 
     def ended(self, choice: LayoutChoice) -> LayoutChoice:
-        """What was found in the end, with how all searches ended in place of how the one did."""
+        """Returns the final choice. Its end describes all searches and not only the one that found it."""
         end = dataclasses.replace(choice.end, seconds=self._seconds)
         if self._is_over and end.is_limit:
             end = dataclasses.replace(end, reason="seconds", limit=self._effort.max_seconds)
         return dataclasses.replace(choice, end=end)
 
     def __str__(self) -> str:
-        """Empty where one program was searched."""
+        """Returns one line on all searches, and an empty text if there was only one program."""
         if self._programs < 2:
             return ""
         layouts = self._layouts_before + self._layouts

@@ -1,10 +1,15 @@
-"""A training whose layout is to be found: `Training.layout = "auto"`, perhaps with `Training.mesh_shape = "auto:512"`.
+"""Finds the layout of a training with `Training.layout = "auto"`, perhaps with `Training.mesh_shape = "auto:512"`.
 
-A search looks for the layout of least predicted time that fits (`meshtf.layout_search`). Where the model's layers can
-be computed again in the gradient, and the batch cut into micro-batches, and the configuration says nothing of either,
-these are tried, too: first without, then with more of them, as long as that helps. So are the stages of a pipeline,
-where they would wait for one another for less time than a step spends on collectives. What is found becomes bindings,
-and with them a part of the run's configuration.
+A search looks for the layout that fits and has the least predicted time (`meshtf.layout_search`). Some parts of a
+configuration may be left open, and then variants of the training are tried as well:
+- Recomputation and micro-batches, which need less memory and take longer. First none, then more of them, as long as
+  that helps.
+- A pipeline along an axis, if its stages would wait for less time than a step spends on collectives.
+
+The result is a list of gin bindings, which become a part of the run's configuration. For example: the search without
+recomputation finds 90 ms a step. With more memory than there is, it would be 60 ms. So recomputation is tried, which
+finds 80 ms because a better layout fits now. Then two micro-batches are tried and find 85 ms, so the search ends with
+recomputation.
 """
 
 from __future__ import annotations
@@ -42,32 +47,32 @@ _MOST_MICROBATCHES = 16
 _PASSING_PER_STAGE = (8, 4, 2)
 _STAGES_OF_ANY_MESH = (2, 4, 8)
 _QUICK_PLANS = 50
-"""After which it is known whether a way to need less memory needs little enough."""
+"""The number of plans after which it is known whether a variant fits into memory."""
 
 _GAIN = 0.98
-"""With more memory a step must take less than this share of the time for more recomputation to be tried."""
+"""More recomputation is tried if, with unlimited memory, a step would take less than this share of the time."""
 
 _MESH_ALONE = """\
-Training.mesh_shape is "{mesh}", for which the layout is to be found, too, and Training.layout is {layout}: give \
+Training.mesh_shape is "{mesh}", which is searched for together with the layout, and Training.layout is {layout}: give \
 --layout=auto, or axes and sizes"""
 _OPEN = """\
 Training.layout is "auto", and mesh [{mesh}] is as large as the devices allow: give sizes, or "auto:8" for 8 cores"""
 _NO_STAGES = """\
-PipelineSchedule.num_stages is to be found with the layout, and mesh [{mesh}] and Training.batch_size leave none that \
-could be tried: give it"""
+PipelineSchedule.num_stages is searched for together with the layout, and mesh [{mesh}] and Training.batch_size \
+allow none: give a number"""
 _NO_MACHINE = """\
-Training.layout is "auto", and nobody says for which machine: give --machine, a name such as v5e or the file that
-meshtf-probe writes"""
+Training.layout is "auto", and no machine is given to predict its time on: give --machine, a name such as v5e
+or the file that meshtf-probe writes"""
 
 
 @dataclasses.dataclass(frozen=True)
 class ChosenLayout:
-    """What was found for a training.
+    """The layout that was found for a training.
 
     Attributes:
-      bindings: that make the configuration have it.
-      choice: its layout, its costs, and the runners-up; None where the run had chosen before.
-      searched: in how many programs it was searched for, where these were several.
+      bindings: the bindings by which the configuration gets it.
+      choice: its layout, its costs, and the runners-up. None if the run had chosen before.
+      searched: a line on the searches, if there were several programs.
     """
 
     bindings: tuple[Parameter, ...]
@@ -76,7 +81,7 @@ class ChosenLayout:
 
     @property
     def more(self) -> list[Parameter]:
-        """The bindings of what was chosen besides a mesh and layouts."""
+        """The bindings besides a mesh and layouts."""
         named = () if self.choice is None else tuple(_named(self.choice))
         return [binding for binding in self.bindings if not binding.binding.startswith(named)]
 
@@ -96,20 +101,21 @@ def chosen_layout(
     search: Callable[..., LayoutChoice] = auto_layout,
     effort: SearchEffort | None = None,
 ) -> ChosenLayout | None:
-    """Finds the layout that a configuration asks for; None where it has one.
+    """Finds the layout that a configuration asks for. Returns None if the configuration has one.
 
-    Gin's configuration is afterwards any; read it again with the bindings.
+    Afterwards gin's configuration is undefined: read it again, with the bindings.
 
     Args:
-      files, parameters: of the configuration, as `read_configuration` takes them.
-      machine: gives that on which the training is to run; None where nobody says.
-      run_before: gives the operative configuration of the run that is resumed, whose layout is kept; None of a new run.
-      search: finds a layout for a program, a mesh and a machine.
-      effort: how long it may take, and who is told meanwhile.
+      files, parameters: the configuration, as `read_configuration` takes it.
+      machine: returns the machine on which the training is to run. None if the user named none.
+      run_before: returns the operative configuration of the run that is resumed, whose layout is kept. It returns None
+        for a new run.
+      search: a function that finds a layout for a program, a mesh and a machine.
+      effort: how long it may take, and whom it tells about its progress.
 
     Raises:
-      ConfigurationError: the mesh or the machine is missing.
-      LayoutError: no layout fits.
+      ConfigurationError: if the mesh or the machine is missing.
+      LayoutError: if no layout fits.
     """
     read_configuration(files, parameters)
     asked = {binding.name: binding.value for binding in present_bindings()}
@@ -131,7 +137,7 @@ def chosen_layout(
 
 
 def _kept(before: Mapping[str, str], asked: Mapping[str, object]) -> tuple[Parameter, ...]:
-    """What a run has chosen of what the configuration leaves open; bindings of layers have the scopes of the run's."""
+    """Returns what a run has chosen where the configuration is open. Bindings of layers keep the scopes of the run."""
     names = [name for choice in _CHOSEN if (name := f"Training.{choice}") in before]
     names += [name for name in before if _unscoped(name) in _CHOSEN_OF_LAYERS and not _says(asked, _unscoped(name))]
     return tuple(Parameter("the run", f"{name} = {before[name]}") for name in names)
@@ -151,7 +157,7 @@ def _named(choice: LayoutChoice) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Variant:
-    """The training with more bindings, and a rule that its layouts have."""
+    """The training with more bindings, and a rule that all of its layouts keep."""
 
     bindings: tuple[str, ...] = ()
     keep: str = ""
@@ -167,7 +173,7 @@ class _Choosing:
     searches: AllSearches
 
     def best(self) -> ChosenLayout:
-        """The quickest of the variants of the training, each tried only where it may help."""
+        """Returns the fastest variant of the training. Each variant is tried only if it may help."""
         best: tuple[LayoutChoice, _Variant] | None = None
         refusal: MeshtfError | ConfigurationError = ConfigurationError(_NO_STAGES.format(mesh=self.mesh))
         if not _leaves_stages_open(self.asked):
@@ -190,7 +196,7 @@ class _Choosing:
             raise refusal
         choice, variant = best
         if choice.was_cut_short:
-            # Of a program so large that the usual limit is the lower one, this search may find nothing.
+            # For a very large program the usual limit is below the quick one. Then this search may find nothing.
             with contextlib.suppress(LayoutError, UsageError):
                 longer = self._found(variant, is_quick=False)
                 quickest = min(longer, choice, key=lambda found: found.best.seconds)
@@ -201,7 +207,9 @@ class _Choosing:
         return ChosenLayout(tuple(bindings), choice, str(self.searches))
 
     def _best_in_memory(self) -> tuple[LayoutChoice, _Variant]:
-        """The quickest over ways to need less memory. LayoutError or UsageError where none is found."""
+        """Returns the fastest variant among the ways to need less memory. Raises LayoutError or UsageError if
+        none is found.
+        """
         best: tuple[LayoutChoice, _Variant] | None = None
         refusal: LayoutError | UsageError | None = None
         for variant in _ways_to_need_less(self.asked):
@@ -221,14 +229,20 @@ class _Choosing:
         return best
 
     def _recomputations(self, best: tuple[LayoutChoice, _Variant] | None) -> list[tuple[str, ...]]:
-        """Of a pipeline's layers: as that of the best so far; without a best none, and then all."""
+        """Returns the bindings of recomputation for a pipeline's layers.
+
+        They are those of the best variant so far. If there is none, first no recomputation is tried, and then full
+        recomputation.
+        """
         if best is not None:
             return [tuple(binding for binding in best[1].bindings if binding.startswith(_RECOMPUTE))]
         return [()] if _says(self.asked, _RECOMPUTE) else [(), (_RECOMPUTE_ALL,)]
 
     def _pipelines(self, best: tuple[LayoutChoice, _Variant] | None, again: tuple[str, ...]) -> Iterator[_Variant]:
-        """A pipeline along each axis of the mesh, if its stages wait for less time than the best without one takes to
-        communicate; without a best one along each."""
+        """Yields a pipeline along each axis of the mesh.
+
+        If there is a best variant, a pipeline is left out if its stages wait longer than that variant communicates.
+        """
         batch, passing = self.asked.get("Training.batch_size"), self.asked.get(_PASSING)
         is_open = _leaves_stages_open(self.asked)
         may_add_one = _has_stack(self.asked) and not _says(self.asked, _PIPELINE) and not _says(self.asked, _STAGES)
@@ -248,13 +262,13 @@ class _Choosing:
             yield _Variant((*again, *pipeline, f"{_STAGES} = {stages}", *given), keep=f"stage:{axis}")
 
     def _axes(self) -> list[tuple[str, int]]:
-        """Axes of the mesh to be split in stages, and sizes."""
+        """Returns the mesh axes that may split stages, with their sizes."""
         if any_mesh := AUTO_MESH.fullmatch(self.mesh):
             return [(ANY_MESH_AXES[0], size) for size in _STAGES_OF_ANY_MESH if int(any_mesh[1]) % size == 0]
         return [(axis.name, axis.size) for axis in mtf.convert_to_shape(self.mesh) if axis.size > 1]
 
     def _found(self, variant: _Variant, *, is_quick: bool) -> LayoutChoice:
-        """What a search finds for a variant of the training: a quick one sees whether anything fits."""
+        """Returns the result of the search for one variant. A quick search only finds out whether anything fits."""
         self.searches.check_time()
         shape = "rows:1" if AUTO_MESH.fullmatch(self.mesh) else self.mesh
         nothing = ["Training.layout = ''", f"Training.mesh_shape = {shape!r}"]
@@ -274,12 +288,12 @@ def _has_stack(asked: Mapping[str, object]) -> bool:
 
 
 def _leaves_stages_open(asked: Mapping[str, object]) -> bool:
-    """Whether the configuration has a pipeline and does not say of how many stages."""
+    """Tells whether the configuration has a pipeline and does not say how many stages."""
     return _says(asked, _PIPELINE) and not _says(asked, _STAGES)
 
 
 def _ways_to_need_less(asked: Mapping[str, object]) -> Iterator[_Variant]:
-    """Those with which a step needs less memory and takes longer: at first none."""
+    """Yields variants that need less memory and take longer, beginning with the training as it is."""
     yield _Variant()
     again: tuple[str, ...] = ()
     if _has_stack(asked) and not _says(asked, _RECOMPUTE):

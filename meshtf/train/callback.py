@@ -1,4 +1,4 @@
-"""What is told of a training as it goes, and may end it: the events, and what a callback can ask of the run."""
+"""Callbacks: objects that are told of a training as it goes and may end it; and the run as they see it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 class CallbackError(MeshtfError, RuntimeError):
-    """A callback that failed: says which, in which event, after which step, and from where a training goes on."""
+    """A callback failed. The message says which, in which event, after which step, and from where a training
+    goes on.
+    """
 
 
 class Outcome(enum.StrEnum):
-    """How a run ended: all steps taken, by a callback, by a signal, or by an error."""
+    """The end of a run: after all steps, or by a callback, a signal or an error."""
 
     FINISHED = "finished"
     STOPPED_EARLY = "stopped early"
@@ -39,45 +41,49 @@ class Run(Protocol):
 
     @property
     def folder(self) -> RunFolder:
-        """Where the run writes. A callback's own files belong there, too."""
+        """The folder that the run writes to. A callback's own files belong there, too."""
         ...
 
     @property
     def step(self) -> int:
-        """How many steps have been taken, by the runs before this one, too."""
+        """The number of steps taken so far, with those of the runs before this one."""
         ...
 
     @property
     def first_step(self) -> int:
-        """How many had been when this run began: 0, or the step of the checkpoint it resumed from."""
+        """The number of steps that had been taken when this run began: 0, or the step of the checkpoint it
+        resumed from.
+        """
         ...
 
     def stop(self, reason: str) -> None:
-        """Ends training after this step as after the last: with a checkpoint and an evaluation. The reason is shown."""
+        """Ends training after this step as after the last one, with a checkpoint and an evaluation. The reason
+        is shown.
+        """
         ...
 
     def save_checkpoint(self) -> None:
-        """Has a checkpoint written after this step, whether one is due or not."""
+        """Has a checkpoint written after this step, even if none is due."""
         ...
 
     def keep_checkpoint(self, step: int) -> None:
-        """Keeps the checkpoint of a step beside the newest, until `release_checkpoint` is called as often."""
+        """Keeps the checkpoint of a step beside the newest, until `release_checkpoint` is called as many times."""
         ...
 
     def release_checkpoint(self, step: int) -> None:
-        """Lets the checkpoint of a step go, once there are enough newer ones."""
+        """Lets the checkpoint of a step be deleted, once there are enough newer ones."""
         ...
 
 
 class Callback:
-    """What is told of a training as it goes. Each method does nothing, until a subclass gives it something to do.
+    """An object that is told of a training as it goes. Each method does nothing until a subclass overrides it.
 
-    Events come in the main thread, between steps: training waits for them. An event whose method a subclass leaves
-    alone costs nothing.
+    Events come in the main thread, between steps: training waits for them. An event whose method a subclass does not
+    override costs nothing.
 
     Attributes:
-      is_observer: whether it only watches, such as a writer of curves. Where an observer fails, a line says so, and
-        training goes on without it. Where another callback fails, training ends with a checkpoint. A dry run leaves
+      is_observer: whether it only watches, such as a writer of curves. If an observer fails, a line says so, and
+        training goes on without it. If another callback fails, training ends with a checkpoint. A dry run leaves
         observers out.
     """
 
@@ -85,39 +91,41 @@ class Callback:
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """The name of the callback in messages."""
         return type(self).__name__
 
     def check(self, trainer: Trainer) -> None:
-        """Checks, before a run begins and anything is written, that the callback fits.
+        """Checks that the callback fits, before a run begins and anything is written.
 
         Raises:
-          ConfigurationError: it does not.
+          ConfigurationError: if it does not fit.
         """
 
     def on_start(self, run: Run, state: Mapping[str, Any]) -> None:
-        """Before the first step of this run.
+        """Runs before the first step of this run.
 
-        `state` is what `state_dict` gave when the checkpoint was saved from which the run resumes, and {} where there
-        is none. An object may be told of several runs, one after the other: it forgets the one before.
+        `state` is the result of `state_dict` in the checkpoint from which the run resumes, and {} if there is none. An
+        object may be told of several runs, one after the other. It forgets the run before.
         """
 
     def on_step(self, run: Run, report: StepReport) -> None:
-        """After every step."""
+        """Runs after every step."""
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """After an evaluation on the held-out examples: once for a step, in resumed runs too."""
+        """Runs after an evaluation on the held-out examples: once for a step, in resumed runs too."""
 
     def on_checkpoint(self, run: Run, checkpoint: Path) -> None:
-        """After a checkpoint has been written whole, which may be some steps after the one that it is of."""
+        """Runs after a checkpoint is whole on disk. That may be some steps after the step of the checkpoint."""
 
     def on_end(self, run: Run, outcome: Outcome) -> None:
-        """At the end of this run, however it ends but by SIGKILL, or a second signal.
+        """Runs at the end of this run, unless SIGKILL or a second signal ends it.
 
         `outcome` is "finished" (all steps are taken), "stopped early" (a callback asked for it), "interrupted" (by a
         signal), or "failed".
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What it must remember where a run is resumed, such as JSON can hold: it becomes a part of checkpoints."""
+        """Returns the state to remember if a run is resumed, in types that JSON can hold. It becomes a part of
+        checkpoints.
+        """
         return {}

@@ -1,4 +1,6 @@
-"""gin configurations: found by name, read with errors that a person can act on, and written down as they were used."""
+"""gin configurations: found by name, read with messages that a person can act on, and written down as they were
+used.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,18 @@ gin file "{name}" could be either of two:
 Write ./{name} for the second, or rename it."""
 
 _REFERS_TO_ITSELF = """\
-the configuration refers to itself: a macro or a configurable is made of what is made of it"""
+the configuration refers to itself: a macro or a configurable needs a value that needs it in turn"""
 
 if hasattr(sys, "ps1"):  # a notebook, or Python's prompt, where a cell that defines a configurable is run again
     gin.enter_interactive_mode()
 
 
 def find_gin_file(name: str) -> Path:
-    """The file of a configuration: one of meshtf's own by its name, a path from the current folder, or one of
-    remote storage, of which there is a copy then.
+    """Finds the file of a configuration: one of meshtf's own by its name, a path from the current folder, or a copy of
+    one on remote storage.
 
     Raises:
-      ConfigurationError: there is none, or it could be either of two different files.
+      ConfigurationError: if there is none, or if it could be either of two different files.
     """
     if is_remote(name):
         try:
@@ -63,13 +65,13 @@ def find_gin_file(name: str) -> Path:
 
 
 def read_configuration(files: Sequence[Path], parameters: Sequence[str | Parameter]) -> None:
-    """Makes gin's configuration anew from files, and bindings that override them.
+    """Replaces gin's configuration by files, and by bindings that override them.
 
-    A file's `include` is looked for beside the file, then as `find_gin_file` does; its `import` among what is
-    installed, then beside the file and in the current folder.
+    A file's `include` is looked for beside the file, and then as by `find_gin_file`. Its `import` is looked for among
+    installed modules, then beside the file and in the current folder.
 
     Raises:
-      ConfigurationError: with the line or the flag, and the nearest match of a name that there is not.
+      ConfigurationError: with the line or the flag. For an unknown name it has the nearest match.
     """
     gin.clear_config()
     keep([])
@@ -78,25 +80,25 @@ def read_configuration(files: Sequence[Path], parameters: Sequence[str | Paramet
         check_kinds(bindings)
         keep(bindings)
         gin.finalize()
-    # gin takes no more configurables from here on, and a model may be the first to use a layer that is one.
+    # Finalizing locks gin against new configurables. But a model may be the first to import a layer that is one.
     gin_config._set_config_is_locked(False)
 
 
 def check_every_binding_is_read(*, of_flags_alone: bool = False) -> None:
-    """To be called when what is configured has been made, and programs are built.
+    """Checks that every binding was read. Call it when the configured objects are made and the programs are built.
 
     Args:
-      of_flags_alone: of a run's own configuration another program need not read all.
+      of_flags_alone: whether only bindings of flags count: another program need not read all of a run's configuration.
 
     Raises:
-      ConfigurationError: nothing reads some binding, and it is not named in `optional_bindings.names`.
+      ConfigurationError: if nothing reads some binding, and it is not named in `optional_bindings.names`.
     """
     check_bindings_are_read([b for b in present_bindings() if b.origin.is_flag or not of_flags_alone])
 
 
 @contextlib.contextmanager
 def configuration_errors() -> Iterator[None]:
-    """Turns what gin, and the constructors it calls, raise for a bad configuration into a ConfigurationError."""
+    """Turns errors of gin, and of the constructors that it calls, into a ConfigurationError."""
     try:
         yield
     except RecursionError as error:
@@ -105,5 +107,5 @@ def configuration_errors() -> Iterator[None]:
         if (text := explained(error)) == str(error):
             raise
         raise ConfigurationError(text) from error
-    except Exception as error:  # of a user's own configurable, any
+    except Exception as error:  # a user's own configurable may raise anything
         raise ConfigurationError(explained(error)) from error

@@ -23,10 +23,11 @@ def digits(num_held_out: int = 360, num_validation: int = 0) -> ArrayTask:
     """The task of naming a digit: `images` [pixels:64] from 0 to 1, `labels` [] from 0 to 9.
 
     Args:
-      num_held_out: examples that are not trained on, chosen by a hash of their pixels, so that neither the order of the
-        data set nor a random generator's version decides.
-      num_validation: where not 0, as many examples of the training part are set aside, and evaluated on in place of
-        the held-out ones: to choose a run's parameters by, so that the held-out accuracy of the choice means something.
+      num_held_out: how many examples are not trained on. A hash of their pixels chooses them, so neither the order of
+        the data set nor a random generator's version matters.
+      num_validation: if not 0, as many examples of the training part are set aside and evaluated on instead of the
+        held-out ones. Use them to choose a run's parameters, so that the held-out accuracy of the choice means
+        something.
     """
     try:
         from sklearn import datasets  # an optional dependency
@@ -53,6 +54,6 @@ def digits(num_held_out: int = 360, num_validation: int = 0) -> ArrayTask:
 
 
 def _order_by_hash(images: np.ndarray) -> np.ndarray:
-    """[examples, pixels] -> the examples' indices, [examples], sorted by a hash of their pixels."""
+    """Returns the examples' indices, [examples], sorted by a hash of their pixels, [examples, pixels]."""
     hashes = [hashlib.sha256(image.astype(np.uint8).tobytes()).digest() for image in images]
     return np.array(sorted(range(len(images)), key=hashes.__getitem__))

@@ -1,4 +1,4 @@
-"""A rehearsal: a batch through everything that a training does, in a folder that is gone afterwards."""
+"""A rehearsal: one batch goes through everything that a training does, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ from meshtf.train.trainer import Trainer
 
 _NUM_STEPS = 2
 _NOT_THE_SAME = """\
-a step taken again from the checkpoint before it ended in other bits: a resumed training would not be the undisturbed \
-one. The model, the optimizer or the task keeps something that no checkpoint has."""
+a step that was repeated from its checkpoint gave other bits, so a resumed training would differ from an uninterrupted \
+one. The model, the optimizer or the task has state that no checkpoint holds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DryRun:
-    """What a rehearsal has found.
+    """The results of a rehearsal.
 
     Attributes:
-      loss: of the first batch. held_out: the means over the first held-out batch, in words.
-      seconds_to_compile: the first step. seconds_per_step: a second one.
-      checkpoint_bytes: of one checkpoint.
+      loss: the loss of the first batch.
+      held_out: the means over the first held-out batch, in words.
+      seconds_to_compile: seconds of the first step.
+      seconds_per_step: seconds of a second step.
+      checkpoint_bytes: bytes of one checkpoint.
       planned_bytes: the peak of memory per core, as the report predicts it.
       process_bytes: the peak of this process, as measured.
     """
@@ -69,14 +71,15 @@ class DryRun:
 
 
 def dry_run(trainer: Trainer, stop: StopRequest) -> DryRun | None:
-    """Takes two steps, evaluates a batch, saves, restores, and takes the second step again, in a temporary folder.
+    """Takes two steps, evaluates a batch, saves, and restores, in a temporary folder. Then it takes the second step
+    again.
 
-    Callbacks are told of it, but for those that only observe. Returns None if it was asked to stop. The trainer's
-    variables are changed.
+    Callbacks are told of it, except observers. Returns None if it was asked to stop. The trainer's variables are
+    changed.
 
     Raises:
-      CheckpointError: the second step was not the same, taken from the checkpoint of the first.
-      MeshtfError, OSError: what a training raises.
+      CheckpointError: if the second step, taken again from the checkpoint of the first, was not the same.
+      MeshtfError, OSError: as a training does.
     """
     with tempfile.TemporaryDirectory(prefix="meshtf_dry_run_") as path:
         folder, rehearsed, seconds = RunFolder(Path(path)), _rehearsed(trainer), _Seconds()
@@ -101,7 +104,7 @@ def dry_run(trainer: Trainer, stop: StopRequest) -> DryRun | None:
 
 
 def _rehearsed(trainer: Trainer) -> Trainer:
-    """The same programs, for a training of two steps."""
+    """Returns the same programs for a training of two steps."""
     training = trainer.training
     rehearsal = dataclasses.replace(
         training,
@@ -118,7 +121,7 @@ def _rehearsed(trainer: Trainer) -> Trainer:
 
 
 def _taken_again(trainer: Trainer, folder: RunFolder) -> float:
-    """The second step, from the checkpoint of the first; returns the seconds."""
+    """Takes the second step from the checkpoint of the first. Returns the seconds that it took."""
     saved = folder.checkpoints().open(1)
     saved.verify()
     restore(saved, trainer.programs)
@@ -131,7 +134,7 @@ def _taken_again(trainer: Trainer, folder: RunFolder) -> float:
 
 
 def _peak_of_process() -> int:
-    """The greatest resident size so far, in bytes."""
+    """Returns the greatest resident size so far, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -146,7 +149,7 @@ class _Seconds(Callback):
 
 
 class _OneHeldOutBatch:
-    """A task, of which one batch is held out."""
+    """A task with only one held-out batch."""
 
     def __init__(self, task: Task) -> None:
         self._task = task

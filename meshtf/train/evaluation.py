@@ -26,28 +26,28 @@ from meshtf.train.training import Training
 BITS_PER_BYTE = "bits_per_byte"
 
 _NOTHING_HELD_OUT = """\
-the task "{task}" holds out no example, so nothing could be said of what is learnt; let it hold out one at least."""
+the task "{task}" holds out no example, so nothing can be evaluated; let it hold out at least one."""
 
 _NOTHING_COUNTS = """\
 nothing counts for the loss on {count} of the task "{task}": every weight is 0 that the model gives
 them."""
 
 _NOT_FINITE = """\
-the loss on held-out examples is {loss}: it is first so among the examples {first:,} to {last:,} of the task "{task}", \
+the loss on held-out examples is {loss}: it becomes so among the examples {first:,} to {last:,} of the task "{task}", \
 counted from 0.
 {feature}"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Weighted means over held-out examples, each counted once; of text "bits_per_byte" is among them.
+    """Weighted means over held-out examples, each counted once. For text "bits_per_byte" is among them.
 
     Attributes:
-      num_examples: that were counted.
-      means: by name; a metric of which nothing counts has none.
-      vectors: means likewise, [n] or [layers, n]; NaN where nothing counts.
-      uncounted: metrics of which nothing counts.
-      problem: why the loss tells nothing; None where it does.
+      num_examples: how many examples were counted.
+      means: the means by name. A metric whose weights are all 0 has none.
+      vectors: means of shape [n] or [layers, n]. An element whose weights are all 0 is NaN.
+      uncounted: the metrics whose weights are all 0.
+      problem: the reason why the loss is meaningless, or None.
     """
 
     num_examples: int
@@ -57,10 +57,11 @@ class Evaluation:
     problem: MeshtfError | None = dataclasses.field(default=None, compare=False)
 
     def check(self) -> None:
-        """
+        """Raises the problem, if there is one.
+
         Raises:
-          NonFiniteError: the loss is a NaN or an infinity; names the examples.
-          MetricError: every weight of the loss is 0.
+          NonFiniteError: if the loss is a NaN or an infinity. The message names the examples.
+          MetricError: if every weight of the loss is 0.
         """
         if self.problem is not None:
             raise self.problem
@@ -75,10 +76,10 @@ class Evaluator:
     """Evaluates a model on the held-out examples of its task.
 
     Attributes:
-      step: the program for a batch; padding in the last one has weight 0.
+      step: the program for a batch. Padding in the last batch has weight 0.
 
     Raises:
-      LayoutError: the layout does not fit the program.
+      LayoutError: if the layout does not fit the program.
     """
 
     def __init__(self, training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore | None = None) -> None:
@@ -88,18 +89,18 @@ class Evaluator:
         self._parts = PartBatches(training, mesh_impl, program) if program.of_whole_batch else None
 
     def with_training(self, training: Training) -> Evaluator:
-        """The same program, for the held-out examples of another task with the same inputs."""
+        """Returns the same program for the held-out examples of another task with the same inputs."""
         evaluator = copy.copy(self)
         evaluator._training = training
         return evaluator
 
     def check(self) -> None:
-        """Looks at the held-out examples, so that what is wrong with them is known before anything is trained.
+        """Checks the held-out examples before anything is trained.
 
         Raises:
-          ConfigurationError: there is none; or some metric tells of a whole batch, the last one is not full, and the
-            model cannot be built for so few examples.
-          FeedError: a feature is missing, or of another shape or type than the task says.
+          ConfigurationError: if there is none; or if some metric describes a whole batch, the last batch is not full,
+            and the model cannot be built for so few examples.
+          FeedError: if a feature is missing, or has another shape or type than the task says.
         """
         task, num_batches = self._training.task, 0
         for features in self._batches():
@@ -113,14 +114,15 @@ class Evaluator:
             raise ConfigurationError(_NOTHING_HELD_OUT.format(task=task.name))
 
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
-        """Every metric's mean over the held-out examples, whatever the batch size; None if it was stopped before.
+        """Returns every metric's mean over the held-out examples, for any batch size, or None if it was stopped before
+        the end.
 
-        Numerators and denominators are summed over all batches, in float64, before they are divided. What a metric
-        tells of a batch as a whole counts as often as the batch has examples; the last batch is then one without
-        padding.
+        Numerators and denominators are summed over all batches in float64, before they are divided. A metric that
+        describes a whole batch counts as often as the batch has examples. Then the last batch has no padding.
 
         Raises:
-          IndexRangeError: an id or a label is outside of its range; names the batch, beside the feature and the place.
+          IndexRangeError: if an id or a label is outside of its range. The message names the batch, the feature and the
+            place.
         """
         task, counted = self._training.task, self._counted_rows
         sums = _Sums(task, counted.rows, self._whole_batch)
@@ -141,9 +143,9 @@ class Evaluator:
         return CountedRows.of(self.step, self._training.batch)
 
     def _batches(self) -> Iterable[Batch]:
-        """The held-out examples; where the task can, of each batch the rows alone that this process makes.
+        """Returns the held-out examples. If the task can, each batch has only the rows that this process needs.
 
-        A batch that is not full may be for a program of its own, whose cores read other rows.
+        A batch that is not full may need a program of its own, whose cores read other rows. Then all rows are made.
         """
         task, size = self._training.task, self._training.batch_size
         rows = own_rows(self.step, self._training.batch)
@@ -152,13 +154,13 @@ class Evaluator:
         return task.evaluation_rows(rows, size)
 
     def _whole_batch(self, number: int) -> Batch:
-        """A batch of the held-out examples by its number, from 1."""
+        """Returns a batch of the held-out examples by its number, from 1."""
         return next(
             itertools.islice(self._training.task.evaluation_batches(self._training.batch_size), number - 1, None)
         )
 
     def _program_for(self, features: Batch) -> tuple[mtf.Function, Batch]:
-        """The program for a batch, and what it is fed."""
+        """Returns the program for a batch, and the features to feed it."""
         is_example = np.asarray(features[WEIGHTS]) != 0
         if self._parts is None or is_example.all() or not is_example.any():
             return self.step, features
@@ -168,12 +170,12 @@ class Evaluator:
 
 
 class _Sums:
-    """Numerators and denominators so far.
+    """The numerators and denominators so far.
 
     Args:
-      task: whose examples they are.
-      counted: an index of the rows of each batch of which this process counts the bytes.
-      whole_batch: gives a batch by its number, with all of its rows.
+      task: the task that the examples are from.
+      counted: an index of the rows of each batch whose bytes this process counts.
+      whole_batch: returns a batch by its number, with all of its rows.
     """
 
     def __init__(self, task: Task, counted: slice | np.ndarray, whole_batch: Callable[[int], Batch]) -> None:
@@ -187,7 +189,7 @@ class _Sums:
     def add(
         self, features: Batch, results: Mapping[str, Mapping[str, np.ndarray]], number: int, part: str | None
     ) -> None:
-        """The results of the batch of this number, which belongs to a part of the task, or to none."""
+        """Adds the results of a batch by its number. `part`: the part of the task that it belongs to, or None."""
         if part is not None:
             of_part = self._sums_of_parts.setdefault(part, {NUMERATORS: {}, DENOMINATORS: {}})
             for kind, values in results.items():
@@ -211,7 +213,7 @@ class _Sums:
         return _NOT_FINITE.format(loss=loss, first=first, last=last, task=self._task.name, feature=feature)
 
     def evaluation(self, num_bytes: int) -> Evaluation:
-        """The means, of text of so many bytes in all."""
+        """Returns the means. `num_bytes`: the bytes of all text in all batches."""
         numerators, denominators = self._sums[NUMERATORS], self._sums[DENOMINATORS]
         counted = {name: weight for name, weight in denominators.items() if np.any(weight)}
         with np.errstate(divide="ignore", invalid="ignore"):

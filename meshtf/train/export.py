@@ -1,7 +1,7 @@
-"""A trained model as a SavedModel, that plain TensorFlow loads and runs without meshtf.
+"""A trained model as a SavedModel, which plain TensorFlow loads and runs without meshtf.
 
-What is saved are TensorFlow functions and ordinary variables. The program has fixed shapes; a signature takes any
-number of rows, and runs it batch after batch.
+A SavedModel has TensorFlow functions and ordinary variables. The program has fixed shapes. A signature takes any number
+of rows, and runs the program batch after batch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WEIGHTS = "targets_weights"
 PREDICT = "predict"
 GENERATE_TEXT, TEXTS = "generate_text", "texts"
 DEFAULT = "serving_default"
-"""What a server calls that is told of no signature."""
+"""The signature that a server calls if nobody names one."""
 
 FACTS = "export.json"
 
@@ -67,25 +67,25 @@ a SavedModel in {path} could not be loaded: TensorFlow takes a path with {signs}
 
 @runtime_checkable
 class Classifier(Protocol):
-    """A model that says what it takes examples for."""
+    """A model that predicts classes of examples."""
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
-        """Features [batch, ...] -> results [batch, ...], by name."""
+        """Returns results [batch, ...] by name, from features [batch, ...] by name."""
         ...
 
 
 Signature = tuple[Callable[..., dict[str, tf.Tensor]], list[tf.TensorSpec]]
-"""What is saved, and what it takes."""
+"""A function to save, and the specifications of its arguments."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportedModel:
-    """A model's programs for one core, by signature: planned, and nothing restored.
+    """A model's programs for one core, by signature. They are planned, and nothing is restored.
 
     Attributes:
-      name: of the model.
-      programs: the first has all variables of the model and no other.
-      signatures: makes what is saved, once the variables are there.
+      name: the name of the model.
+      programs: the programs. The first has all variables of the model and no other.
+      signatures: makes the functions to save, once the variables are there.
     """
 
     name: str
@@ -94,14 +94,14 @@ class ExportedModel:
 
     @property
     def restorable(self) -> mtf.Function:
-        """A program for a checkpoint to be restored into."""
+        """A program into which a checkpoint can be restored."""
         return next(iter(self.programs.values())).program
 
     def check_fits(self, max_gib: float | None = None) -> None:
-        """Checks what the model takes on one core, against a limit and the memory that the machine has left.
+        """Checks the model's memory on one core against a limit, and against the memory that the machine has left.
 
         Raises:
-          ConfigurationError: it is too much; says how much.
+          ConfigurationError: if it is too much. The message says how much.
         """
         memories = [program.memory for program in self.programs.values()]
         needed, variables = (
@@ -117,10 +117,10 @@ class ExportedModel:
             raise ConfigurationError(message)
 
     def write(self, folder: Path, facts: Mapping[str, Any]) -> list[str]:
-        """Writes a SavedModel, with what is known of it in export.json; returns the names of its signatures.
+        """Writes a SavedModel, and the facts about it in export.json. Returns the names of its signatures.
 
         Raises:
-          SaveError: it cannot be written.
+          SaveError: if it cannot be written.
         """
         module = tf.Module()
         module.parameters = {name: v for p in self.programs.values() for name, v in p.variables.items()}
@@ -138,21 +138,21 @@ class ExportedModel:
 
 
 def check_output(path: Path) -> None:
-    """ConfigurationError for a path from which TensorFlow could not load, because it takes it for a pattern."""
+    """Raises ConfigurationError for a path that TensorFlow takes for a pattern, and could not load from."""
     if signs := sorted(_PATTERN.intersection(str(path.absolute()))):
         raise ConfigurationError(_A_PATTERN.format(path=path.absolute(), signs=" ".join(signs)))
 
 
 def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) -> ExportedModel:
-    """A training's model on one core.
+    """Builds a training's model on one core.
 
     Args:
-      training: whose model and sizes they are; its mesh and layout do not matter.
-      decoding: what the signature `generate` does; its batch size does not matter.
-      batch_size: rows that are worked on at a time.
+      training: the training with the model and the sizes. Its mesh and layout do not matter.
+      decoding: the options of the signature `generate`. Its batch size does not matter.
+      batch_size: how many rows one run of the program takes.
 
     Raises:
-      ConfigurationError: the model is neither of text nor a classifier; the options do not fit it.
+      ConfigurationError: if the model is neither a model of text nor a classifier, or if the options do not fit it.
     """
     name, mesh_impl = type(training.model).__name__, mtf.SpmdMeshImpl("cores:1", "", compile_loops=False)
     if isinstance(training.model, TextModel) and training.task.vocabulary is not None:
@@ -176,9 +176,12 @@ def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) 
 def text_signatures(
     programs: Mapping[str, SavedModelProgram], limits: TextLimits, vocabulary: Vocabulary
 ) -> dict[str, Signature]:
-    """`score` and `generate`, over ids [rows, tokens] of any lengths that fit, the padding behind the end of each row;
-    `serving_default`, which is `generate` with the seed 0; and, where the vocabulary can be in a graph,
-    `generate_text`, the same from texts to texts."""
+    """Returns the signatures of a model of text.
+
+    - `score` and `generate` take ids [rows, tokens] of any lengths that fit, with padding behind the end of each row.
+    - `serving_default` is `generate` with the seed 0.
+    - `generate_text` is the same from texts to texts, if the vocabulary can be in a graph.
+    """
     length, inputs_length, padding_id = limits.length, limits.greatest.inputs, vocabulary.padding_id
     ids, seed = tf.TensorSpec([None, None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "seed")
     inputs = [] if inputs_length is None else [tf.TensorSpec([None, None], tf.int32, INPUTS)]
@@ -208,7 +211,7 @@ def text_signatures(
         del feeds[WEIGHTS]
         feeds["lengths"] = tf.reduce_max(tf.where(is_token, tf.range(1, length + 1), 0), axis=1)
         feeds["ends"] = tf.minimum(feeds["lengths"] + limits.new_tokens, length)
-        # A row that only fills the last batch must not make the loop begin earlier.
+        # The loop begins at the shortest prompt. Padding rows of the last batch must not make it begin earlier.
         found = batch_after_batch(programs[GENERATE], feeds, seed, {"lengths": length})
         is_given = tf.range(length) < found["lengths"][..., tf.newaxis]
         return {**found, "ids": tf.where(is_given, found["ids"], padding_id)}
@@ -237,7 +240,7 @@ def text_signatures(
 
 
 def predictions(programs: Mapping[str, SavedModelProgram]) -> dict[str, Signature]:
-    """`predict`, of examples [rows, ..], which is `serving_default`, too."""
+    """Returns `predict`, for examples [rows, ..], which is `serving_default` as well."""
     program = programs[PREDICT]
     specs = [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, name) for name, spec in program.inputs.items()]
 
@@ -268,7 +271,7 @@ def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batc
 
 
 def _padded(ids: tf.Tensor, length: int, name: str, padding_id: int) -> tf.Tensor:
-    """[rows, length], padding behind; an InvalidArgumentError where they are longer."""
+    """Returns ids [rows, length] with padding behind. If they are longer, TensorFlow raises InvalidArgumentError."""
     count = tf.shape(ids)[1]
     assertion = tf.debugging.Assert(
         count <= length, [f"{name} has more tokens than {length}, the greatest length:", count]

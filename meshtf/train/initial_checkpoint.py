@@ -37,14 +37,14 @@ class InitialCheckpoint:
     """A checkpoint from which a training at step 0 takes its weights.
 
     Attributes:
-      path: of an imported folder, of a run (its newest checkpoint), or of a checkpoint.
-      rules: pairs of a regular expression and a name, as for `mtf.checkpoint.warm_start`: which tensor of the
-        checkpoint each tensor of the model comes from, or None for one that begins with its initial value. A tensor
-        that no rule matches comes from the one of its own name.
-      adapters: a checkpoint, or a file of tensors, that go before those of `path`: low-rank adapters that were saved
-        apart.
-      with_optimizer_state: whether the optimizer's state is taken over, its count of steps included, on which learning
-        rates depend; else it begins anew.
+      path: the path of an imported folder, of a run (its newest checkpoint), or of a checkpoint.
+      rules: pairs of a regular expression and a name, as for `mtf.checkpoint.warm_start`. They say which tensor of the
+        checkpoint each tensor of the model comes from. None stands for the tensor's initial value. A tensor that no
+        rule matches comes from the tensor of its own name.
+      adapters: a checkpoint, or a file of tensors, with low-rank adapters that were saved apart. They go before the
+        tensors of `path`.
+      with_optimizer_state: whether the optimizer's state is taken over, with its count of steps, on which learning
+        rates depend. Otherwise the state begins anew.
     """
 
     path: str
@@ -66,13 +66,13 @@ class InitialCheckpoint:
         """Gives the variables of both programs of a training their values.
 
         Args:
-          step: of the training, which has all variables.
-          evaluation: which has those of the model alone.
+          step: the training step, which has all variables.
+          evaluation: the evaluation, which has only the model's variables.
 
         Raises:
-          CheckpointError: there is no checkpoint, or a tensor of the model is neither in it, in its shape, nor named by
-            a rule; or a rule matches nothing. Nothing has changed.
-          DamagedCheckpointError: it is not as it was written.
+          CheckpointError: if there is no checkpoint; if it lacks a tensor of the model in its shape that no rule names;
+            or if a rule matches nothing. Nothing has changed then.
+          DamagedCheckpointError: if it is not as it was written.
         """
         saved = open_checkpoint(place_of(self.path))
         saved.verify()
@@ -88,7 +88,9 @@ class InitialCheckpoint:
             raise CheckpointError(f"{error}\n{_ADVICE}") from None
 
     def _opened_adapters(self, step: mtf.Function) -> TensorSource:
-        """Raises CheckpointError where the model has no place for some: without them it would be another."""
+        """Opens the adapters. Raises CheckpointError if the model has no place for some: without them the result
+        would differ.
+        """
         adapters = open_source(place_of(self.adapters or ""))
         variables = [v for v in step.graph.variables.values() if isinstance(v, mtf.Variable)]
         taken = set(NameRules(self.rules).sources([name for v in variables for name in v.saved_names]).values())
@@ -100,7 +102,7 @@ class InitialCheckpoint:
         return adapters
 
     def _state_names(self, step: mtf.Function, evaluation: mtf.Function) -> list[str]:
-        """The tensors that begin anew because they are no weights, and that no rule names."""
+        """Returns the tensors that begin anew because they are no weights, and that no rule names."""
         if self.with_optimizer_state:
             return []
         own = [v for name, v in step.graph.variables.items() if name not in evaluation.graph.variables]
@@ -109,10 +111,10 @@ class InitialCheckpoint:
 
 
 def initial_checkpoint_of(given: str | InitialCheckpoint | None) -> InitialCheckpoint | None:
-    """From a path alone.
+    """Returns the InitialCheckpoint for a path, or the given one.
 
     Raises:
-      ConfigurationError: it is neither.
+      ConfigurationError: if it is neither.
     """
     if given is None or isinstance(given, InitialCheckpoint):
         return given

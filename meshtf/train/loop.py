@@ -1,4 +1,12 @@
-"""The training loop: steps, and what is done between them on a schedule."""
+"""The training loop: steps, and the work between them on a schedule.
+
+Some steps run ahead: the loop starts a step before the results of the one before are there. But evaluations and
+checkpoints need the variables as they are after one step. So before such a step no further step is started. With an
+evaluation every 100 steps, the loop starts step 101 only when step 100 is evaluated.
+
+In a cluster every process runs this loop. Wishes (to stop, to save) and failures of one process reach the others in
+`_agree`, which all call at the same places. So all processes always do the same.
+"""
 
 from __future__ import annotations
 
@@ -47,19 +55,19 @@ step {step}: variable "{name}" holds a NaN or an infinity, although the loss bef
 With Training.check_gradients = True training stops before the update that does this, and says where it began."""
 
 _NOTHING_COUNTS = """\
-step {step}: nothing counts for the loss in this batch, since every weight that the model gives is 0: a loss of 0 says \
-nothing, and nothing is learnt. Other such batches are not told of."""
+step {step}: nothing counts for the loss in this batch, since every weight that the model gives is 0. Its loss of 0 \
+says nothing, and the step learns nothing. Other such batches are not reported."""
 
 
 class TrainingRun:
-    """Takes the steps of a training from a start on, and writes down what comes of it.
+    """Takes the steps of a training from a start on, and writes down the results.
 
     Args:
-      trainer: whose variables are those of the start; none yet, at step 0.
-      folder: for checkpoints, metrics and the loss curve.
+      trainer: the programs. Their variables have the values of the start, or none yet at step 0.
+      folder: the folder for checkpoints, metrics and the loss curve.
       start: where the run begins.
-      stop: is looked at after each step.
-      callbacks: are told of it; by default TensorBoard's, and those of the training.
+      stop: the request to stop, which is looked at after each step.
+      callbacks: the callbacks that are told of it. The default is TensorBoard's and those of the training.
     """
 
     def __init__(
@@ -95,11 +103,11 @@ class TrainingRun:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics so far, those of earlier runs too."""
+        """The lines of metrics so far, with those of earlier runs."""
         return self._log.lines
 
     def stop(self, reason: str) -> None:
-        """As `Run.stop` of callbacks. In a cluster it counts from when all processes have agreed."""
+        """Does the same as `Run.stop` of callbacks. In a cluster it takes effect when all processes have agreed."""
         if self._own_reason_to_stop is None:
             self._own_reason_to_stop = reason
             if self._agreement.cluster is None:
@@ -107,29 +115,30 @@ class TrainingRun:
             print(f"step {self.step}: stopping early: {reason}", flush=True)
 
     def save_checkpoint(self) -> None:
-        """As `Run.save_checkpoint` of callbacks."""
+        """Does the same as `Run.save_checkpoint` of callbacks."""
         self._is_save_wanted = True
 
     def keep_checkpoint(self, step: int) -> None:
-        """As `Run.keep_checkpoint` of callbacks."""
+        """Does the same as `Run.keep_checkpoint` of callbacks."""
         self._kept_steps[step] += 1
 
     def release_checkpoint(self, step: int) -> None:
-        """As `Run.release_checkpoint` of callbacks."""
+        """Does the same as `Run.release_checkpoint` of callbacks."""
         self._kept_steps[step] -= 1
 
     def run(self) -> Evaluation | None:
-        """Trains until the last step or until it is asked to stop, and saves a checkpoint.
+        """Trains until the last step, or until it is asked to stop, and saves a checkpoint.
 
-        Returns the evaluation after the last step, None if the run was stopped before.
+        Returns the evaluation after the last step, or None if the run was stopped before.
 
         Raises:
-          NonFiniteError: a loss, or a variable about to be saved, is not finite; says where that began.
-          IndexRangeError: an id or a label of a batch, or of the held-out examples, is outside of its range.
-          CollectiveError: a collective failed; says from where the same command resumes.
-          CallbackError: a callback failed; a checkpoint was written first, and the message says from where it goes on.
-          SaveError: a checkpoint could not be written; those before are as they were.
-          OSError: another file of the run could not be.
+          NonFiniteError: if a loss, or a variable about to be saved, is not finite. The message says where that began.
+          IndexRangeError: if an id or a label of a batch, or of the held-out examples, is outside of its range.
+          CollectiveError: if a collective failed. The message says from where the same command resumes.
+          CallbackError: if a callback failed. A checkpoint was written first, and the message says from where it goes
+            on.
+          SaveError: if a checkpoint could not be written. Earlier ones are as they were.
+          OSError: if another file of the run could not be written.
         """
         try:
             evaluation = self._run()
@@ -163,7 +172,7 @@ class TrainingRun:
             raise OSError(f"{error}. {self.how_to_resume()}") from error
 
     def _end(self, outcome: Outcome) -> CallbackError | None:
-        """Tells of the end. What fails then must not hide how the run ended."""
+        """Tells the callbacks of the end. A failure of theirs must not hide how the run ended."""
         try:
             self._callbacks.end(outcome)
         except CallbackError as failure:
@@ -211,7 +220,9 @@ class TrainingRun:
             raise
 
     def _steps_to_start(self, ahead: StepsAhead) -> int:
-        """How many steps may be under way: none beyond one after which something needs the variables as they are."""
+        """Returns how many steps may be under way: none beyond a step after which something needs the variables
+        as they are.
+        """
         if self.is_finished or self._stop or (self._is_save_wanted and ahead):
             return 0
         training = self.training
@@ -219,7 +230,7 @@ class TrainingRun:
         return min([training.num_steps - self.step, *(n - self.step % n for n in every)])
 
     def _do_what_is_due(self, ahead: StepsAhead, batches: Batches, saver: BackgroundSaver) -> None:
-        """Between two steps: evaluations and checkpoints wait for those that have been started."""
+        """Does the evaluations and checkpoints that are due between two steps, once all started steps are over."""
         if _is_due(self.step, self.training.evaluate_every):
             self._agree()
             if not self._stop and not self.is_finished:
@@ -230,14 +241,14 @@ class TrainingRun:
         self._tell_of_checkpoint(saver)
 
     def _finish(self, ahead: StepsAhead) -> None:
-        """Waits for what has been started, of which no callback is told."""
+        """Waits for the steps that have been started. No callback is told of them."""
         while ahead:
             report = self._report(self._take_step(ahead, 0))
             if report.is_logged:
                 self._log.write(report.step, report.values, report.vectors)
 
     def _take_step(self, ahead: StepsAhead, most: int) -> dict[str, np.ndarray]:
-        """Has so many steps under way, and waits for the first of them."""
+        """Starts steps until `most` are under way, and waits for the first of them."""
         ahead.start(most)
         step = ahead.oldest()
         try:
@@ -286,7 +297,7 @@ class TrainingRun:
         return _NOT_FINITE.format(step=self.step + 1, error=fact, where=where)
 
     def how_to_resume(self) -> str:
-        """What the same command would do now."""
+        """Returns a sentence on what the same command would do now."""
         steps = self._checkpoints.steps()
         if not steps:
             return "There is no checkpoint yet; the same command starts again."
@@ -294,7 +305,7 @@ class TrainingRun:
         return f"The same command resumes from the checkpoint of step {steps[-1]}, {place}."
 
     def _evaluate(self, *, is_last: bool = False) -> Evaluation | None:
-        """Evaluates, unless this step has been; None then, and if it was stopped."""
+        """Evaluates, unless this step was evaluated already. Returns None then, and if it was stopped."""
         is_written = self._log.has_evaluation(self.step)
         if is_written and not is_last and not self._callbacks.needs_evaluation(self.step):
             return None
@@ -315,7 +326,7 @@ class TrainingRun:
         return evaluation
 
     def _measured(self) -> Evaluation | None:
-        """The evaluation after this step, computed once; None if it was stopped."""
+        """Returns the evaluation after this step, computed once, or None if it was stopped."""
         if self._evaluated is not None and self._evaluated[0] == self.step:
             return self._evaluated[1]
         try:
@@ -328,7 +339,7 @@ class TrainingRun:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The hash of all variables at the end, of which every one is read once."""
+        """The hash of all variables at the end, each of which is read once."""
         return self._agreement.digest_of(self.trainer.variables, lambda: self._checkpoints.open(self.step))
 
     def _draw(self) -> None:
@@ -339,7 +350,9 @@ class TrainingRun:
             print(problem)
 
     def _tell(self, tell: Callable[[Value], None], value: Value) -> None:
-        """Tells callbacks, of what all processes tell theirs; in a cluster what fails there ends all as they agree."""
+        """Tells callbacks of an event that all processes tell theirs. In a cluster, a failure there ends all
+        processes in `_agree`.
+        """
         try:
             tell(value)
         except CallbackError as failure:
@@ -348,11 +361,11 @@ class TrainingRun:
             self._shared_failure = failure
 
     def _agree(self) -> None:
-        """What callbacks of one process ask for is done by all; where one has failed all end.
+        """Lets all processes do what callbacks of one process ask for. If one has failed, all end.
 
         Raises:
-          CallbackError: it was one of this process's.
-          ProcessLostError: it was another's, which is named.
+          CallbackError: if the failure is one of this process's.
+          ProcessLostError: if the failure is another process's. The message names the process.
         """
         minutes = self.training.checkpoint_every_minutes
         is_time = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
@@ -378,7 +391,7 @@ class TrainingRun:
             raise NonFiniteError(_VARIABLE_NOT_FINITE.format(step=self.step, name=name))
         state = RunState.of(self.training, position, self._callbacks.state_dict()).to_dict()
         kept = frozenset(+self._kept_steps)
-        # One that is let go is deleted when this checkpoint is whole, whose state knows of it, and not a moment before.
+        # A released checkpoint is deleted only when this one is whole: until then a resumed run would need it.
         self._checkpoints.kept_steps |= kept
         saver.save(self.step, self.trainer.variables, state)
         self._checkpoints.kept_steps = kept
@@ -386,7 +399,7 @@ class TrainingRun:
         self._untold_checkpoints.append(self.step)
 
     def _tell_of_checkpoint(self, saver: BackgroundSaver) -> None:
-        """Of those that are whole by now."""
+        """Tells callbacks of the checkpoints that are whole by now."""
         while self._untold_checkpoints and not (saver.is_writing and self._untold_checkpoints[0] == self._saved_step):
             path = self._checkpoints.path(self._untold_checkpoints.popleft())
             if path.exists():

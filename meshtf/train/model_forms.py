@@ -1,4 +1,4 @@
-"""What variables a model has, from its gin file alone."""
+"""The variables that a model has, from its gin file alone."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ _NO_MODEL = """\
 
 
 def model_forms(file: Path) -> dict[str, SavedTensor]:
-    """Shape and type of each tensor that a checkpoint of a gin file's model has: of its weights, not of an optimizer.
+    """Returns shape and type of each tensor in a checkpoint of a gin file's model: of its weights, not of an optimizer.
 
     The model is built over a batch of one short sequence, and nothing runs.
 
     Raises:
-      ConfigurationError: the file binds no model, or one that cannot be made.
+      ConfigurationError: if the file binds no model, or one that cannot be made.
     """
     return {name: described(saved_shape(v), v.slice_dtype) for v in _variables(file) for name in v.saved_names}
 
 
 def factored_sides(file: Path) -> dict[str, Sides | None]:
-    """Which dimensions of each weight of a gin file's model Adafactor takes means over, as Mesh TensorFlow's variant.
+    """Returns, for each weight of a gin file's model, the dimensions that Adafactor takes means over.
+
+    They are those of Mesh TensorFlow's variant of Adafactor.
 
     Raises:
       ConfigurationError: as `model_forms`.
@@ -53,10 +55,10 @@ def _sides(variable: Variable) -> Sides | None:
 
 
 def model_of(file: Path) -> Any:
-    """The model that a gin file binds.
+    """Returns the model that a gin file binds.
 
     Raises:
-      ConfigurationError: it binds none, or one that cannot be made.
+      ConfigurationError: if it binds none, or one that cannot be made.
     """
     read_configuration([file], [])
     with configuration_errors():

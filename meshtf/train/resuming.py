@@ -1,4 +1,4 @@
-"""Taking up a run where it stopped: what a checkpoint holds beside variables, and what must be as it was."""
+"""Resumes a run where it stopped: the state that a checkpoint has beside variables, and what must not have changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OTHER_DATA = """\
 {folder} holds a run, at step {step}, and its data have changed since:
 {differences}
 Nothing was started or changed. Bring back the data as they were, give another --model_dir, or go on from the same place
-in the data of now with --allow_changed_data."""
+in the new data with --allow_changed_data."""
 
 _OTHER_MODEL = """\
 {folder} holds a run of another model or optimizer. Nothing was started or changed. Choose another --model_dir, where
@@ -43,8 +43,8 @@ Nothing was started or changed. Bring a checkpoint back from a copy, or begin ag
 what is there into a folder of its own."""
 
 _UNREADABLE = """\
-{error}: a checkpoint in {folder} cannot be read, which does not say that it is damaged.
-Nothing was started or changed. See to it that it can be read (permissions, the disk), or begin again with
+{error}: a checkpoint in {folder} cannot be read. It may still be whole.
+Nothing was started or changed. Make it readable (permissions, the disk), or begin again with
 --from_scratch, which moves what is there into a folder of its own."""
 
 _LOST = """\
@@ -59,13 +59,15 @@ Give another --model_dir; Training.initial_checkpoint = "{folder}" takes weights
 
 @dataclasses.dataclass(frozen=True)
 class RunState:
-    """What is saved beside the variables.
+    """The state that is saved beside the variables.
 
     Attributes:
-      seed, batch_size, task: of the training; a position in the data means something with these alone.
-      position: in the data.
-      callbacks: what the callbacks of the run remember.
-      data: the fingerprint of the data, where the task has one.
+      seed: the seed of the training.
+      batch_size: the batch size of the training.
+      task: the name of the task. A position in the data has a meaning only with the same seed, batch size and task.
+      position: the position in the data.
+      callbacks: the state that the run's callbacks remember.
+      data: the fingerprint of the data, if the task has one.
     """
 
     seed: int
@@ -90,7 +92,7 @@ class RunState:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where a run begins: after which step, at which position in the data, and what its callbacks remember."""
+    """The start of a run: the step before it, the position in the data, and the state of the callbacks."""
 
     step: int = 0
     position: Position | None = None
@@ -102,21 +104,21 @@ def resumed_start(
 ) -> Start:
     """Restores the newest checkpoint of a run that is whole, if it has one.
 
-    Nothing in the folder changes before the position in the data and the model have been found to fit. Then what a
-    killed process left half written is removed.
+    Nothing in the folder changes until the position in the data and the model are known to fit. Then the files that a
+    killed process left half written are removed.
 
     Args:
-      trainer: whose variables get their values.
-      folder: of the run, which nobody else trains in.
-      from_scratch: whether the run begins at step 0 whatever there is, which is then set aside.
-      allow_changed_data: whether it goes on in data that are not those of the checkpoint, which is told.
+      trainer: the programs whose variables get their values.
+      folder: the folder of the run. Nobody else trains in it.
+      from_scratch: whether the run begins at step 0. An existing run is then set aside.
+      allow_changed_data: whether the run goes on in other data than the checkpoint's. A line then shows the change.
 
     Raises:
-      ConfigurationError: the checkpoint is of a training with another seed, batch size, task or data; or a run was
-        trained here and has no checkpoint.
-      CheckpointError: it is of another model or optimizer, or all checkpoints are damaged.
-      DeviceError: the machine has not the memory.
-      OSError: a checkpoint is there and cannot be read, or no folder can be made for them.
+      ConfigurationError: if the checkpoint has another seed, batch size, task or data; or if a run was trained here and
+        has no checkpoint.
+      CheckpointError: if it is of another model or optimizer, or if all checkpoints are damaged.
+      DeviceError: if the machine has too little memory.
+      OSError: if a checkpoint cannot be read, or if no folder can be made for checkpoints.
     """
     checkpoints = folder.checkpoints()
     if from_scratch:
@@ -136,7 +138,7 @@ def resumed_start(
     else:
         _begin(trainer)
     checkpoints.remove_unfinished()
-    checkpoints.folder.mkdir(exist_ok=True)  # what stands in its way is not found out after hours
+    checkpoints.folder.mkdir(exist_ok=True)  # if something stands in its way, fail now and not after hours
     return start
 
 
@@ -148,7 +150,7 @@ def _restore(saved: SavedCheckpoint, trainer: Trainer, folder: RunFolder) -> Non
 
 
 def _begin(trainer: Trainer) -> None:
-    """Weights of an initial checkpoint, if there is one, and what begins anew."""
+    """Restores the weights of an initial checkpoint, if there is one, and says which tensors begin anew."""
     done = trainer.begin()
     if done is None:
         return
@@ -161,7 +163,7 @@ def _begin(trainer: Trainer) -> None:
 
 
 def _newest(folder: RunFolder) -> SavedCheckpoint | None:
-    """The checkpoint from which a run goes on; None where it begins."""
+    """Returns the checkpoint from which a run goes on, or None if it begins."""
     checkpoints = folder.checkpoints()
     try:
         if checkpoints.steps():
@@ -181,7 +183,7 @@ def _newest(folder: RunFolder) -> SavedCheckpoint | None:
 
 
 def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path | RemoteFolder) -> Position:
-    """Where the data continue after a checkpoint of this training."""
+    """Returns the position where the data continue after a checkpoint of this training."""
     state = RunState.from_dict(saved.state)
     own = {"seed": training.seed, "batch_size": training.batch_size, "task": training.task.name}
     changes = [
@@ -199,7 +201,7 @@ def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path |
 def _in_the_data_of_now(
     training: Training, saved: SavedCheckpoint, folder: Path | RemoteFolder, position: Position, is_allowed: bool
 ) -> Position:
-    """The position, where the data are those of the checkpoint, or may be others."""
+    """Returns the position, if the data are those of the checkpoint or may have changed."""
     found = differences(RunState.from_dict(saved.state).data, fingerprint_of(training.task))
     lines = "\n".join(f"  {line}" for line in found)
     if found and not is_allowed:
@@ -210,7 +212,9 @@ def _in_the_data_of_now(
 
 
 def changed_bindings(before: str, now: str) -> list[str]:
-    """How two gin configurations differ: `name: old -> new`, for each binding that is not the same in both."""
+    """Lists the differences of two gin configurations: `name: old -> new`, for each binding that is not the same
+    in both.
+    """
     old, new = bindings_of(before), bindings_of(now)
     return [
         f"{name}: {old.get(name, '(not there)')} -> {new.get(name, '(not there)')}"
@@ -220,7 +224,7 @@ def changed_bindings(before: str, now: str) -> list[str]:
 
 
 def bindings_of(text: str) -> dict[str, str]:
-    """The bindings of an operative configuration, by name. A long value is continued on indented lines."""
+    """Returns the bindings of an operative configuration, by name. A long value is continued on indented lines."""
     joined = re.sub(r"\\?\n[ \t]+", " ", text)
     pairs = [line.partition(" = ") for line in joined.splitlines() if not line.startswith("#") and " = " in line]
     return {name.strip(): " ".join(value.split()) for name, _, value in pairs}

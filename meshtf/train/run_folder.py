@@ -1,6 +1,6 @@
-"""The folder of a run: what is in it, and how another program takes up what was trained.
+"""The folder of a run: its files, and how another program takes up the trained weights.
 
-A program that decodes, say:
+A program that decodes does this, for example:
 
     run = RunFolder.existing(path)
     training = run.read_training()
@@ -58,17 +58,17 @@ The run's configuration describes another model than was trained. Leave out the 
 back the operative_config.gin of the training."""
 
 _ALL_DAMAGED = """\
-none of the checkpoints in {folder} can be read: those of the steps {steps} are damaged, each as said above."""
+none of the checkpoints in {folder} can be read: the ones of the steps {steps} are damaged, as the lines above say."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """Paths of what a run leaves behind.
+    """The paths of a run's files.
 
     Attributes:
-      path: of the folder.
-      checkpoints_path: of its checkpoints, where they are elsewhere.
-      storage: where all of it is, in truth, if that is not this machine; `path` is then of files on their way.
+      path: the folder.
+      checkpoints_path: the folder of its checkpoints, if they are elsewhere.
+      storage: the remote storage of the run, if it has one. Then `path` only has files on their way.
     """
 
     path: Path
@@ -77,11 +77,12 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: str | Path | RemoteFolder) -> RunFolder:
-        """The folder of a run that was started before. One of remote storage has its small files in a temporary folder,
-        as they are now.
+        """Opens the folder of a run that was started before.
+
+        If the run is on remote storage, its small files are copied into a temporary folder as they are now.
 
         Raises:
-          ConfigurationError: there is none.
+          ConfigurationError: if there is none.
         """
         folder = run_path(path)
         if isinstance(folder, RemoteFolder):
@@ -109,14 +110,14 @@ class RunFolder:
 
     @classmethod
     def made(cls, path: str | Path | RemoteFolder, working: Path = Path("~/.cache/meshtf/runs")) -> RunFolder:
-        """The folder of a run, made where it is not there.
+        """Opens the folder of a run, and makes it if it is missing.
 
         Args:
-          path: of the folder.
-          working: in which a run of remote storage has a folder for what is on its way there.
+          path: the folder.
+          working: the folder in which a run of remote storage has a folder for files on their way.
 
         Raises:
-          ConfigurationError: it cannot be made.
+          ConfigurationError: if it cannot be made.
         """
         place = run_path(path)
         is_remote = isinstance(place, RemoteFolder)
@@ -128,20 +129,20 @@ class RunFolder:
         return cls(folder, storage=RunStorage(place) if is_remote else None)
 
     def fetch(self) -> None:
-        """Of a run of remote storage, what is there takes the place of what this machine has; others are left alone.
+        """Replaces this machine's copy of a run by the files on its remote storage. Does nothing for a run without one.
 
         Raises:
-          OSError: the storage cannot be read, or the folder not written.
+          OSError: if the storage cannot be read, or the folder not written.
         """
         if self.storage is not None:
             self.storage.fetch(self.path)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """While one process trains in a folder: of remote storage, it is the one that may, and all is there at the end.
+        """Marks this process as the one that trains in the folder. At the end, remote storage gets all new files.
 
         Raises:
-          OSError: the storage cannot be written; after another error that is told only.
+          OSError: if the storage cannot be written. After another error it is only told.
         """
         if self.storage is None:
             yield
@@ -153,23 +154,23 @@ class RunFolder:
             try:
                 self.send()
             except (OSError, ConfigurationError) as error:
-                print(f"what is new in {self.path} is not in {self.place}: {error}", flush=True)
+                print(f"the new files of {self.path} are not in {self.place}: {error}", flush=True)
             raise
         self.send()
 
     def send(self) -> None:
-        """Of a run of remote storage, writes what has changed of it, but checkpoints. Raises OSError."""
+        """Writes changed files to the run's remote storage, except checkpoints. Raises OSError."""
         if self.storage is not None:
             self.storage.send(self.path)
 
     @property
     def place(self) -> Path | RemoteFolder:
-        """Where the run is, for messages."""
+        """The place of the run, for messages."""
         return self.path if self.storage is None else self.storage.remote
 
     @property
     def shown(self) -> str:
-        """Where the run is, whole."""
+        """The absolute place of the run, for messages."""
         return shown(self.path.absolute()) if self.storage is None else str(self.storage.remote)
 
     @property
@@ -179,22 +180,22 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """Layouts, memory and every collective of the training step."""
+        """The report of the training step: layouts, memory and every collective."""
         return self.path / "report.txt"
 
     @property
     def versions(self) -> Path:
-        """On what it ran, as JSON."""
+        """The versions of Python, packages and platform, as JSON."""
         return self.path / "versions.json"
 
     @property
     def metrics(self) -> Path:
-        """One JSON object a line, with its step."""
+        """The metrics: one JSON object a line, with its step."""
         return self.path / "metrics.jsonl"
 
     @property
     def evaluations(self) -> Path:
-        """What meshtf-eval found, one JSON object a line."""
+        """The results of meshtf-eval, one JSON object a line."""
         return self.path / "evaluations.jsonl"
 
     @property
@@ -206,23 +207,23 @@ class RunFolder:
         return self.path / "tensorboard"
 
     def checkpoints(self, keep: int | None = None) -> CheckpointFolder:
-        """The checkpoints, of which `save` keeps so many."""
+        """Returns the folder of checkpoints. Its `save` keeps the newest `keep`."""
         folder = self.checkpoints_path or self.path / CHECKPOINTS
         if self.storage is None:
             return CheckpointFolder(folder, keep)
         return CheckpointFolder(folder, keep, remote=RemoteCheckpoints(self.storage.remote / CHECKPOINTS, self.send))
 
     def read_training(self, parameters: Sequence[str | Parameter] = (), *, trust_config: bool = False) -> Training:
-        """The training as it was configured, with gin bindings that override parts of it.
+        """Reads the training as it was configured, with gin bindings that override parts of it.
 
         Args:
           parameters: the bindings.
-          trust_config: whether the configuration may execute what came with it: modules in the run's own folder or of
-            Python's library, gin's dynamic registration, other files.
+          trust_config: whether the configuration may execute code that came with it. That is code in the run's own
+            folder, Python's library, gin's dynamic registration, and other files.
 
         Raises:
-          ConfigurationError: the configuration names what there is not any more, or a binding is wrong; or it would
-            execute what it is not trusted with.
+          ConfigurationError: if the configuration names something that is gone, if a binding is wrong, or if it would
+            execute code that is not trusted.
         """
         if not trust_config:
             check_foreign(self.operative_config)
@@ -230,11 +231,12 @@ class RunFolder:
         return configured_training()
 
     def checkpoint(self, step: int | None = None) -> SavedCheckpoint:
-        """The checkpoint of a step, or the newest that is whole.
+        """Opens the checkpoint of a step, or the newest one that is whole.
 
         Raises:
-          ConfigurationError: there is none at all. CheckpointError: there is none of this step, or all are damaged.
-          OSError: one is there and cannot be read.
+          ConfigurationError: if there is none at all.
+          CheckpointError: if there is none of this step, or if all are damaged.
+          OSError: if one cannot be read.
         """
         checkpoints = self.checkpoints()
         if step is not None:
@@ -249,19 +251,19 @@ class RunFolder:
     def restore(
         self, *programs: mtf.Function, step: int | None = None, weights: Weights | str = Weights.TRAINED
     ) -> int:
-        """Gives the variables of programs, which share a store, their values in a checkpoint; returns its step.
+        """Gives the variables of programs, which share a store, their values in a checkpoint. Returns its step.
 
-        What else the checkpoint holds, such as an optimizer's state, is left aside.
+        Everything else in the checkpoint, such as an optimizer's state, is ignored.
 
         Args:
-          programs: of the model that was trained.
-          step: which checkpoint; the newest that is whole by default.
-          weights: "trained", or "average" for their means over the steps of training.
+          programs: programs of the model that was trained.
+          step: the step of the checkpoint. The default is the newest that is whole.
+          weights: "trained", or "average" for the means over the steps of training.
 
         Raises:
-          ConfigurationError, CheckpointError: there is no such checkpoint, it is of another model, or it has no
-            averages.
-          OSError: it is there and cannot be read.
+          ConfigurationError, CheckpointError: if there is no such checkpoint, if it is of another model, or if it has
+            no averages.
+          OSError: if it cannot be read.
         """
         saved = self.checkpoint(step)
         renamed = averages_in(saved, programs[0]) if Weights(weights) is Weights.AVERAGE else {}
@@ -272,16 +274,16 @@ class RunFolder:
         except DamagedCheckpointError:
             if step is not None or saved.is_there:
                 raise
-            # A training that runs meanwhile has deleted it, and there are newer ones.
+            # A training that runs at the same time has deleted it, and there are newer ones.
             return self.restore(*programs, weights=weights)
         return saved.step
 
     def lock(self) -> BinaryIO:
-        """Keeps other trainings out of the folder until what it returns is closed, or the process has ended.
+        """Keeps other trainings out of the folder, until the returned file is closed or the process has ended.
 
         Raises:
-          ConfigurationError: another training runs in the folder.
-          OSError: a link, or no file, stands in the lock's place.
+          ConfigurationError: if another training runs in the folder.
+          OSError: if a link, or something that is no file, stands in the lock's place.
         """
         file = open_for_lock(self.path / ".lock")
         try:
@@ -294,10 +296,10 @@ class RunFolder:
         return file
 
     def set_aside(self) -> RunFolder | None:
-        """Moves the run that is there into a folder of its own inside, `superseded_1` or the next that is free.
+        """Moves the run that is there into a folder of its own inside: `superseded_1`, or the next that is free.
 
         Returns:
-          It, as a run that programs read as before; None where there was none.
+          The moved run, which programs read as before. None if there was none.
         """
         if self.storage is not None:
             there = self.storage.set_aside()
@@ -314,7 +316,7 @@ class RunFolder:
         return RunFolder(aside)
 
     def write_versions(self) -> None:
-        """Writes on what this process runs, and its command."""
+        """Writes the versions that this process runs on, and its command."""
         facts = {name: _version(name) for name in _PACKAGES}
         facts |= {"python": platform.python_version(), "platform": platform.platform(), "command": sys.argv}
         replace_file(self.versions, (json_text(facts, indent=2) + "\n").encode())

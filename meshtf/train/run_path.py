@@ -17,11 +17,11 @@ the model folder {path!r} has {what} in it, which no message and no file of the 
 
 
 def run_path(path: str | Path | RemoteFolder) -> Path | RemoteFolder:
-    """The path, with `~` replaced, or a folder of remote storage.
+    """Returns the path with `~` replaced, or a folder of remote storage.
 
     Raises:
-      ConfigurationError: it is empty, of storage that cannot be opened, names a user whom there is not, or has
-        characters that cannot be shown.
+      ConfigurationError: if it is empty, is on storage that cannot be opened, names an unknown user, or has characters
+        that cannot be shown.
     """
     if isinstance(path, RemoteFolder):
         return path

@@ -1,4 +1,4 @@
-"""A run on remote storage: what of its folder goes there, what comes from there, and who may write."""
+"""A run on remote storage: which of its files go there, which come from there, and who may write."""
 
 from __future__ import annotations
 
@@ -35,22 +35,27 @@ another training writes to {folder}, too: {host}, process {process}, which began
 would destroy each other's files."""
 
 _SENT_NOW = """\
-sent now:      the checkpoint of step {step}, which a process before could not write to {place}"""
+sent now:      the checkpoint of step {step}, which an earlier process could not write to {place}"""
 
 _KEPT_HERE = """\
-not sent:      the checkpoint of step {step}, which a process before could not write to {place}: {reason}.
+not sent:      the checkpoint of step {step}, which an earlier process could not write to {place}: {reason}.
                It is kept in {path}"""
 _WRITTEN_SINCE = "another training has written there since"
 
 
 @dataclasses.dataclass
 class RunStorage:
-    """The remote folder of a run. Its files are made in a folder of this machine, and written anew as a whole, since
-    nothing can be appended to a file of an object store: with each checkpoint, before it, and at the end.
+    """The remote folder of a run.
+
+    Its files are made in a folder of this machine. Nothing can be appended to a file of an object store, so changed
+    files are written again as a whole: with each checkpoint, before it, and at the end.
+
+    Only one process may write. It writes a random `claim` into `.writer` on the storage, and into the folder of this
+    machine. A process that finds another claim on the storage knows that somebody else has written since.
 
     Attributes:
       remote: the run's folder.
-      passing: that of this machine, where it is to be gone with this object.
+      passing: the folder of this machine, if it is to be deleted with this object.
     """
 
     remote: RemoteFolder
@@ -59,13 +64,14 @@ class RunStorage:
     _claim: str | None = None
 
     def fetch(self, path: Path) -> None:
-        """Makes a folder of this machine what the run's is, without checkpoints and what is in further folders.
+        """Makes a folder of this machine equal to the run's, without checkpoints and without files in further folders.
 
-        A checkpoint that did not get there is sent first, if nobody else has written there since; else it is kept.
+        A checkpoint that could not be sent before is sent first, if nobody else has written to the storage since.
+        Otherwise it is kept on this machine.
 
         Raises:
-          OSError: the storage cannot be read or written, or the folder not written.
-          SaveError: a checkpoint that did not get there does not get there now.
+          OSError: if the storage cannot be read or written, or the folder not written.
+          SaveError: if such a checkpoint cannot be sent now either.
         """
         self._send_the_unsent(path)
         for old in path.iterdir():
@@ -107,16 +113,18 @@ class RunStorage:
         return None
 
     def _send_again(self, path: Path) -> None:
-        """What goes with a checkpoint of a process before, but for what other programs write, too."""
+        """Writes the files that go with a checkpoint of an earlier process, except the file that other programs
+        also write.
+        """
         for own in sorted(path.iterdir()):
             if own.is_file() and not own.name.startswith(".") and own.name != _EVALUATIONS:
                 self.remote.write(own.name, own.read_bytes())
 
     def claim(self, path: Path) -> None:
-        """From now on this process writes, and another that does finds out when it writes next.
+        """Claims the storage for this process. Another process that writes finds out at its next write.
 
         Args:
-          path: of the run's folder on this machine, which remembers who wrote last.
+          path: the run's folder on this machine, which remembers who wrote last.
         """
         self._claim = secrets.token_hex(16)
         facts = json_text({"claim": self._claim, "host": platform.node(), "process": os.getpid()}).encode()
@@ -124,11 +132,11 @@ class RunStorage:
         self.remote.write(_WRITER, facts)
 
     def send(self, path: Path) -> None:
-        """Writes those files that have changed, checkpoints left out.
+        """Writes the files that have changed, except checkpoints.
 
         Raises:
-          ConfigurationError: another training writes there.
-          OSError: the storage cannot be written.
+          ConfigurationError: if another training writes there.
+          OSError: if the storage cannot be written.
         """
         self._check_claim()
         for folder, inner, names in os.walk(path):
@@ -142,8 +150,10 @@ class RunStorage:
                     self._sent[own] = state
 
     def set_aside(self) -> RemoteFolder | None:
-        """Moves what is there into a folder of its own inside; None where nothing is. A process that is interrupted
-        leaves all where it was, or in both places."""
+        """Moves the run that is there into a folder of its own inside. Returns None if there is nothing.
+
+        If the process is interrupted, every file is where it was, or in both places.
+        """
         files = [name for name in self.remote.files() if not name.startswith((SUPERSEDED, "."))]
         if not files:
             return None
@@ -151,6 +161,7 @@ class RunStorage:
         aside = next(name for n in range(1, len(taken) + 2) if (name := f"{SUPERSEDED}{n}") not in taken)
         for name in files:
             self.remote.copy(name, f"{aside}/{name}")
+        # Manifests are deleted first, so that no checkpoint without all of its files looks whole.
         self.remote.delete(sorted(files, key=lambda name: not name.endswith(f"/{MANIFEST}")))
         self._sent.clear()
         return self.remote / aside

@@ -1,4 +1,4 @@
-"""Which weights of a checkpoint a program takes: those that were trained, or their means over the steps."""
+"""Chooses the weights of a checkpoint that a program takes: the trained ones, or their means over the steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshtf.train.configuration import ConfigurationError
 
 
 class Weights(enum.StrEnum):
-    """TRAINED: as training left them. AVERAGE: their means, as `MovingAverageOptimizer` keeps them."""
+    """TRAINED: the weights as training left them. AVERAGE: their means, as `MovingAverageOptimizer` keeps them."""
 
     TRAINED = "trained"
     AVERAGE = "average"
@@ -27,12 +27,12 @@ Evaluate them as they were trained: --weights=trained."""
 
 
 def averages_in(saved: SavedCheckpoint, program: mtf.Function) -> dict[str, str]:
-    """For each tensor of the program of which the checkpoint has the average: that average's name.
+    """Returns the name of the average of each tensor of the program, if the checkpoint has one.
 
-    A weight that training left alone has none.
+    A weight that was not trained has none.
 
     Raises:
-      ConfigurationError: there are none, or they are more precise than the weights.
+      ConfigurationError: if there are none, or if they are more precise than the weights.
     """
     averages: dict[str, str] = {}
     for variable in program.graph.trainable_variables:

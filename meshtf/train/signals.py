@@ -1,4 +1,4 @@
-"""Being asked to stop: seen at once, although Python's own handlers wait for the end of a step."""
+"""Requests to stop by signals. They are seen at once, although Python's own handlers wait for the end of a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END_OF_WATCH = b"\0"  # no signal has this number
 
 
 class StopRequest:
-    """Whether a signal has asked the program to stop, and which."""
+    """A request to stop the program: whether a signal has asked for it, and which."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -32,11 +32,13 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Inside, SIGTERM, Ctrl-C and the end of the terminal are noted, and a line says so; a second one ends the process
-    with status 128 + signal. A signal that is ignored, as under `nohup`, stays so.
+    """Notes SIGTERM, Ctrl-C and the end of the terminal inside, and says so in a line.
 
-    To be used in the main thread. A thread reads the numbers of signals from a pipe, into which Python's C handler
-    writes them the moment they come, whatever the main thread is inside.
+    A second signal ends the process with status 128 + signal. A signal that is ignored, as under `nohup`, stays
+    ignored.
+
+    Use it in the main thread. A thread reads the numbers of signals from a pipe. Python's C handler writes them there
+    the moment they come, whatever the main thread is doing.
     """
     request = StopRequest()
     reading, writing = os.pipe()
@@ -59,13 +61,14 @@ def stop_request() -> Iterator[StopRequest]:
 
 
 def _wait_for_the_thread(number: int, frame: FrameType | None) -> None:
-    """Takes the place of the default, which would end the process."""
+    """Replaces the default handler, which would end the process."""
 
 
 def watch(reading: int, request: StopRequest, end: Callable[[int], object] = os._exit) -> None:
-    """Reads numbers of signals from a pipe until a 0. The first of SIGNALS is noted, the second ends the process.
+    """Reads numbers of signals from a pipe until a 0. The first one in SIGNALS is noted, and the second ends the
+    process.
 
-    A terminal that goes away says so more than once: by the shell, and by the kernel.
+    A terminal that goes away sends more than one SIGHUP: from the shell, and from the kernel.
     """
     while (read := os.read(reading, 1)) != _END_OF_WATCH:
         number = signal.Signals(read[0])
@@ -81,7 +84,9 @@ def watch(reading: int, request: StopRequest, end: Callable[[int], object] = os.
 
 
 def leave_dead_terminal(descriptors: Sequence[int] = (1, 2)) -> None:
-    """Lets what is written to a terminal that is gone go nowhere: the checkpoint must not fail for a line of text."""
+    """Sends the output of a terminal that is gone to nowhere, so that a checkpoint never fails because of a line
+    of text.
+    """
     for descriptor in descriptors:
         try:
             os.write(descriptor, b"")

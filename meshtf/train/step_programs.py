@@ -1,4 +1,4 @@
-"""The two programs of a training: one step of it, and the evaluation of a batch."""
+"""The two programs of a training: one step, and the evaluation of a batch."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ NUMERATORS, DENOMINATORS = "numerators", "denominators"
 
 
 def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
-    """A program that takes one step and returns scalars and vectors by name.
+    """Builds a program that takes one step and returns scalars and vectors by name.
 
-    "loss" is the mean over the batch before the update, "gradient_norm", if gradients are checked, the square root of
-    the sum of the squares of all of them. With them come those of the model's metrics that tell of the batch as a
-    whole (scalars, [n] or [layers, n]), and what the model or the optimizer gives `mtf.scalar_summary`. A step in which
-    one of the first two is a NaN or an infinity assigns nothing and raises NonFiniteError.
+    - "loss" is the mean over the batch before the update.
+    - "gradient_norm", if gradients are checked, is the square root of the sum of the squares of all gradients.
+    - The model's metrics that describe the batch as a whole are scalars, [n] or [layers, n].
+    - The last ones are the values that the model or the optimizer gives to `mtf.scalar_summary`.
+
+    If the loss or the norm is a NaN or an infinity, the step assigns nothing and raises NonFiniteError.
 
     Raises:
-      LayoutError, LayoutWarning: the layout does not fit the program, or has a rule for a dimension that is not there.
+      LayoutError, LayoutWarning: if the layout does not fit the program, or has a rule for a missing dimension.
     """
 
     def train_step(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:
@@ -60,7 +62,7 @@ def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
 
 
 def training_step_on(mesh_impl: MeshImpl, step: mtf.Function) -> mtf.Function:
-    """A training step on another mesh, or under another layout: its graph is not built again. Raises as the first."""
+    """Returns a training step on another mesh, or under another layout, with the same graph. Raises as the first."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", LayoutWarning)
         return step.on(mesh_impl)
@@ -68,7 +70,7 @@ def training_step_on(mesh_impl: MeshImpl, step: mtf.Function) -> mtf.Function:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationProgram:
-    """An evaluation step, and the names of the metrics of which it must be given no padding."""
+    """An evaluation step, and the names of the metrics that need batches without padding."""
 
     step: mtf.Function
     of_whole_batch: tuple[str, ...]
@@ -77,10 +79,10 @@ class EvaluationProgram:
 def evaluation_step(
     training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore | None = None
 ) -> mtf.Function:
-    """A program that returns the "numerators" and the "denominators" of the model's metrics over a batch.
+    """Builds a program that returns the "numerators" and the "denominators" of the model's metrics over a batch.
 
-    It has the task's inputs and `weights` [batch], 1 for an example and 0 for padding. What a metric without `batch`
-    tells is of the padding too: see `EvaluationProgram`.
+    Its inputs are the task's, and `weights` [batch], 1 for an example and 0 for padding. A metric without `batch` also
+    counts the padding: see `EvaluationProgram`.
     """
     return evaluation_program(training, mesh_impl, variables).step
 
@@ -88,7 +90,7 @@ def evaluation_step(
 def evaluation_program(
     training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore | None = None
 ) -> EvaluationProgram:
-    """`evaluation_step`, and what is to be known of its metrics."""
+    """Builds `evaluation_step`, and lists the metrics that need batches without padding."""
     of_whole_batch: list[str] = []
 
     def evaluation_step(**features: mtf.Tensor) -> dict[str, dict[str, mtf.Tensor]]:
@@ -103,7 +105,7 @@ def evaluation_program(
 
     weights = mtf.TensorSpec(mtf.Shape([training.batch]), tf.float32)
     with warnings.catch_warnings():
-        # It need not have every dimension of the training step, whose rules have been checked.
+        # It may lack dimensions of the training step, where the rules have already been checked.
         warnings.simplefilter("ignore", LayoutWarning)
         step = mtf.function(
             evaluation_step,
@@ -117,10 +119,10 @@ def evaluation_program(
 
 
 def loss_and_gradients(training: Training, features: Mapping[str, mtf.Tensor]) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-    """The mean loss of a batch, and its gradients for the graph's trainable variables, in their order.
+    """Returns the mean loss of a batch, and its gradients for the graph's trainable variables, in their order.
 
     Raises:
-      GraphError: the model has no loss, or nothing to train, or a variable on which the loss does not depend.
+      GraphError: if the model has no loss, nothing to train, or a variable on which the loss does not depend.
     """
     loss, grads, _ = _measured(training, features)
     return loss, grads
@@ -129,7 +131,10 @@ def loss_and_gradients(training: Training, features: Mapping[str, mtf.Tensor]) -
 def _measured(
     training: Training, features: Mapping[str, mtf.Tensor]
 ) -> tuple[mtf.Tensor, list[mtf.Tensor], dict[str, mtf.Tensor]]:
-    """The mean loss of a batch, its gradients, and the metrics of the batch as a whole, the mean over micro-batches."""
+    """Returns the mean loss of a batch, its gradients, and the metrics of the batch as a whole.
+
+    Such a metric is the mean over the micro-batches.
+    """
 
     def sums(features: Mapping[str, mtf.Tensor]) -> tuple[MetricSums, dict[str, mtf.Tensor]]:
         metrics = model_metrics(training, features, is_training=True)
@@ -159,9 +164,7 @@ def _of_the_whole_batch(metrics: Mapping[str, Metric]) -> dict[str, mtf.Tensor]:
 
 def _loss(metrics: Mapping[str, Metric]) -> Metric:
     if LOSS not in metrics:
-        raise GraphError(
-            f'the model has no metric "{LOSS}", which is what training lowers; it has {", ".join(metrics)}'
-        )
+        raise GraphError(f'the model has no metric "{LOSS}", which training minimizes; it has {", ".join(metrics)}')
     return metrics[LOSS]
 
 

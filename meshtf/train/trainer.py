@@ -22,11 +22,11 @@ from meshtf.train.training import Training
 
 
 class Trainer:
-    """A training's two programs, built, lowered and checked, as are its callbacks; nothing has run.
+    """A training's two programs: built, lowered and checked, as are its callbacks. Nothing has run.
 
     Raises:
-      ConfigurationError: a callback that does not fit the training.
-      LayoutError: the layout does not fit the mesh or the program, or has a rule for a dimension that is not there.
+      ConfigurationError: if a callback does not fit the training.
+      LayoutError: if the layout does not fit the mesh or the program, or has a rule for a missing dimension.
     """
 
     def __init__(self, training: Training, mesh_impl: MeshImpl | None = None) -> None:
@@ -50,19 +50,21 @@ class Trainer:
         return self.train_step, self.evaluation_step
 
     def with_training(self, training: Training) -> Trainer:
-        """The same programs and variables for a training of another task, length or callbacks, but the same model,
-        batch size and mesh."""
+        """Returns the same programs and variables for a training of another task, length or callbacks.
+
+        Model, batch size and mesh must be the same.
+        """
         trainer = copy.copy(self)
         trainer.training, trainer._evaluator = training, self._evaluator.with_training(training)
         return trainer
 
     def check(self) -> None:
-        """Looks at the memory that is left, at the first batch, and at the held-out examples.
+        """Checks the memory that is left, the first batch, and the held-out examples.
 
         Raises:
-          ConfigurationError: there is no example to train on, or none held out.
-          DeviceError: the machine has not the memory that the programs take.
-          FeedError: a feature is missing, or of another shape or type than the task says.
+          ConfigurationError: if there is no example to train on, or none held out.
+          DeviceError: if the machine has too little memory for the programs.
+          FeedError: if a feature is missing, or has another shape or type than the task says.
         """
         inputs = self.training.task.inputs(self.training.batch).values()
         batch_bytes = sum(spec.shape.size * spec.dtype.size for spec in inputs)
@@ -73,21 +75,21 @@ class Trainer:
         self._evaluator.check()
 
     def begin(self) -> WarmStart | None:
-        """Gives the variables what they begin with; what that is, where it is from a checkpoint.
+        """Gives the variables their first values. Returns the restored tensors, if an initial checkpoint has them.
 
         Raises:
-          CheckpointError: the initial checkpoint is not there, damaged, or of another model.
+          CheckpointError: if the initial checkpoint is missing, damaged, or of another model.
         """
         initial = initial_checkpoint_of(self.training.initial_checkpoint)
         return None if initial is None else initial.restore(*self.programs)
 
     def batches(self, position: Position | None = None) -> Batches:
-        """What the task has to train on, from the start or from a position.
+        """Returns the task's batches to train on, from the start or from a position.
 
-        In a cluster, where the task can, each process makes only the rows that its cores read; the others are 0.
+        In a cluster, each process makes only the rows that its cores read, if the task can. The other rows are 0.
 
         Raises:
-          ConfigurationError: the position is in other data.
+          ConfigurationError: if the position is in other data.
         """
         training, task = self.training, self.training.task
         if self._makes_all_rows or not isinstance(task, TaskByRows):
@@ -95,7 +97,9 @@ class Trainer:
         return task.training_rows(self._rows, training.batch_size, training.seed, position)
 
     def whole_batch(self, features: Batch, position: Position) -> Batch:
-        """A batch with all of its rows, of which this process may have made some; `position`: before it."""
+        """Returns a batch with all of its rows, of which this process may have made only some. `position`: the
+        one before it.
+        """
         training, task = self.training, self.training.task
         if self._makes_all_rows or not isinstance(task, TaskByRows):
             return features
@@ -103,7 +107,7 @@ class Trainer:
 
     @functools.cached_property
     def _rows(self) -> slice:
-        """Of a training batch, those that the cores of this process read."""
+        """The rows of a training batch that the cores of this process read."""
         return own_rows(self.train_step, self.training.batch)
 
     @property
@@ -111,15 +115,15 @@ class Trainer:
         return self._rows == slice(0, self.training.batch_size)
 
     def counts(self, features: Batch) -> bool:
-        """Whether anything of a full batch counts for the loss: whether not all of its weights are 0."""
+        """Tells whether anything in a full batch counts for the loss: whether some weight of the loss is not 0."""
         sums = self.evaluation_step(**features, **{WEIGHTS: np.ones(self.training.batch_size, np.float32)})
         return bool(np.any(sums[DENOMINATORS][LOSS]))
 
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
-        """Every metric's mean over the held-out examples; None if it was stopped before the end."""
+        """Returns every metric's mean over the held-out examples, or None if it was stopped before the end."""
         return self._evaluator.evaluate(is_stopped)
 
 
 def mesh_of(training: Training, devices: tuple[str, ...] | None = None) -> mtf.SpmdMeshImpl:
-    """The mesh that a training asks for, on these devices, or on the first that there are."""
+    """Returns the mesh that a training asks for, on these devices, or on the first devices there are."""
     return mtf.SpmdMeshImpl(training.mesh_shape, training.layout, devices, options=training.mesh_options)

@@ -1,4 +1,4 @@
-"""What a training is, as gin describes it."""
+"""A training, as gin describes it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from meshtf.train.initial_checkpoint import InitialCheckpoint, initial_checkpoin
 from meshtf.train.task import Task
 
 Metric: TypeAlias = "mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]"
-"""[batch, ...]: the mean of its elements is meant. A pair (values, weights) of equal shapes: their weighted mean.
+"""A tensor [batch, ...] stands for the mean of its elements, and a pair (values, weights) for their weighted mean.
 
-What has no `batch` tells of the batch as a whole: a scalar, or a vector [n] or [layers, n], such as each expert's load.
+The two tensors of a pair have equal shapes. A metric without `batch` describes the batch as a whole: a scalar, or a
+vector [n] or [layers, n], such as each expert's load.
 """
 
 LOSS = "loss"
@@ -35,10 +36,10 @@ _ACTIVATION_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
 
 class Model(Protocol):
-    """What can be trained: a function from a batch's features to metrics."""
+    """A model that can be trained: a function from a batch's features to metrics."""
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Metric]:
-        """Features [batch, ...] by name -> metrics by name; "loss" is among them."""
+        """Returns metrics by name, from features [batch, ...] by name. "loss" is among the metrics."""
         ...
 
 
@@ -51,21 +52,21 @@ class Training(MeshOptionFields):
     configurations may have, is the default of an option. In gin a layout is text.
 
     Attributes:
-      model: turns features into metrics, "loss" among them.
+      model: turns features into metrics, with "loss" among them.
       task: the examples.
-      optimizer: applied to the mean of the loss over the batch.
+      optimizer: the optimizer, applied to the mean of the loss over the batch.
       mesh_shape: axes and sizes, as "rows:2;cols:4". One size may be `*`, as in "data:*;model:2": as many as there are
         devices for.
       layout: which dimension is split over which axis, as "batch:rows;hidden:cols".
       batch_size: size of the dimension `batch`.
-      num_steps: batches to train on.
-      seed: of the program and of the order of the examples.
-      num_microbatches: parts in which a batch is worked on, one after the other, with the results of the whole batch.
-      activation_dtype: "float32", or "bfloat16", in which variables are then read; they are kept in float32.
-      evaluate_every: steps between evaluations; None: at the end alone.
-      checkpoint_every_steps: steps between checkpoints; None: by time alone. One is written at the end in any case.
-      checkpoint_every_minutes: time between checkpoints; None: by steps alone.
-      keep_checkpoints: how many of the newest are kept.
+      num_steps: how many batches to train on.
+      seed: the seed of the program and of the order of the examples.
+      num_microbatches: parts in which a batch is computed, one after the other, with the results of the whole batch.
+      activation_dtype: "float32" or "bfloat16", in which variables are read. They are kept in float32.
+      evaluate_every: steps between evaluations. None: only at the end.
+      checkpoint_every_steps: steps between checkpoints. None: only by time. One is written at the end in any case.
+      checkpoint_every_minutes: minutes between checkpoints. None: only by steps.
+      keep_checkpoints: how many of the newest checkpoints are kept.
       log_every: steps between two lines of metrics, shown and written.
       check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
@@ -118,7 +119,7 @@ class Training(MeshOptionFields):
 
     @property
     def variable_dtype(self) -> mtf.VariableDType:
-        """Kept in float32, read as the activations are."""
+        """The dtypes of variables: kept in float32, and read in the dtype of the activations."""
         return mtf.VariableDType(tf.float32, activation_dtype=_ACTIVATION_DTYPES[self.activation_dtype])
 
     @property
@@ -134,7 +135,7 @@ class Training(MeshOptionFields):
 
     @property
     def tokens_per_step(self) -> int | None:
-        """Tokens in a batch; None where the examples have none."""
+        """The number of tokens in a batch, or None if the examples have none."""
         tokens = self.task.tokens_per_example
         return None if tokens is None else tokens * self.batch_size
 
@@ -219,10 +220,10 @@ class Training(MeshOptionFields):
 
 
 def configured_training() -> Training:
-    """The training that gin's present configuration describes.
+    """Returns the training that gin's present configuration describes.
 
     Raises:
-      ConfigurationError: a parameter is missing or wrong.
+      ConfigurationError: if a parameter is missing or wrong.
     """
     with configuration_errors():
         return Training()  # type: ignore[call-arg]  # gin fills in the arguments

@@ -1,1 +1,1 @@
-"""What users may write behind the name of each program, and its help: told before TensorFlow is imported."""
+"""The command lines of all programs, and their help. They are read before TensorFlow is imported."""

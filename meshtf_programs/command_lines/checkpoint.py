@@ -1,4 +1,4 @@
-"""meshtf-checkpoint."""
+"""The command line of meshtf-checkpoint."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DTYPES = ("float32", "float16", "bfloat16")
 DONE, DIFFERENT_OR_DAMAGED, BAD_USAGE, BAD_FILE, INTERRUPTED = 0, 1, 2, 4, 130
 
 HELP = """\
-{program} looks at checkpoints of meshtf, and makes others of them. It needs no mesh, whatever mesh saved them.
+{program} shows checkpoints of meshtf, and makes others from them. It needs no mesh, whatever mesh saved them.
 
 Usage:
 {usages}
 
-A CHECKPOINT is its folder (step_00001000), or a folder of checkpoints, or of a run: then the newest is meant. `show`,
-`compare` and `convert` take .npz and .safetensors files, too. But for `import` and `export`, one of remote storage, as
-s3://bucket/run, is read where it is.
+A CHECKPOINT is its folder (step_00001000), or a folder of checkpoints or of a run, which stands for its newest one.
+`show`, `compare` and `convert` take .npz and .safetensors files, too. All commands but `import` and `export` also read
+remote storage, as s3://bucket/run, in place.
 
 Commands:
 {commands}
@@ -78,10 +78,10 @@ class Command:
     """One of the program's commands.
 
     Attributes:
-      summary: of what it does.
-      arguments: how they are written.
+      summary: a sentence on what it does.
+      arguments: how its arguments are written.
       count: how many paths it takes, at least and at most.
-      flags: that it takes.
+      flags: the flags that it takes.
     """
 
     summary: str
@@ -91,7 +91,7 @@ class Command:
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Prints the help, or what is wrong with the arguments, and returns the exit status; None where there is work."""
+    """Prints the help, or the error in the arguments, and returns the exit status. Returns None if there is work."""
     if len(arguments) < 2 or HELP_FLAGS & set(arguments[1:]):
         status = print_help(help_text())
         return status if len(arguments) > 1 else BAD_USAGE
@@ -123,10 +123,10 @@ def complain(message: str, status: int) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
-    """The command's name, its paths and its flags; `arguments` begin with the program's name.
+    """Returns the command's name, its paths and its flags. `arguments` begin with the program's name.
 
     Raises:
-      FlagError: there is no such command or flag, with the nearest; or too few or too many paths.
+      FlagError: if there is no such command or flag, with the nearest; or if there are too few or too many paths.
     """
     values = define_flags()
     try:
@@ -155,7 +155,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
 
 
 def define_flags() -> flags.FlagValues:
-    """The program's flags, in a set of its own."""
+    """Defines the program's flags, in a set of its own."""
     values = flags.FlagValues()
     define_tensorflow_logs(values)
     define_path(
@@ -174,7 +174,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_float(
         "tolerance",
         0.0,
-        "`compare` takes tensors for equal whose elements differ by no more than this. By default 0: not by one bit.",
+        "`compare` takes two tensors to be equal if no element differs by more than this. By default 0: not by one "
+        "bit.",
         lower_bound=0.0,
         flag_values=values,
     )
@@ -183,47 +184,47 @@ def define_flags() -> flags.FlagValues:
 
 
 def define_weights_flags(values: flags.FlagValues) -> None:
-    """Those of `import` and `export`."""
+    """Defines the flags of `import` and `export`."""
     flags.DEFINE_enum(
         "format",
         HUGGINGFACE,
         [HUGGINGFACE, MESH_TENSORFLOW, GOOGLE_BERT],
-        "Whose weights `import` reads; `export` writes those of huggingface alone.",
+        "The library whose weights `import` reads. `export` writes weights for huggingface alone.",
         flag_values=values,
     )
     define_path(
         values,
         "rules",
         "",
-        "A file of rules by which `import` converts; by default meshtf's own for the model's type, which are examples: "
-        "meshtf/checkpoint/conversion/families, where meshtf is installed.",
+        "A file of rules by which `import` converts; by default meshtf's own for the model's type. They are examples "
+        "of such files: meshtf/checkpoint/conversion/families, where meshtf is installed.",
     )
     define_path(
         values,
         "config",
         "",
-        "Of which model `export` writes: an imported folder, a folder of the other library, or a config.json. By "
-        "default the imported folder that the checkpoint is of, or with which its training began.",
+        "The model that `export` writes: an imported folder, a folder of the other library, or a config.json. By "
+        "default the imported folder that holds the checkpoint, or with which its training began.",
     )
     flags.DEFINE_enum(
         "dtype",
         "",
         ["", *DTYPES],
-        "Of floating numbers: of variables after `import`, float32 by default; in the files of `export`, by default as "
-        "they were before the import.",
+        "The type of floating numbers: of the variables after `import`, float32 by default, or in the files of "
+        "`export`, by default as before the import.",
         flag_values=values,
     )
     flags.DEFINE_bool(
         "strict",
         True,
-        "Whether a tensor that no rule takes is an error, or else left out and listed.",
+        "Whether a tensor that no rule takes is an error. With --nostrict it is left out and listed.",
         flag_values=values,
     )
     flags.DEFINE_bool(
         "optimizer_state",
         False,
-        "Whether `import` takes over what Adafactor and Adam of mesh_tensorflow and google_bert keep, where it means "
-        "the same here.",
+        "Whether `import` also converts the variables of the optimizers Adafactor and Adam of mesh_tensorflow and "
+        "google_bert, where they mean the same in meshtf.",
         flag_values=values,
     )
     flags.DEFINE_bool(
@@ -235,7 +236,7 @@ def define_weights_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "ignore_key",
         (),
-        "A key of config.json that `import` may pass over, since you know that it changes no result; give it once for "
+        "A key of config.json that `import` ignores, since you know that it changes no result. Give the flag once for "
         "each key. By default a key that the rules do not know is an error.",
         flag_values=values,
     )
@@ -254,21 +255,23 @@ OWN_FLAGS = {
     "ignore_key": "ignored_keys",
     "check": "checks",
 }
-"""The program's flags, and the fields of `Options` that they are."""
+"""The program's flags, and the fields of `Options` that they set."""
 
 _MANY = 10**6
 COMMANDS = {
-    "list": Command("Lists checkpoints, and says which are damaged.", "FOLDER...", (1, _MANY)),
-    "show": Command("Shows step, state and tensors.", "CHECKPOINT [--pattern=EXPRESSION]", (1, 1), ("pattern",)),
+    "list": Command("Lists checkpoints, and says which ones are damaged.", "FOLDER...", (1, _MANY)),
+    "show": Command(
+        "Shows a checkpoint's step, state and tensors.", "CHECKPOINT [--pattern=EXPRESSION]", (1, 1), ("pattern",)
+    ),
     "compare": Command(
-        "Says in which tensors two checkpoints differ, and by how much.",
+        "Lists the tensors in which two checkpoints differ, and by how much.",
         "CHECKPOINT CHECKPOINT [--tolerance=NUMBER]",
         (2, 2),
         ("tolerance",),
     ),
-    "verify": Command("Reads everything and compares it with the checksums.", "FOLDER...", (1, _MANY)),
+    "verify": Command("Reads all files and compares them with their checksums.", "FOLDER...", (1, _MANY)),
     "average": Command(
-        "Writes the mean of several checkpoints of one model; step, state and whole numbers are the last one's.",
+        "Writes the mean of several checkpoints of one model. Step, state and whole numbers are the last one's.",
         "FOLDER... --output=OUTPUT",
         (1, _MANY),
         ("output",),
@@ -280,7 +283,7 @@ COMMANDS = {
         ("output", "pattern"),
     ),
     "import": Command(
-        "Makes a checkpoint and a model's gin file of weights of another library.",
+        "Makes a checkpoint and a model's gin file from the weights of another library.",
         "SOURCE OUTPUT [--format=NAME] [--rules=FILE] [--dtype=TYPE] [--nostrict]\n"
         "      [--optimizer_state] [--ignore_key=KEY] [--check]",
         (2, 2),

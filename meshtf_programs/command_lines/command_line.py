@@ -43,24 +43,24 @@ HELP_FLAGS = frozenset({"-h", "-help", "--help", "--helpshort", "--helpfull"})
 
 
 class HelpWanted(Exception):  # noqa: N818  # nothing is wrong
-    """The help was asked for; it is the exception's text."""
+    """The help was asked for. It is the exception's text."""
 
 
 class FlagError(Exception):
-    """A flag that there is not, or a wrong value."""
+    """A flag that does not exist, or has a wrong value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CommandLine:
-    """A program's name, what it does, and its flags, in `flags`.
+    """A program's name, its purpose, and its flags, in `flags`.
 
     Attributes:
       program: its name.
-      summary: what it does, after its name, as a sentence.
-      usage: its form.
-      examples: commands.
+      summary: its purpose, as a sentence after its name.
+      usage: the form of its command.
+      examples: example commands.
       required: names of flags that must be given.
-      flags: defined by the functions below.
+      flags: the flags, defined by the functions below.
     """
 
     program: str
@@ -74,8 +74,8 @@ class CommandLine:
         define_tensorflow_logs(self.flags)
 
     def answer(self, arguments: Sequence[str]) -> int | None:
-        """Prints the help, or what is wrong with the flags or with names in gin, and returns the exit status; None
-        where there is work.
+        """Prints the help, or errors in flags or in gin names, and returns the exit status. Returns None if there is
+        work.
 
         `arguments` begin with the program's name.
         """
@@ -91,17 +91,17 @@ class CommandLine:
         return None
 
     def parse(self, arguments: Sequence[str]) -> flags.FlagValues:
-        """The values of the flags; `arguments` begin with the program's name.
+        """Returns the values of the flags. `arguments` begin with the program's name.
 
         Raises:
-          HelpWanted: with the help as its text, or with what `--list` lists.
-          FlagError: an unknown flag, with the nearest; a wrong value; an argument that is no flag.
+          HelpWanted: with the help as its text, or with the list of `--list`.
+          FlagError: for an unknown flag, with the nearest; for a wrong value; for an argument that is no flag.
         """
         if HELP_FLAGS & set(arguments[1:]):
             raise HelpWanted(self.help_text())
         try:
             rest = self.flags(arguments)
-        except (flags.Error, OSError, UnicodeDecodeError) as error:  # of --flagfile, too
+        except (flags.Error, OSError, UnicodeDecodeError) as error:  # --flagfile may raise these, too
             raise FlagError(f"{error}\nSee {self.program} --help.") from None
         if "list" in self.flags and self.flags["list"].value:
             raise HelpWanted(listed_configurations(Path.cwd()))
@@ -110,7 +110,7 @@ class CommandLine:
         return self.flags
 
     def _what_is_wrong(self, rest: Sequence[str]) -> str:
-        """With flags that have values of the right types, and what is no flag."""
+        """Returns the error in flags whose values have the right types, or in arguments that are no flags."""
         given = [self.flags[name] for name in self.flags if self.flags[name].present]
         for flag in given:
             if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
@@ -145,7 +145,7 @@ class CommandLine:
 
 
 def _check_names(values: flags.FlagValues) -> None:
-    from meshtf_programs.gin_names import UnknownNameError, check_names  # gin, which no help needs
+    from meshtf_programs.gin_names import UnknownNameError, check_names  # it imports gin, which no help needs
 
     try:
         check_names(
@@ -158,16 +158,16 @@ def _check_names(values: flags.FlagValues) -> None:
 
 
 def print_help(text: str) -> int:
-    """Returns the exit status."""
+    """Prints the help, and returns the exit status."""
     try:
         print(text, end="", flush=True)
-    except BrokenPipeError:  # what reads the output has read enough, as `| head` does
+    except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.FAILED
     return ExitStatus.DONE
 
 
 def _indented(text: str) -> str:
-    """Lines of at most 100 characters, without what absl adds to the help of a flag that may be repeated."""
+    """Returns lines of at most 100 characters, without absl's addition to the help of a flag that may be repeated."""
     own = text.partition(";\n    repeat this option")[0]
     return textwrap.fill(own, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)

@@ -1,4 +1,4 @@
-"""meshtf-compare."""
+"""The command line of meshtf-compare."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAM = "meshtf-compare"
 
 HELP = """\
 {program} shows runs side by side: how they ended, in which options they differ, and their curves in one picture.
-Runs may be of different lengths, with different metrics, and still running. Nothing of them is changed or executed.
+Runs may have different lengths and metrics, and may still be running. {program} only reads them.
 
 Usage:
   {program} RUN RUN ... [--output=FILE]
@@ -35,7 +35,7 @@ Examples:
 
 Exit status:
   0    done
-  2    wrong usage; what was given is no run
+  2    wrong usage; a folder holds no run
   4    a file cannot be read or written
   130  interrupted
 """
@@ -43,7 +43,7 @@ _OUTPUT = "The picture, a PNG; by default compare.png in the current folder. Emp
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Prints the help, or what is wrong with the arguments, and returns the exit status; None where there is work."""
+    """Prints the help, or the error in the arguments, and returns the exit status. Returns None if there is work."""
     if HELP_FLAGS & set(arguments[1:]):
         return print_help(help_text())
     try:
@@ -63,10 +63,10 @@ def complain(message: str, status: int) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """The folders of the runs, and the file of the picture.
+    """Returns the folders of the runs, and the file of the picture.
 
     Raises:
-      FlagError: an unknown flag, with the nearest; the picture could not be a PNG.
+      FlagError: for an unknown flag, with the nearest; or if the picture cannot be a PNG.
     """
     values = flags.FlagValues()
     define_path(values, "output", "compare.png", _OUTPUT)

@@ -1,4 +1,4 @@
-"""meshtf-compile."""
+"""The command line of meshtf-compile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CACHE = Path("~/.cache/meshtf/compile")
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -53,10 +53,10 @@ def _define_compile_flags(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_bool("json", False, "Whether to print JSON, in place of a table.", flag_values=values)
-    define_path(values, "hlo_file", None, "Where to write the program as it was optimized and scheduled, as text.")
+    define_path(values, "hlo_file", None, "The file to which the optimized and scheduled program is written, as text.")
     define_path(
         values,
         "cache_dir",
         str(CACHE),
-        "Where answers of the compiler are kept, by all that they depend on; it is then asked once.",
+        "The folder that keeps the compiler's answers. The same program for the same TPU is then compiled only once.",
     )

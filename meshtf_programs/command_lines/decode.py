@@ -1,4 +1,4 @@
-"""meshtf-decode."""
+"""The command line of meshtf-decode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = "meshtf-decode"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -48,19 +48,19 @@ def command_line() -> CommandLine:
 
 
 def define_text_flags(values: flags.FlagValues) -> None:
-    """What is worked on, and where the results go."""
+    """Defines the flags for the texts and for the output."""
     flags.DEFINE_multi_string("prompt", [], "A prompt. May be given several times.", flag_values=values)
     define_paths(
         values,
         "prompt_file",
-        "A file with a prompt a line, in UTF-8. May be given several times. Without --prompt and --prompt_file the "
-        "lines of standard input are the prompts.",
+        "A file with one prompt per line, in UTF-8. May be given several times. Without --prompt and --prompt_file "
+        "the lines of standard input are the prompts.",
     )
     flags.DEFINE_bool(
         "score",
         False,
-        "Whether the texts are scored, rather than continued: log-likelihood, perplexity, bits per byte. Of a model "
-        "with an encoder each is an input, a tab, and an output.",
+        "Whether to score the texts, rather than to continue them: log-likelihood, perplexity, bits per byte. For a "
+        "model with an encoder each text is an input, a tab, and an output.",
         flag_values=values,
     )
     define_path(values, "output", None, "The file to write results to; by default standard output.")
@@ -68,6 +68,6 @@ def define_text_flags(values: flags.FlagValues) -> None:
         "format",
         "text",
         ["text", "jsonl"],
-        "How results are written: text, or a JSON object a line.",
+        "The format of the results: text, or one JSON object per line.",
         flag_values=values,
     )

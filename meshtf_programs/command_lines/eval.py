@@ -1,4 +1,4 @@
-"""meshtf-eval."""
+"""The command line of meshtf-eval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = "meshtf-eval"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 

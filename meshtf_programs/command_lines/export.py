@@ -1,4 +1,4 @@
-"""meshtf-export."""
+"""The command line of meshtf-export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = "meshtf-export"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -27,8 +27,8 @@ def command_line() -> CommandLine:
     line = CommandLine(
         program=PROGRAM,
         summary="writes a checkpoint of a run as a SavedModel for one device, whatever mesh it was trained on.\n"
-        "Plain TensorFlow loads and runs it. Of a model of text its signatures are score and generate, of a\n"
-        "classifier predict.",
+        "Plain TensorFlow loads and runs it. A model of text has the signatures score and generate, and a\n"
+        "classifier has predict.",
         usage=f"{PROGRAM} --model_dir=FOLDER --output=FOLDER [--step=N] [--method=METHOD ...]",
         examples=[
             f"{PROGRAM} --model_dir=runs/lm_tiny --output=exported/lm_tiny",
@@ -42,7 +42,7 @@ def command_line() -> CommandLine:
     flags.DEFINE_float(
         "max_gib",
         None,
-        "How many GiB the model may take, running; by default the memory that is left.",
+        "The most GiB that the model may need while it runs; by default the memory that is left.",
         lower_bound=0.0,
         flag_values=line.flags,
     )

@@ -1,4 +1,4 @@
-"""Flags that several programs have."""
+"""Flags that several programs share."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ METHODS = ("greedy", "sample", "beam", "rank")
 
 
 def define_tensorflow_logs(values: flags.FlagValues) -> None:
-    """--tensorflow_logs, which `meshtf_programs.start` reads before TensorFlow is imported."""
+    """Defines --tensorflow_logs, which `meshtf_programs.start` reads before TensorFlow is imported."""
     flags.DEFINE_bool(
         "tensorflow_logs",
         False,
-        "Whether TensorFlow's own lines are shown: on its build, on devices, on what it compiles.",
+        "Whether TensorFlow's own log is shown: its build, its devices, the programs that it compiles.",
         flag_values=values,
     )
 
 
 def define_gin_flags(values: flags.FlagValues) -> None:
-    """--gin_file, --gin_param and --allow_unread_bindings."""
+    """Defines --gin_file, --gin_param and --allow_unread_bindings."""
     define_gin_file(values)
     define_gin_param(values)
     define_allow_unread_bindings(values)
 
 
 def define_gin_file(values: flags.FlagValues) -> None:
-    """--gin_file."""
+    """Defines --gin_file."""
     define_paths(
         values,
         "gin_file",
@@ -38,18 +38,19 @@ def define_gin_file(values: flags.FlagValues) -> None:
 
 
 def define_recipe_flag(values: flags.FlagValues) -> None:
-    """--recipe."""
+    """Defines --recipe."""
     flags.DEFINE_enum(
         "recipe",
         None,
         list(recipes()),
-        "A layout by its name, for a mesh with axes rows and cols; overrides the files'. --layout overrides it.",
+        "The name of a layout for a mesh with axes rows and cols. It overrides the layout of the gin files, and "
+        "--layout overrides it.",
         flag_values=values,
     )
 
 
 def define_gin_param(values: flags.FlagValues) -> None:
-    """--gin_param."""
+    """Defines --gin_param."""
     flags.DEFINE_multi_string(
         "gin_param",
         [],
@@ -59,53 +60,59 @@ def define_gin_param(values: flags.FlagValues) -> None:
 
 
 def define_allow_unread_bindings(values: flags.FlagValues) -> None:
-    """--allow_unread_bindings."""
+    """Defines --allow_unread_bindings."""
     flags.DEFINE_bool(
         "allow_unread_bindings",
         False,
-        "Whether gin bindings that nothing reads are allowed. They are an error by default, since one that is misspelt "
-        "would change nothing, unseen. In a file optional_bindings.names says which may go unread.",
+        "Whether gin bindings that nothing reads are allowed. By default they are an error, since nobody would notice "
+        "that a misspelt one changes nothing. A file may name the ones that may go unread, by optional_bindings.names.",
         flag_values=values,
     )
 
 
 def define_checkpoint_flags(values: flags.FlagValues) -> None:
-    """--model_dir, --step, --weights and --trust_config: what is restored."""
+    """Defines --model_dir, --step, --weights and --trust_config, which say what is restored."""
     define_path(values, "model_dir", None, "The folder of the run.")
     flags.DEFINE_integer(
-        "step", None, "Which checkpoint; by default the newest that is whole.", lower_bound=0, flag_values=values
+        "step",
+        None,
+        "The step of the checkpoint; by default the newest that is whole.",
+        lower_bound=0,
+        flag_values=values,
     )
     flags.DEFINE_enum(
         "weights",
         WEIGHTS[0],
         WEIGHTS,
-        "Which weights of it: as they were trained (the default), or their averages over the steps, which a training "
-        "with MovingAverageOptimizer keeps.",
+        "The weights of the checkpoint: as they were trained (the default), or their averages over the steps, which a "
+        "training with MovingAverageOptimizer keeps.",
         flag_values=values,
     )
     define_trust_config(values)
 
 
 def define_trust_config(values: flags.FlagValues) -> None:
-    """--trust_config."""
+    """Defines --trust_config."""
     flags.DEFINE_bool(
         "trust_config",
         False,
-        "Whether the run's configuration may execute what came with it: modules in the run's own folder or of Python's "
-        "library, gin's dynamic registration, other files. Reading a configuration imports what it names; without this "
-        "flag that is meshtf's own modules, and those that you have outside of the run's folder.",
+        "Whether the run's configuration may execute code that came with it: modules in the run's own folder or of "
+        "Python's library, gin's dynamic registration, other files. Reading a configuration imports the modules that "
+        "it names. Without this flag only meshtf's own modules are allowed, and the ones that you have outside of the "
+        "run's folder.",
         flag_values=values,
     )
 
 
 def define_mesh_flags(values: flags.FlagValues) -> None:
-    """--backend, --cluster, --mesh_shape and --layout."""
+    """Defines --backend, --cluster, --mesh_shape and --layout."""
     define_backend_flag(values)
     flags.DEFINE_bool(
         "cluster",
         False,
-        "Whether this is one of several processes over which the mesh is laid, as TF_CONFIG, torchrun's, Open MPI's or "
-        "Slurm's variables say; each has an equal part of the cores. What meshtf-launch starts joins without it.",
+        "Whether this is one of several processes that share the mesh, as TF_CONFIG or the variables of torchrun, "
+        "Open MPI or Slurm say. Each process has an equal part of the cores. A process that meshtf-launch starts "
+        "needs no such flag.",
         flag_values=values,
     )
     define_layout_flags(values)
@@ -116,69 +123,70 @@ def define_backend_flag(values: flags.FlagValues) -> None:
         "backend",
         "cpu",
         ["cpu", "gpu", "tpu"],
-        "What the cores of the mesh are: cpu (virtual CPUs, as many as it has; the default), gpu (GPUs of this "
-        "machine), or tpu (never tried on a real one, but with the TPU's own compiler and on virtual cores).",
+        "The cores of the mesh: cpu (virtual CPUs, one for each core; the default), gpu (GPUs of this machine), or "
+        "tpu (never tried on a real TPU, but with the TPU's own compiler and on virtual cores).",
         flag_values=values,
     )
     flags.DEFINE_integer(
         "virtual",
         None,
-        "With --backend=tpu: how many cores a virtual TPU has, in each process, which runs the programs on this "
-        "machine's processors as a TPU would, through XLA and PJRT.",
+        "With --backend=tpu: the number of cores of a virtual TPU in each process. It runs the programs on this "
+        "machine's processors, through XLA and PJRT as a TPU does.",
         flag_values=values,
     )
 
 
 def define_layout_flags(values: flags.FlagValues) -> None:
-    """--mesh_shape and --layout."""
+    """Defines --mesh_shape and --layout."""
     flags.DEFINE_string(
         "mesh_shape",
         None,
         "The mesh, as 'rows:2;cols:4'; overrides Training.mesh_shape. One size may be *, as in 'rows:*;cols:4': as "
-        "many as there are cores for. auto:512 with --layout=auto: 512 cores, whose axes are chosen, too.",
+        "many as there are cores for. auto:512, with --layout=auto, chooses the axes of a mesh of 512 cores, too.",
         flag_values=values,
     )
     flags.DEFINE_string(
         "layout",
         None,
-        "Which dimension is split over which mesh axis, as 'batch:rows;d_ff:cols'; overrides Training.layout. A layout "
-        "changes no result, and checkpoints do not depend on it. auto: that of least predicted time on --machine.",
+        "The mesh axis over which each dimension is split, as 'batch:rows;d_ff:cols'; overrides Training.layout. A "
+        "layout changes no result, and checkpoints do not depend on it. auto: the layout of least predicted time on "
+        "--machine.",
         flag_values=values,
     )
 
 
 def define_machine_flag(values: flags.FlagValues) -> None:
-    """--machine."""
+    """Defines --machine."""
     define_path(
         values,
         "machine",
         None,
-        "Machine on which to predict the time of a step, and for which --layout=auto chooses: v2, v3, v4, v5e, v5p, "
-        "a100, h100, or the path of a file that describes one.",
+        "The machine on which to predict the time of a step, and for which --layout=auto chooses: v2, v3, v4, v5e, "
+        "v5p, a100, h100, or the path of a file that describes one.",
     )
 
 
 def define_search_flags(values: flags.FlagValues) -> None:
-    """--search_operations and --search_seconds."""
+    """Defines --search_operations and --search_seconds."""
     flags.DEFINE_integer(
         "search_operations",
         None,
-        "With --layout=auto: how many operations are planned at most, in all layouts of a program together; by default "
-        "250,000. The search says when this has ended it: more give it more time.",
+        "With --layout=auto: how many operations are planned at most, in all layouts of a program together; by "
+        "default 250,000. The search says when it stopped here. A greater number gives it more time.",
         lower_bound=1,
         flag_values=values,
     )
     flags.DEFINE_float(
         "search_seconds",
         None,
-        "With --layout=auto: after how many seconds the search ends, too, with the best layout so far.",
+        "With --layout=auto: the search also ends after this many seconds, with the best layout so far.",
         lower_bound=0.001,
         flag_values=values,
     )
 
 
 def define_decoding_flags(values: flags.FlagValues) -> None:
-    """Each overrides the field of the same name of gin's `Decoding`."""
+    """Defines flags that override the fields of the same names of gin's `Decoding`."""
     flags.DEFINE_enum(
         "method",
         None,
@@ -186,28 +194,43 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "greedy (the default), sample, beam, or rank: several samples, ordered by log-likelihood over length.",
         flag_values=values,
     )
-    flags.DEFINE_float("temperature", None, "Of what is drawn; 1 by default.", flag_values=values)
-    flags.DEFINE_integer("top_k", None, "Draw from so many of the most likely tokens only.", flag_values=values)
     flags.DEFINE_float(
-        "top_p", None, "Draw from the fewest of the most likely tokens that have this probability.", flag_values=values
+        "temperature", None, "The temperature at which tokens are drawn; 1 by default.", flag_values=values
     )
     flags.DEFINE_integer(
-        "beam_size", None, "Sequences that beam search keeps and gives; 4 by default.", flag_values=values
+        "top_k", None, "Draw from this many of the most likely tokens only; by default from all.", flag_values=values
     )
-    flags.DEFINE_float("alpha", None, "Of beam search's length penalty; 0.6 by default.", flag_values=values)
-    flags.DEFINE_integer("num_samples", None, "Samples that are ranked; 4 by default.", flag_values=values)
+    flags.DEFINE_float(
+        "top_p",
+        None,
+        "Draw from the fewest of the most likely tokens that together have this probability.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "beam_size",
+        None,
+        "The number of sequences that beam search keeps and returns; 4 by default.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "alpha", None, "The exponent of beam search's length penalty; 0.6 by default.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "num_samples", None, "The number of samples that are ranked; 4 by default.", flag_values=values
+    )
     flags.DEFINE_integer(
         "max_length",
         None,
-        "Of a sequence in tokens, prompt included; by default the model's length.",
+        "The most tokens of a sequence, prompt included; by default the model's length.",
         flag_values=values,
     )
-    flags.DEFINE_integer("max_new_tokens", None, "How many tokens are added at most.", flag_values=values)
-    flags.DEFINE_integer("batch_size", None, "How many texts are worked on at a time.", flag_values=values)
-    flags.DEFINE_integer("seed", None, "Of what is drawn; 0 by default.", flag_values=values)
+    flags.DEFINE_integer("max_new_tokens", None, "The most tokens that are added.", flag_values=values)
+    flags.DEFINE_integer("batch_size", None, "The number of texts that are computed at a time.", flag_values=values)
+    flags.DEFINE_integer("seed", None, "The seed of the drawn tokens; 0 by default.", flag_values=values)
     flags.DEFINE_multi_string(
         "stop",
         [],
-        "A text, of one token, that ends a sequence, as the end of text does anyway. May be given several times.",
+        "A text of one token that ends a sequence. The end of the text always ends it, too. May be given several "
+        "times.",
         flag_values=values,
     )

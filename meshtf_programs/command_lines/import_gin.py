@@ -1,4 +1,4 @@
-"""meshtf-import-gin."""
+"""The command line of meshtf-import-gin."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PROGRAM = "meshtf-import-gin"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(with_source(arguments))
 
 
 def with_source(arguments: Sequence[str]) -> list[str]:
-    """The arguments, the first of which may be the source itself, as flags."""
+    """Returns the arguments as flags. The first one may be the source itself."""
     program, *rest = arguments
     is_source = bool(rest) and not rest[0].startswith("-")
     return [program, *([f"--source={rest[0]}", *rest[1:]] if is_source else rest)]
@@ -28,7 +28,7 @@ def command_line() -> CommandLine:
     line = CommandLine(
         program=PROGRAM,
         summary="reads a gin file of Mesh TensorFlow or of T5, as text, and writes one of meshtf: an encoder and a\n"
-        "decoder, their optimizer, batches and layout. Lines without counterpart are listed, with what that means.",
+        "decoder, their optimizer, batches and layout. It lists the lines without counterpart, and their meaning.",
         usage=f"{PROGRAM} SOURCE [--output=FILE] [--strict]",
         examples=[
             f"{PROGRAM} downloads/t5/operative_config.gin --output=t5.gin",
@@ -41,7 +41,7 @@ def command_line() -> CommandLine:
     flags.DEFINE_bool(
         "strict",
         False,
-        "Whether a line without counterpart is an error, and nothing is written.",
+        "Whether a line without counterpart is an error. Nothing is written then.",
         flag_values=line.flags,
     )
     return line

@@ -1,4 +1,4 @@
-"""Flags whose values are paths: one that begins with the name of no user is refused as it is read."""
+"""Flags whose values are paths. A path with an unknown user's name is refused when it is read."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from meshtf_programs.user_paths import UserPathError, user_path
 
 
 class PathParser(flags.ArgumentParser[str]):
-    """Keeps the text, which may be of remote storage, or the name of something that meshtf brings along.
+    """Keeps the text, which may be of remote storage, or the name of something that comes with meshtf.
 
-    `~/` is not looked at: it stands in defaults, and whoever uses none of them may be without a home.
+    `~/` is not checked: it stands in defaults, and a user who needs none of them may have no home.
     """
 
     def parse(self, argument: str) -> str:
-        """ValueError, of which absl makes one that names the flag and the path, where there is no such user."""
+        """Returns the path. Raises ValueError if there is no such user, and absl adds the flag and the path."""
         if argument.startswith("~/"):
             return argument
         try:
@@ -28,10 +28,10 @@ class PathParser(flags.ArgumentParser[str]):
 
 
 def define_path(values: flags.FlagValues, name: str, default: str | None, help: str) -> None:  # noqa: A002  # absl's
-    """A flag of one path, with a help as absl's functions take it."""
+    """Defines a flag of one path, with a help as absl's functions take it."""
     flags.DEFINE(PathParser(), name, default, help, flag_values=values)
 
 
 def define_paths(values: flags.FlagValues, name: str, help: str) -> None:  # noqa: A002  # absl's
-    """A flag that may be given several times."""
+    """Defines a flag that may be given several times."""
     flags.DEFINE_multi(PathParser(), flags.ArgumentSerializer(), name, [], help, flag_values=values)

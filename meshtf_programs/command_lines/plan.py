@@ -1,4 +1,4 @@
-"""meshtf-plan."""
+"""The command line of meshtf-plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = "meshtf-plan"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -44,8 +44,8 @@ def command_line() -> CommandLine:
     flags.DEFINE_integer(
         "processes",
         None,
-        "Over how many processes the mesh is laid; overrides Training.num_processes. The report says which bytes go "
-        "between them.",
+        "The number of processes that share the mesh; overrides Training.num_processes. The report says which bytes "
+        "go between them.",
         lower_bound=1,
         flag_values=line.flags,
     )
@@ -56,35 +56,33 @@ def command_line() -> CommandLine:
 
 
 def _define_output_flags(values: flags.FlagValues) -> None:
-    """--full, --json, --compare, --html, --serve and --port."""
+    """Defines --full, --json, --compare, --html, --serve and --port."""
     flags.DEFINE_bool(
         "full",
         False,
-        "Whether the whole report is printed, in place of a summary; of --json, every operation, too.",
+        "Whether to print the whole report, in place of a summary. With --json, every operation, too.",
         flag_values=values,
     )
-    flags.DEFINE_bool(
-        "json", False, "Whether JSON is printed: a list, with an entry for each layout.", flag_values=values
-    )
+    flags.DEFINE_bool("json", False, "Whether to print JSON: a list with an entry for each layout.", flag_values=values)
     flags.DEFINE_multi_string(
         "compare",
         [],
-        "Another layout, planned and shown beside the first, in a table and in the page: a recipe's name, a layout, "
-        "auto, or settings, as 'mesh_shape=rows:4;cols:2 layout=batch:rows', of mesh_shape, layout, parameter_layout, "
-        "activation_layout and batch_size. May be given several times.",
+        "Another layout, which a table and the page show beside the first: a recipe's name, a layout, auto, or "
+        "settings, as 'mesh_shape=rows:4;cols:2 layout=batch:rows'. The settings are mesh_shape, layout, "
+        "parameter_layout, activation_layout and batch_size. May be given several times.",
         flag_values=values,
     )
     define_path(
         values,
         "html",
         None,
-        "A file to write: a page, all in one file, that shows the mesh and who holds what, memory over the step, where "
-        "the time goes, what is sent, and layouts side by side.",
+        "A file to write: a page, all in one file. It shows the mesh, the part that each core holds, the memory and "
+        "the time of a step, its messages, and layouts side by side.",
     )
     flags.DEFINE_bool(
         "serve",
         False,
-        "Whether the page is served, to this machine alone, with controls that plan other meshes, layouts and batch "
+        "Whether to serve the page, to this machine alone, with controls that plan other meshes, layouts and batch "
         "sizes.",
         flag_values=values,
     )

@@ -1,4 +1,4 @@
-"""meshtf-probe."""
+"""The command line of meshtf-probe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAM = "meshtf-probe"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -30,7 +30,7 @@ def command_line() -> CommandLine:
     flags.DEFINE_integer(
         "cores",
         8,
-        "Virtual CPUs that share the machine while it is measured, an even number.",
+        "The number of virtual CPUs that share the machine while it is measured. It is even.",
         lower_bound=2,
         flag_values=line.flags,
     )

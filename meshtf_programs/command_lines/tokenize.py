@@ -1,4 +1,4 @@
-"""meshtf-tokenize."""
+"""The command line of meshtf-tokenize."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAM = "meshtf-tokenize"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -36,16 +36,16 @@ def command_line() -> CommandLine:
     flags.DEFINE_integer(
         "processes",
         None,
-        "How many processes encode side by side; by default one for each processor that this one may use. What is made "
-        "does not depend on it.",
+        "How many processes encode side by side; by default one for each processor that this one may use. The tokens "
+        "do not depend on it.",
         lower_bound=1,
         flag_values=line.flags,
     )
     flags.DEFINE_bool(
         "verify",
         False,
-        "Whether tokens that are there are read from beginning to end, and compared with the checksums of what was "
-        "written.",
+        "Whether to read the tokens of the folder from beginning to end, and to compare them with the checksums that "
+        "were written with them.",
         flag_values=line.flags,
     )
     return line

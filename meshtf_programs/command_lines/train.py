@@ -1,4 +1,4 @@
-"""meshtf-train."""
+"""The command line of meshtf-train."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = "meshtf-train"
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -42,8 +42,7 @@ def command_line() -> CommandLine:
     flags.DEFINE_bool(
         "list",
         False,
-        "Whether to list the configurations of the current folder and those that meshtf brings along, a line for each, "
-        "and to do nothing else.",
+        "Whether only to list the configurations of the current folder and of meshtf, a line for each.",
         flag_values=line.flags,
     )
     define_recipe_flag(line.flags)
@@ -54,39 +53,42 @@ def command_line() -> CommandLine:
         line.flags,
         "model_dir",
         None,
-        "The run's folder: checkpoints, metrics, and what explains them. By default runs/<name of the last gin file>.",
+        "The run's folder, for its checkpoints, metrics, configuration and reports. By default runs/<name of the last "
+        "gin file>.",
     )
     define_path(
         line.flags,
         "working_dir",
         "~/.cache/meshtf/runs",
-        "Where a run of remote storage has what is on its way there: a checkpoint, and its other files.",
+        "The local folder in which a run of remote storage writes its checkpoints and other files before it sends "
+        "them.",
     )
     flags.DEFINE_bool(
         "from_scratch",
         False,
         "Whether training begins at step 0 although the folder holds a run. That run moves into a folder inside, "
-        "superseded_1 or the next that is free, which other programs read as before.",
+        "superseded_1 or the next that is free. Other programs read it there as before.",
         flag_values=line.flags,
     )
     flags.DEFINE_bool(
         "allow_changed_data",
         False,
-        "Whether a run goes on although its data are not those of its last checkpoint: from the same place in the "
-        "order of the data of now. Without it that is an error, which says what has changed.",
+        "Whether a run goes on although its data have changed since its last checkpoint. It goes on from the same "
+        "place in the new data's order. Without this flag changed data are an error, which says what has changed.",
         flag_values=line.flags,
     )
     flags.DEFINE_bool(
         "report",
         False,
-        "Whether the report of the training step is printed: layouts, memory, every collective. It is in report.txt.",
+        "Whether to print the report of the training step: layouts, memory, every collective. It is in report.txt, "
+        "too.",
         flag_values=line.flags,
     )
     flags.DEFINE_bool(
         "dry_run",
         False,
-        "Whether to rehearse only: a batch through training, evaluation, a checkpoint and back, in a temporary folder "
-        "that is removed. Tells memory and time of a step, and leaves nothing behind.",
+        "Whether only to rehearse: a batch goes through training, evaluation, a checkpoint and back, in a temporary "
+        "folder that is removed. Prints the memory and the time of a step.",
         flag_values=line.flags,
     )
     return line

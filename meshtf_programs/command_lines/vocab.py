@@ -1,4 +1,4 @@
-"""meshtf-vocab."""
+"""The command line of meshtf-vocab."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODEL_TYPES = ("unigram", "bpe")
 
 
 def answer(arguments: Sequence[str]) -> int | None:
-    """Of `CommandLine.answer`."""
+    """Answers as `CommandLine.answer`."""
     return command_line().answer(arguments)
 
 
@@ -22,7 +22,7 @@ def command_line() -> CommandLine:
     line = CommandLine(
         program=PROGRAM,
         summary="trains a SentencePiece vocabulary, whose ids 0 and 1 are padding and the end of a sequence.\n"
-        "A gin configuration then says TextTask.vocabulary = @SentencePieceVocabulary() and\n"
+        "Then write in a gin configuration TextTask.vocabulary = @SentencePieceVocabulary() and\n"
         'SentencePieceVocabulary.path = "books.model".',
         usage=f"{PROGRAM} (--files=PATTERN ... | --python_library) --output=FILE [--size=N] [--model_type=TYPE]",
         examples=[
@@ -37,7 +37,7 @@ def command_line() -> CommandLine:
     flags.DEFINE_bool(
         "python_library",
         False,
-        "Train on the Python library's own source and documentation, instead of on files.",
+        "Whether to train on the Python library's own source and documentation, instead of on files.",
         flag_values=line.flags,
     )
     define_path(line.flags, "output", None, "The file to write, as vocabulary.model.")

@@ -1,4 +1,4 @@
-"""The flags of meshtf-launch, and what they must be."""
+"""The flags of meshtf-launch, and their checks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from meshtf_programs.launching.launched import MESHTF_LAUNCH
 PROGRAM = "meshtf-launch"
 
 _DESCRIPTION = """\
-starts a program as several processes, over which one mesh is laid, on this machine or, with --hosts and --ssh, on
-others. What comes after -- is the command, the same in all. When one of them fails, the others are ended, and its
-status is returned."""
+starts a program as several processes that share one mesh, on this machine or, with --hosts and --ssh,
+on others. All processes run the command after --. When one fails, {program} ends the others and returns its status."""
 
 _EXAMPLES = f"""\
 examples:
@@ -25,9 +24,8 @@ examples:
   {PROGRAM} --hosts=10.0.0.1,10.0.0.2 --ssh -- meshtf-train --gin_file=lm_tiny.gin --model_dir=/shared/lm_tiny
   {PROGRAM} --processes=2 -- python my_program.py   # which calls mtf.initialize_cluster()
 
-Each process is told of the others in the variable {MESHTF_LAUNCH}, which meshtf's programs and
-mtf.initialize_cluster() read. TensorFlow's servers listen on every address of this machine: keep it in a private
-network.
+The variable {MESHTF_LAUNCH} tells each process of the others. meshtf's programs and mtf.initialize_cluster() read it.
+TensorFlow's servers listen on every address of this machine: keep it in a private network.
 
 exit status:
   0      all processes are done
@@ -35,16 +33,16 @@ exit status:
   127    there is no such program
   255    ssh did not reach a host
   128+n  signal n ended the launcher, or a process of it
-  other  that of the process that failed first
+  other  the status of the process that failed first
 """
 
 
 class UsageFault(Exception):  # noqa: N818  # what argparse calls an error ends the process
-    """What is wrong with the command line, in words."""
+    """An error in the command line, in words."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options, and the command that is to be started; UsageFault where they contradict each other."""
+    """Returns the options, and the command to start. Raises UsageFault if they contradict each other."""
     options = parser().parse_args(arguments[1:])
     _check(options)
     return options
@@ -80,7 +78,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _ssh_names(text: str) -> list[str]:
-    """The hosts of --hosts as ssh takes them, `user@2001:db8::1` of `user@[2001:db8::1]`."""
+    """Returns the hosts of --hosts as ssh takes them: `user@2001:db8::1` for `user@[2001:db8::1]`."""
     names = []
     for given in text.split(","):
         user, at, host = given.rpartition("@")
@@ -98,57 +96,58 @@ def help_text() -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the launcher's own flags."""
+    """Returns the parser of the launcher's own flags."""
     found = argparse.ArgumentParser(
         prog=PROGRAM,
         usage=f"{PROGRAM} --processes=N [--cores_per_process=N] [--max_restarts=N [--elastic]] -- COMMAND ...\n"
         f"       {PROGRAM} --hosts=A,B [--ssh] [--port=PORT] [--cores_per_process=N] -- COMMAND ...",
-        description=f"{PROGRAM} {_DESCRIPTION}",
+        description=f"{PROGRAM} {_DESCRIPTION.format(program=PROGRAM)}",
         epilog=textwrap.dedent(_EXAMPLES),
         formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, width=100),
         allow_abbrev=False,
     )
     add = found.add_argument
-    add("--processes", type=int, metavar="N", help="how many to start on this machine")
+    add("--processes", type=int, metavar="N", help="the number of processes to start on this machine")
     add(
         "--cores_per_process",
         type=int,
         metavar="N",
-        help="of the mesh; by default what it has, divided by the processes. A mesh that has others is refused",
+        help="the mesh's cores in each process; by default its cores divided by the processes. A "
+        "mesh with another number is refused",
     )
     add(
         "--max_restarts",
         type=int,
         default=0,
         metavar="N",
-        help="how often to start all again when one has failed, after 1 s, 2 s, 4 s, up to a minute; 0 by default. "
-        "Not after a wrong flag or configuration, and not after a signal to the launcher",
+        help="how often to start all processes again when one has failed, after 1 s, 2 s, 4 s, up to a minute; 0 by "
+        "default. A wrong flag or configuration, or a signal to the launcher, starts none again",
     )
     add(
         "--elastic",
         action="store_true",
-        help="starts again with the processes that are left: without those that a signal ended, that had to be ended, "
-        "or whose host was not reached. With fewer where these do not fit the mesh, with all where none is left",
+        help="starts again with the processes that are left: not the ones that a signal ended, that had to be ended, "
+        "or whose host was not reached. Starts fewer if these do not fit the mesh, and all if none is left",
     )
     add(
         "--grace_seconds",
         type=float,
         default=15.0,
         metavar="S",
-        help="how long the others may take to end by themselves when one has failed, then SIGTERM, and as long again "
-        "until SIGKILL; 15 by default",
+        help="the seconds that the others have to end by themselves when one has failed. Then they get SIGTERM, and "
+        "after as many seconds again SIGKILL; 15 by default",
     )
     add(
         "--hosts",
         metavar="A,B",
-        help="where to start one process each, as ssh knows them, such as node7, me@10.0.0.1 or [2001:db8::1]; "
+        help="the hosts, with one process on each, as ssh knows them, such as node7, me@10.0.0.1 or [2001:db8::1]; "
         "prints the commands of ssh, and starts nothing",
     )
     add(
         "--ssh",
         action="store_true",
-        help="starts them, by ssh, in a folder of the same name as this. ssh must need no password",
+        help="starts them by ssh, in a folder of the same name as this one. ssh must need no password",
     )
-    add("--port", type=int, default=4040, metavar="PORT", help="with --hosts, on each; 4040 by default")
+    add("--port", type=int, default=4040, metavar="PORT", help="with --hosts, the port on each host; 4040 by default")
     add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return found

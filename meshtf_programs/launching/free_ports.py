@@ -1,4 +1,4 @@
-"""Ports of the loopback that nobody listens on."""
+"""Finds free ports of the loopback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def free_ports(number: int) -> list[int]:
-    """So many, all different. Another program can take one before it is used; its process then says so."""
+    """Returns this many different ports. If another program takes one before its use, the process reports it."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for one in sockets:

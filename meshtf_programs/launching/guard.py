@@ -1,4 +1,4 @@
-"""Ends the processes of a launcher that is gone, however it went: SIGKILL leaves it no time to do so itself."""
+"""Kills the processes of a launcher that has died in any way. SIGKILL leaves the launcher no time to do so itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BEGUN, _ENDED = "begun", "ended"
 
 
 class Guard:
-    """A small process in a session of its own, which reads from a pipe until its other end, the launcher's, closes."""
+    """A small process in a session of its own. It reads from a pipe until the launcher's end of it closes."""
 
     def __enter__(self) -> Guard:
-        # A script by its path, without the user's packages: nothing that slows it, and nothing of the command's.
+        # Python runs this file by its path, without the user's packages: it starts at once, and shares nothing.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE,
@@ -35,11 +35,11 @@ class Guard:
         self._process.wait()
 
     def begun(self, group: int) -> None:
-        """A group of processes is there, which must not outlive the launcher."""
+        """Tells the guard that a group of processes exists, which must not outlive the launcher."""
         self._tell(_BEGUN, group)
 
     def ended(self, group: int) -> None:
-        """It is gone, and its number may become another's."""
+        """Tells the guard that the group is gone, and that its number may become another's."""
         self._tell(_ENDED, group)
 
     def _tell(self, what: str, group: int) -> None:
@@ -50,7 +50,7 @@ class Guard:
 
 
 def watch(lines: Iterable[str]) -> None:
-    """Reads what is told of groups until the end, and ends those that are there then."""
+    """Reads lines about groups until the end, and then kills the groups that are left."""
     groups: set[int] = set()
     for line in lines:
         what, group = line.split()

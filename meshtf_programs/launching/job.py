@@ -1,4 +1,4 @@
-"""The processes of one start: begun together, watched, and ended together."""
+"""The processes of one start: they begin together, are watched, and end together."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SIGNALLED = 128
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a start ended.
+    """The end of a start.
 
     Attributes:
-      status: of the process that failed first.
+      status: the exit status of the process that failed first.
       is_asked: whether a signal to the launcher had asked for it.
-      left: the processes that were not lost, by index. Lost are those that a signal had ended, those that had to be
-        ended by the launcher, and those whose host was not reached.
-      words: what is to be said of it.
+      left: the processes that were not lost, by index. Lost are those that a signal had ended, those that the launcher
+        had to end, and those whose host was not reached.
+      words: sentences to print about it.
     """
 
     status: int
@@ -43,13 +43,13 @@ class Ended:
 
 
 class Job:
-    """A command in so many processes.
+    """A command in several processes.
 
     Args:
-      command: the same for all.
-      launched: what each is told.
-      starters: of each.
-      grace_seconds: from the failure of one to SIGTERM for the others, and from that to SIGKILL.
+      command: the command, the same for all.
+      launched: the facts that each process is told.
+      starters: starts each process.
+      grace_seconds: the time from the failure of one to SIGTERM for the others, and from that to SIGKILL.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Job:
         self._guard, self._guarded = Guard(), set[int]()
 
     def run(self) -> Ended:
-        """Returns when all have ended."""
+        """Runs all processes, and returns when all have ended."""
         own_ends: list[int | None] = []
         with self._guard, self._signals_passed_on():
             try:
@@ -72,7 +72,7 @@ class Job:
                     self._begin(starter.start(self._command, launched))
                 first = self._wait_for_a_failure()
                 if first is not None:
-                    self._wait(self._grace)  # they see by themselves that one is gone, and say so
+                    self._wait(self._grace)  # the others notice the loss themselves, and report it
                     own_ends = self._looked_at()
                     self._send(signal.SIGTERM)
                     self._wait(self._grace)
@@ -100,7 +100,7 @@ class Job:
             self._last_lines[index] = last
 
     def _wait_for_a_failure(self) -> int | None:
-        """The process that failed first; None when all have ended well."""
+        """Returns the process that failed first, or None when all have ended well."""
         while True:
             ended = self._looked_at()
             failed = next((i for i, status in enumerate(ended) if status), None)
@@ -114,7 +114,7 @@ class Job:
             time.sleep(_LOOK_EVERY_SECONDS)
 
     def _looked_at(self) -> list[int | None]:
-        """The status of each, None where it runs; the guard forgets those that do not."""
+        """Returns the status of each process, or None while it runs. The guard forgets those that have ended."""
         statuses = [process.popen.poll() for process in self._processes]
         for process, status in zip(self._processes, statuses, strict=True):
             if status is not None and process.popen.pid in self._guarded:
@@ -130,7 +130,9 @@ class Job:
         self._looked_at()
 
     def _read_to_the_end(self) -> None:
-        """What the processes said last; what they have left behind may hold their pipes for ever."""
+        """Reads the last output of the processes, for a limited time: their children may hold the pipes open for
+        ever.
+        """
         end = time.monotonic() + _LONGEST_READING_SECONDS
         for reader in self._readers:
             reader.join(timeout=max(end - time.monotonic(), 0.0))
@@ -154,10 +156,10 @@ class Job:
 
 
 def _shells(returncode: int) -> int:
-    """As a shell gives it."""
+    """Returns the status as a shell gives it."""
     return returncode if returncode >= 0 else _SIGNALLED - returncode
 
 
 def _is_loss(returncode: int | None) -> bool:
-    """Of a process as it was when the others had had their time; None: it had not ended."""
+    """Tells whether a process was lost, by its status after the time of grace. None: it had not ended."""
     return returncode is None or returncode == UNREACHABLE or _shells(returncode) > _SIGNALLED

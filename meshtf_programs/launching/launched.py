@@ -1,4 +1,4 @@
-"""What meshtf-launch tells each process that it starts, in one environment variable."""
+"""The facts that meshtf-launch tells each process that it starts, in one environment variable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from meshtf_programs.strict_json import json_text
 
 MESHTF_LAUNCH = "MESHTF_LAUNCH"
-"""The variable. `mtf.initialize_cluster()` reads it before all others, and meshtf's programs join where it is set."""
+"""The variable. `mtf.initialize_cluster()` reads it before all others, and meshtf's programs join if it is set."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Launched:
     """The processes of a job, and which of them this one is.
 
     Attributes:
-      process_index: from 0.
-      addresses: of all, as "host:port", by index.
-      token: that all share.
-      cores_per_process: as the user said; None: as many as the mesh needs.
+      process_index: the index of this process, from 0.
+      addresses: the addresses of all, as "host:port", by index.
+      token: a token that all share.
+      cores_per_process: the number that the user gave. None: as many as the mesh needs.
     """
 
     process_index: int
@@ -30,12 +30,12 @@ class Launched:
 
     @classmethod
     def from_text(cls, text: str) -> Launched:
-        """ValueError where it is not what `to_text` gives."""
+        """Reads the text of `to_text`. Raises ValueError if it is another."""
         try:
             values: dict[str, Any] = json.loads(text)
             found = cls(**{**values, "addresses": tuple(values["addresses"])})
         except (TypeError, KeyError, ValueError) as error:
-            raise ValueError(f"not what meshtf-launch writes: {error}") from None
+            raise ValueError(f"it is not as meshtf-launch writes it: {error}") from None
         if type(found.process_index) is not int or not 0 <= found.process_index < len(found.addresses):
             raise ValueError(f"process {found.process_index} of {len(found.addresses)} processes")
         return found

@@ -12,18 +12,18 @@ _LOCK = threading.Lock()
 
 
 def colour_of(index: int, stream: TextIO) -> str:
-    """The number of a terminal's colour; none where nobody sees colours, or NO_COLOR is set."""
+    """Returns the number of a terminal's colour. It is empty if nobody sees colours, or NO_COLOR is set."""
     return _COLOURS[index % len(_COLOURS)] if stream.isatty() and not os.environ.get("NO_COLOR") else ""
 
 
 @dataclasses.dataclass(frozen=True)
 class PrefixedLines:
-    """Lines on their way to a stream.
+    """Writes lines with a prefix to a stream.
 
     Attributes:
-      prefix: goes before each.
-      colour: of the prefix; empty: none.
-      stream: they are written to.
+      prefix: the text before each line.
+      colour: the colour of the prefix, or an empty text.
+      stream: the stream that they are written to.
     """
 
     prefix: str
@@ -31,8 +31,10 @@ class PrefixedLines:
     stream: TextIO
 
     def copy(self, source: IO[bytes]) -> str:
-        """All lines of a source, until its end; returns the last. Reads on where nobody takes them, lest its writer
-        stand still."""
+        """Copies all lines of a source until its end, and returns the last.
+
+        It reads on even if nobody takes the lines, since the source's writer would stop otherwise.
+        """
         text = ""
         with source:
             for line in source:

@@ -1,4 +1,8 @@
-"""Starting a job again, after one that failed: how often, how soon, and with which processes."""
+"""Starts a job again after a failure: how often, how soon, and with which processes.
+
+With --max_restarts=3 and --elastic, suppose process 2 of 4 dies. After one second, processes 0, 1 and 3 start again. If
+three processes do not fit the mesh, two are started. After the next failure the wait is two seconds.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +16,19 @@ from meshtf_programs.launching.command_line import PROGRAM
 from meshtf_programs.launching.job import Ended
 
 BAD_USAGE = 2
-"""The status of what another start would not mend: a wrong flag or configuration, or a mesh that does not fit."""
+"""The status of errors that another start would not fix: a wrong flag or configuration, or a mesh that does not fit."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Restarts:
-    """Of a job of `number` processes.
+    """The rules for starting a job of `number` processes again.
 
     Attributes:
-      number: of processes at the first start.
+      number: how many processes the first start has.
       max_restarts: after how many failures to start again.
-      is_elastic: whether with the processes that are left, as many of them as the program takes.
+      is_elastic: whether only the processes that are left start again, as many of them as the program takes.
     """
 
     number: int
@@ -32,7 +36,10 @@ class Restarts:
     is_elastic: bool = False
 
     def run(self, run_once: Callable[[Sequence[int]], Ended]) -> int:
-        """The last status. `run_once` starts the processes of these indices, and returns when all have ended."""
+        """Runs the job, and returns the last status.
+
+        `run_once`: starts the processes of these indices, and returns when all have ended.
+        """
         everybody = list(range(self.number))
         present, wait, restarts = everybody, _FIRST_WAIT, 0
         while True:
@@ -63,7 +70,7 @@ class Restarts:
 
 
 def signal_within(seconds: float) -> int | None:
-    """The signal that comes in this time, if one does."""
+    """Returns the signal that comes in this time, or None."""
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in numbers}

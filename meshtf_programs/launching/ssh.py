@@ -1,4 +1,4 @@
-"""What ssh is asked to run on a host, and what its failures mean."""
+"""The script that ssh runs on a host, and the meanings of ssh's failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshtf_programs.addresses import Address
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 
 UNREACHABLE = 255
-"""The status of ssh where it, and not the command, failed."""
+"""The status of ssh if it failed itself, and not the command."""
 
 _OPTIONS = (
     "-T",
@@ -39,7 +39,8 @@ status=$?
 kill "$watcher" 2>/dev/null
 exit "$status"
 """
-"""Reads what the command is told, starts it in a session of its own, and passes signals on, a name a line."""
+"""A script that reads the variable for the command, starts it in a session of its own, and passes on signals, each as a
+name in a line."""
 
 _KEY_REFUSED = """\
 the host does not accept your key. Give it yours (ssh-copy-id {host}), or load it (ssh-add): nobody is asked for a \
@@ -61,9 +62,9 @@ class Host:
     """A host as ssh knows it.
 
     Attributes:
-      name: as `node7`, `user@node7` or `user@2001:db8::1`, whose brackets ssh does not take.
-      folder: where the command runs.
-      programs: where it is looked for, after the host's own PATH.
+      name: its name, as `node7`, `user@node7` or `user@2001:db8::1`. ssh takes no brackets.
+      folder: the folder in which the command runs.
+      programs: a folder where the command is looked for, after the host's own PATH.
     """
 
     name: str
@@ -71,22 +72,22 @@ class Host:
     programs: str
 
     def address(self, port: int) -> str:
-        """At which other processes reach one there."""
+        """Returns the address at which other processes reach one there."""
         return str(Address(self.name.rpartition("@")[2], port))
 
     def arguments(self, command: Sequence[str]) -> list[str]:
-        """Of ssh."""
+        """Returns the arguments of ssh."""
         remote = shlex.join(["sh", "-c", _REMOTE, "meshtf-launch", self.folder, self.programs, *command])
         return [*_OPTIONS, "--", self.name, f"exec {remote}"]
 
     def command_by_hand(self, command: Sequence[str], launched: Launched) -> str:
-        """For a user's own shell, everything in it."""
+        """Returns a complete command for a user's own shell."""
         told = f"cd {shlex.quote(self.folder)} && {MESHTF_LAUNCH}={shlex.quote(launched.to_text())} "
         return f"ssh {shlex.quote(self.name)} {shlex.quote(told + shlex.join(command))}"
 
 
 def why_unreachable(host: Host, last_line: str) -> str:
-    """What ssh's last word means, and what to do."""
+    """Returns the meaning of ssh's last line, and what to do."""
     meaning = next((text for words, text in _MEANINGS.items() if words in last_line.lower()), _NOT_REACHED)
     name = shlex.quote(host.name)
     return f"ssh to {host.name} failed{f' ({last_line})' if last_line else ''}: {meaning.format(host=name)}"

@@ -17,47 +17,47 @@ _SECONDS_TO_HANG_UP = 5.0
 
 
 class StartedProcess(Protocol):
-    """What a job needs of a process.
+    """The interface of a process that a job needs.
 
     Attributes:
-      index: of the process in its job.
-      popen: its own, or that of the ssh before it, in a session of its own, with both outputs piped.
+      index: the index of the process in its job.
+      popen: the process itself, or the ssh before it. It has a session of its own, and pipes for both outputs.
     """
 
     index: int
     popen: subprocess.Popen[bytes]
 
     def send(self, number: int) -> None:
-        """A signal, to it and to what it has started; none where it has ended."""
+        """Sends a signal to it and to its children, unless it has ended."""
         ...
 
     def kill(self) -> None:
-        """Has all of that end by SIGKILL."""
+        """Has it and its children end by SIGKILL."""
         ...
 
     def wait(self) -> None:
-        """For the end, after `kill`."""
+        """Waits for the end, after `kill`."""
         ...
 
     def explained(self, last_line: str) -> str:
-        """What is to be said of how it ended, which has; `last_line`: of what it wrote as errors. Mostly nothing."""
+        """Returns a sentence on how the process ended, mostly an empty one. `last_line`: its last line of errors."""
         ...
 
 
 class Starter(Protocol):
-    """How one of the processes is started."""
+    """Starts one of the processes."""
 
     def address(self, port: int) -> str:
-        """Where it is reached, on a port of its own."""
+        """Returns the address where it is reached, with a port of its own."""
         ...
 
     def start(self, command: Sequence[str], launched: Launched) -> StartedProcess:
-        """The command, told of the others."""
+        """Starts the command, and tells it of the others."""
         ...
 
 
 class Here:
-    """Starts on this machine."""
+    """Starts a process on this machine."""
 
     def address(self, port: int) -> str:
         return str(Address("127.0.0.1", port))
@@ -67,7 +67,7 @@ class Here:
 
 
 class LocalProcess:
-    """In a session of its own: Ctrl-C reaches the launcher alone, which passes it on once."""
+    """A process in a session of its own. Ctrl-C only reaches the launcher, which passes it on once."""
 
     def __init__(self, command: Sequence[str], launched: Launched) -> None:
         self.index = launched.process_index
@@ -88,10 +88,10 @@ class LocalProcess:
 
 
 class There:
-    """Starts on another host."""
+    """Starts a process on another host."""
 
     def __init__(self, ssh: str, host: Host) -> None:
-        """`ssh`: its program."""
+        """Sets the host. `ssh`: the path of ssh's program."""
         self._ssh, self._host = ssh, host
 
     def address(self, port: int) -> str:
@@ -102,9 +102,10 @@ class There:
 
 
 class RemoteProcess:
-    """Behind ssh, whose standard input brings what the process is told, then signals; at its end all there is killed.
+    """A process behind ssh. Standard input brings it the variable and then signals. When it ends, everything there is
+    killed.
 
-    So the token stands in no command, and a launcher that is gone leaves nothing behind.
+    So the token is in no command line, and a launcher that has died leaves nothing behind.
     """
 
     def __init__(self, ssh: str, host: Host, command: Sequence[str], launched: Launched) -> None:
@@ -134,7 +135,7 @@ class RemoteProcess:
 
     def _write(self, line: str) -> None:
         assert self.popen.stdin is not None
-        with contextlib.suppress(OSError):  # ssh has ended, as its status will say
+        with contextlib.suppress(OSError):  # ssh has ended, and its status will say why
             self.popen.stdin.write(f"{line}\n".encode())
             self.popen.stdin.flush()
 

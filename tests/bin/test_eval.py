@@ -142,7 +142,8 @@ def test_nothing_readable_is_said_so(folder: Path, tmp_path: Path, capsys: pytes
         manifest.write_text("{}")
     assert status_of(f"--model_dir={copy}") == ExitStatus.BAD_CONFIGURATION
     assert (
-        f"none of the checkpoints in {copy}/checkpoints can be read: those of the steps 1, 2" in capsys.readouterr().err
+        f"none of the checkpoints in {copy}/checkpoints can be read: the ones of the steps 1, 2"
+        in capsys.readouterr().err
     )
 
 

@@ -372,7 +372,7 @@ FILES = [
         ("mine.gin:3: Ambiguous selector 'of_both'", "one.of_both", "write it whole"),
     ),
     of_model(
-        "returns_loss", "return x", ".metrics(features, is_training=True)", "is to return a dict of metrics by name"
+        "returns_loss", "return x", ".metrics(features, is_training=True)", "must return a dict of metrics by name"
     ),
     of_model("returns_numbered", "return {0: x}", "returned a dict with keys [0]"),
     of_model("has_no_loss", 'return {"los": x}', 'no metric "loss"', "it has los"),

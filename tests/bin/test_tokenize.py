@@ -65,7 +65,7 @@ def test_processes_make_what_one_makes_and_their_failures_are_told(
     assert "held_out:      1" in said
     assert "made in:" in said
     assert run(configuration, f"--output={tmp_path / '2'}", "--verify") == 0
-    assert "verified:      every byte is what was written" in capsys.readouterr().out
+    assert "verified:      every byte is as it was written" in capsys.readouterr().out
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write("no JSON\n")
     assert run(configuration, f"--output={tmp_path / '3'}", "--processes=2") == ExitStatus.BAD_CONFIGURATION

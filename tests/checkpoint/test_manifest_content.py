@@ -155,9 +155,9 @@ def test_what_cannot_be_is_named(own: SavedCheckpoint, fault: str) -> None:
     spoil(own, change)
     with pytest.raises(DamagedCheckpointError) as caught:
         SavedCheckpoint.open(own.folder)
-    assert str(caught.value).startswith(f"checkpoint {own.folder} is damaged: manifest.json says what cannot be: ")
+    assert str(caught.value).startswith(f"checkpoint {own.folder} is damaged: manifest.json cannot be right: ")
     assert words in str(caught.value)
-    assert str(caught.value).endswith("take another checkpoint, or this one anew from where it came")
+    assert str(caught.value).endswith("take another checkpoint, or copy this one again from its source")
     assert CheckpointFolder(own.folder.parent).steps() == [2]
 
 

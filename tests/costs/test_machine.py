@@ -35,7 +35,7 @@ GPU = Machine("gpu", "a test", {"bfloat16": 100e12, "float32": 20e12}, 80e9, 1e1
         ({"links": ()}, r"Machine.links is a TorusLinks, or a list of NetworkLevels, and not \(\)"),
         ({"links": LEVELS[:1]}, r"the last of all \(None\), not of \[8\]"),
         ({"processors": 0}, "Machine.processors is a positive number or None, and not 0"),
-        ({"processors": 2, "links": TorusLinks(2, 2, 1e9, 0.0)}, "virtual cores, which no torus links"),
+        ({"processors": 2, "links": TorusLinks(2, 2, 1e9, 0.0)}, "virtual cores, which no torus connects"),
     ],
 )
 def test_what_is_no_machine_is_refused(changed: dict[str, Any], message: str) -> None:

@@ -13,7 +13,20 @@ from absl import flags
 from pages import TREE
 
 import meshtf as mtf
-from meshtf.bin import checkpoint, compare, decode, eval, export, import_gin, plan, probe, tokenize, train, vocab  # noqa: A004
+from meshtf.bin import (
+    checkpoint,
+    compare,
+    compile,  # noqa: A004
+    decode,
+    eval,  # noqa: A004
+    export,
+    import_gin,
+    plan,
+    probe,
+    tokenize,
+    train,
+    vocab,
+)
 from meshtf_programs.launching import launch
 
 REFERENCE = TREE / "docs" / "reference"
@@ -60,7 +73,7 @@ def test_every_entry_is_public() -> None:
     assert sorted(set(entries()) - set(public_names())) == []
 
 
-PROGRAMS = [train, eval, compare, decode, export, plan, probe, tokenize, vocab, import_gin, checkpoint, launch]
+PROGRAMS = [train, eval, compare, compile, decode, export, plan, probe, tokenize, vocab, import_gin, checkpoint, launch]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

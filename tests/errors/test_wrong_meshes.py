@@ -156,7 +156,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("variables of another", lambda: mtf.function(lambda x: x, PAPER, SPECS, variables={}),
      UsageError, "variables must be an mtf.VariableStore, not dict"),
     ("builtin fn", lambda: mtf.function(max, PAPER, SPECS),
-     GraphError, "<built-in function max> does not say what its parameters are; give a"),
+     GraphError, "<built-in function max> does not name its parameters; give a"),
     ("fetch str", lambda: program(lambda x: x).lowering.execution("nope"),
      GraphError, "the fetch must be an mtf.Tensor, not str; bring values in as inputs of"),
     ("lowering run", lambda: program(lambda x: x).lowering.run("nope"),

@@ -125,7 +125,7 @@ def test_where_nothing_fits_it_says_what_is_too_large_and_which_mesh_would_do() 
     message = (
         r'(?s)no layout of program "step" that was tried on mesh \[rows:2 cols:2\] fits [\d.]+ KiB a core: the least '
         r'takes [\d.]+ KiB, [\d.]+ KiB too much, with layout ".*"\.?.*\n'
-        r"The largest of it on each core: \[.*\] float32 of .*, "
+        r"The largest parts of it on each core: \[.*\] float32 of .*, "
         r"[\d.]+ KiB; .*\nOn mesh \[rows:\d+ cols:\d+\] the same rules take [\d.]+ KiB"
     )
     with pytest.raises(LayoutError, match=message):

@@ -105,7 +105,9 @@ def test_a_pipeline_that_leaves_its_stages_open_gets_as_many_as_are_quickest() -
     assert found.choice is not None
     assert [parameter.binding for parameter in found.bindings[4:]] == ["PipelineSchedule.num_stages = 2"]
     assert "stage:rows" in str(found.choice.layout.layout)
-    with pytest.raises(ConfigurationError, match=r"num_stages is to be found with the layout, and mesh \[rows:1\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"num_stages is searched for together with the layout, and mesh \[rows:1\]"
+    ):
         chosen(Searching([]), PIPELINE, "Training.mesh_shape = 'rows:1'")
 
 

@@ -72,7 +72,7 @@ def test_what_no_checkpoint_has_is_found(tiny_training: Make) -> None:
         def training_batches(self, batch_size: int, seed: int, position: Any = None) -> Any:
             return training.task.training_batches(batch_size, seed)
 
-    with pytest.raises(CheckpointError, match="a step taken again from the checkpoint before it ended in other bits"):
+    with pytest.raises(CheckpointError, match="a step that was repeated from its checkpoint gave other bits"):
         dry_run(Trainer(tiny_training(task=Task(), optimizer=mtf.optimize.SgdOptimizer(0.1))), StopRequest())
 
 

@@ -164,7 +164,7 @@ def first_held_out(training: Training, count: int, **changes: np.ndarray) -> Arr
         (
             lambda x, w: {"loss": mtf.log(mtf.zeros_like(x))},
             NonFiniteError,
-            "All features of these examples are finite, so it is the model",
+            "All features of these examples are finite, so the model computed it",
         ),
     ],
 )
@@ -184,7 +184,7 @@ def test_a_held_out_nan_is_named_by_feature_and_example(tiny_training: Make) -> 
     evaluation = evaluated(training)
     with pytest.raises(NonFiniteError) as caught:
         evaluation.check()
-    assert 'it is first so among the examples 8 to 10 of the task "tiny", counted from 0' in str(caught.value)
+    assert 'it becomes so among the examples 8 to 10 of the task "tiny", counted from 0' in str(caught.value)
     assert 'The feature "x" holds a NaN or an infinity in example 9.' in str(caught.value)
     assert str(evaluation).startswith("loss nan, ")
 

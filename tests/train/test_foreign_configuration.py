@@ -75,7 +75,7 @@ def test_what_would_be_executed_is_named_and_is_not(folder: Path, tmp_path: Path
         RunFolder.existing(folder).read_training()
     message = str(caught.value)
     assert message.startswith(
-        f"{folder}/operative_config.gin would execute what meshtf does not without being told to:\n"
+        f"{folder}/operative_config.gin has statements that execute code, which meshtf does only on request:\n"
     )
     assert words.format(run=folder, user=folder.parent.parent) in message
     assert message.endswith("give --trust_config (in Python: trust_config=True).")

@@ -215,7 +215,7 @@ def test_a_variable_that_has_a_nan_points_to_the_update_before(tiny_training: Ma
     message = where_it_began(training, trainer.mesh_impl, trainer.variables, batch)
     assert message is not None
     assert message.startswith("The first NaN is in variable out/kernel [hidden:8 out:1] float32, at ")
-    assert "An update before made it so; with Training.check_gradients = True" in message
+    assert "An earlier update made it so. With Training.check_gradients = True" in message
     batch = {**batch, "x": np.full([8, 6, 4], np.inf, np.float32)}
     message = where_it_began(training, trainer.mesh_impl, trainer.variables, batch)
     assert 'An infinity comes before it, in the feature "x" [batch:8 length:6 d_model:4]' in str(message)

@@ -144,7 +144,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint(
         (
             cut(),
             CheckpointError,
-            "none of the checkpoints in {folder}/checkpoints can be read: those of the steps 1, 2, 3",
+            "none of the checkpoints in {folder}/checkpoints can be read: the ones of the steps 1, 2, 3",
         ),
         (cut(), CheckpointError, "or begin again with --from_scratch, which moves"),
         (
@@ -184,7 +184,7 @@ def test_what_cannot_go_on_is_refused_and_left_as_it_is(
         ({**STATE, "position": {"examples_taken": 24}}, "is no position in the data"),
         (
             {**STATE, "position": {"examples_taken": 24, "num_examples": 41}},
-            "in data of 41 examples, and there are 40 now",
+            "a place in 41 examples, and the data have 40 now",
         ),
     ],
 )
@@ -275,7 +275,7 @@ def test_what_may_not_be_read_is_not_damaged(ended: Ended, name: str) -> None:
         (folder.path / name).chmod(0)
         with as_owner_of(parent), pytest.raises(PermissionError) as caught:
             resumed_start(ended.trainer, folder)
-        assert "cannot be read, which does not say that it is damaged" in str(caught.value)
+        assert "cannot be read. It may still be whole" in str(caught.value)
         assert "begin again with\n--from_scratch" in str(caught.value)
         (folder.path / name).chmod(0o700)
         assert content(folder.path) == before
@@ -286,7 +286,7 @@ def test_data_that_may_not_be_read_is_not_damaged(ended: Ended) -> None:
     with unprivileged_folder() as parent:
         folder = ended.copy(parent / "run")
         (folder.path / NEWEST / "variables.data-00000-of-00001").chmod(0)
-        with as_owner_of(parent), pytest.raises(OSError, match="which does not say that it is damaged"):
+        with as_owner_of(parent), pytest.raises(OSError, match="It may still be whole"):
             resumed_start(ended.trainer, folder)
 
 

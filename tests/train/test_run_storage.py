@@ -125,7 +125,7 @@ def test_what_is_new_is_sent_after_a_failure_too(tmp_path: Path, capsys: pytest.
     assert remote.read("metrics.jsonl") == b"{}\n"
     with pytest.raises(ArithmeticError):
         fail(lambda: remote.write(".writer", b'{"claim": "another", "host": "h", "process": 1}'))
-    assert "is not in memory://failed/run: another training writes" in capsys.readouterr().out
+    assert "are not in memory://failed/run: another training writes" in capsys.readouterr().out
 
 
 def test_a_checkpoint_that_could_not_be_sent_goes_there_at_the_next_start(
@@ -150,7 +150,9 @@ def test_a_checkpoint_that_could_not_be_sent_goes_there_at_the_next_start(
     def lost(machine: str, step: int) -> Path:
         with monkeypatch.context() as patch:
             patch.setattr(type(remote._storage), "put_file", refuse)
-            with pytest.raises(SaveError, match=r"reset by peer\nIt is whole in .* on this machine; those there are"):
+            with pytest.raises(
+                SaveError, match=r"reset by peer\nIt is whole in .* on this machine; the ones in .* are"
+            ):
                 saved(machine, step)
         return RunFolder.made(url, tmp_path / machine).path
 
@@ -164,7 +166,7 @@ def test_a_checkpoint_that_could_not_be_sent_goes_there_at_the_next_start(
     lost("one", 4)  # nothing is removed where it cannot be sent at the next start, either
     assert steps() == [2]
     RunFolder.made(url, tmp_path / "one").fetch()
-    told = f"sent now:      the checkpoint of step 3, which a process before could not write to {url}"
+    told = f"sent now:      the checkpoint of step 3, which an earlier process could not write to {url}"
     assert told in capsys.readouterr().out
     assert steps() == [2, 3]
     check(RunFolder.existing(url).checkpoints(), 3)
@@ -177,7 +179,7 @@ def test_a_checkpoint_that_could_not_be_sent_goes_there_at_the_next_start(
     capsys.readouterr()
     saved("one", 5)
     told = capsys.readouterr().out
-    assert f"the checkpoint of step 4, which a process before could not write to {url}: another training has" in told
+    assert f"the checkpoint of step 4, which an earlier process could not write to {url}: another training has" in told
     assert f"It is kept in {here / 'unsent_1'}" in told
     check(CheckpointFolder(here / "unsent_1"), 4)
     assert remote.read("checkpoints/step_00000004/manifest.json") == there

@@ -177,18 +177,22 @@ def test_scalar_summaries_come_with_the_loss(tiny_training: Make) -> None:
         (
             with_loss(lambda x, w: x, name="los"),
             GraphError,
-            'no metric "loss", which is what training lowers; it has los',
+            'no metric "loss", which training minimizes; it has los',
         ),
         (
             with_loss(lambda x, w: (x, w)),
             MetricError,
             r"values \[.*d_model:4\] and weights \[batch:8 length:6\], whose",
         ),
-        (with_loss(lambda x, w: x, name="time"), ConfigurationError, 'called "time", as what every line of metrics'),
+        (
+            with_loss(lambda x, w: x, name="time"),
+            ConfigurationError,
+            'called "time", which is a key of every line of metrics',
+        ),
         (
             with_loss(lambda x, w: mtf.scalar_summary("step", mtf.reduce_mean(x))),
             ConfigurationError,
-            'a metric is called "step", as what every line of metrics',
+            'a metric is called "step", which is a key of every line of metrics',
         ),
         (with_loss(lambda x, w: 3.0), MetricError, "must be a tensor or a pair .* not 3.0"),
         (with_loss(lambda x, w: w), GraphError, "does not depend on the trainable variables w"),

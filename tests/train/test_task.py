@@ -92,7 +92,7 @@ def test_what_is_no_position(position: Position) -> None:
 
 
 def test_a_position_in_other_data() -> None:
-    with pytest.raises(ConfigurationError, match=r"in data of 11 examples, and there are 10 now"):
+    with pytest.raises(ConfigurationError, match=r"a place in 11 examples, and the data have 10 now"):
         TASK.training_batches(4, 0, {"examples_taken": 4, "num_examples": 11})
 
 

@@ -1,4 +1,4 @@
-"""What meshtf writes into files of other formats beside the tensors: the step, and the run's state."""
+"""The facts that meshtf writes into files of other formats beside the tensors: the step, and the run's state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtf_programs.strict_json import json_text
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """The step after which tensors were saved, what the run saved beside them, and which of them are of bfloat16."""
+    """The step after which tensors were saved, the run's own state, and the names of tensors that were bfloat16."""
 
     step: int = 0
     state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -21,16 +21,17 @@ class About:
 
     @classmethod
     def of_text(cls, text: str) -> About:
-        """
+        """Reads the facts from JSON.
+
         Raises:
-          ValueError: it is no JSON, or says what cannot be.
+          ValueError: if it is no JSON, or if a value is impossible.
         """
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"what it says of itself is no JSON: {error}") from None
+            raise ValueError(f"its metadata are no JSON: {error}") from None
         if not isinstance(content, dict):
-            raise ValueError(f"what it says of itself is {shown(content)}, and no object")
+            raise ValueError(f"its metadata are {shown(content)}, and no object")
         step, state, bfloat16 = content.get("step", 0), content.get("state", {}), content.get("bfloat16", [])
         if not is_count(step):
             raise ValueError(f"its step is {shown(step)}, and must be a whole number, 0 or more")

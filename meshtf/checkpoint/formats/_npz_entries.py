@@ -1,4 +1,9 @@
-"""What the entries of an .npz archive say of themselves, and whether that can be."""
+"""Checks the entries of an .npz archive before any is read: their names, headers and sizes.
+
+An archive may come from anyone. A few bytes in it may claim to be an array of many gigabytes, so that reading it would
+take all memory. A stored byte is one byte, and a deflated byte at most 1,032 bytes. An entry that claims more is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +18,15 @@ import numpy as np
 from meshtf.checkpoint._manifest_content import MOST_DIMENSIONS, is_count, is_name, shown
 
 _EXPANSIONS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
-"""Bytes that one byte can stand for: the eight bits of a deflated one, four repetitions of 258 bytes."""
+"""The most bytes that one byte can stand for. The eight bits of a deflated byte can repeat 258 bytes four times."""
 
 _LONGEST_HEADER = 10_000
-"""Characters, as many as NumPy allows; in longer ones parsing Python's literals is not safe."""
+"""The most characters of a header, as in NumPy: parsing longer Python literals is not safe."""
 
 
 @dataclasses.dataclass(frozen=True)
 class NpyHeader:
-    """The shape of an array, its type, and how many bytes stand before its elements."""
+    """The shape and the type of an array, and the number of bytes before its elements."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -29,7 +34,7 @@ class NpyHeader:
 
     @property
     def num_bytes(self) -> int:
-        """Of the elements."""
+        """The bytes of the elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -37,10 +42,10 @@ class NpyHeader:
 
 
 def name_of(entry: str) -> str:
-    """The name of an entry's array.
+    """Returns the name of an entry's array.
 
     Raises:
-      ValueError: no tensor can be called so, or no file inside a folder.
+      ValueError: if no tensor can have this name, or no file inside a folder.
     """
     name = entry.removesuffix(".npy")
     path = PurePosixPath(name)
@@ -50,10 +55,10 @@ def name_of(entry: str) -> str:
 
 
 def read_header(file: IO[bytes]) -> NpyHeader:
-    """What stands before an array's elements.
+    """Reads the header before an array's elements.
 
     Raises:
-      ValueError, and whatever NumPy raises: there is none, or it says what cannot be.
+      ValueError, and other errors of NumPy: if there is none, or if a value in it is impossible.
     """
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
@@ -66,7 +71,7 @@ def read_header(file: IO[bytes]) -> NpyHeader:
 
 
 def check_can_be_held(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, header: NpyHeader, name: str) -> None:
-    """Raises ValueError for an array that is not as large as its entry, or an entry larger than its bytes can be."""
+    """Raises ValueError if an array and its entry differ in size, or if the entry's bytes cannot stand for so many."""
     there = entry.file_size - header.length
     if header.num_bytes != there:
         raise ValueError(

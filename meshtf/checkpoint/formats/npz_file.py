@@ -25,14 +25,14 @@ from meshtf.files.regular_file import open_regular
 
 _ABOUT = "__meshtf__"
 _LONGEST_ABOUT = 16 << 20
-"""Characters."""
+"""The most characters of the facts beside the tensors."""
 
 
 @dataclasses.dataclass
 class NpzFile:
-    """Tensors of an .npz file, of meshtf's or not.
+    """The tensors of an .npz file, written by meshtf or by others.
 
-    NumPy has no bfloat16: such a tensor is kept as float32, which holds its values exactly, and comes back as bfloat16.
+    NumPy has no bfloat16. Such a tensor is kept as float32, which holds its values exactly, and comes back as bfloat16.
     """
 
     path: Path
@@ -44,24 +44,27 @@ class NpzFile:
 
     @classmethod
     def open(cls, path: Path) -> NpzFile:
-        """
+        """Opens an .npz file.
+
         Raises:
-          CheckpointError: it is no .npz file, says of itself what cannot be, or has arrays of objects or text.
+          CheckpointError: if it is no .npz file, has impossible values in its headers, or has arrays of objects or
+            text.
         """
         try:
             with _archive(path) as archive:
                 entries = _entries(archive)
                 about = _about(archive, entries.pop(_ABOUT, None))
                 tensors = {name: _tensor(archive, entries[name], name, about) for name in sorted(entries)}
-        except Exception as error:  # of a dozen kinds, from zipfile, zlib, NumPy and Python's tokenizer
+        except Exception as error:  # zipfile, zlib, NumPy and Python's tokenizer raise a dozen kinds
             raise unreadable(path, "an .npz file", error) from None
         return cls(path, about.step, about.state, tensors, entries)
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it. The last one is kept: parts of one tensor are asked for one after the other.
+        """Returns a tensor, or a part of it. The last tensor is kept, since readers ask for its parts one after the
+        other.
 
         Raises:
-          DamagedCheckpointError: its bytes are not those that were written.
+          DamagedCheckpointError: if its bytes are not those that were written.
         """
         if self._last is None or self._last[0] != name:
             self._last = name, self._read(name)
@@ -72,8 +75,8 @@ class NpzFile:
         try:
             with _archive(self.path) as archive, archive.open(self._entries[name]) as file:
                 array = np.lib.format.read_array(file, allow_pickle=False)
-                file.read()  # to the end, where zipfile compares checksums
-        except Exception as error:  # of a dozen kinds, from zipfile, zlib, NumPy and Python's tokenizer
+                file.read()  # zipfile compares checksums only at the end
+        except Exception as error:  # zipfile, zlib, NumPy and Python's tokenizer raise a dozen kinds
             raise DamagedCheckpointError(
                 f"array {shown(name)} of {self.path} cannot be read: {_reason(error)}"
             ) from None
@@ -83,7 +86,7 @@ class NpzFile:
 
 
 def write_npz(source: TensorSource, path: Path) -> None:
-    """Writes an .npz file, part by part. Raises SaveError where that cannot be."""
+    """Writes an .npz file, part by part. Raises SaveError if it cannot."""
     if _ABOUT in source.tensors:
         raise SaveError(f'{path}: in an .npz file of meshtf no tensor is called "{_ABOUT}"; convert to .safetensors')
     widened = tuple(name for name, tensor in source.tensors.items() if tensor.dtype == tf.bfloat16)
@@ -107,7 +110,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _entries(archive: zipfile.ZipFile) -> dict[str, str]:
-    """For each array the name of its entry in the archive."""
+    """Returns the name of each array's entry in the archive."""
     found: dict[str, str] = {}
     for entry in archive.namelist():
         name = name_of(entry)

@@ -1,8 +1,10 @@
 """Checkpoints as safetensors files.
 
-The library of https://github.com/huggingface/safetensors reads them: it refuses headers whose offsets, shapes and types
-contradict each other. It writes from memory only, all tensors at once, so files are written here, part by part: eight
-bytes with the length of the header, the header in JSON, and the tensors in row-major order, little-endian.
+The library of https://github.com/huggingface/safetensors reads them. It refuses headers whose offsets, shapes and types
+contradict each other. It can only write all tensors at once, from memory. So files are written here, part by part:
+- eight bytes with the length of the header;
+- the header in JSON, such as {"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}};
+- the tensors in row-major order, little-endian.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _ALIGNMENT = 8
 
 @dataclasses.dataclass(frozen=True)
 class SafetensorsFile:
-    """Tensors of a safetensors file, of meshtf's or not."""
+    """The tensors of a safetensors file, written by meshtf or by others."""
 
     path: Path
     step: int
@@ -62,10 +64,11 @@ class SafetensorsFile:
 
     @classmethod
     def open(cls, path: Path) -> SafetensorsFile:
-        """
+        """Opens a safetensors file.
+
         Raises:
-          CheckpointError: it is no safetensors file, is cut short, says of itself what cannot be, or has a name or a
-            type that TensorFlow lacks.
+          CheckpointError: if it is no safetensors file, is cut short, has impossible values in its header, or has a
+            name or a type that TensorFlow lacks.
         """
         try:
             open_regular(path).close()
@@ -78,10 +81,10 @@ class SafetensorsFile:
         return cls(path, about.step, about.state, tensors, file)
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it.
+        """Returns a tensor, or a part of it.
 
         Raises:
-          DamagedCheckpointError: the file has changed since it was opened.
+          DamagedCheckpointError: if the file has changed since it was opened.
         """
         tensor = self.tensors[name]
         part = box or Box.whole(tensor.shape)
@@ -95,13 +98,13 @@ class SafetensorsFile:
 
 
 def write_safetensors(source: TensorSource, path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a safetensors file, part by part. Raises SaveError where that cannot be.
+    """Writes a safetensors file, part by part. Raises SaveError if it cannot.
 
-    `metadata` takes the place of meshtf's own, which say step and state.
+    `metadata` replaces meshtf's own, which has step and state.
     """
     own = {"format": "tf", _ABOUT: About(source.step, source.state).text()}
     header: dict[str, Any] = {_METADATA: dict(own if metadata is None else metadata)}
-    # As the library does: the widest types first, so that each element is where its type wants it.
+    # The widest types come first, as in the library: then every element is aligned to its size.
     names = sorted(source.tensors, key=lambda name: (-source.tensors[name].dtype.size, name))
     end = 0
     for name in names:
@@ -122,7 +125,10 @@ def write_safetensors(source: TensorSource, path: Path, metadata: Mapping[str, s
 
 
 def _check_names_are_different(path: Path) -> None:
-    """The format forbids a name that is there twice, and the library takes the last. Its header is known to be JSON."""
+    """Raises ValueError if a name is there twice. The format forbids it, and the library would take the last one.
+
+    The header is known to be JSON.
+    """
     with open_regular(path) as file:
         json.loads(file.read(int.from_bytes(file.read(8), "little")), object_pairs_hook=_pairs)
 

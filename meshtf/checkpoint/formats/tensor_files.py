@@ -13,7 +13,7 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk
 
 BYTES_AT_ONCE = 128 << 20
-"""How much is handed to TensorFlow at once: what saving needs of memory beside the slices."""
+"""The bytes that TensorFlow is given at once. Saving needs this much memory beside the slices."""
 
 _PATTERN = frozenset("*?[]\\")
 
@@ -21,11 +21,12 @@ _PATTERN = frozenset("*?[]\\")
 def write_chunks(
     prefix: Path, chunks: Iterable[Chunk], value_of: Callable[[Chunk], tf.Tensor], part: str = "part"
 ) -> None:
-    """Writes `<prefix>.index` and `<prefix>.data-...`, with each value held no longer than it is being written. Names
-    of files on the way begin with `part`.
+    """Writes `<prefix>.index` and `<prefix>.data-...`. Each value is only in memory while it is being written.
+
+    The names of temporary files begin with `part`.
 
     Raises:
-      tf.errors.OpError, OSError: it cannot be written.
+      tf.errors.OpError, OSError: if they cannot be written.
     """
     parts = []
     with tf.init_scope(), tf.device("CPU:0"):
@@ -41,7 +42,7 @@ def write_chunks(
 
 
 def merge(parts: Sequence[Path | str], prefix: Path) -> None:
-    """Makes one of several checkpoints, which are gone then."""
+    """Merges several checkpoints into one, and deletes them."""
     with tf.init_scope(), tf.device("CPU:0"):
         tf.raw_ops.MergeV2Checkpoints(
             checkpoint_prefixes=list(map(str, parts)), destination_prefix=str(prefix), delete_old_dirs=False
@@ -49,11 +50,11 @@ def merge(parts: Sequence[Path | str], prefix: Path) -> None:
 
 
 def read_box(prefix: Path, tensor: str, shape: Sequence[int], dtype: tf.DType, box: Box) -> tf.Tensor:
-    """A part of a saved tensor, whatever slices it was saved in.
+    """Returns a part of a saved tensor, whatever slices it was saved in.
 
     Raises:
-      tf.errors.OpError: it is not there, has another shape or type, or is damaged.
-      OSError: its folder cannot be opened.
+      tf.errors.OpError: if it is missing, has another shape or type, or is damaged.
+      OSError: if its folder cannot be opened.
     """
     if dtype in WHOLE_TYPES:
         return _read(prefix, tensor, "", dtype)[box.slices]
@@ -70,7 +71,7 @@ def _read(prefix: Path, tensor: str, specification: str, dtype: tf.DType) -> tf.
 
 @contextlib.contextmanager
 def _without_pattern(prefix: Path) -> Iterator[str]:
-    """A path to the same files that says nothing to TensorFlow, which takes a path to read from for a pattern."""
+    """Yields a path to the same files without pattern characters, since TensorFlow takes paths to read for patterns."""
     if not _PATTERN.intersection(str(prefix)):
         yield str(prefix)
         return

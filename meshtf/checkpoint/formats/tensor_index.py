@@ -1,7 +1,8 @@
-"""Whether TensorFlow's index of a checkpoint can be true: of a slice that starts before 0 TensorFlow dies.
+"""Reads and checks the index of a TensorFlow checkpoint. A slice that starts before 0 would make TensorFlow crash.
 
-The index is a table in LevelDB's format: blocks of keys, each without what it shares with the one before, and values;
-then a block with the places of these blocks, and a footer with the place of that one.
+The index is a table in LevelDB's format. First come blocks of keys and values, then a block with the places of these
+blocks, and last a footer with the place of that block. A key leaves out the beginning that it shares with the key
+before. So "layer_0/w" and "layer_0/b" are stored as (shares 0, "layer_0/b") and (shares 8, "w"), each with its value.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from meshtf.files.regular_file import read_regular
 from meshtf.tensorflow_private.bundle_protos import BundleEntryProto, BundleHeaderProto
 
 LARGEST_INDEX = 1 << 30
-"""Bytes. That of a million chunks has 100 million."""
+"""The most bytes of an index. The index of a million chunks has 100 million."""
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER_BYTES = 48
@@ -27,7 +28,7 @@ _LONGEST_KEY = 1 << 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredBox:
-    """Where a part of a tensor is: its bytes in one of the files of data."""
+    """The place of a part of a tensor: its bytes in one of the data files."""
 
     box: Box
     shard: int
@@ -36,7 +37,7 @@ class StoredBox:
 
 
 def stored_boxes(path: Path) -> tuple[dict[str, list[StoredBox]], int]:
-    """Where each part of each tensor is, by tensor, and in how many files of data they are.
+    """Returns the place of each part of each tensor, by tensor, and the number of data files.
 
     Raises:
       OSError, ValueError: as `check_index`.
@@ -64,15 +65,18 @@ def _boxes(key: bytes, entries: dict[bytes, BundleEntryProto]) -> Iterator[Store
 
 
 def _slice_key(name: bytes, extents: list[tuple[int, int]]) -> bytes:
-    """Under which a slice is kept: 0, the name, how many dimensions, and start and length in each, as numbers whose
-    bytes are in the numbers' order (TensorFlow's `EncodeTensorNameSlice`)."""
+    """Returns the key of a slice (TensorFlow's `EncodeTensorNameSlice`).
+
+    It has 0, the name, the number of dimensions, and the start and length in each. The bytes of a number sort as the
+    numbers do.
+    """
     escaped = name.replace(b"\xff", b"\xff\0").replace(b"\0", b"\0\xff")
     count = bytes([1, len(extents)]) if extents else b"\0"
     return b"\0" + escaped + b"\0\1" + count + b"".join(_ordered(n) for pair in extents for n in pair)
 
 
 def _ordered(number: int) -> bytes:
-    """An integer in as few bytes as hold it, with as many bits set at the front."""
+    """Returns an integer in as few bytes as hold it. As many bits as it has bytes are set at the front."""
     length = ((number if number >= 0 else ~number).bit_length()) // 7 + 1
     sign_extended = number.to_bytes(10, "big", signed=True)[-length:]
     front = (((1 << length) - 1) << (16 - length)).to_bytes(2, "big") + b"\0" * 8
@@ -80,16 +84,16 @@ def _ordered(number: int) -> bytes:
 
 
 def check_index(path: Path) -> None:
-    """Looks at the slices of every entry. Checksums are TensorFlow's to compare.
+    """Checks the slices of every entry. TensorFlow compares the checksums.
 
     Raises:
-      OSError: it cannot be read.
-      ValueError: it is no index, or has a slice that no tensor can have; says what is wrong.
+      OSError: if it cannot be read.
+      ValueError: if it is no index, or has a slice that no tensor can have. The message says what is wrong.
     """
     content = read_regular(path, LARGEST_INDEX, follows_links=False)
     try:
         for key, value in _entries(content):
-            if key:  # the first is about the whole
+            if key:  # the entry with an empty key describes the whole index
                 _check_entry(key, BundleEntryProto.FromString(value))
     except (IndexError, struct.error, DecodeError):
         raise ValueError("is no index of TensorFlow's") from None
@@ -117,7 +121,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _place(data: bytes, at: int) -> tuple[slice, int]:
-    """The bytes of a block, and where the next number stands."""
+    """Returns the bytes of a block, and where the next number begins."""
     start, at = _number(data, at)
     size, at = _number(data, at)
     return slice(start, start + size), at
@@ -140,7 +144,7 @@ def _block(content: bytes, place: slice) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number in bytes of seven bits, and where the next one stands."""
+    """Returns a number whose bytes have seven bits each, and where the next one begins."""
     number = shift = 0
     while data[at] & 0x80:
         number |= (data[at] & 0x7F) << shift

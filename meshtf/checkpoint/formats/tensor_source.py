@@ -1,4 +1,4 @@
-"""What has named tensors that can be read part by part: a checkpoint, a file of another format, a mean of several."""
+"""Sources of named tensors that can be read part by part: a checkpoint, a file of another format, a mean of several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshtf.checkpoint.manifest import SavedTensor
 
 
 class TensorSource(Protocol):
-    """Named tensors, the step they are from, and what the run saved beside them."""
+    """Named tensors, the step they are from, and the run's own state."""
 
     @property
     def step(self) -> int: ...
@@ -29,13 +29,13 @@ class TensorSource(Protocol):
     def tensors(self) -> Mapping[str, SavedTensor]: ...
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it."""
+        """Returns a tensor, or a part of it."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class OfAnother:
-    """What has the tensors of another source otherwise: of its step and state."""
+    """A source that changes the tensors of another source, and has its step and state."""
 
     source: TensorSource
 
@@ -62,12 +62,12 @@ class Part:
         return {name: self.source.tensors[name] for name in self.names}
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it."""
+        """Returns a tensor, or a part of it."""
         return self.source.read(name, box)
 
 
 def parts_of(tensor: SavedTensor) -> Iterator[Box]:
-    """Boxes that make up a tensor, in the order in which its elements are in memory, none of them large."""
+    """Yields small boxes that make up a tensor, in the order in which its elements are in memory."""
     whole = Box.whole(tensor.shape)
     if tensor.dtype in WHOLE_TYPES or not whole.num_elements:
         yield whole
@@ -76,18 +76,18 @@ def parts_of(tensor: SavedTensor) -> Iterator[Box]:
 
 
 def described(shape: Sequence[int], dtype: tf.DType) -> SavedTensor:
-    """A tensor that lies in a file of another format in one piece."""
+    """Returns the description of a tensor that lies in a file of another format in one piece."""
     return SavedTensor(tuple(shape), dtype, (Box.whole(tuple(shape)),))
 
 
 def elements(source: TensorSource, name: str) -> Iterator[np.ndarray]:
-    """The values of a tensor, part after part, in the order in which they are in memory."""
+    """Yields the values of a tensor, part after part, in the order in which they are in memory."""
     for box in parts_of(source.tensors[name]):
         yield source.read(name, box).numpy()
 
 
 def write_source(source: TensorSource, folder: Path) -> None:
-    """Writes what a source has as a checkpoint. Raises SaveError where that cannot be."""
+    """Writes a source as a checkpoint. Raises SaveError if it cannot."""
     chunks = [
         Chunk(name, tensor.shape, tensor.dtype, box, name, None, ())
         for name, tensor in source.tensors.items()

@@ -1,4 +1,4 @@
-"""What is told of a file of another format that cannot be read."""
+"""The error for a file of another format that cannot be read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 from meshtf.errors import CheckpointError
 
-_REMEDY = "it was cut short or changed, or never was one; take it anew from where it came"
+_REMEDY = "it was cut short or changed, or never was one; copy it again from its source"
 
 
 def unreadable(path: Path, kind: str, error: BaseException) -> CheckpointError:
-    """An error that names the file, what is wrong with it, and what to do."""
+    """Returns an error that names the file, what is wrong with it, and what to do."""
     if isinstance(error, OSError) and error.strerror:
         return CheckpointError(f"{path} cannot be read as {kind}: {error.strerror}")
     reason = str(error) or type(error).__name__

@@ -1,1 +1,1 @@
-"""Files and folders that are no files of this machine: object stores, through fsspec."""
+"""Files and folders of object stores, through fsspec."""

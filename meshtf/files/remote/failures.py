@@ -1,4 +1,4 @@
-"""What goes wrong with remote storage, told without secrets, and tried again where that may help."""
+"""Failures of remote storage: reported without secrets, and tried again if that may help."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 ATTEMPTS = 5
-"""Of each request, beside those that the library of a storage makes itself."""
+"""The attempts of each request, beside those that the library of a storage makes itself."""
 
 FIRST_PAUSE = 0.25
-"""Seconds, doubled with each attempt."""
+"""Seconds before the second attempt. Each further pause is twice as long."""
 
 _FINAL = (
     *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
     *(ImportError, NotImplementedError, TypeError, ValueError),
 )
-"""What another attempt would not change."""
+"""Errors that another attempt would not change."""
 
 _USER = re.compile(r"(?<=://)[^/@\s]+@")
 _QUERY = re.compile(r"(\w+://[^\s?'\"]+)\?[^\s'\",]*")
 
 
 class StorageError(OSError):
-    """Storage that cannot be reached, or refuses: which, what was asked of it, and what it said."""
+    """Storage cannot be reached, or refuses. The message says which, what was asked of it, and what it said."""
 
 
 def without_secrets(text: str) -> str:
-    """A text whose addresses have no user, password or query in them."""
+    """Returns a text whose addresses have no user, password or query in them."""
     return _QUERY.sub(r"\1", _USER.sub("", text))
 
 
 def persistent(what: str, request: Callable[[], Value], pause: float = FIRST_PAUSE) -> Value:
-    """What a request gives, which is made again where it failed as a network does.
+    """Returns the result of a request. It is made again if it failed as a network does.
 
     Args:
-      what: it is, for messages: a verb and an address.
-      request: to be made; twice does no harm.
+      what: the request, for messages: a verb and an address.
+      request: makes the request. Making it twice does no harm.
       pause: seconds before the second attempt.
 
     Raises:
-      FileNotFoundError: there is no such file.
-      StorageError: every attempt has failed, or another would, too.
+      FileNotFoundError: if there is no such file.
+      StorageError: if every attempt has failed, or if another attempt would not help.
     """
     for left in reversed(range(ATTEMPTS)):
         try:

@@ -1,4 +1,4 @@
-"""Files of remote storage as files of this machine, kept for as long as those there do not change."""
+"""Copies of remote files on this machine, kept as long as the remote files do not change."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 
 def local_copies(pattern: str, cache: Path = CACHE) -> list[Path]:
-    """Copies of the files that a pattern such as `s3://bucket/texts/*.txt` matches, sorted by their names there.
+    """Returns copies of the files that a pattern such as `s3://bucket/texts/*.txt` matches, sorted by their remote
+    names.
 
-    A file of exactly that name is that file, whatever else it would match.
+    If a file has exactly this name, it is the only one, whatever else the pattern would match.
 
     Raises:
-      OSError: the storage cannot be read, or the copies not written.
+      OSError: if the storage cannot be read, or the copies not written.
     """
     parts = pattern.split("/")
     if _WILDCARD.search(parts[-1]):
@@ -40,10 +41,10 @@ def local_copies(pattern: str, cache: Path = CACHE) -> list[Path]:
 
 
 def local_copy(url: str, cache: Path = CACHE) -> Path:
-    """A copy of a file such as `s3://bucket/runs/mine.gin`.
+    """Returns a copy of a file such as `s3://bucket/runs/mine.gin`.
 
     Raises:
-      FileNotFoundError: there is none.
+      FileNotFoundError: if there is none.
       OSError: as `local_copies`.
     """
     folder, _, name = url.rpartition("/")
@@ -52,9 +53,9 @@ def local_copy(url: str, cache: Path = CACHE) -> Path:
 
 
 def _copied(remote: RemoteFolder, name: str, folder: Path) -> Path:
-    """One file, brought again where another version is there by now."""
-    if ".." in name.split("/"):  # of whoever writes there; it would be a file outside of the copies
-        raise StorageError(errno.EINVAL, f"{remote}/{name} has .. in its name, and is not copied")
+    """Copies one file, and copies it again if it has another version by now."""
+    if ".." in name.split("/"):  # anyone may have chosen this name, and the copy would lie outside of the folder
+        raise StorageError(errno.EINVAL, f"{remote}/{name} is not copied, because its name has ..")
     local, version = folder / name, remote.version(name)
     mark = local.with_name(f".version-{hashlib.sha256(local.name.encode()).hexdigest()[:16]}")
     if local.is_file() and mark.is_file() and mark.read_text() == version:
@@ -62,7 +63,7 @@ def _copied(remote: RemoteFolder, name: str, folder: Path) -> Path:
     local.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         mark.unlink()
-    # In a folder of its own: other processes may bring the same file.
+    # Each process uses a folder of its own, since others may copy the same file.
     with tempfile.TemporaryDirectory(prefix=".bringing-", dir=local.parent) as passing:
         remote.download(name, Path(passing) / "file")
         os.replace(Path(passing) / "file", local)

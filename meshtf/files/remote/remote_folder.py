@@ -1,4 +1,4 @@
-"""Folders of remote storage: a listing, whole files and ranges of them, and no more than every object store has."""
+"""Folders of remote storage: a listing, whole files and ranges of them. Every object store can do this."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _CHANGED = """\
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Whether a path as users give it names remote storage: `s3://bucket/runs`, but neither `runs` nor `file:///runs`."""
+    """Tells whether a user's path names remote storage: `s3://bucket/runs`, but neither `runs` nor `file:///runs`."""
     match = _SCHEME.match(os.fspath(path))
     return match is not None and match[1].lower() != "file"
 
 
 def place_of(path: str | os.PathLike[str] | RemoteFolder) -> Path | RemoteFolder:
-    """Where a path as users give it leads: on this machine, or to remote storage.
+    """Returns where a user's path leads: on this machine, or to remote storage.
 
     Raises:
-      StorageError: what opens such storage is not installed.
-      UserPathError: it begins with the name of a user whom there is not, as `~nobody`.
+      StorageError: if the library for such storage is not installed.
+      UserPathError: if it begins with the name of an unknown user, as `~nobody`.
     """
     if isinstance(path, RemoteFolder):
         return path
@@ -52,13 +52,13 @@ def place_of(path: str | os.PathLike[str] | RemoteFolder) -> Path | RemoteFolder
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RemoteFolder:
-    """A folder, which is there as soon as a file is in it. Names of files are relative to it, with `/` between parts.
+    """A folder, which exists as soon as a file is in it. Names of files are relative to it, with `/` between parts.
 
     A file appears whole or not at all, and nothing is ever appended to one. Each request is made again after failures
-    that may pass. FileNotFoundError is raised where there is no such file, StorageError where there is no answer.
+    that may pass. A missing file raises FileNotFoundError, and storage that does not answer StorageError.
 
     Attributes:
-      url: of the folder, which may have a password in it; `str` of the folder has none.
+      url: the address of the folder, which may have a password in it. `str` of the folder has none.
     """
 
     url: str
@@ -67,9 +67,10 @@ class RemoteFolder:
 
     @classmethod
     def open(cls, url: str) -> RemoteFolder:
-        """
+        """Opens a folder by its address.
+
         Raises:
-          StorageError: what opens such storage is not installed, or there is no such.
+          StorageError: if the library for such storage is not installed, or if there is no such storage.
         """
         scheme = (_SCHEME.match(url) or [url, url])[1].lower()
         library, extra = _EXTRAS.get(scheme, ("fsspec", "remote"))
@@ -101,7 +102,7 @@ class RemoteFolder:
         return RemoteFolder(self.url.rpartition("/")[0], self._storage, self._root.rpartition("/")[0])
 
     def files(self) -> dict[str, int]:
-        """How many bytes each file has, of all that are in the folder and in folders inside."""
+        """Returns the bytes of each file in the folder and in folders inside, by name."""
 
         def found() -> dict[str, int]:
             with contextlib.suppress(FileNotFoundError):
@@ -115,7 +116,7 @@ class RemoteFolder:
         return dict(sorted(self._asked("listing", found).items()))
 
     def glob(self, pattern: str) -> list[str]:
-        """The names of files that a pattern matches: `*` is any part of a name, `**` of a path."""
+        """Returns the names of files that a pattern matches: `*` is any part of a name, `**` of a path."""
         found = self._asked(
             "listing",
             lambda: [
@@ -128,19 +129,19 @@ class RemoteFolder:
         return sorted(found)
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Returns the bytes of a file."""
         return int(self._asked("reading", lambda: self._storage.info(self._path(name))["size"], name))
 
     def modified(self, name: str) -> float:
-        """When a file was written, in seconds since 1970."""
+        """Returns the time at which a file was written, in seconds since 1970."""
         return self._asked("reading", lambda: self._storage.modified(self._path(name)), name).timestamp()
 
     def version(self, name: str) -> str:
-        """A text that is another when the file has changed."""
+        """Returns a text that differs if the file has changed."""
         return str(self._asked("reading", lambda: self._storage.ukey(self._path(name)), name))
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Tells whether there is such a file."""
         try:
             self.size(name)
         except FileNotFoundError:
@@ -148,10 +149,10 @@ class RemoteFolder:
         return True
 
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
-        """A file, or the bytes of it from `start` to `stop`.
+        """Returns the content of a file, or its bytes from `start` to `stop`.
 
         Raises:
-          StorageError: fewer came than were asked for.
+          StorageError: if fewer bytes came than were asked for.
         """
 
         def content() -> bytes:
@@ -163,20 +164,20 @@ class RemoteFolder:
         return self._asked("reading", content, name)
 
     def write(self, name: str, content: bytes) -> None:
-        """A file, in place of one that may be there."""
+        """Writes a file, in place of one that may be there."""
         self._asked("writing", lambda: self._storage.pipe_file(self._path(name), content), name)
         self._check_size(name, len(content))
 
     def upload(self, local: Path, name: str) -> None:
-        """A file that has the content of one of this machine, which does not change meanwhile."""
+        """Writes a file with the content of one of this machine, which must not change during that."""
         self._asked("writing", lambda: self._storage.put_file(str(local), self._path(name)), name)
         self._check_size(name, local.stat().st_size)
 
     def download(self, name: str, local: Path) -> None:
-        """A file of this machine, whole or not at all.
+        """Copies a file to this machine, whole or not at all.
 
         Raises:
-          OSError: it cannot be written.
+          OSError: if it cannot be written.
         """
         size, passing = self.size(name), local.with_name(f".bringing-{local.name}")
         try:
@@ -188,11 +189,11 @@ class RemoteFolder:
             passing.unlink(missing_ok=True)
 
     def copy(self, name: str, target: str) -> None:
-        """A file under another name, within the storage."""
+        """Copies a file to another name within the storage."""
         self._asked("copying", lambda: self._storage.cp_file(self._path(name), self._path(target)), name)
 
     def delete(self, names: Iterable[str]) -> None:
-        """These files, one after the other, as far as they are there."""
+        """Deletes files, one after the other. A missing one is no error."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 self._asked("deleting", lambda name=name: self._storage.rm_file(self._path(name)), name)
@@ -209,4 +210,4 @@ class RemoteFolder:
 
 
 _PART = 32 << 20
-"""Bytes that are read at once."""
+"""The bytes that are read at once."""

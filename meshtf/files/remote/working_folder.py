@@ -1,4 +1,4 @@
-"""Folders of this machine for what is on its way to remote storage or from there."""
+"""Folders of this machine for files on their way to remote storage or from there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtf.files.remote.remote_folder import RemoteFolder
 
 
 class PassingFolder:
-    """A folder that is gone with the object, or with the process."""
+    """A folder that is deleted with this object, or at the end of the process."""
 
     def __init__(self) -> None:
         held = HeldFolder("meshtf_remote_")
@@ -22,7 +22,7 @@ class PassingFolder:
 
 
 def lasting_folder(parent: Path, remote: RemoteFolder) -> Path:
-    """The folder in `parent` that is for a folder of remote storage in every process."""
+    """Returns the folder in `parent` that every process uses for a folder of remote storage."""
     url = without_secrets(remote.url)
     readable = re.sub(r"[^\w.-]+", "_", url)[-60:].strip("_")
     return parent / f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"

@@ -1,7 +1,7 @@
-"""THE list of passes, in the order in which they run. Results stay as they are; costs change.
+"""THE list of passes, in the order in which they run. A pass changes costs and never results.
 
-Before a program is planned, a pass may choose layouts (`LAYOUT_PASSES`); afterwards each makes a plan of a plan
-(`PLAN_PASSES`). A new pass is one function in a file of its own and one line here, which says why it stands there.
+`LAYOUT_PASSES` choose layouts before a program is planned. `PLAN_PASSES` each turn one plan into another. To add a
+pass, write one function in a file of its own, and one line here that says why it stands where it stands.
 """
 
 from __future__ import annotations
@@ -33,44 +33,44 @@ PlanPass: TypeAlias = Callable[[Plan, PassOptions], Plan]
 LAYOUT_PASSES = (
     # Chooses layouts alone, from which the planner finds the collectives; it must know who leaves sums pending.
     sharded_updates,
-    # Of what the first could not divide: says which axes of the mesh to take apart, after which the first runs again.
+    # For the updates that the first could not divide: says which mesh axes to take apart. Then the first runs again.
     parts_that_help,
 )
 
 PLAN_PASSES: tuple[PlanPass, ...] = (
-    # First, so that no other spends time on what nobody reads, or takes it for a reader.
+    # First, so that no other pass spends time on unread values, or takes dead code for a reader.
     remove_dead_code,
-    # When it is known who reads what is fed.
+    # After dead code is gone, which would count as a reader of the feeds.
     cut_feeds,
-    # When it is known which loops still read a stack.
+    # After dead code is gone, which would count as a reader of the stacks.
     cast_inside_loops,
     # Before fusion, which hides casts, and before buckets, whose members have one dtype.
     sum_gradients,
     # Before fusion, which may take a gathered weight as an operand.
     gather_weights_again,
-    # When casts and collectives are where they will be: what is left between a stack and a sum works on each part.
+    # When casts and collectives are where they will be: only work on single parts is left between a stack and a sum.
     add_gradients_in_place,
     # While each step of an update is an instruction by itself.
     fuse_updates,
-    # After all that looks for updates, so that a program that assigns nothing computes the same numbers.
+    # After every pass that looks for updates, so that a program that assigns nothing computes the same numbers.
     remove_unasked_assignments,
-    # When updates are what they will be, and each collective still stands alone: one that travels cannot move.
+    # When updates have their final form and each collective still stands alone: one inside a bucket cannot move.
     update_early,
-    # After all that could do without a fetch's other slices, and before buckets, in which small results travel.
+    # After the passes that can do without a fetch's other slices, and before buckets, in which small results travel.
     gather_results,
     # Before buckets, in which gathers travel as sums do.
     gather_reductions,
-    # When collectives stand where they are wanted: those that come close to one another travel together.
+    # When collectives stand at their final places: collectives that are close to one another then travel together.
     bucket_collectives,
-    # When it is known which collectives are left inside loops, and no instruction is put in another's place any more.
+    # When it is known which collectives stay inside loops, and no later pass replaces an instruction.
     compile_loops,
-    # Last: it says who waits for whom in the order that is final.
+    # Last, because it needs the final order to say which instruction waits for which.
     pace,
 )
 
 
 def run_passes(plan: Plan, options: PassOptions) -> Plan:
-    """The plan after all passes."""
+    """Returns the plan after all passes."""
     for change in PLAN_PASSES:
         plan = change(plan, options)
     return plan

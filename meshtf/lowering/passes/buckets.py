@@ -1,21 +1,22 @@
 """Buckets: small collectives of one kind travel together.
 
-Each collective costs its start, however little it carries: the gradients of biases and scales, one by one, cost more
-than those of the matrices. Sums (and gathers of new weights) of one kind, over the same mesh axes and of one dtype,
-that do not need one another become one: their slices are flattened, put one behind the other, and taken apart again
-afterwards. A collective waits for others only as long as nothing but light work needs its result: products and loops
-never wait. The pass is over the plan, loop bodies and branches included.
+Each collective costs its start, however little it carries. One by one, the gradients of biases and scales cost more
+than the gradients of the matrices. This pass joins sums, and gathers of new weights, where they have the same kind,
+mesh axes and dtype and do not need one another. Their slices are flattened, put one behind the other, sent at once, and
+taken apart again. A collective waits for others only as long as nothing but light work needs its result: matrix
+products and loops never wait. The pass covers the whole plan, with the bodies of loops and branches.
 
-The gradients of a scale [d_model:8] and of a bias [d_ff:16], each an allreduce over `data`, become: pack both into
-[bucket:24], one allreduce, unpack. For a reduce-scatter over four cores the bucket is in blocks, [4, 2 + 4] flat, so
-that each core's block holds its parts of both; an allgather receives such blocks.
+For example, the gradients of a scale [d_model:8] and of a bias [d_ff:16] each need an allreduce over `data`. They
+become: pack both into [bucket:24], one allreduce, unpack. For a reduce-scatter over four cores the bucket is in blocks,
+[4, 2 + 4] flat, so that each core's block holds its parts of both. An allgather receives such blocks.
 
-The instructions are gone through once, in order. A collective that fits a bucket enters it and is postponed; so is
-light work that needs its result. Anything else that needs it closes the bucket: then it is done, and what waited for it
-is gone through again, since it may enter the next bucket.
+The algorithm visits the instructions once, in order. A collective that fits a bucket enters it and is postponed. Light
+work that needs its result is postponed too. Any other instruction that needs it closes the bucket: the joint collective
+is done there. Then the pass visits the postponed instructions again, since they may enter the next bucket.
 
-The interpreter gives the same bits with buckets and without. On devices, where TensorFlow adds up the parts of a
-tensor in different orders, so does what stands elsewhere in a bucket; a program's bits stay the same run after run.
+The interpreter gives the same bits with buckets and without. On devices, TensorFlow adds up the parts of a tensor in an
+order that depends on their places, so an element's place in a bucket may change its rounding. A program's bits stay the
+same run after run.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from meshtf.planning.process_spans import crossing_axes
 
 
 def bucket_collectives(plan: Plan, options: PassOptions) -> Plan:
-    """The plan with small collectives in buckets."""
+    """Returns the plan with small collectives in buckets."""
     if not options.bucket_bytes:
         return plan
     first = 1 + max((v.index for i, _ in walk(plan.instructions) for v in i.outputs), default=0)
@@ -70,7 +71,7 @@ class _Pass:
         return stream.finished()
 
     def key(self, collective: Collective) -> tuple[object, ...] | None:
-        """What the members of one bucket have in common; None of what travels alone."""
+        """Returns the properties that all members of one bucket share, or None for a collective that travels alone."""
         step, before, after = collective.step, collective.input, collective.output
         size = max(before.slice_bytes, after.slice_bytes)
         if not _is_gradient_or_weight(collective) or not 0 < size <= self._largest_member(step):
@@ -79,7 +80,10 @@ class _Pass:
         return (step.for_bucket(), before.dtype, before.pending, after.pending, used)
 
     def _largest_member(self, step: CollectiveStep) -> int:
-        """Bytes of the largest slice that is worth copying. To start between processes costs more than any copy."""
+        """Returns the bytes of the largest slice that is worth copying into a bucket.
+
+        Between processes a start costs more than any copy, so only the size of the bucket limits it there.
+        """
         options = self.options
         if crossing_axes(step.axes, self.mesh_shape, options.process_of_core):
             return options.bucket_bytes
@@ -87,7 +91,10 @@ class _Pass:
 
 
 def _is_gradient_or_weight(collective: Collective) -> bool:
-    """Whether it is a sum, or gathers what is assigned: weights that are gathered to be used are, one by one."""
+    """Tells whether the collective is a sum, or gathers a value that is assigned.
+
+    Weights that are gathered for a product stay out: each is wanted at a time of its own.
+    """
     step = collective.step
     return step.for_bucket() is not None and (step.reduction is not None or collective.operation.has_side_effect)
 
@@ -99,20 +106,20 @@ class _Bucket:
 
 
 class _Stream:
-    """Instructions in a new order, in which what needs an open bucket stands behind it."""
+    """Puts instructions into a new order, in which whatever needs an open bucket stands behind it."""
 
     def __init__(self, passes: _Pass) -> None:
         self._pass = passes
         self._done: list[Instruction] = []
         self._open: dict[tuple[object, ...], _Bucket] = {}
         self._blockers: dict[Value, _Bucket | Instruction] = {}
-        """By value that is not there yet, the open bucket that it comes in, or what makes it and was postponed."""
+        """The open bucket or the postponed instruction that makes each value, while it is not made yet."""
         self._waiting: dict[Value, list[Instruction]] = {}
-        """What was postponed, each by one value that it waits for."""
+        """The postponed instructions, under one value that each waits for."""
         self._places: dict[Instruction, int] = {}
-        """Of what was postponed, the order in which it came."""
+        """The order in which the postponed instructions came."""
         self._again: list[tuple[int, Instruction]] = []
-        """A heap of what waits no longer."""
+        """A heap of the postponed instructions whose value is there now, the earliest first."""
 
     def take(self, instruction: Instruction) -> None:
         while (missing := next((v for v in instruction.inputs if v in self._blockers), None)) is not None:
@@ -136,7 +143,7 @@ class _Stream:
         return tuple(self._done)
 
     def _needed(self, instruction: Instruction) -> frozenset[_Bucket]:
-        """The open buckets without which the instruction cannot be done."""
+        """Returns the open buckets that must be done before the instruction can be."""
         seen: set[_Bucket | Instruction] = set()
         behind = list(instruction.inputs)
         while behind:
@@ -157,16 +164,17 @@ class _Stream:
         self._blockers[member.output] = bucket
 
     def _release(self, values: Iterable[Value]) -> None:
-        """The values are there: what waited for one is to be taken again."""
+        """Marks the values as made, and lets the instructions that waited for them be taken again."""
         for value in values:
             if self._blockers.pop(value, None) is not None:
                 for instruction in self._waiting.pop(value, ()):
                     heapq.heappush(self._again, (self._places[instruction], instruction))
 
     def _close(self, buckets: frozenset[_Bucket], before: int | None = None) -> None:
-        """What waited for the buckets is taken again, in its order: it may go on into the next ones.
+        """Does the buckets, and takes what waited for them again, in its order: it may enter the next buckets.
 
-        Only what came `before` a place, where something postponed is itself being taken again: the rest follows it.
+        When a postponed instruction is itself being taken again, only instructions with a place below `before` are
+        taken. The rest follows that instruction.
         """
         for key in [key for key, bucket in self._open.items() if bucket in buckets]:
             self._done.extend(_joined(self._open.pop(key).members, self._pass))
@@ -178,19 +186,21 @@ class _Stream:
 
 def _may_wait(instruction: Instruction, options: PassOptions) -> bool:
     if isinstance(instruction, Compute):
-        # What an update takes is kept while it waits.
+        # An update that waits keeps its inputs in memory, so only a small one may wait.
         is_small = sum(v.slice_bytes for v in instruction.inputs) <= options.most_bytes_ahead
         return is_light(instruction, options) and (is_small or not instruction.facts.is_update)
     return isinstance(instruction, Collective | AssignVariable)
 
 
 def is_light(compute: Compute, options: PassOptions) -> bool:
-    """Whether others lose nothing by waiting for it: it is no product, or what it makes is for the next step."""
+    """Tells whether others lose nothing by waiting for it: it is no large product, or its results are for the next
+    step.
+    """
     return compute.flops <= options.light_flops or compute.facts.is_update
 
 
 def _joined(members: Sequence[Collective], passes: _Pass) -> list[Instruction]:
-    """The instructions that move all members at once."""
+    """Returns the instructions that move all members at once: pack, the collective, unpack."""
     if len(members) == 1:
         return list(members)
     first, mesh_shape = members[0], passes.mesh_shape
@@ -210,7 +220,7 @@ def _joined(members: Sequence[Collective], passes: _Pass) -> list[Instruction]:
 
 @dataclasses.dataclass(frozen=True)
 class _Side:
-    """Slices that travel together, and the mesh axes that split them."""
+    """The slices that travel together, before or after the collective, and the mesh axes that split them."""
 
     values: Sequence[Value]
     axes: Axes
@@ -222,11 +232,14 @@ class _Side:
 
 
 def _packing(step: CollectiveStep, members: Sequence[Collective], parts: int) -> Callable[..., tf.Tensor]:
+    """Returns the function that puts a core's slices one behind the other."""
     dims = [m.step.split_dim for m in members]
 
     def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
         if step.split_dim is None:
             return tf.concat([reshaped(x, [math.prod(x.shape)]) for x in slices], 0)
+        # A core's block of a reduce-scatter must hold its parts of every member, so each member is cut into blocks
+        # before they are joined.
         cut = [split_to_front(x, d, parts) for x, d in zip(slices, dims, strict=True) if d is not None]
         blocks = [tf.reshape(x, [parts, -1]) for x in cut]
         return tf.reshape(tf.concat(blocks, 1), [-1])
@@ -235,6 +248,7 @@ def _packing(step: CollectiveStep, members: Sequence[Collective], parts: int) ->
 
 
 def _unpacking(step: CollectiveStep, members: Sequence[Collective], parts: int) -> Callable[..., list[tf.Tensor]]:
+    """Returns the function that takes a core's received slices apart again."""
     dims = [m.step.concat_dim for m in members]
     after = [m.output.slice_shape for m in members]
     sent = [m.input.slice_shape for m in members]

@@ -1,9 +1,9 @@
-"""Stacked weights that loops read in another dtype are converted layer by layer, and not as a whole before the loop.
+"""Converts stacked weights to another dtype layer by layer inside a loop, and not as a whole before it.
 
-Weights are kept in float32 and read as the activations are. Where that is bfloat16, a stack [layers:96 d_model d_ff]
-that a loop takes layer by layer would stand beside the variable as a copy of half its size, from the forward pass to
-the backward pass. (cast the stack, loop over its layers) becomes (loop over the variable's layers, cast the layer).
-Each element is rounded as before.
+Weights are kept in float32 and read in the dtype of the activations. Suppose that is bfloat16, and a loop takes a stack
+[layers:96 d_model d_ff] layer by layer. Then a copy of half the variable's size would stand beside it from the forward
+pass to the backward pass. So (cast the stack, loop over its layers) becomes (loop over the variable's layers, cast the
+layer). Each element is rounded as before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from meshtf.planning.plan import (
 
 
 def cast_inside_loops(plan: Plan, options: PassOptions) -> Plan:
-    """The plan in which loops convert their parts of variables themselves, where nothing else reads what they slice."""
+    """Returns the plan in which loops convert their parts of variables, if only loops read the converted variable."""
     casts = _casts_for_loops(plan)
     if not casts:
         return plan
@@ -38,7 +38,7 @@ def cast_inside_loops(plan: Plan, options: PassOptions) -> Plan:
 
 
 def _casts_for_loops(plan: Plan) -> dict[Value, Compute]:
-    """By their results, casts of whole variables of which nothing but loops takes the parts."""
+    """Returns the casts of whole variables whose results are only sliced by loops, keyed by their results."""
     variables = {i.output for i in plan.instructions if isinstance(i, ReadVariable)}
     casts = {
         i.outputs[0]: i
@@ -51,6 +51,7 @@ def _casts_for_loops(plan: Plan) -> dict[Value, Compute]:
         uses.update(used_directly(instruction))
         if isinstance(instruction, Loop):
             slices.update(s.whole for s in instruction.sliced)
+    # A reader that is no loop needs the whole converted stack, and then nothing is saved.
     return {v: cast for v, cast in casts.items() if 0 < slices[v] == uses[v]}
 
 

@@ -1,14 +1,15 @@
-"""Which loops become one function compiled by XLA, of those whose writer asks for it, and why the others do not.
+"""Decides which loops XLA compiles into one function each, and says why the others are not compiled.
 
-The loop of decoding is hundreds of small operations in an iteration, each of which TensorFlow starts by itself, at some
-microseconds. Compiled, a whole loop is one operation. It has to have iterations enough. TensorFlow's collectives cannot
-be in it; where all cores compute on one device, as the virtual CPUs of a process do, a loop of the program's own, not
-inside another, is compiled for all cores at once, and its collectives are arithmetic.
+A loop is a candidate if its writer asks for it. An iteration of decoding is hundreds of small operations, and
+TensorFlow takes some microseconds to start each of them. A compiled loop is one operation. It must have enough
+iterations to pay for its compilation. It cannot contain TensorFlow's collectives. Where all cores compute on one
+device, as the virtual CPUs of a process do, a loop outside all others is compiled for all cores at once, and its
+collectives become arithmetic.
 
-A `generate` of length:80 asks, has 80 iterations at most, and is compiled on one core, and on eight virtual CPUs that
-split its batch and its model. In two processes of four its condition is a sum over cores, and it stays as it is: the
-report names that collective. Where XLA compiles the program as a whole (`TpuMeshImpl`), loops are a part of it,
-collectives and all.
+For example, `generate` with length:80 asks for it and has at most 80 iterations. It is compiled on one core, and on
+eight virtual CPUs that split its batch and its model. In two processes of four cores its condition is a sum over cores.
+There it is not compiled, and the report names that collective. Where XLA compiles the whole program (`TpuMeshImpl`),
+every loop is a part of it with its collectives.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from meshtf.planning.plan import (
 
 
 def compile_loops(plan: Plan, options: PassOptions) -> Plan:
-    """The plan in which each loop that asks to be compiled is, or says why not."""
+    """Returns the plan in which each loop that asks to be compiled is marked as compiled, or says why it is not."""
     if not any(isinstance(i, Loop) and i.compilation is not None for i, _ in walk(plan.instructions)):
         return plan
     cores = plan.mesh_shape.size if options.computes_on_one_device else 1
@@ -41,13 +42,15 @@ def compile_loops(plan: Plan, options: PassOptions) -> Plan:
 
 
 def _all_decided(options: PassOptions, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Of those inside of others, which each core compiles for itself."""
+    """Decides about the instructions inside other loops and branches, which each core compiles for itself."""
     inside = functools.partial(_all_decided, options)
     return tuple(with_nested_changed(_decided(options, i, 1), inside) for i in instructions)
 
 
 def _decided(options: PassOptions, instruction: Instruction, cores: int) -> Instruction:
-    """What it is compiled as, if it is a loop that asks for it: for so many cores at once, if there are collectives."""
+    """Decides how a loop that asks for it is compiled. `cores` is how many one function may serve, if it has
+    collectives.
+    """
     if not isinstance(instruction, Loop) or instruction.compilation is None:
         return instruction
     refusal = _refusal(instruction, options, cores)
@@ -56,7 +59,7 @@ def _decided(options: PassOptions, instruction: Instruction, cores: int) -> Inst
 
 
 def _refusal(loop: Loop, options: PassOptions, cores: int) -> str:
-    """Why a loop is not compiled; empty where it is."""
+    """Returns why a loop is not compiled, or an empty text if it is."""
     if options.compiles_programs:
         return ""
     if not options.compile_loops:
@@ -71,8 +74,8 @@ def _refusal(loop: Loop, options: PassOptions, cores: int) -> str:
         if reason := instruction.operation.why_not_compiled:
             return f"{instruction.operation.name} {reason}"
         if isinstance(instruction, Compute) and instruction.facts.draws_random_bits:
-            # Joined with what reads the bits, as the index of the largest of 8, they keep LLVM without end: it looks
-            # there for a checksum. TensorFlow takes LLVM's options, by which it would not, from XLA_FLAGS alone.
+            # If XLA fuses random bits with their reader, such as the index of the largest of 8, LLVM searches the code
+            # for a checksum and never ends. Only XLA_FLAGS could pass LLVM the option that stops this search.
             return f"{instruction.operation.name} draws random bits, which are compiled by themselves"
     if loop.stacked:
         return "a gradient reads what its iterations make"

@@ -1,4 +1,4 @@
-"""Feeds that are cut on the host, so that each core is handed its own part and no more."""
+"""Cuts feeds on the host, so that each core is handed only its own part."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from meshtf.planning.plan import Compute, Feed, Instruction, Plan, Value, walk
 
 
 def cut_feeds(plan: Plan, options: PassOptions) -> Plan:
-    """The plan with those feeds in the layout of their use of which all that is used is each core's slice.
+    """Returns the plan in which a feed has the layout of its use, if every core uses only its own slice of it.
 
-    An operation sees what is fed as whole on every core. Handed over so, it would be held, and where cores have
-    memories of their own also sent, as often as there are cores.
+    To an operation a feed is whole on every core. Handed over whole, it would be held once per core, and sent once per
+    core where cores have memories of their own.
     """
     readers = _readers(plan)
     cuts: dict[Instruction, Compute] = {
@@ -30,7 +30,7 @@ def cut_feeds(plan: Plan, options: PassOptions) -> Plan:
 
 
 def _readers(plan: Plan) -> dict[Value, list[Instruction | None]]:
-    """Of values, the instructions that use them; None for what is fetched."""
+    """Returns the instructions that use each value, with None for a fetch."""
     readers: dict[Value, list[Instruction | None]] = {}
     for instruction, _ in walk(plan.instructions):
         for value in instruction.inputs:
@@ -41,6 +41,6 @@ def _readers(plan: Plan) -> dict[Value, list[Instruction | None]]:
 
 
 def _only_cut(readers: list[Instruction | None]) -> Compute | None:
-    """The one instruction that cuts an array, where nothing else reads it."""
+    """Returns the one instruction that cuts an array, if nothing else reads the array."""
     (reader,) = readers if len(readers) == 1 else (None,)
     return reader if isinstance(reader, Compute) and reader.facts.takes_own_slice else None

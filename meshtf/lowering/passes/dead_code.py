@@ -1,12 +1,13 @@
-"""What nobody reads is neither computed nor kept: results of loops and branches, and all that only they need.
+"""Removes whatever nobody reads: results of loops and branches, and the work that only they need.
 
-A loop returns what its body makes, and what its gradient may read of it. Where the loop is computed again in a backward
-pass, only the second copy's stacks are read; and of a scan's results a user may want one and not the others. What is
-read is known when all is planned: through readers that are read themselves, however loops are nested.
+A loop returns the results of its body and the values that its gradient may read. Where a backward pass computes the
+loop again, only the second copy's stacks are read. A user may also want one result of a scan and not the others. Which
+values are read is known when the whole program is planned. A value counts as read if a reader of it is itself read,
+through any nesting of loops.
 
-A loop over layers:12 that stacks each layer's [batch:8 width:64] for a gradient which recomputes it keeps
-[layers:12 batch:8 width:64] for nobody: the stack goes, and with it what only makes the stack's parts. A value carried
-round stays if its own next value is read by something that is read, not because it reads itself.
+For example, a loop over layers:12 stacks each layer's [batch:8 width:64] for a gradient that recomputes it. So nobody
+reads [layers:12 batch:8 width:64]. The stack goes, and the work that only makes its parts goes with it. A carried value
+stays if some other read value needs it. That it reads itself in the next iteration does not count.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from meshtf.planning.plan import (
 
 
 def remove_dead_code(plan: Plan, options: PassOptions) -> Plan:
-    """The plan without what neither a fetch, nor a check, nor an assignment, nor a print needs.
+    """Returns the plan without instructions that no fetch, check, assignment or print needs.
 
-    Inputs and variables are still read: a program has them whatever it makes of them.
+    Inputs and variables are still read: a program has them even if it does not use them.
     """
     return dataclasses.replace(plan, instructions=_kept(plan.instructions, _read(plan)))
 
 
 def _read(plan: Plan) -> set[Value]:
-    """The values that are read, by something that is itself read, or done for its effect."""
+    """Returns the values that are read by something that is itself read, or that runs for its effect."""
     needs = {v: needed for i, _ in walk(plan.instructions) for v, needed in _needs(i)}
     waiting = [*plan.fetches, *(c.value for c in plan.checks), *_needed_by_effects(plan.instructions)]
     found = set(waiting)
@@ -50,7 +51,9 @@ def _read(plan: Plan) -> set[Value]:
 
 
 def _needs(instruction: Instruction) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    """Each value that an instruction makes, or gives to those inside it, and what it is made of."""
+    """Yields each value that an instruction makes, or gives to the instructions inside it, with the values it is made
+    of.
+    """
     if isinstance(instruction, Loop):
         turns = _deciding(instruction)
         yield instruction.trips, turns
@@ -70,7 +73,7 @@ def _needs(instruction: Instruction) -> Iterator[tuple[Value, tuple[Value, ...]]
 
 
 def _deciding(instruction: Instruction) -> tuple[Value, ...]:
-    """What decides whether, and how often, the instructions inside one run."""
+    """Returns the values that decide whether, and how often, the instructions inside run."""
     if isinstance(instruction, Branch):
         return (instruction.predicate,)
     if not isinstance(instruction, Loop):
@@ -92,7 +95,7 @@ def _needed_by_effects(instructions: Sequence[Instruction], around: tuple[Value,
 
 def _is_effect(instruction: Instruction) -> bool:
     if isinstance(instruction, Compute):
-        # What stands for a whole loop or branch has no effect itself; those inside do.
+        # A Compute that stands for a whole loop or branch has no effect itself. The instructions inside have theirs.
         return instruction.operation.has_side_effect and not instruction.operation.blocks
     return isinstance(instruction, AssignVariable)
 
@@ -125,7 +128,7 @@ def _loop(loop: Loop, read: Collection[Value]) -> Loop:
         sliced=tuple(s for s in loop.sliced if s.part in read),
         stacked=tuple(s for s in loop.stacked if s.whole in read),
         body=_kept(loop.body, read),
-        # Of a pipeline from which nothing is read that goes from stage to stage there is nothing to say.
+        # The report describes the values that go from stage to stage. If none of them is read, it has nothing to say.
         pipeline=note if note and any(c.entering.shape.has(note.stage.name) for c in carried) else None,
     )
 

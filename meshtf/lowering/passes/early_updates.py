@@ -1,11 +1,12 @@
-"""Updates as soon as their gradients are there: gradients that have been used need no memory while others are made.
+"""Moves each update to where its gradient is made, so that the gradient's memory is free while others are made.
 
-A program's updates stand behind all of its gradients, and its collectives run in the order in which they stand. Where
-the update of a weight needs its own gradient only, its collectives and elementwise work move up to where that is made.
+A program's updates stand behind all of its gradients, and its collectives run in the order in which they stand. If the
+update of a weight needs only its own gradient, its collectives and elementwise work move up to where that gradient is
+made.
 
-(g2, g1, sum g2, sum g1, update w2, update w1) becomes (g2, sum g2, update w2, g1, sum g1, update w1): two gradients are
-never there at once. An update that needs the norm of all gradients waits for the last of them, and stays where it is.
-Cores that execute one plan move alike, so their collectives still meet in one order.
+(g2, g1, sum g2, sum g1, update w2, update w1) becomes (g2, sum g2, update w2, g1, sum g1, update w1). Then two
+gradients are never in memory at once. An update that needs the norm of all gradients waits for the last of them and
+stays where it is. All cores execute one plan and move alike, so their collectives still meet in one order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value
 
 
 def update_early(plan: Plan, options: PassOptions) -> Plan:
-    """The plan with what only updates need as early as it can be."""
+    """Returns the plan in which work that only updates need stands as early as it can."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
     movable = before_assignments(plan)
     order = _Order(movable, producers, {i for i in movable if _widens(i)}, plan.instructions)
@@ -29,7 +30,7 @@ def update_early(plan: Plan, options: PassOptions) -> Plan:
 
 
 def before_assignments(plan: Plan) -> list[Instruction]:
-    """Collectives and elementwise work from which assignments follow, in program order."""
+    """Returns the collectives and elementwise work that lead to assignments, in program order."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
     found: set[Instruction] = set()
     waiting = [i.input for i in plan.assignments]
@@ -42,23 +43,25 @@ def before_assignments(plan: Plan) -> list[Instruction]:
 
 
 def is_part_of_update(instruction: Instruction) -> bool:
-    """Whether it works element by element, or moves data."""
+    """Tells whether the instruction works element by element, or moves data."""
     if isinstance(instruction, Compute):
         return instruction.facts.is_elementwise_or_moves
     return isinstance(instruction, Collective)
 
 
 def _widens(instruction: Instruction) -> bool:
-    """Whether it only makes a value larger than it is: it is then best made when it is first needed."""
+    """Tells whether it only makes a value larger, as a cast to more bytes does. Such work is best done just before its
+    use.
+    """
     if not isinstance(instruction, Compute) or not instruction.facts.is_cast:
         return False
     return instruction.outputs[0].slice_bytes > instruction.inputs[0].slice_bytes
 
 
 class _Order:
-    """A new order, in which an instruction follows what it needs: at once where it is movable, else as before.
+    """A new order of instructions. A movable one follows its inputs at once, and the others stay in program order.
 
-    Those that are `late` come in front of the first that needs them.
+    The instructions in `late` come just before the first one that needs them.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class _Order:
         self.instructions: list[Instruction] = []
         self._done: set[Instruction] = set()
         self._late = late
-        # What is made of variables and constants alone, as a learning rate is, comes when it is first needed.
+        # Work on variables and constants alone, such as a learning rate, comes when it is first needed.
         at_any_time: set[Instruction] = set()
         self._earlier = {i: [p for v in i.inputs if (p := producers[v]) in late] for i in instructions}
         self._missing: dict[Instruction, set[Instruction]] = {}
@@ -80,7 +83,7 @@ class _Order:
             if instruction in late:
                 continue
             needed = list(dict.fromkeys(self._before_late(producers[v], producers) for v in instruction.inputs))
-            # Before late ones, which may be made of them.
+            # They go before the late ones, which may be made of them.
             self._earlier[instruction] = [*(p for p in needed if p in at_any_time), *self._earlier[instruction]]
             self._missing[instruction] = {p for p in needed if p not in at_any_time}
             if not self._missing[instruction] and not isinstance(instruction, Collective):
@@ -89,13 +92,13 @@ class _Order:
                 self._after.setdefault(producer, []).append(instruction)
 
     def _before_late(self, instruction: Instruction, producers: Mapping[Value, Instruction]) -> Instruction:
-        """Itself, or what a late one is made of."""
+        """Returns the instruction itself, or for a late one the instruction that its input comes from."""
         while instruction in self._late:
             instruction = producers[instruction.inputs[0]]
         return instruction
 
     def add(self, instruction: Instruction) -> None:
-        """Adds an instruction that may be there already, and what has waited for it alone."""
+        """Adds an instruction, unless it is there already, and then all that waited for it alone."""
         ready = [] if instruction in self._late else [instruction]
         while ready:
             now = ready.pop(0)
@@ -108,7 +111,7 @@ class _Order:
                     ready.append(following)
 
     def add_late(self, instructions: Iterable[Instruction]) -> None:
-        """Adds those of them that are late, and that nothing has needed."""
+        """Adds the late ones among these instructions that nothing has needed yet."""
         for instruction in instructions:
             if instruction in self._late and instruction not in self._done:
                 self._append(instruction)

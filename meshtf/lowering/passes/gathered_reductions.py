@@ -1,13 +1,13 @@
-"""Reductions that TPUs do not make between cores: the terms are sent, and each core reduces them by itself.
+"""Replaces reductions between cores that TPUs lack: the cores send their terms, and each core reduces them by itself.
 
-A TPU has no numbers of 64 bits and no complex ones: libtpu makes each of two, and of collectives that reduce takes the
-sums alone ("Supported lowering only of Sum all reduce"), and of uint64 not even those. So the maximum of a float64
-[batch:8] over four cores is an allgather to [reduced_slices:32], and on each core the maximum over the four. Over n
-cores that sends n / 2 times as many bytes, which the report tells. Sums of float64, int64 and complex numbers stay as
-they are.
+A TPU has no 64-bit and no complex numbers, so libtpu makes each from two numbers. Among reducing collectives of such
+numbers it takes only sums ("Supported lowering only of Sum all reduce"), and not even sums of uint64. So the maximum of
+a float64 [batch:8] over four cores becomes an allgather to [reduced_slices:32], and on each core the maximum of the
+four slices. Over n cores this sends n / 2 times as many bytes, which the report shows. Sums of float64, int64 and
+complex numbers stay as they are.
 
-Of sums of such numbers of which each core keeps its block, libtpu takes those of int64 alone. Of others an alltoall
-brings each core all terms of its block, which sends as many bytes as the reduce-scatter.
+A reduce-scatter leaves each core with its own block of the sum. Among these dtypes libtpu takes it for int64 alone. For
+the others an alltoall brings each core all terms of its block. It sends as many bytes as the reduce-scatter.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ _NOT_SCATTERED = (tf.float64, tf.uint64, tf.complex64, tf.complex128)
 
 
 def gather_reductions(plan: Plan, options: PassOptions) -> Plan:
-    """The plan for XLA's compilers, which are one for virtual TPUs and another for real ones, and run the same."""
+    """Returns the plan for XLA's compilers.
+
+    Virtual and real TPUs have different compilers, and both run the same plan.
+    """
     return gathered_reductions(plan) if options.compiles_programs else plan
 
 
 def gathered_reductions(plan: Plan) -> Plan:
-    """The plan as a TPU can run it."""
+    """Returns the plan as a TPU can run it."""
     first = 1 + max((v.index for i, _ in walk(plan.instructions) for v in i.outputs), default=0)
     changing = _Gathering(plan.mesh_shape, itertools.count(first))
     return dataclasses.replace(plan, instructions=changing.changed(plan.instructions))
@@ -65,7 +68,7 @@ class _Gathering:
         return self._gathered(instruction, count)
 
     def _gathered(self, instruction: Collective, count: int) -> list[Instruction]:
-        """All terms on every core."""
+        """Returns instructions that bring all terms to every core, and reduce them there."""
         step, x = instruction.step, instruction.input
         sent = self._flat(x, step.axes)
         (size,), (axes,) = sent.slice_shape, sent.layout.axes
@@ -80,7 +83,7 @@ class _Gathering:
         return [view, collective, self._reduced(instruction, received, count)]
 
     def _exchanged(self, instruction: Collective, step: ReduceScatter, count: int) -> list[Instruction]:
-        """All terms of its block on each core."""
+        """Returns instructions that bring each core all terms of its own block, and reduce them there."""
         x = instruction.input
         sent = self._flat(x, step.axes)
         received = dataclasses.replace(sent, index=next(self.numbers))
@@ -95,7 +98,9 @@ class _Gathering:
         return [ordered, collective, self._reduced(instruction, received, count)]
 
     def _flat(self, x: Value, axes: Axes) -> Value:
-        """The slices of `x` in one dimension, those of a group of cores one behind the other."""
+        """Returns a value with the slices of `x` in one dimension, where the slices of a group of cores follow one
+        another.
+        """
         used = tuple(d.name for d in self.mesh_shape if d.name in x.layout.used and d.name not in axes)
         others = tuple(axis for axis in x.pending if axis not in axes)  # sums that wait for more
         size, split = math.prod(x.slice_shape), (*used, *axes)
@@ -115,7 +120,7 @@ class _Gathering:
 
 
 def _is_taken(collective: Collective) -> bool:
-    """Whether it moves data alone, or libtpu reduces it between cores."""
+    """Tells whether the collective only moves data, or libtpu can reduce it between cores."""
     step, dtype = collective.step, collective.input.dtype
     if isinstance(step, ReduceScatter):
         return dtype not in _NOT_SCATTERED

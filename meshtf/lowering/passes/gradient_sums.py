@@ -1,15 +1,16 @@
-"""Gradients summed over cores in a dtype of choice, whatever dtype they have themselves.
+"""Sums gradients over cores in a dtype of the user's choice, whatever dtype the gradients have.
 
-Sums in float32 of bfloat16 gradients keep the digits that a long sum would lose; sums in bfloat16 of float32 gradients
+Sums in float32 of bfloat16 gradients keep the digits that a long sum would lose. Sums in bfloat16 of float32 gradients
 send half the bytes (Micikevicius et al. 2018). The pass puts a cast before each sum and one after it. No number is
-rounded twice: where a sum's terms were rounded just before, or its result is cast just after, what stands in between
-goes; work that only moves slices, such as padding, is done in the dtype of the sum.
+rounded twice: if a sum's terms were rounded just before, or its result is cast just after, the casts in between go.
+Work that only moves slices, such as padding, is done in the dtype of the sum.
 
-A kernel [d_model:8 d_ff:16] with gradients in bfloat16, summed in float32: (product, allreduce, cast to float32,
-update) becomes (product, cast, allreduce in float32, update); the cast behind the sum has become nothing. With float32
-gradients summed in bfloat16 it is (product, cast, allreduce in bfloat16, cast back, update), with half the bytes.
+For example, a kernel [d_model:8 d_ff:16] has gradients in bfloat16, summed in float32. Then (product, allreduce, cast
+to float32, update) becomes (product, cast, allreduce in float32, update), and no cast is left behind the sum. With
+float32 gradients summed in bfloat16 it becomes (product, cast, allreduce in bfloat16, cast back, update), with half the
+bytes.
 
-Which sums are those of gradients is found from the variables' side: see `trained_updates.py`.
+`trained_updates.py` finds the sums that belong to gradients: it starts at the variables and goes backwards.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from meshtf.planning.plan import (
 
 
 def sum_gradients(plan: Plan, options: PassOptions) -> Plan:
-    """The plan with the gradients of trained variables summed over cores in the dtype that was asked for.
+    """Returns the plan in which gradients of trained variables are summed over cores in the dtype that was asked for.
 
-    Losses, metrics, norms and other statistics are summed as before: see `leading_to_updates`. The plan is not yet
-    fused, nor in buckets.
+    Losses, metrics, norms and other statistics are summed as before: see `leading_to_updates`. The plan must not be
+    fused or in buckets yet.
     """
     dtype = options.gradient_sum_dtype
     if dtype is None:
@@ -55,7 +56,7 @@ def sum_gradients(plan: Plan, options: PassOptions) -> Plan:
 
 
 def _is_sum_to_change(instruction: Instruction, dtype: tf.DType) -> bool:
-    """Whether it is a sum in another dtype. A scalar is not rounded to send half of its few bytes."""
+    """Tells whether it is a sum in another dtype. Scalars are never rounded: that would save next to no bytes."""
     if not isinstance(instruction, Collective):
         return False
     own, is_scalar = instruction.input.dtype, not instruction.input.shape.dims
@@ -68,14 +69,16 @@ def _is_cast(instruction: Instruction | None) -> TypeGuard[Compute]:
 
 
 def _only_moves(instruction: Instruction | None) -> TypeGuard[Compute]:
-    """Whether it is local work that gives elements of its one input, or zeros, whatever their dtype."""
+    """Tells whether it is local work that only returns elements of its one input, or zeros, whatever the dtype."""
     if not isinstance(instruction, Compute) or len(instruction.inputs) != 1 or len(instruction.outputs) != 1:
         return False
     return instruction.facts.keeps_elements
 
 
 class _Rewriting:
-    """The pass. A value's `double` is the same value in the dtype of the sums, with digits that it may not have."""
+    """The state of the pass. A value's `double` is the same value in the dtype of the sums, without rounding in
+    between.
+    """
 
     def __init__(self, plan: Plan, dtype: tf.DType, updates: Collection[Compute | Collective]) -> None:
         self._plan = plan
@@ -87,11 +90,13 @@ class _Rewriting:
         self._spare: set[Instruction] = set()
 
     def rewritten(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-        """The instructions with sums in the chosen dtype, and with some that nobody needs any more."""
+        """Returns the instructions with sums in the chosen dtype. Some of them may be unused: `without_spare` removes
+        those.
+        """
         return tuple(new for i in instructions for new in self._instead_of(with_nested_changed(i, self.rewritten)))
 
     def without_spare(self, instructions: Sequence[Instruction]) -> Plan:
-        """The plan of these instructions, without those that nobody needs."""
+        """Returns the plan with these instructions, without the replaced ones that nobody uses."""
         every = [i for i, _ in walk(instructions)]
         uses = collections.Counter(v for i in every for v in used_directly(i))
         uses.update([*self._plan.fetches, *(c.value for c in self._plan.checks)])
@@ -108,22 +113,26 @@ class _Rewriting:
         if isinstance(instruction, Collective) and _is_sum_to_change(instruction, self._dtype):
             before, double = self._exact_double(instruction.input) or self._cast(instruction)
             return [*before, *self._done_on(double, instruction)]
-        # Behind a sum, its result goes on in the dtype of the sum through what only moves it, up to where it is used.
+        # The result of a sum stays in the sum's dtype through work that only moves it, up to its first use.
         double = self._doubles.get(instruction.inputs[0]) if len(instruction.inputs) == 1 else None
         if double is None:
             return [instruction]
-        # The user's cast to that dtype: what was summed has it already, and all of its digits.
+        # The user casts to that dtype. The sum has it already, with all of its digits.
         if _is_cast(instruction) and instruction.outputs[0].dtype == self._dtype:
             return [_elementwise(instruction, tf.identity, double, instruction.outputs[0])]
         if isinstance(instruction, Collective):
-            # Only where it sends less: a wider copy of what was narrow would cost bytes and give no digits.
+            # Move the double only if it is narrower: a wider copy would cost bytes and give no digits.
             moves = instruction.step.reduction is None and double.dtype.size < instruction.input.dtype.size
         else:
             moves = _only_moves(instruction)
         return self._done_on(double, instruction) if moves else [instruction]
 
     def _exact_double(self, value: Value) -> tuple[list[Instruction], Value] | None:
-        """The double of a value where it needs no cast: of sums, and of what was cast from the chosen dtype."""
+        """Returns the double of a value that needs no rounding: a sum's, or the operand of a cast from the chosen
+        dtype.
+
+        The list has the instructions to add before it.
+        """
         producer = self._producers.get(value)
         if value in self._doubles:
             return [], self._doubles[value]
@@ -141,7 +150,9 @@ class _Rewriting:
         return [_elementwise(instruction, CastKernel(self._dtype), instruction.input, double)], double
 
     def _done_on(self, double: Value, instruction: Compute | Collective) -> list[Instruction]:
-        """The instruction on its input's double, and its result cast back for whoever needs it so."""
+        """Returns the instruction on its input's double, and a cast of its result back for readers that need the old
+        dtype.
+        """
         done, (output,) = self._moved(instruction, double), instruction.outputs
         back = _elementwise(instruction, CastKernel(output.dtype), done.outputs[0], output)
         self._doubles[output] = done.outputs[0]
@@ -159,7 +170,7 @@ class _Rewriting:
 
 
 def _elementwise(instruction: Compute | Collective, kernel: Kernel, x: Value, y: Value) -> Compute:
-    """y is x after `kernel`, on behalf of the instruction's operation."""
+    """Returns the work that makes y from x by `kernel`, on behalf of the instruction's operation."""
     is_view = kernel is tf.identity
     facts = WorkFacts(kernel=kernel, is_view=is_view, is_cast=not is_view)
     kind = "view" if is_view else "cast"

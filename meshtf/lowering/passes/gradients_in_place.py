@@ -1,14 +1,18 @@
-"""Gradients of stacks that loops add up are added layer by layer, and not as a whole after the loop over layers.
+"""Adds gradients of stacked weights to their sum layer by layer, and not as a whole after the loop over layers.
 
-A loop over micro-batches, or over the steps of a pipeline, adds the gradient of every weight to a sum that it carries.
-Of weights [layers:13 d_model d_ff], a loop over layers inside it makes the gradient as a stack, which would stand
-beside the sum at its full size. (loop over layers that stacks the parts; transpose, mask and cast the stack; add it to
-the sum) becomes (loop over layers that carries the sum, and transposes, masks, casts and adds each part in its place).
-Elements are added as before and in the same order: results are the same to the bit.
+A loop over micro-batches, or over the steps of a pipeline, carries a sum of each weight's gradients. Take weights
+[layers:13 d_model d_ff]: a loop over layers inside it makes their gradient as a stack, which would stand beside the sum
+at its full size. So (loop over layers that stacks the parts; transpose, mask and cast the stack; add it to the sum)
+becomes (loop over layers that carries the sum, and transposes, masks, casts and adds each part in its place). Elements
+are added as before and in the same order, so results are the same to the bit.
 
-A term that is zeros but for a part, as of what a pipeline reads of a round's weights, is added to that part alone.
+A term that is zero outside of one part is added to that part alone. A pipeline makes such terms where it reads one
+round's weights.
 
-Loops over layers may stand in others, as segments of layers that are recomputed do: the sum is carried into all.
+Loops over layers may stand in others, as segments of recomputed layers do. The sum is carried into all of them.
+
+The pass goes from the outermost loop inwards. In each loop it looks for a carried sum, follows its term back through
+elementwise work, and stops at a loop that stacks it. Then the sum and that work move into this loop.
 """
 
 from __future__ import annotations
@@ -42,11 +46,11 @@ from meshtf.planning.plan import (
 )
 
 _MOST_ROWS = 64
-"""Pieces of memory that one part is added to: with more, they are too short to be quick."""
+"""The most pieces of memory that one part may lie in: more pieces are so short that adding to them is slow."""
 
 
 def add_gradients_in_place(plan: Plan, options: PassOptions) -> Plan:
-    """The plan in which sums that loops carry are added to by the loops inside that stack what is added."""
+    """Returns the plan in which a loop adds its parts to a carried sum, if it would have stacked them for that."""
     if not any(isinstance(inner, Loop) for i, _ in walk(plan.instructions) if isinstance(i, Loop) for inner in i.body):
         return plan
     numbers = itertools.count(1 + max(v.index for i, _ in walk(plan.instructions) for v in i.outputs))
@@ -54,13 +58,14 @@ def add_gradients_in_place(plan: Plan, options: PassOptions) -> Plan:
     zeros = {
         v for i, _ in walk(plan.instructions) if isinstance(i, Compute) and isinstance(i.emit, Zeros) for v in i.outputs
     }
+    # A loop adds to the memory of the zeros, so nothing else may read them.
     rewriting = _Rewriting(numbers, options.smallest_added_in_place, {v for v in zeros if uses[v] == 1})
     return dataclasses.replace(plan, instructions=rewriting.rewritten(plan.instructions))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Addition:
-    """A term added to what a loop carries, or to the part of it at these positions of dimensions, by name."""
+    """The addition of a term to a carried value, or to the part of it at these positions."""
 
     compute: Compute
     total: Value
@@ -70,7 +75,7 @@ class _Addition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Place:
-    """A position of a dimension. Is it outside, nothing is added."""
+    """A position of a dimension. If it is outside, nothing is added."""
 
     name: str
     index: Value
@@ -79,7 +84,10 @@ class _Place:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Sinking:
-    """An addition whose term is what a loop stacks, after elementwise work: first to last, each on the one before."""
+    """An addition that can move into a loop, since its term is a stack of that loop after elementwise work.
+
+    `work` goes from the first to the last, each on the result of the one before.
+    """
 
     carried: Carried
     addition: _Addition
@@ -89,7 +97,11 @@ class _Sinking:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Rewriting:
-    """The pass. `zeros`: that one loop alone begins with. `placed`: additions to parts that it has made, by results."""
+    """The state of the pass.
+
+    `zeros`: values of zeros that only one loop begins with. `placed`: the additions to parts that it has made, by
+    results.
+    """
 
     numbers: itertools.count[int]
     least_bytes: int
@@ -97,7 +109,7 @@ class _Rewriting:
     placed: dict[Value, _Addition] = dataclasses.field(default_factory=dict)
 
     def rewritten(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-        """Loops from the outermost inwards, so that a sum goes on to where its term is made."""
+        """Rewrites loops from the outermost inwards, so that a sum goes on to where its term is made."""
         changed = (self._sunk(i) if isinstance(i, Loop) else i for i in instructions)
         return tuple(with_nested_changed(i, self.rewritten) for i in changed)
 
@@ -115,7 +127,7 @@ class _Rewriting:
         return dataclasses.replace(loop, body=tuple(i for i in changed if i not in gone))
 
     def _placed_in(self, loop: Loop) -> Loop:
-        """With terms that are zeros but for a part added to that part alone."""
+        """Returns the loop in which a term that is zero outside of one part is added to that part alone."""
         body = _Body(loop)
         changed: dict[Instruction, Instruction] = {}
         gone: set[Instruction] = set()
@@ -138,8 +150,9 @@ class _Rewriting:
         return dataclasses.replace(loop, body=instructions)
 
     def _addition(self, carried: Carried, body: _Body) -> _Addition | None:
-        """How a carried value's next is made of it, if by an addition, and nothing else reads either."""
+        """Returns the addition that makes a carried value's next one, if nothing else reads either value."""
         total, compute = carried.entering, body.makers.get(carried.leaving)
+        # Another reader could find the sum with some of the parts already added.
         if body.uses[total] != 1 or body.uses[carried.leaving] != 1 or not isinstance(compute, Compute):
             return None
         if carried.leaving in self.placed:
@@ -152,11 +165,12 @@ class _Rewriting:
         ):
             return None
         term = compute.inputs[1]
+        # Only then does each part of the term belong to one part of the sum.
         is_alike = (term.shape, term.dtype, term.layout) == (total.shape, total.dtype, total.layout)
         return _Addition(compute, total, term, ()) if is_alike else None
 
     def _sinking(self, carried: Carried, addition: _Addition, body: _Body) -> tuple[Loop, _Sinking] | None:
-        """The loop that stacks the term, if it can add what it stacks."""
+        """Returns the loop that stacks the term, with the addition that can move into it, or None."""
         work: list[Compute] = []
         value, maker = addition.term, body.makers.get(addition.term)
         while isinstance(maker, Compute) and body.uses[value] == 1 and (before := _worked_on(maker)) is not None:
@@ -168,6 +182,7 @@ class _Rewriting:
         if stacked is None or value.slice_bytes < self.least_bytes:
             return None
         name, along = value.shape.dims[0].name, [value, *(i.outputs[0] for i in work)]
+        # If the stacked dimension is split over cores, the part of an iteration is on one of them only.
         if any(_axes_of(v, name) for v in along) or value.slice_shape[0] != maker.length:
             return None
         others = [v for i in work for v in i.inputs if v not in along]
@@ -179,7 +194,7 @@ class _Rewriting:
         return maker, _Sinking(carried, addition, stacked, tuple(work))
 
     def _adding(self, loop: Loop, sinkings: Sequence[_Sinking]) -> Loop:
-        """A loop that adds its parts to what it carries, and stacks them no more."""
+        """Returns a loop that adds its parts to carried sums and no longer stacks them."""
         carried, added = [], []
         for sinking in sinkings:
             total = sinking.addition.total
@@ -200,7 +215,7 @@ class _Rewriting:
         )
 
     def _on_part(self, sinking: _Sinking, name: str) -> tuple[list[Compute], Value]:
-        """The work on one part of the stack in place of the whole, and the term that it makes."""
+        """Returns the work on one part of the stack instead of the whole, and the term that it makes."""
         whole, part = sinking.stacked.whole, sinking.stacked.part
         done: list[Compute] = []
         for i in sinking.work:
@@ -220,7 +235,7 @@ class _Rewriting:
 
 
 class _Body:
-    """Of the instructions in a loop: who makes each value, and how often each is used."""
+    """The instructions of a loop: which one makes each value, and how often each value is used."""
 
     def __init__(self, loop: Loop) -> None:
         self.makers = {v: i for i in loop.body for v in i.outputs}
@@ -233,7 +248,7 @@ class _Body:
 
 
 def _worked_on(compute: Compute) -> Value | None:
-    """What elementwise work takes element by element, if that is one value: others are the same along dimensions."""
+    """Returns the one full-sized operand of elementwise work, or None if there are several: others are broadcast."""
     if compute.facts.kernel is None or len(compute.outputs) != 1:
         return None
     names = {d.name for d in compute.outputs[0].shape}
@@ -242,7 +257,7 @@ def _worked_on(compute: Compute) -> Value | None:
 
 
 def _has_every_part(loop: Loop) -> bool:
-    """Whether it has as many iterations as parts: an absent part is zero, and zero is added to it."""
+    """Tells whether the loop always runs all its iterations, and so makes every part of its stacks."""
     return loop.count is None and loop.condition is None and loop.is_bounded and loop.compilation is None
 
 
@@ -269,7 +284,7 @@ def _adding_to_part(total: Value, places: Sequence[_Place]) -> AddToPart:
 
 
 def _added_at(addition: Compute, entering: Value, term: Value, leaving: Value, places: Sequence[_Place]) -> Compute:
-    """The addition of a term to the part of a value at these positions of dimensions."""
+    """Returns the addition of a term to the part of a value at these positions."""
     inputs = (entering, term, *(p.index for p in places))
     flops, facts = math.prod(term.slice_shape), WorkFacts(adds_to_part=True)
     emit = _adding_to_part(entering, places)

@@ -1,15 +1,14 @@
-"""How far computing and communicating get ahead of each other.
+"""Limits how far computing and communicating get ahead of each other.
 
-Within a core TensorFlow runs whatever is ready. Weights that are gathered to be used need nothing that is computed, so
-all of them would be gathered first; gradients need nothing that other cores compute, so where communication is slow all
-of them would wait for it at once. Either takes the memory that splitting them was to save. So a collective waits for
-heavy work that stands before it in the plan, and heavy work for a collective: for one so far back that what the
-collectives in between move, and what updates make in between, stays small. Ahead by less they run as they like, at the
-same time where devices can.
+Within a core TensorFlow runs whatever is ready. Gathering a weight needs no computed value, so all weights would be
+gathered first. Computing gradients needs nothing from other cores, so with slow communication all gradients would wait
+to be sent at once. Either takes the memory that splitting was to save. So a collective waits for heavy work that stands
+before it in the plan, and heavy work waits for a collective. It waits for one so far back that few bytes are moved, and
+made by updates, in between. Within that distance they run in any order, and at the same time where devices can.
 
-Six weights of 256 KiB, each gathered before its product, with 512 KiB ahead allowed: the fourth gather waits for the
-first product, by which its weight is done with. The pass only says who waits for whom; emission makes it a control
-dependency, and the report's orders (`execution_orders.py`) keep to it.
+For example, six weights of 256 KiB are each gathered before their product, with 512 KiB ahead allowed. The fourth
+gather waits for the first product, after which the first weight's memory is free. The pass only says which instruction
+waits for which. Emission makes it a control dependency, and the report's orders (`execution_orders.py`) keep to it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from meshtf.planning.plan import Collective, Compute, Instruction, Plan
 
 
 def pace(plan: Plan, options: PassOptions) -> Plan:
-    """The plan with an earlier instruction that each waits for, besides those that make its inputs, where it has to.
+    """Returns the plan in which an instruction may also wait for an earlier one that does not make its inputs.
 
-    Every one waits for an earlier one of the same plan, so cores that execute the same plan never wait in a circle.
+    Each waits for an earlier instruction of the same plan, so cores that execute one plan never wait in a circle.
     """
     awaited: dict[Instruction, Compute | Collective] = {}
     moved, made = 0, 0
@@ -43,12 +42,14 @@ def pace(plan: Plan, options: PassOptions) -> Plan:
                 awaited[instruction] = last
             work.add(instruction, moved)
             if instruction in updates:
+                # New values of variables stay in memory to the end of the step, so heavy updates count like bytes that
+                # moved.
                 made += sum(v.slice_bytes for v in instruction.outputs)
     return dataclasses.replace(plan, awaited=awaited)
 
 
 class _Passed:
-    """Instructions, each with how many bytes had been moved when it was over."""
+    """A queue of instructions, each with the bytes that had been moved when it was over."""
 
     def __init__(self) -> None:
         self._instructions: collections.deque[tuple[Compute | Collective, int]] = collections.deque()
@@ -58,7 +59,10 @@ class _Passed:
         self._instructions.append((instruction, moved))
 
     def last_before(self, moved: int) -> Compute | Collective | None:
-        """The last that was over when no more than so many bytes had been moved; they never become fewer."""
+        """Returns the last instruction that was over when at most `moved` bytes had been moved.
+
+        Callers never pass a smaller `moved` than before.
+        """
         while self._instructions and self._instructions[0][1] <= moved:
             self._last = self._instructions.popleft()[0]
         return self._last

@@ -1,4 +1,4 @@
-"""What passes go by besides the plan itself."""
+"""The options of the passes: all that they need besides the plan."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from meshtf.planning.process_spans import ProcessOfCore
 
 @dataclasses.dataclass(frozen=True)
 class PassOptions:
-    """What was asked for, and the sizes from which on something is worth its cost.
+    """The user's choices, and the sizes from which on a change is worth its cost.
 
     Attributes:
-      gradient_sum_dtype: in which gradients are summed over cores; None: each in its own.
+      gradient_sum_dtype: the dtype in which gradients are summed over cores. None: each in its own.
       gathers_weights_again: whether weights that are kept split are gathered anew for each use.
-      bucket_bytes: of the largest bucket of small collectives; 0: each travels alone.
+      bucket_bytes: bytes of the largest bucket of small collectives. 0: each travels alone.
       compiles_programs: whether the program is compiled as a whole, and its loops with it.
       compile_loops: whether loops that ask for it are compiled.
-      computes_on_one_device: whether all cores are virtual CPUs of one process, which compute on its first.
+      computes_on_one_device: whether all cores are virtual CPUs of one process, which compute on its first device.
       computes_on_processors: whether all cores are processors, on which TensorFlow executes operation by operation.
-      process_of_core: by core, the process that it is in; empty where one has all.
+      process_of_core: the process of each core. Empty if one process has all cores.
       assigns: whether the plan assigns variables.
-      trained: shapes of the variables that are trained, by name.
-      smallest_divided_update: elements of the smallest variable whose update cores divide among themselves: below, a
+      trained: shapes of the trained variables, by name.
+      smallest_divided_update: elements of the smallest variable whose update cores divide among themselves. Below, a
         second collective costs more than it saves.
       smallest_fused_update: elements of the largest slice from which on a program's updates become one instruction
         each, small ones too.
@@ -37,9 +37,9 @@ class PassOptions:
         so many small additions cost more than the memory is worth.
       largest_bucket_member: bytes of the largest slice that travels with others within a process: copying a larger one
         costs more than a start saves.
-      light_flops: of work that may wait for a bucket to fill, and that collectives never wait for.
-      most_bytes_ahead: of a core's slices in collectives, by which computing and communicating may be ahead of each
-        other.
+      light_flops: the most FLOPs of light work: it may wait for a bucket to fill, and collectives never wait for it.
+      most_bytes_ahead: how many bytes of a core's slices in collectives computing and communicating may be ahead of
+        each other.
     """
 
     gradient_sum_dtype: tf.DType | None = None

@@ -1,12 +1,13 @@
 """Fully sharded data parallelism outside of loops: weights are gathered where they are used, and again later.
 
-A weight that is kept split (`parameter_layout`) and used whole would, gathered once, be there whole from the forward
-pass to the backward pass; with it all others. Here it is gathered anew for each use before which another such weight
-has been used. Loops over stacks of weights do this themselves, layer by layer (`control_flow/loops/`).
+A weight may be kept split (`parameter_layout`) and used whole. Gathered once, it would be in memory whole from the
+forward pass to the backward pass, together with all other weights. So this pass gathers it anew for a use if another
+such weight has been used since the use before. Loops over stacks of weights do this themselves, layer by layer
+(`control_flow/loops/`).
 
 With weights w and v, (gather w, use w, gather v, use v, v's gradient, w's gradient) becomes (gather w, use w, gather v,
-use v, v's gradient, gather w again, w's gradient): v's two uses have no other weight between them and share one gather,
-w's have v's. It sends w twice and never holds both.
+use v, v's gradient, gather w again, w's gradient). Between v's two uses no other weight is used, so they share one
+gather. Between w's uses v is used. The new plan sends w twice and never holds both weights.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from meshtf.planning.plan import Collective, Compute, Instruction, Plan, ReadVar
 
 
 def gather_weights_again(plan: Plan, options: PassOptions) -> Plan:
-    """The plan in which no gathered weight stays while another one is used, where weights are kept split."""
+    """Returns the plan in which no gathered weight stays in memory while another is used, where weights are kept
+    split.
+    """
     if not options.gathers_weights_again:
         return plan
     weights = _gathered_weights(plan)
@@ -47,7 +50,7 @@ def gather_weights_again(plan: Plan, options: PassOptions) -> Plan:
 
 @dataclasses.dataclass(frozen=True)
 class _Weight:
-    """A variable as it is used, whole: the value, what makes it of the slice that is read, and where it is used."""
+    """A variable as it is used: its whole value, the instructions that make it from the slice read, and its uses."""
 
     name: str
     value: Value
@@ -56,7 +59,7 @@ class _Weight:
 
 
 def _gathered_weights(plan: Plan) -> list[_Weight]:
-    """Those that are used by the program's own instructions only: what a loop uses, it uses in every iteration."""
+    """Returns the weights that only the program's own instructions use: a loop uses a weight in every iteration."""
     made: dict[Value, tuple[str, tuple[Compute | Collective, ...]]] = {}
     uses: dict[Value, list[int]] = {}
     kept = {*plan.fetches, *(c.value for c in plan.checks)}
@@ -87,7 +90,10 @@ def _gathers_or_converts(instruction: Instruction) -> TypeGuard[Compute | Collec
 
 
 def _groups(weight: _Weight, every_use: Sequence[tuple[int, str]]) -> Iterator[list[int]]:
-    """Its uses, together where no other weight is used in between; `every_use`: positions in order, and by which."""
+    """Yields the uses of a weight, grouped where no other weight is used in between.
+
+    `every_use`: the positions of all weights' uses in order, each with the weight's name.
+    """
     group: list[int] = []
     for position in weight.uses:
         start = bisect.bisect_left(every_use, (group[-1] + 1,)) if group else 0
@@ -100,7 +106,7 @@ def _groups(weight: _Weight, every_use: Sequence[tuple[int, str]]) -> Iterator[l
 
 
 def _made_again(weight: _Weight, user: Instruction, numbers: Iterator[int]) -> Iterator[Compute | Collective]:
-    """The instructions that make it once more, on behalf of one that uses it."""
+    """Yields the instructions that make the weight once more, on behalf of an instruction that uses it."""
     known: dict[Value, Value] = {}
     for instruction in weight.made_by:
         (output,) = instruction.outputs

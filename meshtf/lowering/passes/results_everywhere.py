@@ -1,6 +1,8 @@
-"""Results in every process: what a program returns is gathered over the mesh axes that cross processes.
+"""Gathers a program's results over the mesh axes that cross processes, so that every process has them whole.
 
-Within one process the slices of a result are simply put together when the program ends.
+For example, a result [batch:8/data hidden:4] on data:4 lies in two processes of two cores. An allgather over `data` is
+added for it at the program's end. Within one process the slices of a result are simply put together when the program
+ends.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from meshtf.planning.process_spans import crossing_axes
 
 
 def gather_results(plan: Plan, options: PassOptions) -> Plan:
-    """The plan on these processes, each of which ends with the fetches whole.
+    """Returns the plan on these processes, in which each process ends with the whole fetches.
 
-    A dimension is gathered over all axes that split it where some of them cross processes.
+    If one axis that splits a dimension crosses processes, the dimension is gathered over all axes that split it.
     """
     plan = dataclasses.replace(plan, process_of_core=options.process_of_core)
     if not options.process_of_core:
@@ -39,6 +41,7 @@ def gather_results(plan: Plan, options: PassOptions) -> Plan:
 
 
 def _whole_along(value: Value, dim: int, index: int, plan: Plan) -> Value:
+    """Returns the value with dimension number `dim` gathered."""
     axes, sizes = list(value.layout.axes), list(value.slice_shape)
     sizes[dim] *= axes_size(axes[dim], plan.mesh_shape)
     axes[dim] = ()

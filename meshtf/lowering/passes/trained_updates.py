@@ -1,6 +1,6 @@
-"""Which instructions, inside loops and branches too, lead to the updates of trained variables.
+"""Finds the instructions that lead to the updates of trained variables, in loops and branches too.
 
-`early_updates` asks the same of a program's own instructions, for whatever is assigned.
+`early_updates` asks the same about a program's own instructions, for all assigned variables.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from meshtf.planning.plan import Branch, Collective, Compute, Loop, Plan, Value,
 
 
 def leading_to_updates(plan: Plan, trained: Mapping[str, Shape]) -> set[Compute | Collective]:
-    """Collectives and elementwise work from which updates of trained variables follow element by element.
+    """Returns the collectives and elementwise work that lead element by element to updates of trained variables.
 
-    That is: new values of variables, and of state that belongs to one and has its shape. What is made of elements and
-    of fewer numbers, such as a norm or a mean over rows, follows from the elements.
+    The updates are new values of the variables, and of state that belongs to one and has its shape. A norm or a mean
+    over rows does not lead there element by element: its few numbers depend on many elements.
 
     Args:
-      plan: not yet fused, nor in buckets.
-      trained: the shapes of the variables that are trained, by name.
+      plan: a plan that is not fused or in buckets yet.
+      trained: the shapes of the trained variables, by name.
     """
     values = [i.input for i in plan.assignments if _trained_shape(i.name, trained) == i.input.shape]
     return _leading_to(values, plan)
@@ -31,7 +31,7 @@ def _trained_shape(name: str, trained: Mapping[str, Shape]) -> Shape | None:
 
 
 def _leading_to(values: Iterable[Value], plan: Plan) -> set[Compute | Collective]:
-    """As `leading_to_updates`, of any values; inside loops and branches, too."""
+    """Returns the same as `leading_to_updates` for any values."""
     producers = {v: i for i, _ in walk(plan.instructions) for v in i.outputs}
     bound = dict(_bound(plan))
     found: set[Compute | Collective] = set()
@@ -49,7 +49,9 @@ def _leading_to(values: Iterable[Value], plan: Plan) -> set[Compute | Collective
 
 
 def _terms(instruction: Compute | Collective) -> list[Value]:
-    """What is moved, or the operands of as many dimensions as the output: no factor of many elements, as a norm is."""
+    """Returns the moved value, or the operands with as many dimensions as the output. A norm has fewer and is
+    left out.
+    """
     if isinstance(instruction, Collective) or instruction.facts.kernel is None:
         return list(instruction.inputs[:1])
     rank = instruction.outputs[0].shape.ndims
@@ -57,7 +59,7 @@ def _terms(instruction: Compute | Collective) -> list[Value]:
 
 
 def _bound(plan: Plan) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    """Values that loops and branches pass on, and what they are."""
+    """Yields the values that loops and branches pass on, each with the values that it may be."""
     for instruction, _ in walk(plan.instructions):
         if isinstance(instruction, Loop):
             for c in instruction.carried:

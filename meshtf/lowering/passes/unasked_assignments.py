@@ -1,4 +1,4 @@
-"""A program that is asked for values only leaves every variable as it is."""
+"""Removes assignments from a program that is only asked for values, so that it leaves every variable as it is."""
 
 from __future__ import annotations
 
@@ -7,5 +7,7 @@ from meshtf.planning.plan import Plan
 
 
 def remove_unasked_assignments(plan: Plan, options: PassOptions) -> Plan:
-    """The plan without assignments, unless it is to assign: a fetch may be an assignment's output, or need one."""
+    """Returns the plan without assignments, unless it is to assign. A fetch may be an assignment's output, or
+    need one.
+    """
     return plan if options.assigns else plan.without_assignments()

@@ -3,12 +3,14 @@
 Where XLA compiles the program, the chain reads and writes every weight once. Where TensorFlow runs it operation by
 operation, the instruction says that the old value may go as soon as the new one is there.
 
-Adam of a weight [d_model:512 d_ff:2048] is a dozen kernels with three results: weight, m and v. They become one
-instruction, which reads the gradient and three arrays and writes three. Where nothing else needs the old values, it
-writes them where they are (`updates_in_place`), behind the program's checks if there are any (`guards`).
+For example, Adam of a weight [d_model:512 d_ff:2048] is a dozen kernels with three results: weight, m and v. They
+become one instruction, which reads the gradient and three arrays and writes three. If nothing else needs the old
+values, it writes into the variables' memory (`updates_in_place`). If the program has checks, it does so only when they
+pass (`guards`).
 
-A segment must not wait for itself: of two computations with a collective between them (an update whose result is
-gathered and used by another) each is a segment of its own, which `_depths` tells apart.
+A segment must not wait for itself. Suppose an update's result is gathered, and another update uses the gathered value.
+These two updates must be two segments, with the collective between them. `_depths` tells them apart: it counts how
+often a path to an instruction has left the elementwise work.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
     producers = {v: i for i in plan.instructions for v in i.outputs}
     chosen = _update_computes(plan, producers)
     used_by, names = consumers_of(plan), _names_read(plan)
-    # One kernel by itself is worth it where it can then write to the variable that it reads.
+    # A segment of one kernel is worth compiling only if it can then write to the variable that it reads.
     segments = [s for s in _segments(plan, producers, chosen) if len(s) > 1 or _assigned_in_place(s[0], names, used_by)]
     if not any(math.prod(_shape(segment[0])) >= options.smallest_fused_update for segment in segments):
         return plan
@@ -55,13 +57,13 @@ def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
 def _outside(
     segment: Sequence[Compute], used_by: Mapping[Value, list[Instruction | None]]
 ) -> Mapping[Value, list[Instruction | None]]:
-    """What uses each value of a segment, but the segment itself."""
+    """Returns the readers of each value of a segment, without the segment itself."""
     members = set(segment)
     return {v: [i for i in used_by.get(v, []) if i not in members] for c in segment for v in c.outputs}
 
 
 def _is_kept(instruction: Instruction, fused: Mapping[Instruction, list[Compute]]) -> bool:
-    """One instruction of each segment stands for all of it."""
+    """Tells whether the instruction stays: one instruction of each segment stands for all of it."""
     return instruction not in fused or fused[instruction][0] is instruction
 
 
@@ -74,12 +76,12 @@ def _is_elementwise(instruction: Instruction) -> bool:
 
 
 def _order(value: Value, output: Value) -> bool:
-    """Whether a value's dimensions stand in the output's order, so that no transpose is part of the kernel."""
+    """Tells whether a value's dimensions stand in the output's order, so that the kernel includes no transpose."""
     return not value.shape.dims or value.shape == output.shape
 
 
 def _update_computes(plan: Plan, producers: Mapping[Value, Instruction]) -> set[Compute]:
-    """Elementwise computations from which assignments follow, directly or after moving between cores."""
+    """Returns the elementwise work that leads to assignments, directly or through collectives."""
     chosen: set[Compute] = set()
     waiting = [i.input for i in plan.assignments]
     seen: set[Value] = set()
@@ -98,7 +100,7 @@ def _update_computes(plan: Plan, producers: Mapping[Value, Instruction]) -> set[
 
 
 def _segments(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Compute]) -> Iterable[list[Compute]]:
-    """Connected computations with no path between two of them that leaves the segment."""
+    """Yields connected instructions, in segments that no path between two members leaves."""
     depth = _depths(plan, producers, chosen)
     ties = networkx.Graph()
     ties.add_nodes_from(i for i in plan.instructions if i in chosen)
@@ -113,8 +115,10 @@ def _segments(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Co
 
 
 def _depths(plan: Plan, producers: Mapping[Value, Instruction], chosen: set[Compute]) -> dict[Instruction, int]:
-    """How often a path to each instruction leaves the chosen ones; of those, the most that what follows allows, so that
-    they stand beside what uses them."""
+    """Returns how often a path to each instruction leaves the chosen ones.
+
+    A chosen instruction gets the largest number that its readers allow, so that it stands beside them.
+    """
     depth: dict[Instruction, int] = {}
     after: dict[Instruction, list[Instruction]] = {}
     for instruction in plan.instructions:
@@ -134,6 +138,7 @@ def _shape(instruction: Instruction) -> tuple[int, ...]:
 
 
 def consumers_of(plan: Plan) -> dict[Value, list[Instruction | None]]:
+    """Returns the instructions that read each value, with None for a fetch and for a check."""
     consumers: dict[Value, list[Instruction | None]] = {}
     for instruction in plan.instructions:
         for value in instruction.inputs:
@@ -203,8 +208,11 @@ class FusedUpdate:
 
 
 def updates_in_place(plan: Plan) -> dict[Compute, dict[int, tuple[int, str]]]:
-    """Fused updates that may write to the variables that they read: by instruction, then by the number of the input,
-    the number of the result and the variable's name. None where a failed check would have to undo it."""
+    """Returns the fused updates that may write to the variables that they read.
+
+    Each has, by the number of an input, the number of the result and the variable's name. An update is left out if a
+    failed check would have to undo it.
+    """
     consumers, names = consumers_of(plan), _names_read(plan)
     found: dict[Compute, dict[int, tuple[int, str]]] = {}
     for instruction in plan.instructions:
@@ -222,7 +230,7 @@ def _names_read(plan: Plan) -> dict[Value, str]:
 def _assigned_in_place(
     fusion: Compute, names: Mapping[Value, str], consumers: Mapping[Value, list[Instruction | None]]
 ) -> dict[int, tuple[int, str]]:
-    """Results that nothing needs but the assignment of a variable that is read here, as in `updates_in_place`."""
+    """Returns the results that only the assignment of a variable read here needs, as in `updates_in_place`."""
     inputs = {names[v]: n for n, v in enumerate(fusion.inputs) if v in names}
     found: dict[int, tuple[int, str]] = {}
     for n, value in enumerate(fusion.outputs):
@@ -233,13 +241,13 @@ def _assigned_in_place(
 
 
 def _ordered(instructions: Sequence[Instruction]) -> list[Instruction]:
-    """A topological order that keeps the program's where it can."""
+    """Returns a topological order that keeps the program's order where it can."""
     producers = {v: i for i in instructions for v in i.outputs}
     graph = networkx.DiGraph()
     graph.add_nodes_from(instructions)
     graph.add_edges_from((producers[v], i) for i in instructions for v in i.inputs)
     order = {instruction: n for n, instruction in enumerate(instructions)}
-    # Assignments take effect as the program ends, whatever is read later: they keep their place at the end.
+    # Assignments take effect as the program ends, even if variables are read later: they keep their place at the end.
     return list(
         networkx.lexicographical_topological_sort(graph, key=lambda i: (isinstance(i, AssignVariable), order[i]))
     )

@@ -1,19 +1,20 @@
 """Sharding of the weight update (Xu et al. 2020): cores that would repeat an update divide it among themselves.
 
-Where a gradient is a sum over mesh axes that do not split its variable, every core along them would do the same update.
+If a gradient is a sum over mesh axes that do not split its variable, every core along them would do the same update.
 Instead the sum becomes a reduce-scatter, each core updates its share, optimizer state is kept in shares, and the new
-weights are gathered: as many bytes as the allreduce, and a fraction of the work and memory. A weight that is kept in
-float32 and read in bfloat16 stays in shares between steps, and its copy in bfloat16 is gathered. The pass only chooses
-layouts, for the tensors between gradients and assignments; the collectives follow from them. Where the cores divide no
-dimension, one is padded (`padded_layouts.py`), or two are divided by parts of a mesh axis (`divided_layouts.py`): files
-and users see neither.
+weights are gathered. This sends as many bytes as the allreduce, and takes a fraction of the work and memory. A weight
+that is kept in float32 and read in bfloat16 stays in shares between steps, and its copy in bfloat16 is gathered.
 
-A weight [d_model:512 d_ff:2048] on data:8 with Adam: the gradient's pending sum over `data` is read as
-[d_model:512/data d_ff:2048], which is a reduce-scatter; m and v are kept so; the new weight is gathered for the next
-step. Each core updates an eighth, and keeps an eighth of m and v.
+The pass only chooses layouts for the tensors between gradients and assignments. The collectives follow from the
+layouts. If the cores divide no dimension, one is padded (`padded_layouts.py`), or two are divided by parts of a mesh
+axis (`divided_layouts.py`). Files and users see neither.
 
-The region that is divided goes from the sums to the assignments, and is found backwards: an operation belongs to it if
-it works element by element on the variable's dimensions, and all that it makes is used inside, or by sums.
+For example, take a weight [d_model:512 d_ff:2048] on data:8 with Adam. The gradient's pending sum over `data` is read
+as [d_model:512/data d_ff:2048], which is a reduce-scatter. m and v are kept in this layout. The new weight is gathered
+for the next step. Each core updates an eighth, and keeps an eighth of m and v.
+
+The divided region goes from the sums to the assignments, and the pass finds it backwards. An operation belongs to it if
+it works element by element on the variable's dimensions, and all its results are used inside the region or by sums.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ _NOT_ELEMENTWISE = "its new value is not made from the old one element by elemen
 class ShardedUpdates:
     """The layouts that divide the updates of a program.
 
-    kept: layouts of weights between steps, by variable, where each core keeps the share that it updates.
-    reasons: why others are done on every core, by variable. undivided: variables that some mesh axes do not divide.
+    kept: layouts of weights between steps, by variable, if each core keeps the share that it updates. reasons: why the
+    other updates are done on every core, by variable. undivided: variables that some mesh axes do not divide.
     """
 
     layouts: dict[Tensor, ResolvedLayout] = dataclasses.field(default_factory=dict)
@@ -66,7 +67,7 @@ def sharded_updates(
 ) -> ShardedUpdates:
     """Divides the updates of a program whose other tensors are laid out as in `layouts`.
 
-    A variable that is kept in another layout than it is computed with is updated in the layout that it is kept in.
+    If a variable is kept in another layout than it is computed with, it is updated in the layout that it is kept in.
     """
     stored = {o.variable: storage.layout(o.variable, layouts) for o in operations if isinstance(o, Assign)}
     smallest = options.smallest_divided_update
@@ -87,6 +88,7 @@ def sharded_updates(
         assigned = [o.variable for o in component if isinstance(o, Assign)]
         if not assigned:
             continue
+        # The weight decides how the component is divided, and its slots, such as Adam's moments, follow.
         kept = next((v for v in assigned if v.trainable), assigned[0])
         found = program.divisible(kept, component, assigned)
         if isinstance(found, Divisible):
@@ -126,14 +128,19 @@ _UPDATES = (ElementwiseOperation, RandomOperation, VariableBits)
 def _update_operations(
     operations: Sequence[Operation], assigned: set[Variable], layouts: LayoutTable, pending_sums: PendingSums
 ) -> set[Operation]:
-    """Elementwise operations whose results serve assignments and sums over them only, the assignments, the state that
-    they read, and random tensors, of which every core can draw any part.
+    """Returns the operations of the region that may be divided.
+
+    These are the assignments, the reads of the state they update, and elementwise operations whose results only serve
+    assignments and sums. Random tensors belong to it, since every core can draw any part of them.
 
     A sum (a norm, a mean) takes its operand as it is split: each core adds up its share, and a few numbers are sent.
     """
     region: set[Operation] = set()
     consumers = _consumers(operations)
     shapes = {_names(v.shape) for v in assigned}
+    # In this order the readers of a result come before the operation that makes it, so it is known whether all of them
+    # are
+    # in the region.
     for operation in reversed(operations):
         if any(layouts.resolved(t).is_overridden for t in operation.outputs) or pending_sums.is_passed_by(operation):
             continue
@@ -155,7 +162,7 @@ def _components(region: set[Operation]) -> Iterable[list[Operation]]:
     ties = networkx.Graph()
     ties.add_nodes_from(region)
     for operation in region:
-        # What reads one gradient must read it split alike, or it would be sent twice.
+        # All readers of one gradient must read it in one layout, or it would be sent twice.
         alike = [x for x in operation.inputs if _names(x.shape) == _names(operation.outputs[0].shape)]
         ties.add_edges_from((operation, x.operation if x.operation in region else x) for x in alike)
         if isinstance(operation, Assign | ReadVariable):
@@ -174,17 +181,17 @@ class _Program:
     layouts: LayoutTable
     pending_sums: PendingSums
     read_again: Collection[Variable]
-    """By other operations than those of the region, at their places in the program."""
+    """Variables that operations outside of the region read, at their places in the program."""
 
     def repeats(self, variable: Variable) -> bool:
-        """Whether several cores keep the same slice of the variable."""
+        """Tells whether several cores keep the same slice of the variable."""
         used = self.stored[variable].used
         return any(d.size > 1 and d.name not in used for d in self.layouts.mesh_shape)
 
     def divisible(
         self, kept: Variable, component: Sequence[Operation], assigned: Sequence[Variable]
     ) -> Divisible | str:
-        """What of a component, which updates `kept`, is to be divided; or why it is left as it is."""
+        """Returns how a component, which updates `kept`, can be divided, or the reason why it is left as it is."""
         if len({_names(v.shape) for v in assigned}) != 1:
             return "it is updated together with variables of other shapes"
         entering = {x for o in component for x in o.inputs if x.operation not in self.region}
@@ -198,7 +205,7 @@ class _Program:
     def divided_layouts(
         self, component: Sequence[Operation], shape: Shape, layout: TensorLayout
     ) -> dict[Tensor, ResolvedLayout]:
-        """Those of a component's tensors, where one of `shape` has this layout."""
+        """Returns the layouts of a component's tensors, if a tensor of `shape` has this layout."""
         return {
             t: ResolvedLayout(_in_order_of(t.shape, shape, layout))
             for o in component
@@ -209,10 +216,11 @@ class _Program:
     def gathered_to_be_read(
         self, assigned: Sequence[Variable], layout: TensorLayout, options: PassOptions
     ) -> Iterator[Variable]:
-        """The weights that are read in fewer bytes than they are kept in: their copies are gathered, not they.
+        """Yields the weights that are read in fewer bytes than they are kept in, so that their copies are gathered
+        instead.
 
-        Not those that travel with others in a bucket when they are assigned; nor those split by a part of a mesh axis,
-        of which other programs would not know that read them.
+        A small weight is left out: it travels with others in a bucket when it is assigned. A weight split by a part of
+        a mesh axis is left out too: other programs that read it would not know of that part.
         """
         if not all(self.layouts.whole_mesh_shape.has(axis) for axis in layout.used):
             return
@@ -224,17 +232,18 @@ class _Program:
                 yield variable
 
     def reader_of_padding(self, component: Sequence[Operation]) -> str:
-        """The name of an operation outside that could not leave padding out, if there is one."""
+        """Returns the name of an operation outside the region that cannot leave padding out, or an empty text."""
         readers = (c for o in component for t in o.outputs for c in self.consumers.get(t, ()) if c not in self.region)
         return next((c.name for c in readers if not _leaves_padding_out(c)), "")
 
 
 def _in_order_of(own: Shape, shape: Shape, layout: TensorLayout) -> TensorLayout:
-    """The layout of a tensor with dimensions of `shape`, which has `layout`."""
+    """Returns the layout of a tensor whose dimensions are dimensions of `shape`, which has `layout`."""
     by_name = dict(zip(shape.dimension_names, layout.axes, strict=True))
     return TensorLayout(tuple(by_name[d.name] for d in own))
 
 
 def _leaves_padding_out(operation: Operation) -> bool:
+    """Tells whether the operation can leave padding out: a sum, elementwise work or an assignment can."""
     is_sum = isinstance(operation, ReduceOperation) and operation.is_sum
     return is_sum or isinstance(operation, ElementwiseOperation | Assign)

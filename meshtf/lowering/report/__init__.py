@@ -1,1 +1,1 @@
-"""What a plan does and costs, as data and as text. From the plan alone."""
+"""Reports: the work and the costs of a plan, as data and as text. They need nothing but the plan."""

@@ -1,12 +1,12 @@
-"""The extremes among the orders in which a core may execute a plan: collectives as late as they can be, or as early.
+"""The two extreme orders in which a core may execute a plan: with collectives as late, or as early, as possible.
 
-Within a core TensorFlow runs whatever is ready, but collectives one after the other, each when all its cores have come
-to it. Where collectives are slow, or one core is behind, the others go on with all work that needs none of them; where
-they are fast, they are over before the work that stands in front of them. Both only as far as `pacing` lets them.
+Within a core TensorFlow runs whatever is ready. Collectives run one after the other, each when all its cores have come
+to it. If collectives are slow, or one core is behind, the other cores go on with all work that needs no collective. If
+they are fast, they are over before the work that stands in front of them. `pacing` limits both.
 
-Of (gather w, use w, gather v, use v) the early extreme is (gather w, gather v, use w, use v), with both weights there
-at once; of (g2, sum g2, g1, sum g1) the late one is (g2, g1, sum g2, sum g1), with both gradients. The memory that a
-report names is the most of the plan's own order and these two.
+For (gather w, use w, gather v, use v) the early extreme is (gather w, gather v, use w, use v), with both weights in
+memory at once. For (g2, sum g2, g1, sum g1) the late extreme is (g2, g1, sum g2, sum g1), with both gradients. The
+memory that a report names is the largest of the plan's own order and these two.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from meshtf.planning.plan import Collective, Instruction, Plan, ReadVariable, wa
 
 
 def collectives_late(plan: Plan) -> list[Instruction]:
-    """The instructions in an order in which a collective comes when there is nothing else to do."""
+    """Returns the instructions in an order in which a collective comes when there is nothing else to do."""
     return _ordered(plan, collectives_first=False)
 
 
 def collectives_early(plan: Plan) -> list[Instruction]:
-    """The instructions in an order in which other work is done when no collective can be."""
+    """Returns the instructions in an order in which other work is done when no collective can be."""
     return _ordered(plan, collectives_first=True)
 
 
 def _ordered(plan: Plan, *, collectives_first: bool) -> list[Instruction]:
-    """Collectives, and loops with collectives inside, keep their order among themselves, and so does other work, where
-    what it needs allows it."""
+    """Returns one extreme order.
+
+    Collectives, and loops with collectives inside, keep their order among themselves. So does other work, as far as its
+    inputs allow.
+    """
     instructions = plan.instructions
     number = {instruction: n for n, instruction in enumerate(instructions)}
     missing = _needed(plan)
@@ -41,7 +44,7 @@ def _ordered(plan: Plan, *, collectives_first: bool) -> list[Instruction]:
     meeting: list[int] = []
 
     def is_ready(instruction: Instruction) -> None:
-        # A variable is read for nothing, and what gathers it needs no more.
+        # Reading a variable costs nothing, and a collective that gathers it needs nothing else.
         comes_first = collectives_first and isinstance(instruction, ReadVariable)
         heapq.heappush(meeting if comes_first or _meets_others(instruction) else local, number[instruction])
 
@@ -60,18 +63,19 @@ def _ordered(plan: Plan, *, collectives_first: bool) -> list[Instruction]:
 
 
 def _needed(plan: Plan) -> dict[Instruction, set[Instruction]]:
-    """By instruction, those that must be over before it."""
+    """Returns, for each instruction, the instructions that must be over before it."""
     instructions = plan.instructions
     producers = {v: i for i in instructions for v in i.outputs}
     needed = {i: {producers[v] for v in i.inputs if v in producers} for i in instructions}
     for instruction, awaited in plan.awaited.items():
         needed[instruction].add(awaited)
     meeting = [i for i in instructions if _meets_others(i)]
+    # Cores that took part in the same collectives in different orders would wait for each other for ever.
     for before, instruction in itertools.pairwise(meeting):
         needed[instruction].add(before)
     return needed
 
 
 def _meets_others(instruction: Instruction) -> bool:
-    """Whether other cores take part in it."""
+    """Tells whether other cores take part in it."""
     return any(isinstance(i, Collective) for i, _ in walk([instruction]))

@@ -1,12 +1,17 @@
-"""Which elementwise work a compiler that fuses does in one pass over memory, and what such a pass reads and writes.
+"""Chains of elementwise work that a fusing compiler does in one pass over memory, and the bytes of each pass.
 
-Of (a = x * 2, b = a + 1, s = sum(b)) one pass reads x and writes s alone; work by work, x, a twice, b twice and s go
-through memory. A pass ends where something else must be complete first: what follows a sum that has summed its input
-reads it anew, as XLA's fusions do; so of a normalization one pass has the statistics and one the result.
+For (a = x * 2, b = a + 1, s = sum(b)), one pass reads x and writes only s. One by one, the three kernels move x, a
+twice, b twice and s through memory. A pass ends where a value must be complete first. After a sum has summed its input,
+the next work reads this input again, as XLA's fusions do. So a normalization takes one pass for the statistics and one
+for the result.
 
-What can be made anew of no more bytes than it has itself, as a cast of a smaller type, is not written for other passes:
-each makes it. So does a product of matrices, unless so many read it that it moves fewer bytes to write it for them.
-Elementwise work that alone reads a product is done as the product is written.
+Some values can be made again from no more bytes than they have, for example a cast of a smaller type. They are not
+written for other passes: each pass makes them. A product of matrices does so too, unless so many products read the
+value that writing it moves fewer bytes. If only elementwise work reads a product, it is done while the product is
+written.
+
+The algorithm joins each work with the work that makes its inputs, if both need equally many passes before them. Then
+each chain reads the values that it needs from memory, and writes the values that others need there.
 """
 
 from __future__ import annotations
@@ -20,16 +25,22 @@ import tensorflow as tf
 from meshtf.planning.plan import Compute, Instruction, Plan, Value, nested, used_directly
 
 _MADE_ONCE = frozenset([tf.sin, tf.cos])
-"""Kernels of which a TPU's units have none: each element takes tens of operations, as no exponential does."""
+"""Kernels that a TPU has no unit for: unlike an exponential, each element takes tens of operations."""
 
 _MADE_AGAIN = 1.125
-"""How many times a value's own bytes a pass reads at most to make it anew: a tensor, and a statistic of it."""
+"""A pass makes a value again if it reads at most this many times the value's own bytes, as a tensor and a statistic."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FusedWork:
-    """Local work in its chain: the chain's number and how many it has, and of the chain's bytes those that this work
-    reads and writes."""
+    """Local work in its chain.
+
+    Attributes:
+      chain: the chain's number.
+      chain_length: how many instructions the chain has.
+      bytes_read: the bytes that the chain reads for this work.
+      bytes_written: the bytes that the chain writes for this work.
+    """
 
     chain: int
     chain_length: int
@@ -38,7 +49,7 @@ class FusedWork:
 
 
 def fused_work(plan: Plan) -> dict[Compute, FusedWork]:
-    """Of all local work of a plan but views, loops' bodies and branches included."""
+    """Returns the place of all local work in its chain, except views. It includes loops' bodies and branches."""
     found: dict[Compute, FusedWork] = {}
     returned = [*plan.fetches, *(c.value for c in plan.checks)]
     for instructions, leaving in _bodies(plan.instructions, returned):
@@ -48,21 +59,21 @@ def fused_work(plan: Plan) -> dict[Compute, FusedWork]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkInMemory:
-    """Of instructions that stand in one list, what each needs to find in memory, and the values that are ever there."""
+    """The values that each instruction of a list must find in memory, and all values that are ever written there."""
 
     needed: Mapping[Instruction, Sequence[Value]]
     written: Set[Value]
 
 
 def work_in_memory(instructions: Sequence[Instruction], leaving: Sequence[Value]) -> WorkInMemory:
-    """`leaving`: values that the list is there for."""
+    """Returns the memory traffic of a list of instructions. `leaving`: the values that the list is there for."""
     return _Chains(instructions, leaving).in_memory()
 
 
 def _bodies(
     instructions: Sequence[Instruction], leaving: Sequence[Value]
 ) -> Iterator[tuple[Sequence[Instruction], Sequence[Value]]]:
-    """Instructions that stand in one list, and the values of them that the list is there for."""
+    """Yields each list of instructions with the values that it is there for."""
     yield instructions, leaving
     for instruction in instructions:
         if inside := nested(instruction):
@@ -70,7 +81,7 @@ def _bodies(
 
 
 def shown_memory(instructions: Sequence[Instruction]) -> dict[Value, Value]:
-    """By view, the value whose memory it shows."""
+    """Returns, for each view, the value whose memory it shows."""
     owner: dict[Value, Value] = {}
     for i in instructions:
         if isinstance(i, Compute) and i.facts.is_view:
@@ -79,7 +90,7 @@ def shown_memory(instructions: Sequence[Instruction]) -> dict[Value, Value]:
 
 
 def is_fusable(instruction: Instruction) -> bool:
-    """Whether a compiler makes its elements where they are used."""
+    """Tells whether a compiler makes its elements where they are used."""
     if not isinstance(instruction, Compute):
         return False
     facts = instruction.facts
@@ -88,22 +99,22 @@ def is_fusable(instruction: Instruction) -> bool:
 
 
 def is_product(instruction: Instruction) -> bool:
-    """Of matrices."""
+    """Tells whether the instruction is a product of matrices."""
     return isinstance(instruction, Compute) and bool(instruction.facts.products)
 
 
 def moves_elements(instruction: Instruction) -> bool:
-    """Whether it does nothing else, in memory that is not its input's."""
+    """Tells whether the instruction only moves elements, to memory of its own."""
     return isinstance(instruction, Compute) and instruction.facts.only_moves and bool(instruction.inputs)
 
 
 def size_in_products(dtype: tf.DType) -> int:
-    """Bytes of each number as a product reads it: of float32 a TPU's units multiply bfloat16."""
+    """Returns the bytes of each number as a product reads it: a TPU multiplies float32 numbers as bfloat16."""
     return tf.bfloat16.size if dtype == tf.float32 else dtype.size
 
 
 class _Chains:
-    """The chains of instructions that stand in one list."""
+    """The chains of the instructions in one list."""
 
     def __init__(self, instructions: Sequence[Instruction], leaving: Sequence[Value]) -> None:
         self._owner = shown_memory(instructions)
@@ -128,6 +139,7 @@ class _Chains:
                 continue
             chain = self._root(i)
             number = numbers.setdefault(chain, len(found))
+            # The first work of a chain that reads a value pays for it, and the rest of the chain shares that read.
             own = [v for v in self._from_memory[i] if (chain, v) not in already and not self._follows_product(v)]
             already.update((chain, v) for v in own)
             read = sum(i.bytes_of(v) for v in own)
@@ -145,10 +157,11 @@ class _Chains:
         return WorkInMemory(needed, written)
 
     def _join_all(self) -> None:
-        """Work joins the chains of what makes its inputs, where these wait for as many passes as it does itself."""
+        """Joins each work with the chains of its inputs, if they wait for as many passes as it does."""
         depth: dict[Instruction, int] = {}
         for i in self._work:
             producers = [self._producers[v] for v in self._read[i] if v in self._producers]
+            # The depth counts the passes that must end before this work. One pass does work of one depth only.
             depth[i] = max((depth[p] + (not _goes_on(p)) for p in producers), default=0)
             self._chain[i] = i
             if is_fusable(i):
@@ -157,7 +170,7 @@ class _Chains:
                         self._chain[self._root(i)] = self._root(producer)
 
     def _read_from_memory(self, instruction: Instruction) -> list[Value]:
-        """What its pass must find in memory for it."""
+        """Returns the values that the pass must find in memory for this instruction."""
         if not is_fusable(instruction):
             return list(dict.fromkeys(s for v in self._read[instruction] for s in self._operand(instruction, v)))
         chain = self._root(instruction)
@@ -167,8 +180,11 @@ class _Chains:
         ]
 
     def _operand(self, instruction: Instruction, value: Value) -> tuple[Value, ...]:
-        """What work that is not fused reads to have a value. A product makes it anew from what is not more, where that
-        moves fewer bytes than one pass that writes it, in the shorter numbers that products read."""
+        """Returns the values that unfused work reads to have an operand.
+
+        A product makes the operand again from few bytes, if that moves fewer bytes than one pass that writes it. That
+        pass would write it in the shorter numbers that products read.
+        """
         if not is_product(instruction):
             return (value,)
         sources, products = self._sources_of(value), self._products_reading[value]
@@ -177,7 +193,7 @@ class _Chains:
         return sources if made_anew <= sum(s.slice_bytes for s in sources) + (1 + products) * short else (value,)
 
     def _uses(self) -> tuple[set[Value], dict[Value, set[Instruction]]]:
-        """Values that must be in memory, and the chains that read each of them there."""
+        """Returns the values that must be in memory, and the chains that read each of them there."""
         needed, chains = set(self._leaving), {}
         for i, values in self._from_memory.items():
             for value in values:
@@ -186,7 +202,9 @@ class _Chains:
         return needed, chains
 
     def _sources_of(self, value: Value) -> tuple[Value, ...]:
-        """What another pass reads to have a value: itself, or what it is made of where that is not more."""
+        """Returns the values that another pass reads to have a value: the value, or the values it is made of if
+        they are small.
+        """
         if value not in self._sources:
             producer, sources = self._producers.get(value), (value,)
             if producer is not None and _is_made_anywhere(producer):
@@ -200,7 +218,7 @@ class _Chains:
         return value in self._needed and (value in self._leaving or not self._follows_product(value))
 
     def _follows_product(self, value: Value) -> bool:
-        """Whether a product's result is read by one chain alone, of elementwise work."""
+        """Tells whether the value is a product that only one chain of elementwise work reads."""
         producer = self._producers.get(value)
         if producer is None or not is_product(producer) or value in self._leaving:
             return False
@@ -222,12 +240,12 @@ class _Chains:
 
 
 def _goes_on(instruction: Instruction) -> bool:
-    """Whether what reads its result can be done in the same pass."""
+    """Tells whether a reader of its result can be in the same pass."""
     return is_fusable(instruction) and not (isinstance(instruction, Compute) and instruction.facts.is_reduction)
 
 
 def _is_made_anywhere(instruction: Instruction) -> bool:
-    """Whether each pass that needs it may make it anew."""
+    """Tells whether each pass that needs it may make it again."""
     if not isinstance(instruction, Compute) or instruction.facts.kernel in _MADE_ONCE:
         return False
     return _goes_on(instruction) and not instruction.facts.draws_random_bits

@@ -1,4 +1,4 @@
-"""What padding costs: of the dimensions that a layout splits and does not divide."""
+"""The costs of padding: dimensions that a layout splits into equal parts, although their sizes do not divide."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from meshtf.planning.plan import Compute, Plan, Value, walk
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PaddingRecord:
-    """A dimension of which the last slices are padded: its size, the mesh axes and the number of parts.
+    """A dimension whose last slices are padded.
 
-    padded: the size that the cores hold together. share: of it, how much is padding. flops: that each core spends on
-    padding at most, of those of all cores the mean. bytes: of a core's variables, those that are padding.
+    Attributes:
+      dimension: its name.
+      size: its size.
+      axes: the mesh axes that split it.
+      parts: the number of parts.
+      padded: the size that the cores hold together.
+      share: the share of `padded` that is padding.
+      flops: the most FLOPs that a core spends on padding, as the mean over all cores.
+      bytes: bytes of padding in a core's variables.
     """
 
     dimension: str
@@ -29,7 +36,7 @@ class PaddingRecord:
 
 
 def padding_records(plan: Plan, axis_parts: AxisParts) -> list[PaddingRecord]:
-    """One for each dimension and way to split it, what costs most first."""
+    """Returns a record for each dimension and each way to split it, the most expensive first."""
     costs: dict[tuple[str, int, Axes], list[float]] = {}
     for instruction, times in walk(plan.instructions):
         work = times * instruction.flops if isinstance(instruction, Compute) else 0

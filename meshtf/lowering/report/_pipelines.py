@@ -1,5 +1,4 @@
-"""What a plan does of pipelines: how long their stages wait, what splits them, what they send and keep. From the plan
-alone."""
+"""The pipelines of a plan: how long their stages wait, which axes split them, and what they send and keep."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from meshtf.planning.plan import Collective, Instruction, Loop, Plan, Value, wal
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeptMemory:
-    """Bytes of one core that a pipeline keeps of its forward pass for the backward one.
+    """Bytes that a core keeps from a pipeline's forward pass for its backward pass.
 
-    of_steps: of all steps, what they are given and what they make. in_stage: what the layers of a stage make as the
-    backward pass computes one step of it again.
+    of_steps: the inputs and results of all steps. in_stage: the results of a stage's layers, while the backward pass
+    computes one step of it again.
     """
 
     of_steps: int
@@ -27,11 +26,15 @@ class KeptMemory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline in a plan: the forward pass and what its gradient makes of it.
+    """A pipeline in a plan: the forward pass and the loops that its gradient adds.
 
-    axes: mesh axes that split the stages. times: how often all steps are taken, backward ones included. bytes_per_step:
-    that each core sends along these axes, to the next stages, in a step of the forward pass. kept: for the backward
-    pass, where there is one.
+    Attributes:
+      note: the schedule.
+      operation: the operation that made the pipeline.
+      axes: mesh axes that split the stages.
+      times: how often all steps are taken, with backward steps.
+      bytes_per_step: bytes that each core sends along these axes, to the next stages, in a step of the forward pass.
+      kept: the memory kept for the backward pass, or None if there is none.
     """
 
     note: PipelineNote
@@ -43,7 +46,7 @@ class Pipeline:
 
 
 def pipelines(plan: Plan) -> list[Pipeline]:
-    """In program order."""
+    """Returns the pipelines in program order."""
     found: dict[PipelineNote, list[tuple[Loop, int]]] = {}
     for instruction, times in walk(plan.instructions):
         if isinstance(instruction, Loop) and instruction.pipeline is not None:
@@ -61,7 +64,7 @@ def _pipeline(note: PipelineNote, loops: list[tuple[Loop, int]], plan: Plan) -> 
 
 
 def _axes(note: PipelineNote, loop: Loop) -> Axes:
-    """What splits the stages of the first value that goes from stage to stage."""
+    """Returns the mesh axes that split the stages of the first value that goes from stage to stage."""
     value = next(c.entering for c in loop.carried if c.entering.shape.has(note.stage.name))
     return value.layout.axes[value.shape.axis(note.stage)]
 
@@ -77,7 +80,7 @@ def _kept(loops: Sequence[Loop]) -> KeptMemory | None:
 
 
 def _kept_inside(instructions: Sequence[Instruction]) -> int:
-    """What loops stack and those the other way slice; and of what is kept so inside of them, the most."""
+    """Returns the bytes of stacks that loops in the other direction read, and the most that is kept inside of them."""
     loops = [i for i in instructions if isinstance(i, Loop)]
     own = 0
     for loop in loops:

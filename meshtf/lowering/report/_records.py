@@ -1,4 +1,6 @@
-"""What a report says of one thing each: a tensor, a collective, an axis, repeated work, memory, a pipeline."""
+"""The records of a report. There is one for each tensor, collective, mesh axis, piece of repeated work, and
+pipeline.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from meshtf.planning.process_spans import crossing_axes
 class TensorRecord:
     """A tensor on the mesh, or a variable. `layout` is its named shape with the mesh axes that split it.
 
-    Where two dimensions are split by parts of one axis, `data` say, these are `data.0` and `data.1`.
+    If two dimensions are split by parts of one axis, such as `data`, the parts are named `data.0` and `data.1`.
     """
 
     name: str
@@ -41,8 +43,11 @@ class TensorRecord:
 class LoopRecord:
     """A loop that asks to be compiled by XLA.
 
-    filename, line: the user's. refusal: why it is not; empty where it is. is_joint: whether it is compiled for all
-    cores at once.
+    Attributes:
+      operation: the name of its operation.
+      filename, line: the user's line.
+      refusal: why it is not compiled, or an empty text.
+      is_joint: whether it is compiled for all cores at once.
     """
 
     operation: str
@@ -53,7 +58,7 @@ class LoopRecord:
 
     @classmethod
     def all_of(cls, plan: Plan) -> Iterator[LoopRecord]:
-        """Those of a plan, in program order."""
+        """Yields the loops of a plan, in program order."""
         for instruction, _ in walk(plan.instructions):
             if isinstance(instruction, Loop) and instruction.compilation is not None:
                 operation, compiled = instruction.operation, instruction.compilation
@@ -65,12 +70,23 @@ class LoopRecord:
 class CollectiveRecord:
     """One collective.
 
-    operation: which asked for it. filename, line, function: the user's. axes: over which mesh axes; cores: how many
-    take part in each group. times: how often it runs, in loops. bytes_sent: by each core, in all of them. layout,
-    result_layout: of the tensor before and after. members: of a bucket, the collectives that travel in it as one; its
-    own operation and line are then those of the first. process_axes: those of the axes that cross processes;
-    bytes_between_processes: sent by each process to others, all its cores together, in all of them; stages: how it
-    goes, where it crosses processes. why: of a gather for want of a way to work on slices, why there is none.
+    Attributes:
+      kind: allreduce, allgather and so on.
+      operation: the operation that asked for it. A bucket has its first member's.
+      filename, line, function: the user's line. A bucket has its first member's.
+      axes: the mesh axes along which data moves.
+      cores: how many cores take part in each group.
+      times: how often it runs, in loops.
+      bytes_sent: bytes that each core sends, in all runs together.
+      shape: the named shape of the tensor.
+      layout, result_layout: the tensor's layout before and after.
+      dtype: the tensor's dtype.
+      reduction: "add" for a sum, another name for another reduction, or None.
+      members: for a bucket, the collectives that travel in it.
+      why: why the operation cannot work on slices, if it gathers for this reason.
+      process_axes: the axes among `axes` that cross processes.
+      bytes_between_processes: bytes that each process sends to others, with all its cores, in all runs together.
+      stages: the steps of a collective that crosses processes.
     """
 
     kind: str
@@ -123,7 +139,9 @@ class CollectiveRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrafficRecord:
-    """Collectives of one kind over the same axes: how many, and the bytes that each core sends in them."""
+    """All collectives of one kind over the same axes: how many there are, and the bytes that each core sends in
+    them.
+    """
 
     kind: str
     axes: Axes
@@ -137,7 +155,9 @@ class TrafficRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RepeatedWorkRecord:
-    """Work of `operation`, at the user's line, that `times` cores, those along `axes`, do alike. `flops`: of each."""
+    """Work of `operation`, at the user's line, that the `times` cores along `axes` all do. Each spends `flops`
+    on it.
+    """
 
     operation: str
     kind: str
@@ -158,11 +178,11 @@ class RepeatedWorkRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """Bytes on one core. `peak` includes variables and feeds; it is reached in `peak_operation`, at the user's line.
+    """Bytes on one core. `peak` includes variables and feeds. It is reached in `peak_operation`, at the user's line.
 
-    Of the variables, `weights` are trained, and `slots` are the state of optimizers and what else is not. `gradients`
-    and `activations` (all else) are the most of each that is there at once, which need not be at the same time.
-    `compiled_peak` is the peak of the same program compiled by XLA, as on a TPU; None where nobody asked.
+    Among the variables, `weights` are trained. `slots` are all others, such as the state of optimizers. `gradients` and
+    `activations` (everything else) are the largest bytes of each at any time, and the two times may differ.
+    `compiled_peak` is the peak of the same program compiled by XLA, as on a TPU, or None if nobody asked for it.
     """
 
     variables: int
@@ -179,7 +199,7 @@ class MemoryRecord:
 
     @classmethod
     def of(cls, plan: Plan, trained: Collection[str]) -> MemoryRecord:
-        """`trained`: names of the variables that are weights."""
+        """Returns the record of a plan. `trained`: names of the variables that are weights."""
         peak, working = accounting.memory(plan)
         stored = accounting.stored_variables(plan)
         weights = sum(value.slice_bytes for variable, value in stored.items() if variable in trained)
@@ -201,12 +221,20 @@ class MemoryRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PipelineRecord:
-    """A pipeline: its stages, over the mesh `axes` that split them, and its schedule, in both passes.
+    """A pipeline: its stages, the mesh axes that split them, and its schedule, in both passes.
 
-    bubble: the share of stage-steps that compute nothing useful. times: how often all steps are taken, backward ones
-    included. bytes_per_step: that each core sends along `axes`, to the next stages, in a step of the forward pass.
-    bytes_kept: on each core for the backward pass, of all steps, what they are given and make; bytes_kept_in_stage:
-    what a stage's layers make, as the backward pass computes one step of it again. None without a backward pass.
+    Attributes:
+      operation: the name of its operation.
+      filename, line, function: the user's line.
+      axes: mesh axes that split the stages.
+      stages, microbatches, rounds, steps: the sizes of its schedule.
+      bubble: the share of stage-steps that compute nothing useful.
+      times: how often all steps are taken, with backward steps.
+      bytes_per_step: bytes that each core sends along `axes`, to the next stages, in a step of the forward pass.
+      bytes_kept: bytes that each core keeps for the backward pass: the inputs and results of all steps. None without a
+        backward pass.
+      bytes_kept_in_stage: bytes of the results of a stage's layers, while the backward pass computes one step of it
+        again. None without a backward pass.
     """
 
     operation: str
@@ -247,7 +275,7 @@ class PipelineRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RepeatedUpdateRecord:
-    """A weight that several cores keep alike and update alike, and why they do not divide the update."""
+    """A weight that several cores all keep and all update, and the reason why they do not divide the update."""
 
     name: str
     reason: str

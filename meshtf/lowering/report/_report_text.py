@@ -1,4 +1,4 @@
-"""A report as text: what a program costs first, then aligned tables in which identical lines stand once."""
+"""Writes a report as text: first the costs of the program, then aligned tables in which equal lines stand once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NEGLIGIBLE = 0.01
-"""Of all repeated work: lines with less are put together in one, whose FLOPs are still given."""
+"""The share of all repeated work below which a line is joined with others. The joint line still gives the FLOPs."""
 
 _EMPTY = """\
   It assigns nothing and returns nothing, so nothing is lowered. For the program that returns some tensors:
@@ -25,7 +25,7 @@ _EMPTY = """\
 
 
 def render(report: Report, *, tensors: bool, width: int) -> str:
-    """The whole text."""
+    """Returns the whole text."""
     mesh, parts = (" ".join(f"{name}:{size}" for name, size in axes) for axes in (report.mesh, report.axis_parts))
     cores = "1 core" if report.cores == 1 else f"{report.cores} cores"
     if report.processes > 1:
@@ -200,7 +200,7 @@ def _collectives(report: Report, width: int) -> list[str]:
 
 
 _Asked: TypeAlias = tuple[CollectiveRecord, str]
-"""What an operation asked for, and the name of the bucket in which it travels, or nothing."""
+"""A collective that an operation asked for, and the name of the bucket in which it travels, or an empty text."""
 
 
 def _asked(c: CollectiveRecord, bucket: str) -> list[_Asked]:
@@ -208,7 +208,7 @@ def _asked(c: CollectiveRecord, bucket: str) -> list[_Asked]:
 
 
 def _bucket_names(report: Report) -> dict[int, str]:
-    """By the number of the collective."""
+    """Returns the names of the buckets, by the number of the collective."""
     buckets = [i for i, c in enumerate(report.collectives) if c.members]
     return {i: f"bucket {number}" for number, i in enumerate(buckets, 1)}
 
@@ -393,24 +393,24 @@ def _most_first(groups: list[list[T]], cost: Callable[[T], int]) -> list[list[T]
 
 
 def _key(name: str) -> str:
-    """The same for `layer_000/einsum_1` and `layer_012/einsum`."""
+    """Returns a name without its numbers: the same for `layer_000/einsum_1` and `layer_012/einsum`."""
     return re.sub(r"_?\d+", "", name)
 
 
 def _pattern(names: Sequence[str]) -> str:
-    """The name, or what several have in common, as `layer*/einsum`."""
+    """Returns the name, or a pattern for several names, such as `layer*/einsum`."""
     return names[0] if len(set(names)) == 1 else re.sub(r"_?\d+", "*", max(names, key=len))
 
 
 def _change(c: CollectiveRecord) -> str:
-    """As `[batch:8/rows heads:4 -> batch heads/rows]`: the tensor, then how the dimensions that change are split."""
+    """Returns the layout and its change, such as `[batch:8/rows heads:4 -> batch heads/rows]`."""
     before, after = c.layout.split(), c.result_layout.split()
     changed = [re.sub(r":\d+", "", new) for old, new in zip(before, after, strict=True) if new != old]
     return f"[{' '.join([*before, *(['->', *changed] if changed else [])])}]"
 
 
 def _place(filename: str, line: int) -> str:
-    """The line, its file relative to the current folder where it is inside, else the last two parts of its path."""
+    """Returns file and line. The path is relative to the current folder if it is inside, else its last two parts."""
     relative = os.path.relpath(filename)
     if relative.startswith(os.pardir):
         relative = os.sep.join(filename.split(os.sep)[-2:])

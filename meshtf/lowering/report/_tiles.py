@@ -1,8 +1,11 @@
 """The memory that an array takes on a TPU, where it lies in tiles.
 
-The last dimension but one, in the order in memory, lies in rows of eight, and the last in 128 lanes of 32 bits; of
-shorter numbers several rows share one. Vectors lie in rows of their own, of at most 1,024 numbers. XLA chooses the
-order of the dimensions, and so what is wasted.
+The last dimension in memory lies in 128 lanes of 32 bits, and the last but one in rows of eight. Several rows of
+shorter numbers share one. Vectors lie in rows of their own, of at most 1,024 numbers. XLA chooses the order of the
+dimensions, and with it how much is wasted.
+
+For example, float32 [3, 130] takes [4, 256] words in this order, since 130 fills 256 lanes. With the dimensions
+exchanged it takes [136, 128]. XLA chooses the smaller one.
 """
 
 from __future__ import annotations
@@ -18,22 +21,24 @@ _LANES, _ROWS, _LONGEST_TILE = 128, 8, 1024
 
 
 def tiled_bytes(value: Value) -> int:
-    """Bytes of a core's slice in the order of dimensions that wastes least.
+    """Returns the bytes of a core's slice in the order of dimensions that wastes least.
 
-    Of the arguments of a program libtpu sets aside as much: see `make benchmark-plan_against_compiler`. Numbers of more
-    than 32 bits are several arrays of words.
+    libtpu sets aside as much for the arguments of a program: see `make benchmark-plan_against_compiler`. Numbers of
+    more than 32 bits are several arrays of words.
     """
     return _bytes(value, itertools.permutations(range(len(value.slice_shape)), 2))
 
 
 def bytes_by_rows(value: Value) -> int:
-    """Bytes of a core's slice in the order in which its dimensions are named, which is that of one vector of them."""
+    """Returns the bytes of a core's slice with its dimensions in the order of their names, as in a vector of its
+    elements.
+    """
     rank = len(value.slice_shape)
     return _bytes(value, [(rank - 2, rank - 1)])
 
 
 def _bytes(value: Value, orders: Iterable[tuple[int, int]]) -> int:
-    """`orders`: the last dimension but one in memory, and the last."""
+    """Returns the bytes in the best of some orders. `orders`: the last dimension but one in memory, and the last."""
     size = min(value.dtype.size, _WORD)
     shape, in_word = value.slice_shape, _WORD // size
     count = math.prod(shape)
@@ -56,5 +61,5 @@ def _filled(size: int, tile: int) -> int:
 
 
 def _power_of_two(size: int) -> int:
-    """The next one."""
+    """Returns the smallest power of two that is not below `size`."""
     return 1 << max(size - 1, 0).bit_length()

@@ -1,4 +1,6 @@
-"""What every core holds whole: tensors that take as much memory on each core as on one alone, and why."""
+"""Tensors that every core holds whole, so that splitting the program saves none of their memory, and the reasons
+why.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,20 @@ from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Collective, Compute, Feed, Instruction, Loop, Plan, ReadVariable, Value, nested, walk
 
 _LISTED = 0.01
-"""Of the peak: what takes less is not listed."""
+"""The share of the peak below which a tensor is not listed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WholeTensorRecord:
-    """A tensor that every core holds whole, of more than a hundredth of the peak.
+    """A tensor that every core holds whole, and that takes more than a hundredth of the peak.
 
-    name: of the variable or the input, else of the operation, at the user's line. shape, dtype: its own. bytes: on each
-    core. why: it is whole.
+    Attributes:
+      name: the name of the variable or the input, else of the operation.
+      filename, line, function: the user's line.
+      shape: its named shape.
+      dtype: its dtype.
+      bytes: bytes on each core.
+      why: the reason why it is whole.
     """
 
     name: str
@@ -34,7 +41,7 @@ class WholeTensorRecord:
 
 
 def whole_tensors(plan: Plan, layouts: LayoutTable, peak: int) -> list[WholeTensorRecord]:
-    """One for each tensor, the largest first; none on a mesh of one core. What only shows another is left out."""
+    """Returns one record for each tensor, the largest first, and none on a mesh of one core. Views are left out."""
     if plan.mesh_shape.size == 1:
         return []
     readers = _readers(plan)
@@ -47,7 +54,7 @@ def whole_tensors(plan: Plan, layouts: LayoutTable, peak: int) -> list[WholeTens
 
 
 def _held(plan: Plan) -> Iterator[tuple[Value, Instruction]]:
-    """Values that take memory, and what makes them, in loops and branches too."""
+    """Yields the values that take memory, each with the instruction that makes it, in loops and branches too."""
     variables: set[str] = set()
 
     def of(instructions: tuple[Instruction, ...]) -> Iterator[tuple[Value, Instruction]]:
@@ -101,7 +108,7 @@ def _why(value: Value, instruction: Instruction, readers: list[str], layouts: La
 
 
 def _done(step: CollectiveStep) -> str:
-    """What a collective does to the tensor that it gives, in a word."""
+    """Returns a word for the effect of a collective on its tensor."""
     if step.reduction is not None:
         return "summed" if step.reduction == "add" else f"reduced by {step.reduction}"
     return "gathered" if step.split_dim is None and step.destinations is None else "moved"

@@ -1,4 +1,10 @@
-"""What a plan costs one core: memory, FLOPs, bytes sent, and work that other cores do as well. From the plan alone."""
+"""The costs of a plan for one core: memory, FLOPs, bytes sent, and work that other cores do as well.
+
+They are counted from the plan alone. For memory, the count of live bytes grows where a value is made and shrinks after
+its last use. Take (a = x + 1, b = a * 2, c = b - x), where x is a variable and each value has 4 bytes. The count is 8
+while a is made, with x and a. It is 12 while b is made, with x, a and b. It stays 12 while c is made, since a is free
+by then. The peak is 12.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +49,11 @@ class PeakMemory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkingMemory:
-    """Bytes of one core beside variables and feeds: the most that gradients (and what updates make of them) need at
-    once, and the most that all else does. They need not be at the same time."""
+    """Bytes of one core beside variables and feeds.
+
+    gradients: the most that gradients, and the values that updates make from them, need at once. activations: the most
+    that everything else needs at once. The two times may differ.
+    """
 
     gradients: int
     activations: int
@@ -62,7 +71,7 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RepeatedWork:
-    """Work that `times` cores, those along `axes`, do alike; `flops` on each of them."""
+    """Work that the `times` cores along `axes` all do. Each spends `flops` on it."""
 
     compute: Compute
     axes: Axes
@@ -71,7 +80,7 @@ class RepeatedWork:
 
 
 def stored_variables(plan: Plan) -> dict[str, Value]:
-    """Of each variable that the program reads or assigns, a value in the layout and dtype in which it is stored."""
+    """Returns a value in the stored layout and dtype, for each variable that the program reads or assigns."""
     stored = {i.name: i.output for i in plan.reads}
     for i in plan.assignments:
         stored.setdefault(i.name, i.input)
@@ -79,31 +88,40 @@ def stored_variables(plan: Plan) -> dict[str, Value]:
 
 
 def variable_bytes(plan: Plan) -> int:
-    """Bytes of variables on one core."""
+    """Returns the bytes of variables on one core."""
     return sum(v.slice_bytes for v in stored_variables(plan).values())
 
 
 def memory(plan: Plan) -> tuple[PeakMemory, WorkingMemory]:
-    """As `peak_memory` and `working_memory`, for less than both."""
+    """Returns `peak_memory` and `working_memory` together, which costs less than calling both."""
     moments = _moments_of_orders(plan)
     return _peak(plan, moments), _working(plan, moments)
 
 
 def peak_memory(plan: Plan) -> PeakMemory:
-    """The most memory that one core needs at once, were the instructions executed in the order of the plan; or, if that
-    is more, with every collective as late or as early as it can be, as where other cores are slow or fast.
+    """Returns the most memory that one core needs at once, in bytes.
 
-    Counted: the slices of all variables and the arrays fed, from beginning to end; every value from the instruction
-    that makes it to the last one that uses it, inputs and outputs of an instruction together; what collectives receive
-    and put in order; fetches to the end. A new value of a variable takes the place of the old one as soon as both are
-    through, or at the end where checks decide whether it does; an update that is fused and in place needs none, if
-    nothing else needs the variable any more. A loop writes what it stacks where it stays, and what it carries where the
-    initial value was, if nothing else needs that; a sum is written over as its parts are added to. A view (a reshape,
-    a variable as it is read) takes nothing but keeps what it shows.
+    The instructions are taken in the order of the plan. If the plan has collectives, two more orders are tried, since
+    other cores may be slow or fast: every collective as late, or as early, as it can be. The result is the largest of
+    the three.
 
-    Not counted: scratch memory of a kernel, what the runtime and its allocators hold, on GPUs a second time what loops
-    stack and others read as a whole, and what TensorFlow saves by writing an output over an input elsewhere. It may
-    also execute independent local work in another order.
+    Counted:
+    - the slices of all variables and the arrays fed, from beginning to end; fetches to the end;
+    - every value, from the instruction that makes it to the last one that uses it;
+    - the inputs and outputs of an instruction together;
+    - the bytes that collectives receive and put in order.
+
+    These values take no memory of their own:
+    - A new value of a variable takes the place of the old one as soon as nothing needs either. If checks decide whether
+      it does, this happens at the end. A fused update in place needs no memory, if nothing else needs the variable any
+      more.
+    - A loop writes its stacks where they stay. It writes carried values over the initial value, if nothing else needs
+      that. A sum is written over as its parts are added.
+    - A view (a reshape, a variable as it is read) takes nothing, but keeps the memory that it shows.
+
+    Not counted: scratch memory of a kernel; the memory that the runtime and its allocators hold; on GPUs a second copy
+    of stacks that others read whole; and the memory that TensorFlow saves elsewhere by writing an output over an input.
+    TensorFlow may also execute independent local work in another order.
     """
     return _peak(plan, _moments_of_orders(plan))
 
@@ -118,7 +136,9 @@ def _peak(plan: Plan, moments: Sequence[Sequence[Moment]]) -> PeakMemory:
 
 
 def largest_at_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
-    """The largest of what a core has in memory at the peak of `peak_memory`, and the operation or variable of each."""
+    """Returns the largest values in a core's memory at the peak of `peak_memory`, each with its operation or
+    variable.
+    """
     orders, moments = _orders(plan), _moments_of_orders(plan)
     peaks = [max((m.total for m in own), default=0) for own in moments]
     order = orders[peaks.index(max(peaks))]
@@ -135,7 +155,7 @@ def largest_at_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
 
 
 def working_memory(plan: Plan) -> WorkingMemory:
-    """As `peak_memory`, of gradients and of activations by themselves."""
+    """Returns the most memory of gradients, and of activations, counted as in `peak_memory`."""
     return _working(plan, _moments_of_orders(plan))
 
 
@@ -146,7 +166,7 @@ def _working(plan: Plan, moments: Sequence[Sequence[Moment]]) -> WorkingMemory:
 
 
 def _orders(plan: Plan) -> list[Plan]:
-    """The plan, with its instructions in each order that is looked at."""
+    """Returns the plan with its instructions in each order to be tried."""
     if not plan.collectives:
         return [plan]
     orders = (plan.instructions, collectives_late(plan), collectives_early(plan))
@@ -155,7 +175,9 @@ def _orders(plan: Plan) -> list[Plan]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moment:
-    """While an instruction runs: all memory in use; of gradients among it; and what is there for the while alone."""
+    """Memory while an instruction runs: all memory in use, the gradients' part, and the part that ends with the
+    instruction.
+    """
 
     total: int
     gradients: int
@@ -164,7 +186,7 @@ class Moment:
 
 
 def moments(plan: Plan) -> list[Moment]:
-    """One for each instruction that stands in no other, in the plan's order."""
+    """Returns one moment for each instruction outside of loops and branches, in the plan's order."""
     return list(_moments(plan, *_facts_of_every_order(plan)))
 
 
@@ -174,8 +196,9 @@ def _moments_of_orders(plan: Plan) -> list[list[Moment]]:
 
 
 def _facts_of_every_order(plan: Plan) -> tuple[set[Value], set[Value], _Space]:
-    """What is the same in whatever order the instructions of a plan are executed, found once: the values of gradients
-    and of variables, and the space that instructions take."""
+    """Returns the facts that do not depend on the order of instructions: gradients, variables, and space of
+    instructions.
+    """
     return gradient_values(plan), set(stored_variables(plan).values()), _Space(plan.mesh_shape)
 
 
@@ -191,12 +214,14 @@ def _moments(plan: Plan, gradients: set[Value], stored: set[Value], space: _Spac
         temporary = space.of(instruction)
         yield Moment(live + temporary, live_gradients, temporary, instruction.operation)
         live -= sum(v.slice_bytes for v in freed.get(position, ()))
-        # A new value is the variable's from where the old one is freed.
+        # When the old value is freed, the new value becomes the variable's and is no longer a gradient.
         live_gradients -= sum(v.slice_bytes for v in freed.get(position, ()) if v in gradients or v in stored)
 
 
 def gradient_values(plan: Plan) -> set[Value]:
-    """Of the weights that are assigned: their gradients, as terms, sums and slices, and what updates make of them."""
+    """Returns the gradients of assigned weights, as terms, sums and slices, and the values that updates make
+    from them.
+    """
     producers = {v: i for i in plan.instructions for v in i.outputs}
     found: set[Value] = set()
     waiting = [i.input for i in plan.assignments]
@@ -212,9 +237,9 @@ def gradient_values(plan: Plan) -> set[Value]:
 
 
 def _bodies(instruction: Instruction) -> list[tuple[Sequence[Instruction], Sequence[Value]]]:
-    """Instructions nested in one, and the values that they are given."""
+    """Returns the lists of instructions nested in one, each with the values that it is given."""
     if isinstance(instruction, Loop):
-        # A value carried enters an iteration in the memory that its result has after the last.
+        # A carried value enters an iteration in the memory that its result has after the last one.
         return [(instruction.body, [s.part for s in instruction.sliced])]
     if isinstance(instruction, Branch):
         return [(instruction.if_true, ()), (instruction.if_false, ())]
@@ -223,7 +248,7 @@ def _bodies(instruction: Instruction) -> list[tuple[Sequence[Instruction], Seque
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Space:
-    """How much memory an instruction takes beside its inputs and outputs."""
+    """The memory that instructions take beside their inputs and outputs."""
 
     mesh_shape: Shape
     found: dict[Instruction, int] = dataclasses.field(default_factory=dict)
@@ -240,7 +265,9 @@ class _Space:
         return max((self._peak_inside(body, bound, added) for body, bound in _bodies(instruction)), default=0)
 
     def _peak_inside(self, body: Sequence[Instruction], bound: Sequence[Value], added: Mapping[Value, Value]) -> int:
-        """The most memory that one iteration needs at once beside what is there outside, with which `added` begins."""
+        """Returns the most memory that one iteration needs at once beside the memory outside. `added` begins
+        with outside values.
+        """
         owner = {v: v for v in bound}
         last: dict[Value, int] = {}
         for position, i in enumerate(body):
@@ -260,8 +287,11 @@ class _Space:
 
 
 def _written_over(loop: Loop) -> dict[Value, Value]:
-    """Inside a loop, carried values' next ones that are made element by element, or by adding to parts, here or in a
-    loop inside, where nothing else needs the present one: they are written over it. By them, the values that enter."""
+    """Returns the values inside a loop that are written over a carried value, each with that value.
+
+    They are next values of carried ones, made element by element or by adding to parts, here or in a loop inside.
+    Nothing else may need the present value.
+    """
     uses = collections.Counter(v for i, _ in walk(loop.body) for v in used_directly(i))
     uses.update([*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)])
     entering = {c.leaving: c.entering for c in loop.carried if uses[c.entering] == 1 and uses[c.leaving] == 1}
@@ -275,29 +305,31 @@ def _written_over(loop: Loop) -> dict[Value, Value]:
 
 
 def flops(plan: Plan) -> int:
-    """Floating-point operations of one core: 2*m*n*k for a matrix product, one per element of other work."""
+    """Returns the floating-point operations of one core: 2*m*n*k for a matrix product, one per element of other
+    work.
+    """
     return sum(i.flops * times for i, times in walk(plan.instructions) if isinstance(i, Compute))
 
 
 def collectives(plan: Plan) -> list[tuple[Collective, int]]:
-    """Every collective, and how many times it runs at most."""
+    """Returns every collective, and how many times it runs at most."""
     return [(i, times) for i, times in walk(plan.instructions) if isinstance(i, Collective)]
 
 
 def collective_bytes(collective: Collective, plan: Plan) -> int:
-    """Bytes that each core sends in one collective, by the best algorithm."""
+    """Returns the bytes that each core sends in one collective, by the best algorithm."""
     return collective.step.bytes_sent(collective.input.slice_bytes, plan.mesh_shape)
 
 
 def bytes_between_processes(collective: Collective, plan: Plan) -> int:
-    """Bytes that a process sends to others in one collective, all its cores together."""
+    """Returns the bytes that a process sends to others in one collective, with all its cores."""
     if not plan.process_of_core:
         return 0
     return collective.step.bytes_between_processes(collective.input.slice_bytes, plan.mesh_shape, plan.process_of_core)
 
 
 def stages(collective: Collective, plan: Plan) -> str:
-    """How a collective goes that crosses processes; empty of one that does not."""
+    """Returns the steps of a collective that crosses processes, as text, and an empty text for others."""
     step, processes = collective.step, plan.process_of_core
     if not crossing_axes(step.axes, plan.mesh_shape, processes):
         return ""
@@ -308,7 +340,7 @@ def stages(collective: Collective, plan: Plan) -> str:
 
 
 def traffic(plan: Plan) -> list[Traffic]:
-    """Collectives by kind and mesh axes, most bytes first."""
+    """Returns the collectives by kind and mesh axes, most bytes first."""
     totals: dict[tuple[str, Axes], tuple[int, int]] = {}
     for collective, times in collectives(plan):
         key = (collective.step.kind, collective.step.axes)
@@ -319,10 +351,10 @@ def traffic(plan: Plan) -> list[Traffic]:
 
 
 def repeated_work(plan: Plan) -> list[RepeatedWork]:
-    """Local work that several cores do alike, in program order; views and trivial work are left out.
+    """Returns local work that several cores all do, in program order. Views and trivial work are left out.
 
-    Cores that differ only along mesh axes which split no input and no output of an instruction, and over which no sum
-    is pending in them, do the same work.
+    An instruction is the same on cores that differ only along certain mesh axes: axes that split none of its inputs and
+    outputs, and over which no sum in them is pending.
     """
     return [
         RepeatedWork(i, axes, axes_size(axes, plan.mesh_shape), i.flops * times)
@@ -339,7 +371,7 @@ def _repeated_axes(compute: Compute, plan: Plan) -> Axes:
 
 
 def memory_owners(plan: Plan) -> dict[Value, Value]:
-    """For each value the one whose memory it is: itself, or what it is a view of."""
+    """Returns, for each value, the one whose memory it is in: the value itself, or the value that it is a view of."""
     owner: dict[Value, Value] = {}
     stored = stored_variables(plan)
     given_away = _given_away(plan)
@@ -361,7 +393,7 @@ def memory_owners(plan: Plan) -> dict[Value, Value]:
 
 
 def _given_away(plan: Plan) -> set[Value]:
-    """What instructions make for one loop alone, which begins with it, and may write over it."""
+    """Returns the values that only one instruction uses. A loop that begins with such a value may write over it."""
     uses = collections.Counter([*plan.fetches, *(c.value for c in plan.checks)])
     for instruction, _ in walk(plan.instructions):
         uses.update(used_directly(instruction))
@@ -375,7 +407,7 @@ def _given_away(plan: Plan) -> set[Value]:
 
 
 def _read_later(plan: Plan, updates: Mapping[Compute, Mapping[int, tuple[int, str]]]) -> set[tuple[Compute, Value]]:
-    """Updates, and what they read of variables, where something else needs that then or afterwards."""
+    """Returns updates, each with a variable's value that something else still needs at that time."""
     needed: set[Value] = {*plan.fetches, *(c.value for c in plan.checks)}
     found: set[tuple[Compute, Value]] = set()
     for i in reversed(plan.instructions):
@@ -389,7 +421,9 @@ def _read_later(plan: Plan, updates: Mapping[Compute, Mapping[int, tuple[int, st
 
 
 def _freed(plan: Plan, owner: dict[Value, Value]) -> dict[int, list[Value]]:
-    """By the position of an instruction, whose memory is free after it; what stays to the end is not there."""
+    """Returns the values whose memory is free after an instruction, by its position. Values that stay are not
+    among them.
+    """
     last: dict[Value, int] = {}
     made: dict[Value, int] = {}
     for position, i in enumerate(plan.instructions):
@@ -399,7 +433,7 @@ def _freed(plan: Plan, owner: dict[Value, Value]) -> dict[int, list[Value]]:
             made.setdefault(owner[value], position)
     stored = stored_variables(plan)
     replaced = {stored[i.name]: owner[i.input] for i in plan.assignments} if not plan.checks else {}
-    # An assignment waits for nothing but its value, wherever it stands.
+    # An assignment waits only for its value, wherever it stands.
     last |= {old: max(last.get(old, 0), made[new]) for old, new in replaced.items() if new in made}
     kept = {owner[v] for v in _kept(plan)} - {old for old, new in replaced.items() if new is not old}
     freed: dict[int, list[Value]] = {}

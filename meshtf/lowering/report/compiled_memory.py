@@ -1,8 +1,8 @@
-"""The memory that a program needs on a core whose compiler fuses: XLA, on TPUs. From the plan alone.
+"""The memory that a program needs on a core whose compiler fuses: XLA, on TPUs. It needs nothing but the plan.
 
 Other meshes execute one kernel after the other, and `accounting.peak_memory` is for them. XLA makes the elements of a
-chain of elementwise work where they are used; writes what a fused pass makes over what it read last; and chooses an
-order of work that needs little memory, so that the plan's own order is looked at and no other.
+chain of elementwise work where they are used. It writes the result of a fused pass over values that this pass read
+last. It also chooses an order of work that needs little memory. Therefore only the plan's own order is tried here.
 """
 
 from __future__ import annotations
@@ -26,20 +26,26 @@ from meshtf.planning.plan import Branch, Compute, Instruction, Loop, Plan, ReadV
 
 
 def compiled_peak_memory(plan: Plan) -> PeakMemory:
-    """As `accounting.peak_memory`, of a program that XLA compiles.
+    """Returns the same as `accounting.peak_memory`, for a program that XLA compiles.
 
-    Counted: the slices of all variables and the arrays fed, from beginning to end; of every value that some pass finds
-    in memory, its bytes from where it is made to where it is read last, in tiles as on a TPU. Work that a pass does for
-    another, as its first or last step, reads for it what it is made of. What products alone read of float32 is written
-    as bfloat16, which a TPU's units multiply. A loop writes what it stacks where it stays, holds a copy of each
-    slice that it reads while it needs it, and a second one, in another order, where products and elementwise work both
-    read it; and what it carries enters an iteration where its result will be. Weights that a loop reads slice by slice
-    as shorter numbers, in a cast or in a product, are all brought to them before the first such loop, and stay so to
-    the last; and so is what one loop stacks and others alone read in that way. Single elements are scattered over one
-    row of memory, of which the result is a copy. What is packed into one vector, or cut out of one, lies by rows then.
+    Counted:
+    - the slices of all variables and the arrays fed, from beginning to end;
+    - every value that some pass finds in memory, from where it is made to where it is read last, in tiles as on a TPU.
 
-    Not counted: other copies in other orders, arrays in on-chip memory a second time, masks that are broadcast before
-    they are read, collectives' buffers, and gaps.
+    Rules of XLA that the count follows:
+    - A pass may do work for another pass as its first or last step. Then it reads the values that this work is made of.
+    - If only products read a float32 value, it is written as bfloat16, which a TPU's units multiply.
+    - A loop writes its stacks where they stay. A carried value enters an iteration in the memory of its result.
+    - A loop holds a copy of each slice that it reads, as long as it needs the slice. If products and elementwise work
+      both read it, there is a second copy in another order.
+    - A loop may read weights slice by slice as shorter numbers, in a cast or in a product. Then all of these weights
+      are converted before the first such loop, and stay until the last. So do stacks of one loop that only other loops
+      read, in that way.
+    - Single elements are scattered over one row of memory, and the result is a copy of it.
+    - An array that is packed into a vector, or cut out of one, lies by rows at that time.
+
+    Not counted: other copies in other orders, a second copy of arrays in on-chip memory, masks that are broadcast
+    before they are read, collectives' buffers, and gaps.
     """
     moments = _Moments.of_program(plan)
     peak = max(moments, key=lambda m: m.total, default=None)
@@ -50,7 +56,9 @@ def compiled_peak_memory(plan: Plan) -> PeakMemory:
 
 
 def largest_at_compiled_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
-    """As `accounting.largest_at_peak`, of a program that XLA compiles: of what stands in no loop."""
+    """Returns the same as `accounting.largest_at_peak`, for a program that XLA compiles. Values inside of loops
+    are left out.
+    """
     names = {v: i.operation.name for i in plan.instructions for v in i.outputs}
     names.update({value: name for name, value in stored_variables(plan).items()})
     peak = max((m.total for m in _Moments.of_program(plan)), default=0)
@@ -61,9 +69,9 @@ def largest_at_compiled_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Moment:
-    """While an instruction runs: all memory in use, and the values in it: those there before, and those made.
+    """Memory while an instruction runs: all memory in use, the values there before, and the values that it makes.
 
-    What was there before is known until the next moment is asked for.
+    `before` is valid until the next moment is asked for.
     """
 
     total: int
@@ -78,14 +86,14 @@ class _Moment:
 
 @dataclasses.dataclass(frozen=True)
 class _Moments:
-    """What is in memory while instructions run that stand in one list.
+    """The memory while the instructions of one list run.
 
     Attributes:
-      leaving: values for which the instructions are there.
-      kept: those whose memory is needed to the end.
-      given: those whose memory is there from the beginning.
-      cut: slices of what is there outside, of which there is a copy while they are needed.
-      owner: of views and of what is written in place, the value whose memory it is.
+      leaving: the values that the instructions are there for.
+      kept: the values whose memory is needed to the end.
+      given: the values whose memory is there from the beginning.
+      cut: slices of outside values, which have a copy while they are needed.
+      owner: the value whose memory each view, and each value written in place, is in.
     """
 
     instructions: Sequence[Instruction]
@@ -122,7 +130,9 @@ class _Moments:
             live += new - _bytes(gone, sizes) - ends.get(position, 0)
 
     def _shortened(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Bytes of weights as shorter numbers, by the positions of the first loop and of the last that read them."""
+        """Returns the bytes of weights as shorter numbers, by the positions of the first and the last loop that
+        read them.
+        """
         made = {v for i in self.instructions if not isinstance(i, ReadVariable) for v in i.outputs}
         first: dict[tuple[Value, int], int] = {}
         last: dict[tuple[Value, int], int] = {}
@@ -138,22 +148,22 @@ class _Moments:
         return _sums(first), _sums(last)
 
     def _sizes(self, found: WorkInMemory) -> Mapping[Value, int]:
-        """Bytes of values that do not take those of their own numbers in the best order."""
+        """Returns the bytes of the values that do not take the bytes of their own numbers in the best order."""
         return {**self._by_rows(), **self._shortened_stacks(), **self._in_two_orders(), **self._for_products(found)}
 
     def _by_rows(self) -> Mapping[Value, int]:
-        """Of what is packed into a vector."""
+        """Returns the bytes of values that are packed into a vector."""
         packs = [i for i in self.instructions if moves_elements(i) and len(i.outputs[0].slice_shape) == 1]
         return {self._own(v): bytes_by_rows(v) for i in packs for v in i.inputs}
 
     def _in_two_orders(self) -> Mapping[Value, int]:
-        """Of slices that products read, and elementwise work besides."""
+        """Returns the bytes of slices that both products and other work read."""
         products = {v for i in self.instructions if is_product(i) for v in i.inputs}
         others = {v for i in self.instructions if not is_product(i) for v in i.inputs}
         return {v: 2 * tiled_bytes(v) for v in self.cut if v in products and v in others}
 
     def _for_products(self, found: WorkInMemory) -> Mapping[Value, int]:
-        """Of what is made here for products alone."""
+        """Returns the bytes of values that are made here and read by products only."""
         others = {self._own(v) for v in (*self.leaving, *self.kept, *self.given, *self.cut)}
         for i, values in found.needed.items():
             operands = {self._own(v) for v in i.inputs} if is_product(i) else set()
@@ -163,7 +173,7 @@ class _Moments:
         return {v: tiled_bytes(v) * size_in_products(v.dtype) // v.dtype.size for v in made - others}
 
     def _shortened_stacks(self) -> Mapping[Value, int]:
-        """Of what loops stack and other loops alone read as shorter numbers."""
+        """Returns the bytes of stacks of loops that only other loops read, as shorter numbers."""
         users: dict[Value, list[Instruction]] = {}
         for i in self.instructions:
             for v in i.inputs:
@@ -184,7 +194,7 @@ class _Moments:
         return found
 
     def _in_memory(self, found: WorkInMemory) -> dict[int, list[Value]]:
-        """By position, what an instruction finds in memory or writes there, by owner."""
+        """Returns the owners of the values that each instruction finds in memory or writes there, by its position."""
         return {
             position: [self._own(v) for v in (*found.needed[i], *(v for v in i.outputs if v in found.written))]
             for position, i in enumerate(self.instructions)
@@ -196,7 +206,7 @@ class _Moments:
 
 
 def _inside(instruction: Instruction) -> int:
-    """Beside its inputs and outputs, the most that an instruction needs, or those nested in it."""
+    """Returns the most memory that an instruction, or one nested in it, needs beside its inputs and outputs."""
     if isinstance(instruction, Loop):
         entering = {c.entering for c in instruction.carried}
         kept = [c.leaving for c in instruction.carried]
@@ -207,7 +217,7 @@ def _inside(instruction: Instruction) -> int:
         bodies = (instruction.if_true, instruction.true_results), (instruction.if_false, instruction.false_results)
         return max(_most(_Moments(body, results, results, (), (), shown_memory(body))) for body, results in bodies)
     if moves_elements(instruction) and len(instruction.inputs[0].slice_shape) == 1:
-        # What is cut out of a vector lies by rows, one after the other.
+        # Arrays that are cut out of a vector lie by rows, one after the other.
         return max((bytes_by_rows(v) for v in instruction.outputs if len(v.slice_shape) > 1), default=0)
     if isinstance(instruction, Compute) and instruction.facts.scatters_elements:
         return _bytes(instruction.outputs)
@@ -215,7 +225,9 @@ def _inside(instruction: Instruction) -> int:
 
 
 def _shorter(body: Sequence[Instruction], part: Value) -> int | None:
-    """The bytes of each number as which a body reads its slice, where that is shorter than it is."""
+    """Returns the bytes of each number as a body reads its slice, if that is shorter than the slice's own, else
+    None.
+    """
     sizes = set()
     for i in body:
         if part in i.inputs:

@@ -1,4 +1,4 @@
-"""A program that needs more memory than there is, refused before it takes any."""
+"""Refuses a program that needs more memory than there is, before it takes any."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _GIB = 2**30
 
 @garbage_collection_paused()
 def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collection[str], besides: int = 0) -> None:
-    """Compares what all cores need at once with the memory that the machine has left, where they are its CPUs.
+    """Compares the memory that all cores need at once with the memory that the machine has left, if they are its CPUs.
 
     Args:
-      plan: of the program.
-      mesh_impl: on which it is to run.
+      plan: the program's plan.
+      mesh_impl: the mesh on which it is to run.
       program: its name.
       there: names of variables that have their memory already.
       besides: bytes that something else takes at the same time.
 
     Raises:
-      DeviceError: it is more; says how much, and what can be done.
+      DeviceError: if the program needs more. The message says how much, and what to do.
     """
     devices = mesh_impl.devices if mesh_impl.options.check_memory else ()
     devices = [devices[core] for core in local_cores(devices)]
@@ -51,14 +51,14 @@ def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collectio
 
 
 def _certainly_enough(plan: Plan, cores: int) -> int:
-    """Bytes with which all cores can do even if nothing is ever freed: quickly counted, and enough of most programs."""
+    """Returns bytes that suffice for all cores even if nothing is ever freed. Most programs pass this quick count."""
     made = sum(value.slice_bytes for instruction, _ in walk(plan.instructions) for value in instruction.outputs)
-    # Twice for what is put in order; collectives hold what every core has sent.
+    # Twice, since some values are put in order; and once per core, since collectives hold what every core has sent.
     return (2 + cores) * cores * made + _cut(plan)
 
 
 def _cut(plan: Plan) -> int:
-    """Bytes of arrays that are fed, which are there beside the slices that cores are handed of them."""
+    """Returns the bytes of arrays that are fed and cut: they are in memory beside the slices that cores are handed."""
     return sum(f.output.shape.size * f.output.dtype.size for f in plan.feeds if f.output.layout.used)
 
 

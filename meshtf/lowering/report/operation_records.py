@@ -1,4 +1,4 @@
-"""What each instruction of a plan does on one core: its work, its bytes, what it waits for. From the plan alone."""
+"""The work of each instruction of a plan on one core: its FLOPs, its bytes, and what it waits for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TRANSCENDENTAL = frozenset(
         tf.math.softplus, tf.nn.elu, tf.nn.selu,
     ]
 )  # fmt: skip
-"""Kernels of which each element takes tens of operations, where a vector's units have none for it."""
+"""Kernels that take tens of operations for each element on a processor without a vector unit for them."""
 
 _NOTHING = FusedWork(-1, 1, 0, 0)
 
@@ -48,11 +48,12 @@ class MemoryMoment:
 
     Attributes:
       operation: number of its record.
-      weights, slots: variables that are trained, and the others: the state of optimizers above all.
+      weights: variables that are trained.
+      slots: all other variables, above all the state of optimizers.
       feeds: arrays fed.
-      gradients: and what updates make of them.
-      activations: all else that is there before or after.
-      temporary: beside these, while it runs: what is made inside of a loop, what a collective puts in order.
+      gradients: gradients, and the values that updates make from them.
+      activations: all other values that are there before or after.
+      temporary: memory that is only there while it runs: inside of a loop, or for what a collective puts in order.
     """
 
     operation: int
@@ -69,7 +70,7 @@ class MemoryMoment:
 
 
 def memory_moments(plan: Plan, trained: Collection[str]) -> list[MemoryMoment]:
-    """One for each instruction that stands in no other; `trained`: names of the variables that are weights."""
+    """Returns one moment for each instruction outside of loops and branches. `trained`: names of the weights."""
     stored = accounting.stored_variables(plan)
     weights = sum(value.slice_bytes for name, value in stored.items() if name in trained)
     slots = sum(value.slice_bytes for value in stored.values()) - weights
@@ -91,7 +92,7 @@ def memory_moments(plan: Plan, trained: Collection[str]) -> list[MemoryMoment]:
 
 
 def _numbers(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
-    """Of the records of instructions in one list."""
+    """Returns the numbers of the records of the instructions in one list."""
     numbers, count = {}, 0
     for instruction in instructions:
         if not isinstance(instruction, Feed | ReadVariable | AssignVariable):
@@ -102,30 +103,32 @@ def _numbers(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperationRecord:
-    """One instruction of the program, as each core does it, once; in loops `times` times.
+    """One instruction of the program, as each core does it once. In loops it runs `times` times.
 
     Attributes:
-      name, kind: of the operation, and what it does of it.
-      category: of its work; what reports and machines go by.
-      filename, line, function: the user's.
+      name, kind: the name of the operation, and the part of it that this instruction does.
+      category: the category of its work, by which reports and machine descriptions sort it.
+      filename, line, function: the user's line.
       times: how often it runs, in loops.
       flops: 2*m*n*k for a product of matrices, one per element of other work.
-      bytes_read, bytes_written: of its inputs and its outputs.
-      dtype: of its first input; of its output where it has none.
-      products: of matrices, that it is.
+      bytes_read, bytes_written: bytes of its inputs and its outputs.
+      dtype: the dtype of its first input, or of its output if it has none.
+      products: the matrix products that it does.
       chain: number of the chain of work that a compiler can do in one pass over memory; -1 for none.
-      chain_length: how many operations it has.
-      fused_bytes_read, fused_bytes_written: its share of what that pass reads and writes.
+      chain_length: how many operations the chain has.
+      fused_bytes_read, fused_bytes_written: its share of the bytes that the pass reads and writes.
       is_update: whether it only makes the next values of variables.
       transcendentals: exponentials, logarithms, sines and the like that are among its FLOPs.
-      draws_random_bits: for each element it makes some hundred integer operations.
-      needs: numbers of the records of what makes its inputs, in the same list of instructions.
+      draws_random_bits: whether it makes some hundred integer operations for each element.
+      needs: numbers of the records that make its inputs, in the same list of instructions.
       inside: number of the record of the loop or branch that it is in; -1 for none.
-      alternative: in a branch, 0 where the predicate holds and 1 where it does not.
-      bubble: of a pipeline's loop, the share of its iterations' work that is of no use.
-      axes: of a collective, the mesh axes along which data moves, and process_axes those of them that cross processes.
-      slice_bytes, bytes_sent: of a collective, of what a core gives, and of what it sends.
-      destinations: of a collective that moves slices to other cores one by one, to which core each core's goes.
+      alternative: in a branch, 0 if it runs where the predicate holds, and 1 if it runs where it does not.
+      bubble: in a pipeline's loop, the share of its iterations' work that is useless.
+      axes: for a collective, the mesh axes along which data moves.
+      process_axes: the axes among `axes` that cross processes.
+      slice_bytes: for a collective, bytes of a core's input slice.
+      bytes_sent: for a collective, bytes that a core sends.
+      destinations: if a collective moves slices to other cores one by one, the core to which each core's slice goes.
     """
 
     name: str
@@ -159,7 +162,10 @@ class OperationRecord:
 
 
 def operation_records(plan: Plan) -> list[OperationRecord]:
-    """In the plan's order; what is inside of a loop or a branch follows it. Axes are those of the plan, parts too."""
+    """Returns the records in the plan's order, where the inside of a loop or branch follows it.
+
+    Axes are those of the plan, and may be parts of mesh axes.
+    """
     return _Records(plan).records
 
 

@@ -1,4 +1,4 @@
-"""What a program does on its mesh, as data: layouts, memory, every collective, repeated work. `str` gives text."""
+"""The report of a program on its mesh, as data: layouts, memory, every collective, repeated work. `str` gives text."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from meshtf.planning.plan import Plan
 
 @dataclasses.dataclass(frozen=True)
 class Updates:
-    """What sharding of the weight updates did to a program.
+    """The effect of weight-update sharding on a program.
 
-    trained: names of the weights. repeated: those whose updates are not divided, and why not. plan_without: the plan in
-    which none is, where some are.
+    trained: names of the weights. repeated: the weights whose updates are not divided, and why. plan_without: the plan
+    in which no update is divided, if some are in this one.
     """
 
     trained: Collection[str] = ()
@@ -51,33 +51,36 @@ class Updates:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """The report of one program. `print` it, ask for `text(tensors=True)`, or for `to_dict()`.
+    """The report of one program. Print it, or call `text(tensors=True)` or `to_dict()`.
 
     Attributes:
       program: its name.
-      mesh: names and sizes of the mesh's axes. axis_parts: the same of the parts of those axes of which each part
-        splits a dimension of its own, somewhere.
-      cores: how many there are.
-      process_of_core: the process of each; empty where one has all.
-      layout: the rules. parameter_layout: those for variables between steps. activation_layout: those that count for
-        activations before them.
-      variables: that the program reads or assigns.
-      feeds: arrays handed to it, of which each core gets its part.
-      results: what it returns; the slices are put together on the first core.
-      memory: on each core. memory_without_sharding: what it would be if each core did the whole update of the weights
-        that it keeps; None where that is what is done.
+      mesh: names and sizes of the mesh's axes.
+      axis_parts: names and sizes of the parts of an axis, if different parts split different dimensions.
+      cores: how many cores there are.
+      process_of_core: the process of each core. Empty if one process has all.
+      layout: the layout rules.
+      parameter_layout: the rules for variables between steps.
+      activation_layout: the rules that go before `layout` for activations.
+      variables: the variables that the program reads or assigns.
+      feeds: arrays handed to the program. Each core gets its part.
+      results: the tensors that it returns. Their slices are put together on the first core.
+      memory: memory on each core.
+      memory_without_sharding: the memory if each core did the whole update of the weights that it keeps. None if each
+        does.
       repeated_updates: weights whose updates are not divided among the cores that keep them, and why not.
-      pipelines: in program order.
-      loops: those that ask to be compiled by XLA as a whole, in program order.
+      pipelines: the pipelines, in program order.
+      loops: the loops that ask to be compiled by XLA as a whole, in program order.
       flops_per_core: 2*m*n*k for a matrix product, one per element of other work.
-      collectives: every one, in program order; several small ones may travel as one, a bucket.
+      collectives: every collective, in program order. A bucket is one, with its members.
       traffic: the same by kind and mesh axes, most bytes first.
-      repeated_work: what several cores do alike, in program order.
-      whole_tensors: what every core holds whole, of more than a hundredth of the peak, and why; the largest first.
-      padding: what cores hold and compute in vain, by dimensions that do not divide, most work first.
+      repeated_work: work that several cores all do, in program order.
+      whole_tensors: tensors of more than a hundredth of the peak that every core holds whole, and why; the largest
+        first.
+      padding: memory and work spent on padding, by dimensions that do not divide, most work first.
       tensors: every tensor that is computed, in its own layout.
-      operations: what each core does, instruction by instruction, and what it costs; see `OperationRecord`.
-      memory_timeline: memory by kind, while each operation runs that stands in no loop.
+      operations: the work of each core, instruction by instruction, and its cost; see `OperationRecord`.
+      memory_timeline: memory by kind, while each operation outside of loops runs.
     """
 
     program: str
@@ -118,7 +121,9 @@ class Report:
         parameter_rules: LayoutRules | None = None,
         updates: Updates | None = None,
     ) -> Report:
-        """The report of a plan, of the `operations` that it was made from, and of what it returns."""
+        """Returns the report of a plan. `operations`: the graph that it was made from. `fetches`: the tensors
+        that it returns.
+        """
         stored = accounting.stored_variables(plan)
         updates = updates or Updates()
         without, axis_parts = updates.plan_without, layouts.axis_parts
@@ -160,38 +165,39 @@ class Report:
 
     @property
     def processes(self) -> int:
-        """How many the cores are in."""
+        """The number of processes that have the cores."""
         return max(self.process_of_core, default=0) + 1
 
     @property
     def bytes_sent_per_core(self) -> int:
-        """In all collectives together."""
+        """Bytes that each core sends in all collectives together."""
         return sum(c.bytes_sent for c in self.collectives)
 
     @property
     def gathers_for_want(self) -> tuple[CollectiveRecord, ...]:
-        """The gathers that are there for want of a way to work on slices; each says why there is none."""
+        """The gathers of operations that cannot work on slices. Each record says why the operation cannot."""
         each = [c for bucket in self.collectives for c in bucket.members or (bucket,)]
         return tuple(c for c in each if c.why)
 
     @property
     def bytes_between_processes(self) -> int:
-        """Sent by each process to others, in all collectives together."""
+        """Bytes that each process sends to others in all collectives together."""
         return sum(c.bytes_between_processes for c in self.collectives)
 
     @property
     def repeated_flops_per_core(self) -> int:
-        """Of `flops_per_core`, those that other cores do as well."""
+        """The share of `flops_per_core` that other cores compute as well, in FLOPs."""
         return sum(w.flops for w in self.repeated_work)
 
     def text(self, *, tensors: bool = False, width: int = 120) -> str:
-        """As text for people, in lines of at most `width` characters; `tensors` adds a table of every tensor."""
+        """Returns text for people, in lines of at most `width` characters. `tensors` adds a table of every tensor."""
         return render(self, tensors=tensors, width=width)
 
     def to_dict(self, *, tensors: bool = True, operations: bool = True) -> dict[str, Any]:
-        """As dictionaries, lists, texts and numbers, fit for JSON.
+        """Returns dictionaries, lists, texts and numbers, fit for JSON.
 
-        `tensors=False` leaves that list out, and `operations=False` that of operations and memory over time.
+        `tensors=False` leaves out that list. `operations=False` leaves out the lists of operations and of memory over
+        time.
         """
         data = _plain(self)
         data |= {

@@ -10,12 +10,14 @@ from typing import Literal, TypeAlias
 _INDENT = "  "
 _GAP = "  "
 _NARROWEST = 16
-"""To which a column may be shortened where the lines would be too long."""
+"""The smallest width to which a column is shortened if the lines are too long."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `keeps` says which end of a text is kept where it must be shortened; "all": never."""
+    """A column of a table. `keeps` says which end of a text stays if it must be shortened. With "all" it is
+    never shortened.
+    """
 
     title: str
     is_number: bool = False
@@ -27,7 +29,7 @@ Row: TypeAlias = "Sequence[str] | str"
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
-    """The lines of a table: titles, then rows, each at most `width` long if shortening can make it so."""
+    """Returns the lines of a table: titles, then rows, each at most `width` long if shortening can achieve it."""
     cells = [row for row in rows if not isinstance(row, str)]
     widths = _widths(columns, cells, width)
     titles = _line(columns, widths, [c.title for c in columns])
@@ -47,14 +49,14 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 
 
 def shorten(text: str, width: int, keeps: Literal["all", "start", "end"] = "start") -> str:
-    """The text, or one end of it and an ellipsis."""
+    """Returns the text, or one end of it with an ellipsis."""
     if len(text) <= width or keeps == "all":
         return text
     return f"{text[: width - 1]}…" if keeps == "start" else f"…{text[len(text) - width + 1 :]}"
 
 
 def wrapped(text: str, width: int) -> str:
-    """The text in lines of at most so many letters, which end where names and layouts have a joint, if they can."""
+    """Returns the text in lines of at most `width` letters. A line ends at a joint of a name or a layout if it can."""
     lines = [""]
     for part in _fitting(text, width, (r"[^\s./;,]*[\s./;,]*", r"[^_:=(@+-]*[_:=(@+-]*", r".")):
         if len((lines[-1] + part).rstrip()) > width and lines[-1]:
@@ -64,24 +66,26 @@ def wrapped(text: str, width: int) -> str:
 
 
 def _fitting(text: str, width: int, joints: Sequence[str]) -> Iterator[str]:
-    """The parts of a text at the first kind of joint; those that are too long at the next."""
+    """Yields the parts of a text between joints of the first kind. A part that is too long is divided at the
+    next kind.
+    """
     for part in filter(None, re.findall(joints[0], text, re.DOTALL)):
         fits = len(part.rstrip()) <= width or len(joints) == 1
         yield from [part] if fits else _fitting(part, width, joints[1:])
 
 
 def bytes_text(n: int) -> str:
-    """As `1.5 MiB`; units stand under one another where the texts end in one column."""
+    """Returns text such as `1.5 MiB`. If texts end in one column, their units stand under one another."""
     return _with_unit(n, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def flops_text(n: int) -> str:
-    """As `51.4 MFLOP`."""
+    """Returns text such as `51.4 MFLOP`."""
     return _with_unit(n, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
 
 
 def seconds_text(seconds: float) -> str:
-    """As `2.83 ms`: three digits, and the unit in which these are the digits of the rounded number."""
+    """Returns text such as `2.83 ms`: three digits, in the unit that fits the rounded number."""
     rounded = float(f"{seconds:.3g}")
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if rounded >= size:

@@ -1,1 +1,1 @@
-"""Batches before they are fed: whether they are what a program takes, and those that are not full."""
+"""Batches before they are fed: checks that a program can take them, and batches that are not full."""

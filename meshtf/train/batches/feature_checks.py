@@ -1,4 +1,4 @@
-"""Batches of a task, looked at before a program is fed with them."""
+"""Checks a task's batches before a program is fed with them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from meshtf.ops.inputs.placeholder import InputOperation
 
 
 def check_features(which: str, program: mtf.Function, features: Mapping[str, np.ndarray | tf.Tensor]) -> None:
-    """Whether a batch is what the program takes, of which the task has said names, shapes and types.
+    """Checks that a batch has the names, shapes and types that the task has said.
 
     Raises:
-      FeedError: it is not; names the examples and every feature that does not fit.
+      FeedError: if it has not. The message names the examples and every feature that does not fit.
     """
     inputs = {o.name: o for o in program.graph.operations if isinstance(o, InputOperation) and o.value is None}
     try:
@@ -27,7 +27,7 @@ def check_features(which: str, program: mtf.Function, features: Mapping[str, np.
 
 
 def first_non_finite_feature(features: Mapping[str, np.ndarray | tf.Tensor], first_example: int) -> str:
-    """Which feature of a batch holds a NaN or an infinity, and in which example, in words."""
+    """Returns a sentence on the feature of a batch, and the example, that hold a NaN or an infinity."""
     for name, value in features.items():
         array = np.asarray(value)
         if not np.issubdtype(array.dtype, np.inexact):
@@ -36,4 +36,4 @@ def first_non_finite_feature(features: Mapping[str, np.ndarray | tf.Tensor], fir
         if is_wrong.any():
             example = first_example + int(is_wrong.argmax())
             return f'The feature "{name}" holds a NaN or an infinity in example {example:,}.'
-    return "All features of these examples are finite, so it is the model that makes it so."
+    return "All features of these examples are finite, so the model computed it from them."

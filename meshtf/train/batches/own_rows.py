@@ -1,4 +1,4 @@
-"""Which rows of a batch the cores of a process read, so that it need make no others."""
+"""The rows of a batch that the cores of a process read, so that the process need make no others."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from meshtf_programs.strict_json import json_text
 
 
 def own_rows(step: mtf.Function, batch: mtf.Dimension) -> slice:
-    """The rows of a program's inputs [batch, ...] that this process makes; on a mesh of one process, all of them."""
+    """Returns the rows of a program's inputs [batch, ...] that this process makes. On a mesh of one process
+    these are all.
+    """
     return slice(0, batch.size) if _cluster_of(step) is None else rows_read(step.input_slices())
 
 
 def rows_read(slices: Mapping[str, tuple[slice, ...]]) -> slice:
-    """The least run of rows that holds all that is read of inputs [batch, ...]; no row, where nothing is read.
+    """Returns the smallest range of rows with everything that is read of inputs [batch, ...], or no row if nothing is
+    read.
 
     Args:
-      slices: what is read of each input, as `mtf.Function.input_slices` gives it.
+      slices: the part of each input that is read, as `mtf.Function.input_slices` returns it.
     """
     rows = [box[0] for box in slices.values() if box[0].stop > box[0].start]
     if not rows:
@@ -34,10 +37,10 @@ def rows_read(slices: Mapping[str, tuple[slice, ...]]) -> slice:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CountedRows:
-    """The rows of a batch that this process counts: each row is counted by one process.
+    """The rows of a batch that this process counts. Each row is counted by one process.
 
     Attributes:
-      rows: an index of them.
+      rows: an index of the rows.
     """
 
     rows: slice | np.ndarray
@@ -45,7 +48,9 @@ class CountedRows:
 
     @classmethod
     def of(cls, step: mtf.Function, batch: mtf.Dimension) -> CountedRows:
-        """Of a program's inputs [batch, ...]. Called by all processes of its mesh, in the same order."""
+        """Returns the rows to count in a program's inputs [batch, ...]. All processes of its mesh call it, in
+        the same order.
+        """
         own, cluster = own_rows(step, batch), _cluster_of(step)
         if cluster is None:
             return cls(own, None)
@@ -54,14 +59,14 @@ class CountedRows:
         return cls(counted_rows(everybody, cluster.process_index), cluster)
 
     def summed(self, counted: int) -> int:
-        """The sum of what every process has counted of its rows. Called by all, in the same order."""
+        """Returns the sum of the counts of all processes. All of them call it, in the same order."""
         if self._cluster is None:
             return counted
         return sum(map(int, self._cluster.gathered(self._cluster.meeting("counted rows"), str(counted))))
 
 
 def counted_rows(everybody: Sequence[slice], process: int) -> np.ndarray:
-    """Of the rows that each process makes, those that this one is the first to make, [n] int64."""
+    """Returns the rows that this process makes and no earlier process makes, [n] int64."""
     rows = np.arange(everybody[process].start, everybody[process].stop)
     for other in everybody[:process]:
         rows = rows[(rows < other.start) | (rows >= other.stop)]
@@ -69,7 +74,7 @@ def counted_rows(everybody: Sequence[slice], process: int) -> np.ndarray:
 
 
 def _cluster_of(step: mtf.Function) -> Cluster | None:
-    """The cluster whose processes share the program's mesh; None where one process has all of it."""
+    """Returns the cluster whose processes share the program's mesh, or None if one process has all of it."""
     cluster = collective_runtime().cluster
     if cluster is None or len(set(map(process_of, step.lowering.mesh_impl.devices))) == 1:
         return None

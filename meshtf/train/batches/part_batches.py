@@ -1,4 +1,4 @@
-"""Evaluation of a batch that is not full, where a metric tells of the batch as a whole."""
+"""Evaluates a batch that is not full, if a metric describes the batch as a whole."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from meshtf.train.training import Training
 
 _CANNOT_BE_BUILT = """\
 the last held-out examples are {count}, and make no full batch. Padding would make the model's metric "{metric}" wrong:
-it has no dimension "batch", so it tells of a batch as a whole. For a batch of {count} the model cannot be built:
+it has no dimension "batch", so it describes a whole batch. For a batch of {count} the model cannot be built:
 {error}
 Give the metric a value for each example, [batch], or choose Training.batch_size so that it divides the number of
 held-out examples."""
 
 
 class PartBatches:
-    """Programs for fewer examples than a batch has, which share the variables of the program for whole batches."""
+    """Programs for fewer examples than a batch has. They share the variables of the program for whole batches."""
 
     def __init__(self, training: Training, mesh_impl: MeshImpl, whole: EvaluationProgram) -> None:
         self._training, self._mesh_impl, self._whole = training, mesh_impl, whole
         self._programs: dict[int, mtf.Function] = {}
 
     def program(self, count: int) -> mtf.Function:
-        """The evaluation step for a batch of so many examples.
+        """Returns the evaluation step for a batch of `count` examples.
 
         Raises:
-          ConfigurationError: the model cannot be built for it.
+          ConfigurationError: if the model cannot be built for it.
         """
         if count not in self._programs:
             self._programs[count] = self._built(count)
@@ -51,12 +51,14 @@ class PartBatches:
         raise ConfigurationError(_CANNOT_BE_BUILT.format(count=count, metric=metric, error=failure))
 
     def _meshes(self, batch: mtf.Dimension) -> Iterator[MeshImpl]:
-        """The mesh, and the same where the batch, or nothing, is split: so few examples need not divide."""
+        """Yields the mesh, and then the same mesh with an unsplit batch, and with nothing split: `count` need
+        not divide.
+        """
         yield self._mesh_impl
         rules = self._mesh_impl.layout_rules.rules
         options = dataclasses.replace(self._mesh_impl.options, activation_layout=None)
         for left in ([rule for rule in rules if rule[0] != batch.name], []):
-            # Every backend is a class with these attributes; what else it was made of stays.
+            # Every backend is a class with these attributes. Its other attributes stay as they are.
             other = copy.copy(self._mesh_impl)
             object.__setattr__(other, "layout_rules", LayoutRules(left))
             object.__setattr__(other, "options", options)

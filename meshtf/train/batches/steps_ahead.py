@@ -1,4 +1,4 @@
-"""Training steps that are started before those ahead of them are done, so that cores need not wait for the host."""
+"""Training steps that are started before earlier ones are done, so that cores need not wait for the host."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class StartedStep:
     """One step.
 
     Attributes:
-      features: its batch. position: before the batch.
-      results: waits for what the step returns, and raises what is wrong with it.
+      features: its batch.
+      position: the position before the batch.
+      results: waits for the results of the step, or raises its error.
     """
 
     features: Batch
@@ -32,7 +33,7 @@ class StepsAhead:
 
     Args:
       program: the training step.
-      batches: that it is fed.
+      batches: the batches that it is fed.
     """
 
     def __init__(self, program: mtf.Function, batches: Batches) -> None:
@@ -45,14 +46,18 @@ class StepsAhead:
         return len(self._started)
 
     def start(self, most: int) -> None:
-        """Starts steps until so many are under way, or as many as the mesh can use; none after one that fails."""
+        """Starts steps until `most` are under way, or as many as the mesh can use. It starts none after one that
+        fails.
+        """
         while len(self) < min(most, self._most) and not self._has_failed:
             position = self._batches.position
             features = next(self._batches)
             self._started.append(StartedStep(features, position, self._results(features)))
 
     def _results(self, features: Batch) -> Callable[[], Mapping[str, Any]]:
-        """What waits for a step's results, and raises what is wrong with it: those before it are to be heard first."""
+        """Returns a function that waits for a step's results, or raises its error. Errors of earlier steps must
+        come first.
+        """
         try:
             return self._program.start(**features)
         except MeshtfError as error:
@@ -60,7 +65,7 @@ class StepsAhead:
             return functools.partial(_raise, error)
 
     def oldest(self) -> StartedStep:
-        """The first that was started, which is then no longer among them."""
+        """Removes and returns the step that was started first."""
         return self._started.popleft()
 
 

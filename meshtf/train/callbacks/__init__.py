@@ -1,4 +1,4 @@
-"""Callbacks that meshtf brings along: writers of curves, ending in time, keeping the best, samples, a profile."""
+"""Callbacks that come with meshtf: writers of curves, early stopping, the best checkpoint, samples, a profile."""
 
 from __future__ import annotations
 

@@ -8,19 +8,19 @@ from meshtf.train.configuration import ConfigurationError
 
 
 def check_integer(name: str, value: object, least: int) -> None:
-    """ConfigurationError where it is no integer, or too small."""
+    """Raises ConfigurationError if it is no integer, or too small."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigurationError(f"{name} must be an integer, {least} or more, and is {value!r}")
 
 
 def check_number(name: str, value: object) -> None:
-    """ConfigurationError where it is no finite number, or negative."""
+    """Raises ConfigurationError if it is no finite number, or negative."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
         raise ConfigurationError(f"{name} must be a number, 0 or more, and is {value!r}")
 
 
 def check_text(name: str, value: object, *, may_be_none: bool = False) -> None:
-    """ConfigurationError where it is no text, or empty."""
+    """Raises ConfigurationError if it is no text, or empty."""
     if value is None and may_be_none:
         return
     if not isinstance(value, str) or not value:

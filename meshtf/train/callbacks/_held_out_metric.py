@@ -1,4 +1,4 @@
-"""A metric on the held-out examples by which callbacks decide."""
+"""A metric on the held-out examples that decides what callbacks do."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _UNKNOWN = """\
 It is one of the means over the held-out examples: {known}."""
 
 _ONE_EVALUATION = """\
-{owner} looks at evaluations, and there is one at the end alone: give Training.evaluate_every, the steps between two, \
-less than Training.num_steps, {num_steps}."""
+{owner} needs evaluations during the training, and the only one is at its end: give Training.evaluate_every, the steps \
+between two, less than Training.num_steps, {num_steps}."""
 
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutMetric:
-    """A mean over the held-out examples, of which the least or the greatest value is the best.
+    """A mean over the held-out examples, whose least or greatest value is the best.
 
     Raises:
-      ConfigurationError: a mode that there is not, or a name that is none.
+      ConfigurationError: if there is no such mode, or the name is no text.
     """
 
     owner: str
@@ -43,9 +43,10 @@ class HeldOutMetric:
             )
 
     def check(self, trainer: Trainer) -> None:
-        """
+        """Checks that the metric fits a training.
+
         Raises:
-          ConfigurationError: the model has no such metric, or there is one evaluation only, at the end.
+          ConfigurationError: if the model has no such metric, or if the only evaluation is at the end.
         """
         known = _means(trainer)
         if self.name not in known:
@@ -58,12 +59,12 @@ class HeldOutMetric:
             raise ConfigurationError(_ONE_EVALUATION.format(owner=self.owner, num_steps=training.num_steps))
 
     def value(self, evaluation: Evaluation) -> float | None:
-        """The metric's mean; None where nothing counts, or it is not finite."""
+        """Returns the metric's mean, or None if all weights are 0 or it is not finite."""
         value = evaluation.means.get(self.name)
         return value if value is not None and math.isfinite(value) else None
 
     def is_better(self, value: float, than: float | None, by: float = 0.0) -> bool:
-        """Whether it is better than another value by more than so much; any value is better than none."""
+        """Tells whether a value is better than another one by more than `by`. Any value is better than None."""
         if than is None:
             return True
         return value < than - by if self.mode == "min" else value > than + by

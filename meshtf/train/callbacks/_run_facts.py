@@ -1,4 +1,4 @@
-"""What writers say of a run."""
+"""The facts about a run that writers of metrics record."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from meshtf.train.resuming import bindings_of
 
 
 def configuration_of(run: Run) -> dict[str, str]:
-    """Every gin binding that was used, by name, as text; none where the run has written no configuration."""
+    """Returns every gin binding that was used, by name, as text. It is empty if the run has written no
+    configuration.
+    """
     file = run.folder.operative_config
     return bindings_of(file.read_text()) if file.exists() else {}

@@ -1,4 +1,4 @@
-"""Keeping the checkpoint that does best on the held-out examples."""
+"""Keeps the checkpoint that does best on the held-out examples."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from meshtf.train.trainer import Trainer
 class BestCheckpoint(Callback):
     """Has a checkpoint written after each evaluation that is the best so far, and keeps it beside the newest ones.
 
-    It lies among the others in `checkpoints/`, for `--step` of every program, until a better one is whole.
+    The checkpoint lies among the others in `checkpoints/`, for `--step` of every program, until a better one is whole.
 
     Args:
       metric: a mean over the held-out examples, such as "loss".
-      mode: "min" where less is better, "max" where more is.
+      mode: "min" if less is better, "max" if more is.
 
     Raises:
-      ConfigurationError: a value that cannot be.
+      ConfigurationError: if a value is impossible.
     """
 
     def __init__(self, metric: str = "loss", mode: str = "min") -> None:

@@ -1,4 +1,4 @@
-"""Prompts continued while a model learns."""
+"""Continues prompts while a model learns."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ SAMPLES = "samples.jsonl"
 class DecodedSamples(Callback):
     """Continues prompts after each evaluation, shows the texts, and writes them to `samples.jsonl` in the run's folder.
 
-    The programs have the variables of the training, not a copy of them; what is trained is the same to the bit as
-    without samples. What is drawn depends on the seed and the step alone.
+    The programs share the variables of the training and do not copy them. The trained values are the same to the bit as
+    without samples. The texts depend only on the seed and the step.
 
     Args:
       prompts: the texts to continue.
-      decoding: how; by default greedily, 32 tokens at most.
+      decoding: the options of decoding. The default is greedy, with 32 tokens at most.
 
     Raises:
-      ConfigurationError: a value that cannot be.
+      ConfigurationError: if a value is impossible.
     """
 
     def __init__(self, prompts: Sequence[str], decoding: Decoding | None = None) -> None:
@@ -63,7 +63,9 @@ class DecodedSamples(Callback):
                 self._write(run.step, {"prompt": found.prompt, "rank": found.rank, "text": found.text})
 
     def _sharing_variables(self, trainer: Trainer) -> ContinuedTexts:
-        """The programs, in a store that has the training's variables, and perhaps others that no checkpoint gets."""
+        """Returns the programs, in a store with the training's variables and perhaps others, which no checkpoint
+        gets.
+        """
         variables = trainer.variables.renamed({name: name for name in trainer.variables})
         return ContinuedTexts(trainer.training, trainer.mesh_impl, self._decoding, self._prompts, variables)
 
@@ -73,5 +75,5 @@ class DecodedSamples(Callback):
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would obey: a model that has learnt little writes anything."""
+    """Returns the text without characters that control a terminal: a model that has learnt little may write any."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,4 +1,4 @@
-"""Events on their way to callbacks: who asked for them, what happens where one fails, and states for checkpoints."""
+"""Delivers events to callbacks. It handles callbacks that fail, and keeps their states for checkpoints."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _STATES, _EVALUATED_STEP = "states", "evaluated_step"
 
 
 class Delivery:
-    """Brings the events of one run to its callbacks, in their order.
+    """Delivers the events of one run to its callbacks, in their order.
 
-    Every callback gets an event, also where one before it fails; then the first failure is raised. One that only
-    observes is left out from its failure on.
+    Every callback gets an event, even if an earlier one fails. Then the first failure is raised. An observer that fails
+    is left out from then on.
     """
 
     def __init__(self, callbacks: Sequence[Callback], run: Run) -> None:
@@ -43,7 +43,7 @@ class Delivery:
         """Gives callbacks the states of a checkpoint, and the first event.
 
         Raises:
-          CallbackError: one of them failed, or has a state that JSON cannot hold.
+          CallbackError: if one of them failed, or has a state that JSON cannot hold.
         """
         self._evaluated_step = (states or {}).get(_EVALUATED_STEP, -1)
         self._states = dict((states or {}).get(_STATES, {}))
@@ -60,11 +60,15 @@ class Delivery:
             self._tell("on_step", report)
 
     def needs_evaluation(self, step: int) -> bool:
-        """Whether callbacks that do not only observe ask for evaluations, and have not been told of this step's."""
+        """Tells whether callbacks that are no observers want evaluations, and have not been told of this step's."""
         return bool(self._deciding) and self._evaluated_step < step
 
     def evaluation(self, evaluation: Evaluation, *, is_written: bool) -> None:
-        """Of this step; `is_written`: before now. Observers have been told then, perhaps by a run before this one."""
+        """Delivers the evaluation of this step.
+
+        `is_written`: whether its metrics were written earlier, perhaps by an earlier run. Observers were told of it
+        then.
+        """
         if self._evaluated_step < self._run.step:
             self._evaluated_step = self._run.step
             names = self._deciding if is_written else self._asking["on_evaluation"]
@@ -74,22 +78,22 @@ class Delivery:
         self._tell("on_checkpoint", path)
 
     def end(self, outcome: Outcome) -> None:
-        """Tells those that have begun."""
+        """Delivers the end to the callbacks that have started."""
         self._asking["on_end"] = [name for name in self._asking["on_end"] if name in self._started]
         self._tell("on_end", outcome)
 
     def state_dict(self) -> dict[str, Any] | None:
-        """The states of all callbacks that have one, for a checkpoint; None where nothing is to be remembered.
+        """Returns the states of all callbacks that have one, for a checkpoint, or None if nothing is to be remembered.
 
         Raises:
-          CallbackError: a state cannot be had, or JSON cannot hold it.
+          CallbackError: if a callback fails to give its state, or JSON cannot hold it.
         """
 
         def take(name: str, callback: Callback) -> None:
             self._states[name] = checked_state(callback.state_dict())
 
         self._deliver("state_dict", list(self._callbacks), take)
-        # Of one that was left out, what it said last: another run may have it again.
+        # A callback that was left out keeps its last state, since a later run may have the callback again.
         states = {name: state for name, state in self._states.items() if state}
         if not states and not self._deciding:
             return None
@@ -128,7 +132,7 @@ class Delivery:
 
 
 def _by_name(callbacks: Sequence[Callback]) -> dict[str, Callback]:
-    """Under names that tell several of a kind apart, in which states are kept."""
+    """Returns the callbacks by the names under which their states are kept. Several of a kind get numbers."""
     counts: collections.Counter[str] = collections.Counter()
     named: dict[str, Callback] = {}
     for callback in callbacks:
@@ -153,7 +157,7 @@ def _failure(callback: Callback, event: str, step: int, error: Exception) -> Cal
 
 
 def _place(callback: Callback, error: Exception) -> str:
-    """The innermost line in the file of the callback, which is its writer's own."""
+    """Returns the innermost line in the callback's own file."""
     frames = traceback.extract_tb(error.__traceback__)
     file = getattr(sys.modules.get(type(callback).__module__), "__file__", None)
     lines = [frame for frame in frames if frame.filename == file] or frames[1:]  # the first is in this file

@@ -1,4 +1,4 @@
-"""Ending a training that gets no better."""
+"""Ends a training that gets no better."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from meshtf.train.trainer import Trainer
 
 @gin.configurable(module="meshtf.train")
 class EarlyStopping(Callback):
-    """Ends training once so many evaluations in a row were no better than the best before them.
+    """Ends training once `patience` evaluations in a row were no better than the best before them.
 
-    A run that was stopped and resumed ends where the undisturbed run does; resumed with more patience, it goes on.
+    A run that was stopped and resumed ends where an undisturbed run does. Resumed with more patience, it goes on.
 
     Args:
       metric: a mean over the held-out examples, such as "loss".
-      mode: "min" where less is better, "max" where more is.
-      patience: evaluations without a better value after which training ends.
+      mode: "min" if less is better, "max" if more is.
+      patience: the number of evaluations without a better value after which training ends.
       min_delta: by how much a value must be better than the best so far to count as better.
 
     Raises:
-      ConfigurationError: a value that cannot be.
+      ConfigurationError: if a value is impossible.
     """
 
     def __init__(self, metric: str = "loss", mode: str = "min", patience: int = 3, min_delta: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Metrics for MLflow, where it is installed."""
+"""Writes metrics for MLflow, if it is installed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from meshtf.train.trainer import Trainer
 MISSING_MLFLOW = "MlflowWriter needs MLflow, which is not installed: pip install 'meshtf[mlflow]'"
 
 _LONGEST_PARAMETER = 500
-"""In characters: servers of MLflow refuse longer ones."""
+"""The most characters of a parameter. Servers of MLflow refuse longer ones."""
 
 
 @gin.configurable(module="meshtf.train")
 class MlflowWriter(Callback):
-    """Writes metrics and configuration to a run of MLflow, which a resumed training goes on writing.
+    """Writes metrics and configuration to a run of MLflow, which a resumed training continues.
 
     Args:
-      tracking_uri: of the server or of the files, such as "http://host:5000"; None: as MLflow itself finds it.
+      tracking_uri: the address of the server or of the files, such as "http://host:5000". None: as MLflow itself finds
+        it.
       experiment: the experiment that the run belongs to.
-      run_name: the name of the run; that of its folder by default.
+      run_name: the name of the run. The default is that of its folder.
 
     Raises:
-      ConfigurationError: a value that cannot be.
+      ConfigurationError: if a value is impossible.
     """
 
     is_observer = True
@@ -89,5 +90,5 @@ class MlflowWriter(Callback):
 
 
 def _fit_for_mlflow(name: str) -> str:
-    """With the characters that MLflow takes in names."""
+    """Returns a name with only the characters that MLflow allows."""
     return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in name)

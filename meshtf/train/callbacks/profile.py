@@ -1,4 +1,4 @@
-"""A profile of some steps, by TensorFlow's profiler."""
+"""Profiles some steps with TensorFlow's profiler."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from meshtf.train.trainer import Trainer
 class Profile(Callback):
     """Profiles steps, into the run's `tensorboard/`, where TensorBoard's profile plugin shows them.
 
-    The first step of a process compiles; a profile of it shows little else.
+    The first step of a process compiles, and a profile of it shows little else.
 
     Args:
-      first_step: the first that is profiled.
-      last_step: the last one. A run that is resumed behind the first profiles nothing.
+      first_step: the first step that is profiled.
+      last_step: the last one. A run that is resumed after the first step profiles nothing.
 
     Raises:
-      ConfigurationError: steps that cannot be.
+      ConfigurationError: if the steps are impossible.
     """
 
     is_observer = True

@@ -1,4 +1,4 @@
-"""Curves, histograms and texts for TensorBoard, where it is installed."""
+"""Writes curves, histograms and texts for TensorBoard, if it is installed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MISSING_TENSORBOARD = "nothing is written for TensorBoard, which is not installe
 
 @gin.configurable(module="meshtf.train")
 class TensorBoard(Callback):
-    """Writes the run's metrics as curves, its vectors as histograms, its report and configuration as texts.
+    """Writes the run's metrics as curves, its vectors as histograms, and its report and configuration as texts.
 
-    They go into the run's `tensorboard/`, at the steps that `Training.log_every` says, and after evaluations. What an
-    interrupted run left of steps that are taken again is not shown. Every training has one.
+    They go into the run's `tensorboard/`, at the steps that `Training.log_every` says, and after evaluations. Values
+    that an interrupted run left of steps that are taken again are not shown. Every training has one.
     """
 
     is_observer = True
@@ -57,7 +57,9 @@ class TensorBoard(Callback):
     def _write(
         self, step: int, scalars: Mapping[str, float], vectors: Vectors, texts: Mapping[str, str] | None = None
     ) -> None:
-        """Flushes each time. A vector [n] is a histogram, and [layers, n] one of each layer, `<name>/layer_000`."""
+        """Writes values and flushes them. A vector [n] is one histogram, and [layers, n] one for each layer,
+        `<name>/layer_000`.
+        """
         if self._writer is None:
             return
         with self._writer.as_default(step=step):
@@ -72,16 +74,16 @@ class TensorBoard(Callback):
 
 
 def _indented(text: str) -> str:
-    """As Markdown shows it with its line breaks and columns as they are."""
+    """Returns a text that Markdown shows with its line breaks and columns."""
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _write_start(folder: Path, step: int) -> None:
-    """Makes TensorBoard forget what it has read of this step and of later ones.
+    """Makes TensorBoard forget the values that it has read of this step and of later ones.
 
-    It does so from the second such event of a folder on: a run that begins anew writes one, too.
+    TensorBoard does this from the second such event of a folder on, so a run that begins anew writes one, too.
     """
     start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-    # A file of its own, which by its name is read before the one that is made next. The writer needs a graph.
+    # This file's name sorts before that of the next one, so TensorBoard reads it first. The writer needs a graph.
     with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(str(folder)) as writer:
         writer.add_session_log(start, step)

@@ -1,4 +1,4 @@
-"""Metrics for Weights & Biases, where it is installed."""
+"""Writes metrics for Weights & Biases, if it is installed."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _MODES = ("online", "offline", "disabled")
 
 @gin.configurable(module="meshtf.train")
 class WandbWriter(Callback):
-    """Writes metrics and configuration to a run of Weights & Biases, which a resumed training goes on writing.
+    """Writes metrics and configuration to a run of Weights & Biases, which a resumed training continues.
 
-    Its files are in the run's folder, under `wandb/`; in mode "offline" `wandb sync` sends them later.
+    Its files are in the run's folder, under `wandb/`. In mode "offline" they are sent later by `wandb sync`.
 
     Args:
-      project: of the run there.
-      run_name: the name of the run; that of its folder by default.
+      project: the project of the run there.
+      run_name: the name of the run. The default is that of its folder.
       mode: "online", "offline" or "disabled".
 
     Raises:
-      ConfigurationError: a value that cannot be.
+      ConfigurationError: if a value is impossible.
     """
 
     is_observer = True

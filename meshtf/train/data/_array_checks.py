@@ -1,4 +1,4 @@
-"""Arrays of examples, looked at before anything is made of them."""
+"""Checks arrays of examples, before anything is made of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ the arrays of the task "{task}" do not go together:
 
 
 def check_arrays(task: str, shapes: Mapping[str, mtf.Shape], parts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Whether each part has every feature, [examples, ...] of the shape that is given and of one type in all parts.
+    """Checks that each part has every feature, [examples, ...], in the given shape and in one type.
 
     Raises:
       ConfigurationError: lists everything that is wrong.

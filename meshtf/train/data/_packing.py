@@ -1,4 +1,8 @@
-"""Several examples in one row, told apart by segment ids and positions."""
+"""Packs several examples into one row. Segment ids and positions tell them apart.
+
+A row of size 8 with two examples of 3 and 4 tokens has the tokens a b c d e f g and a zero. Its segments are 1 1 1 2 2
+2 2 0, and its positions 0 1 2 0 1 2 3 0.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,23 @@ from meshtf.train.data.objectives.objective import Example
 
 
 def packed_rows(lengths: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Which examples share a row: in order, each in the row of the one before it if it fits there in every sequence.
+    """Computes which examples share a row. In order, each is in the row of the one before if it fits there in every
+    sequence.
 
     Args:
-      lengths: [examples, sequences], of each example's sequences.
-      sizes: of the row's sequences.
+      lengths: [examples, sequences], the lengths of each example's sequences.
+      sizes: the sizes of the row's sequences.
 
     Returns:
-      [rows + 1] int64: row r holds the examples from number r to before number r + 1.
+      [rows + 1] int64: row r has the examples from number r to before number r + 1.
 
     Raises:
-      ShapeError: an example that fits in no row.
+      ShapeError: if an example fits in no row.
     """
     _check_each_fits(lengths, sizes)
     if not len(lengths):
         return np.zeros(1, np.int64)
-    # Where the row ends that begins with each example; a row that begins where another ends is one of the rows.
+    # For each example, compute where a row that begins with it would end. Then go from the first row to the next.
     ends = np.cumsum(np.concatenate([np.zeros([1, len(sizes)], np.int64), lengths]), axis=0)
     following = np.full(len(lengths), len(lengths))
     for column, size in zip(ends.T, sizes, strict=True):
@@ -42,17 +47,18 @@ def lay_out(
 ) -> dict[str, np.ndarray]:
     """Puts the examples of each row one after another, and pads with zeros.
 
-    Nothing is read from the ids: an id 0 is a token like any other, and an example without tokens in one sequence keeps
+    The values of ids do not matter: an id 0 is a token like any other. An example without tokens in one sequence keeps
     its number in all of them.
 
     Args:
       rows: the examples of each row.
       sequences: the features that are as long as each sequence.
-      sizes: of the sequences.
+      sizes: the sizes of the sequences.
 
     Returns:
-      [rows, size] each: the features, int32 but float32 for weights, and for each sequence its `_segmentation`
-      (1 for the row's first example, 2 for the next, 0 for padding) and `_position` (from 0 in each example), int32.
+      Features [rows, size], float32 for weights and int32 for others. Each sequence also has int32 features
+      `_segmentation` (1 for the row's first example, 2 for the next, 0 for padding) and `_position` (from 0 in each
+      example).
     """
     features: dict[str, np.ndarray] = {}
     for (sequence, names), size in zip(sequences.items(), sizes, strict=True):

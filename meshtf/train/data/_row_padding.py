@@ -1,4 +1,4 @@
-"""Some rows of a batch, where they stand in the whole of it."""
+"""Puts some rows of a batch at their places in the whole batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def at_rows(made: np.ndarray, rows: slice, batch_size: int) -> np.ndarray:
-    """`[n, ...]`, the first n of these rows, as `[batch_size, ...]`: zeros elsewhere."""
+    """Returns `[n, ...]`, the first n of these rows, as `[batch_size, ...]`, with zeros elsewhere."""
     whole = np.zeros([batch_size, *made.shape[1:]], made.dtype)
     whole[rows.start : rows.start + len(made)] = made
     return whole

@@ -23,22 +23,22 @@ Convert it, as with `iconv -f windows-1252 -t utf-8`, or leave such documents ou
 TextTask.skip_undecodable = True."""
 
 OTHER_PARTS = """\
-{name} has the tokens of {found}, and {kind} learns from {wanted}: give the source so many features."""
+{name} has the tokens of {found}, and {kind} learns from {wanted}: give the source that many features."""
 
 NO_ID = """\
-{name} has the id {found}, and TextTask.vocabulary has those from 0 to before {size:,}.
-Tokens mean something with the vocabulary that made them alone."""
+{name} has the id {found}, and the ids of TextTask.vocabulary are from 0 to below {size:,}.
+Tokens have a meaning only with the vocabulary that made them."""
 
 NO_TEXT = """\
 there is no text in {source}: {skipped} not in UTF-8, and no other was found.
-A document of white space alone counts as none."""
+A document of white space alone does not count."""
 
 EMPTY_SIDE = """\
 with TextTask.held_out = {fraction} no document of {count:,} is {side}: a hash of each document decides.
 {advice}"""
 
 MORE_DOCUMENTS = """\
-Of text files TextFiles.document = "paragraph" makes each paragraph a document, and "line" each line.
+With text files, TextFiles.document = "paragraph" makes each paragraph a document, and "line" each line.
 """
 FEW = 100
 
@@ -55,14 +55,14 @@ class TokenIds(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenizedText:
-    """Tokens of documents one after another, an end after each; for each part of a document (see `Objective`).
+    """The tokens of documents one after another, an end after each, for each part of a document (see `Objective`).
 
     Attributes:
-      tokens: for each part, [tokens] uint16 or int32; in memory, or on disk.
+      tokens: for each part, [tokens] uint16 or int32, in memory or on disk.
       borders: for each part, [documents + 1] int64: document d is the tokens from number d to before number d + 1.
-      num_bytes: of the text.
-      checksums: for each part, the CRC-32 of its tokens and of the ends of its documents, [documents] int64; None where
-        these are in memory, to be computed.
+      num_bytes: how many bytes of text they are.
+      checksums: for each part, the CRC-32 of its tokens and of the ends of its documents, [documents] int64. None if
+        these are in memory, where they are still to be computed.
     """
 
     tokens: tuple[TokenIds, ...]
@@ -80,8 +80,10 @@ class TokenizedText:
 
     @functools.cached_property
     def fingerprint(self) -> dict[str, int | str]:
-        """Facts that tell this text from others, and from the same documents in another order: the same, whether it is
-        in memory or on disk."""
+        """Facts that differ for another text, and for the same documents in another order.
+
+        They are the same whether the tokens are in memory or on disk.
+        """
         counts = {"documents": self.num_documents, "bytes": self.num_bytes, "tokens": self.num_tokens}
         if self.checksums is not None:
             return {**counts, CONTENTS: " ".join(f"{crc:08x}" for pair in self.checksums for crc in pair)}
@@ -97,7 +99,7 @@ class TextSplit:
 
     Attributes:
       train, held_out: the two parts.
-      num_skipped: documents left out, because they are not UTF-8.
+      num_skipped: how many documents were left out because they are not UTF-8.
     """
 
     train: TokenizedText
@@ -107,11 +109,11 @@ class TextSplit:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardTokens:
-    """A part of a source.
+    """The tokens of a part of a source.
 
     Attributes:
-      sides: its tokens, by whether they are held out; each may be empty.
-      num_skipped: documents left out, because they are not UTF-8.
+      sides: its tokens, by whether they are held out. Each side may be empty.
+      num_skipped: how many documents were left out because they are not UTF-8.
     """
 
     sides: dict[bool, TokenizedText]
@@ -124,8 +126,8 @@ class TextReader:
 
     Attributes:
       vocabulary: makes ids of text.
-      objective: says which texts a document holds.
-      skip_undecodable: whether a document that is not UTF-8 is left out and counted, or else an error.
+      objective: says which texts a document has.
+      skip_undecodable: whether a document that is not UTF-8 is left out and counted. If not, it is an error.
     """
 
     vocabulary: Vocabulary
@@ -133,11 +135,11 @@ class TextReader:
     skip_undecodable: bool
 
     def read(self, source: Source, held_out: float | Source) -> TextSplit:
-        """Reads everything, split by a hash of each document or from two sources.
+        """Reads everything. A hash of each document divides it into the two parts, or they come from two sources.
 
         Raises:
-          ConfigurationError: there is no text, a document is not UTF-8 or not what the objective needs, or one of the
-            two parts is empty.
+          ConfigurationError: if there is no text, a document is not UTF-8 or unfit for the objective, or one of the two
+            parts is empty.
         """
         if isinstance(held_out, Source):
             train, other = self.read_shard(source, 0.0), self.read_shard(held_out, 1.0)
@@ -150,14 +152,14 @@ class TextReader:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of ids."""
+        """The dtype of ids."""
         return np.dtype(np.uint16 if self.vocabulary.size <= 2**16 else np.int32)
 
     def read_shard(self, source: Source, fraction: float) -> ShardTokens:
-        """A part of the text, of which so large a share is held out.
+        """Reads a part of the text. `fraction`: the share of documents that is held out.
 
         Raises:
-          ConfigurationError: a document is not UTF-8, or not what the objective needs.
+          ConfigurationError: if a document is not UTF-8, or unfit for the objective.
         """
         collectors = {side: _Collector(self.objective.num_parts, self.dtype) for side in (False, True)}
         skipped = 0
@@ -170,7 +172,7 @@ class TextReader:
         return ShardTokens({side: collector.collected() for side, collector in collectors.items()}, skipped)
 
     def _of_text(self, document: Document) -> tuple[list[np.ndarray], int] | None:
-        """The tokens of each part, and how many bytes of text they are; None where the document is left out."""
+        """Returns the tokens of each part, and their bytes of text, or None if the document is left out."""
         text = self._decode(document)
         if text is None:
             return None
@@ -212,7 +214,7 @@ class TextReader:
 
 
 def is_held_out(content: bytes, fraction: float) -> bool:
-    """Decided by the document alone: not by its name, its place, the machine, or a version of anything."""
+    """Decides by the document's content alone. Its name, its place, the machine and versions do not matter."""
     digest = hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
     return int.from_bytes(digest, "big") < fraction * 2 ** (8 * HASH_BYTES)
 
@@ -243,14 +245,15 @@ class _Collector:
 
 
 def check_sides(counts: Mapping[bool, int], source: Source, held_out: float | Source, num_skipped: int) -> None:
-    """
+    """Checks that there are documents on both sides.
+
     Args:
       counts: how many documents there are, by whether they are held out.
       source, held_out: where they are from.
-      num_skipped: documents left out.
+      num_skipped: how many documents were left out.
 
     Raises:
-      ConfigurationError: there is no text, or one of the two parts is empty.
+      ConfigurationError: if there is no text, or one of the two parts is empty.
     """
     count = sum(counts.values())
     skipped = counted(num_skipped, "document is", "documents are")

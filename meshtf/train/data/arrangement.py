@@ -1,4 +1,9 @@
-"""How documents become rows of a fixed length."""
+"""Arranges documents in rows of a fixed length.
+
+Take documents of 5, 3 and 6 tokens, and rows of 8. `Concatenate` joins them to 14 tokens, and cuts these into rows of 8
+and 6. `Pack` puts the first two into one row and the third into another, as segments. `Pad` gives each a row of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +29,12 @@ Use TextTask.arrangement = @Pack() to keep documents apart."""
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Which tokens stand in which row.
+    """The tokens that stand in each row.
 
     Attributes:
       pieces: [pieces, parts, 2] int64: where each piece begins and ends in the tokens of each part.
-      borders: [rows + 1] int64: row r holds the pieces from number r to before number r + 1.
-      num_cut: how many documents lose tokens, because they are too long.
+      borders: [rows + 1] int64: row r has the pieces from number r to before number r + 1.
+      num_cut: how many documents lose tokens because they are too long.
     """
 
     pieces: np.ndarray
@@ -45,9 +50,10 @@ class Arrangement(Protocol):
     """Divides documents into rows."""
 
     def check(self, objective: Objective) -> None:
-        """
+        """Checks that it goes with the objective.
+
         Raises:
-          ConfigurationError: it does not go with the objective.
+          ConfigurationError: if it does not.
         """
         ...
 
@@ -56,8 +62,8 @@ class Arrangement(Protocol):
 
         Args:
           borders: for each part, [documents + 1] int64: where each document begins in the tokens.
-          objective: what becomes of the tokens.
-          sizes: of a row's sequences.
+          objective: makes examples of the tokens.
+          sizes: the sizes of a row's sequences.
         """
         ...
 
@@ -65,7 +71,7 @@ class Arrangement(Protocol):
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Concatenate:
-    """All documents are one long text, cut into rows that are full but for the last.
+    """Joins all documents to one long text, cut into rows. All rows are full but the last.
 
     Attributes:
       separate_documents: whether the documents in a row are segments of their own, which do not see each other.
@@ -93,13 +99,13 @@ class Concatenate:
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """As many whole documents to a row as fit, each a segment of its own.
+    """Puts as many whole documents into a row as fit, each as a segment of its own.
 
-    A document that is longer than a row is several; of pairs that are too long the rest is left out.
+    A document that is longer than a row becomes several. A pair that is too long loses its rest.
     """
 
     def check(self, objective: Objective) -> None:
-        """Every objective will do."""
+        """Accepts every objective."""
 
     def rows(self, borders: Sequence[np.ndarray], objective: Objective, sizes: Sequence[int]) -> Rows:
         pieces, num_cut = _pieces(borders, objective, sizes)
@@ -112,13 +118,13 @@ class Pack:
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Pad:
-    """One document to a row.
+    """Puts one document into each row.
 
-    A document that is longer than a row is several; of pairs that are too long the rest is left out.
+    A document that is longer than a row becomes several. A pair that is too long loses its rest.
     """
 
     def check(self, objective: Objective) -> None:
-        """Every objective will do."""
+        """Accepts every objective."""
 
     def rows(self, borders: Sequence[np.ndarray], objective: Objective, sizes: Sequence[int]) -> Rows:
         pieces, num_cut = _pieces(borders, objective, sizes)
@@ -126,9 +132,9 @@ class Pad:
 
 
 def _pieces(borders: Sequence[np.ndarray], objective: Objective, sizes: Sequence[int]) -> tuple[np.ndarray, int]:
-    """[pieces, parts, 2] int64, none longer than the limits; and how many documents lose tokens."""
+    """Returns [pieces, parts, 2] int64, no piece longer than the limits, and how many documents lose tokens."""
     limits = objective.limits(sizes)
-    own_end = 0 if objective.keeps_length else 1  # the objective adds one to every piece
+    own_end = 0 if objective.keeps_length else 1  # the objective adds an end to every piece, so the text's is cut off
     starts = np.stack([part[:-1] for part in borders], axis=1)
     ends = np.stack([part[1:] for part in borders], axis=1) - own_end
     if objective.num_parts == 1:
@@ -138,7 +144,7 @@ def _pieces(borders: Sequence[np.ndarray], objective: Objective, sizes: Sequence
 
 
 def _cut_up(starts: np.ndarray, ends: np.ndarray, limit: int) -> np.ndarray:
-    """[documents] each -> [pieces, 2]: each document in pieces of `limit` tokens, the last one shorter."""
+    """Cuts each document into pieces of `limit` tokens, the last one shorter: [documents] each -> [pieces, 2]."""
     counts = np.maximum(-(-(ends - starts) // limit), 1)
     first_pieces = np.repeat(np.cumsum(counts) - counts, counts)
     piece_starts = np.repeat(starts, counts) + (np.arange(counts.sum()) - first_pieces) * limit

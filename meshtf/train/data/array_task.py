@@ -1,4 +1,4 @@
-"""Examples that are arrays in memory."""
+"""Tasks whose examples are arrays in memory."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ArrayTask:
     """A `TaskByRows` of examples in memory, in two parts.
 
     Attributes:
-      name: what it is called in messages.
+      name: its name in messages.
       shapes: named shape of one example's feature, by the feature's name.
       train: features to train on.
       held_out: features that training never sees.
 
     Raises:
-      ConfigurationError: a feature is missing in one of the parts, has not the shape or the type that it has elsewhere,
-        or has another number of examples than the others; or a part has no example.
+      ConfigurationError: if a part lacks a feature or has no example, or if features differ in shape, in type or in the
+        number of examples.
     """
 
     name: str
@@ -89,7 +89,7 @@ class ArrayTask:
             yield {**made, WEIGHTS: weights}
 
     def fingerprint(self) -> Fingerprint:
-        """As `TaskOfKnownData.fingerprint`: of all features."""
+        """Returns facts about all features, as `TaskOfKnownData.fingerprint`."""
         return self._fingerprint
 
     @functools.cached_property

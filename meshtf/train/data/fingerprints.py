@@ -1,4 +1,4 @@
-"""What data are, in a few numbers that a checkpoint keeps: a run that would go on in other data is told so."""
+"""Fingerprints of data: a few numbers in a checkpoint, by which a run notices that its data have changed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from meshtf.train.data.shuffled_batches import NUM_EXAMPLES
 from meshtf.train.task import Fingerprint, Position, Task, TaskOfKnownData
 
 SOURCE, CONTENTS, IN_ANY_ORDER = "source", "contents", "in any order"
-"""Facts that are no counts: where the data are from, for messages alone; a checksum; one that no order changes."""
+"""Facts that are no counts: where the data are from (only for messages), a checksum, and one that ignores the order."""
 
 _PIECE = 1 << 22
 
 
 def fingerprint_of(task: Task) -> Fingerprint | None:
-    """What a task says of its data; None where it says nothing."""
+    """Returns a task's fingerprint of its data, or None if it has none."""
     return task.fingerprint() if isinstance(task, TaskOfKnownData) else None
 
 
 def differences(then: object, now: Fingerprint | None) -> list[str]:
-    """A line for each part of the data that is another: `then` is of a checkpoint, which may have none, or anyone's."""
+    """Lists the parts of the data that have changed. `then`: the fingerprint in a checkpoint, which may be
+    missing or wrong.
+    """
     if not isinstance(then, Mapping) or now is None:
         return []
     lines = []
@@ -37,13 +39,13 @@ def differences(then: object, now: Fingerprint | None) -> list[str]:
 
 
 def in_changed_data(position: Position, task: Task) -> Position:
-    """The same place in data that are others now, perhaps more or fewer."""
+    """Returns the same place in data that have changed, and perhaps have more or fewer examples."""
     count = getattr(task, "num_training_examples", None)
     return position if count is None else {**position, NUM_EXAMPLES: count}
 
 
 def checksum(arrays: Sequence[np.ndarray]) -> str:
-    """A CRC-32 of the bytes of each."""
+    """Returns a CRC-32 of the bytes of each array."""
     return " ".join(f"{crc_of(array):08x}" for array in arrays)
 
 
@@ -52,8 +54,9 @@ def crc_of(array: np.ndarray) -> int:
 
 
 def counts_checksum(arrays: Sequence[np.ndarray]) -> str:
-    """A checksum of how often each number stands in arrays [n] of integers, 0 or more, which their order leaves as it
-    is."""
+    """Returns a checksum of how often each number stands in arrays [n] of integers, 0 or more. Their order does
+    not matter.
+    """
     counts = []
     for array in arrays:
         found = np.zeros(int(array.max(initial=0)) + 1, np.int64)

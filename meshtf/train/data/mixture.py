@@ -1,4 +1,4 @@
-"""Several tasks as one."""
+"""Mixes several tasks into one."""
 
 from __future__ import annotations
 
@@ -21,51 +21,54 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.task import Batch, Fingerprint, Position, TaskByRows
 
 BLOCK = 1 << 16
-"""Places among which every task has its exact share, to a place: rates are as fine as that."""
+"""The number of places in which every task has its exact share. This is the resolution of rates."""
 
 NO_TASKS = """\
 Mixture.tasks must be a list of tasks, two or more, whose examples are reached by number (TextTask, ArrayTask), and is \
 {tasks!r}; in gin [@first/TextTask(), @second/TextTask()]"""
 
 OTHER_FEATURES = """\
-the tasks of a mixture must have the same features, and "{other}" has others than "{first}":
+the tasks of a mixture must have the same features, and the ones of "{other}" and "{first}" differ:
   {first_inputs}
   {other_inputs}"""
 
 
 @runtime_checkable
 class TaskByExamples(TaskByRows, Protocol):
-    """A task of which each example to train on is reached by its number."""
+    """A task whose examples to train on can be reached by their numbers."""
 
     @property
     def num_training_examples(self) -> int: ...
 
     def training_examples(self, indices: np.ndarray, places: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-        """Examples by number, [n] int64 -> features [n, ...]; seed and place, [n] int64, decide what is random."""
+        """Returns features [n, ...] of examples by number, [n] int64. Seed and place, [n] int64, decide
+        everything random.
+        """
         ...
 
 
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Tasks with the same features, trained on by turns: a batch has examples of all, each as often as its rate says.
+    """Tasks with the same features, trained on in turns: a batch has examples of all tasks, each as often as its rate
+    says.
 
-    What stands at a place is a function of the seed and the place: of each 65,536 places in turn every task has its
-    share, in a random order, and takes its examples in epochs, each a permutation. An evaluation goes through the
-    tasks one after another; besides the means over all, each task has its own, such as "summaries/loss".
+    The example at a place depends only on the seed and the place. In each 65,536 places every task has its share, in a
+    random order. A task takes its examples in epochs, each of which is a permutation. An evaluation goes through the
+    tasks one after another. Besides the means over all, each task has its own, such as "summaries/loss".
 
     With rates from sizes, a task of n examples has a rate of min(n, `largest_size`) ** (1 / `temperature`), as Raffel
-    et al. (2020, section 3.5.2) mix: 1 is in proportion, and the higher, the more equal.
+    et al. (2020, section 3.5.2) mix. A temperature of 1 mixes in proportion, and a higher one more equally.
 
     Attributes:
-      tasks: two or more.
-      names: of the tasks, for metrics; by default their own.
-      rates: how often each is taken, relative to the others; by default from their numbers of examples.
-      temperature: of rates from sizes.
-      largest_size: above which a task counts as no larger, for rates from sizes.
+      tasks: the tasks, two or more.
+      names: the names of the tasks, for metrics. The default is their own.
+      rates: how often each is taken, relative to the others. The default is from their numbers of examples.
+      temperature: the temperature of rates from sizes.
+      largest_size: the largest size that counts for rates from sizes.
 
     Raises:
-      ConfigurationError: tasks with other features, or of another kind; values that cannot be.
+      ConfigurationError: if tasks have other features or are of another kind, or if a value is impossible.
     """
 
     tasks: Sequence[TaskByExamples]
@@ -82,7 +85,9 @@ class Mixture:
         self._check_features()
         for what, given in (("names", self.names), ("rates", self.rates)):
             if given is not None and len(given) != len(tasks):
-                raise ConfigurationError(f"Mixture.{what} must be as many as the {len(tasks)} tasks, and are {given!r}")
+                raise ConfigurationError(
+                    f"Mixture.{what} must have one value for each of the {len(tasks)} tasks, and is {given!r}"
+                )
         if len(set(self.task_names)) < len(tasks):
             raise ConfigurationError(
                 f"the tasks of a mixture need different names, and have {', '.join(self.task_names)}; "
@@ -92,7 +97,7 @@ class Mixture:
             raise ConfigurationError(f"Mixture.rates must be positive numbers, and are {self.rates!r}")
         if self.rates is not None and (self.temperature != 1.0 or self.largest_size is not None):
             raise ConfigurationError(
-                "Mixture.temperature and largest_size are for rates from sizes; leave out the rates"
+                "Mixture.temperature and largest_size make rates from the tasks' sizes; leave out Mixture.rates"
             )
         if not self.temperature > 0 or (self.largest_size is not None and self.largest_size < 1):
             given = f"{self.temperature} and {self.largest_size}"
@@ -155,7 +160,7 @@ class Mixture:
             yield from task.evaluation_rows(rows, batch_size)
 
     def parts_of_evaluation(self, batch_size: int) -> Iterator[str]:
-        """The name of the task to which each batch of an evaluation belongs."""
+        """Yields the name of the task that each batch of an evaluation belongs to."""
         for name, task in zip(self.task_names, self.tasks, strict=True):
             yield from itertools.repeat(name, sum(1 for _ in task.evaluation_rows(slice(0, 0), batch_size)))
 
@@ -164,7 +169,7 @@ class Mixture:
         return int(self._sizes.sum())
 
     def fingerprint(self) -> Fingerprint:
-        """As `TaskOfKnownData.fingerprint`: of all tasks that have one."""
+        """Returns facts about all tasks that have a fingerprint, as `TaskOfKnownData.fingerprint`."""
         found = {name: fingerprint_of(task) for name, task in zip(self.task_names, self.tasks, strict=True)}
         return {f"{name}: {part}": facts for name, parts in found.items() for part, facts in (parts or {}).items()}
 
@@ -173,12 +178,12 @@ class Mixture:
 
     @functools.cached_property
     def _sizes(self) -> np.ndarray:
-        """[tasks] int64: how many examples each has to train on."""
+        """The number of examples of each task to train on, [tasks] int64."""
         return np.array([task.num_training_examples for task in self.tasks], np.int64)
 
     @functools.cached_property
     def _shares(self) -> np.ndarray:
-        """[tasks] int64: how many of a block's places each has, one at least."""
+        """The number of places of a block that each task has, [tasks] int64, at least one."""
         if self.rates is not None:
             rates = np.array(self.rates, np.float64)
         else:
@@ -188,13 +193,13 @@ class Mixture:
         return np.diff(borders, prepend=0) + 1
 
     def _index_at(self, seed: int) -> Callable[[tf.Tensor], tf.Tensor]:
-        """From a place, [] int64, to the number of the example there, counted through all tasks."""
+        """Returns a function from a place, [] int64, to the number of the example there, counted through all tasks."""
         tasks = np.repeat(np.arange(len(self.tasks)), self._shares)
         tasks = tasks[np.argsort(Uniforms(seed, 0).draw(BLOCK), kind="stable")]
         turns = np.zeros(BLOCK, np.int64)
         for number, share in enumerate(self._shares.tolist()):
             turns[tasks == number] = np.arange(share)
-        # Of each place in a block: how often the task there is taken before it, and in each block; its examples.
+        # For each place in a block: how often its task is taken before it, and in a whole block; and its examples.
         turns_before, turns_in_block = tf.constant(turns), tf.constant(self._shares[tasks])
         first_examples = tf.constant((np.cumsum(self._sizes) - self._sizes)[tasks])
         sizes = tf.constant(self._sizes[tasks])

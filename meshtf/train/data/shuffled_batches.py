@@ -1,4 +1,6 @@
-"""Endless batches of examples that can be reached by their number, in an order that seed and position alone decide."""
+"""Endless batches of examples, whose order depends only on the seed and the position. Any batch can be reached
+at once.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ from meshtf.train.task import Batch, Position
 EXAMPLES_TAKEN, NUM_EXAMPLES = "examples_taken", "num_examples"
 
 _FARTHEST = 2**62
-"""Place of an example: at a million a second, that of 146,000 years."""
+"""The farthest place of an example. At a million examples a second it is reached after 146,000 years."""
 
-READY_BATCHES = 4  # made ahead, while steps run
+READY_BATCHES = 4  # they are made ahead while steps run
 
 FeaturesOf: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Batch]"
 """(indices of examples, their places in the endless order), [n] int64 each -> features [n, ...]."""
 
 OTHER_DATA = """\
-the saved position is in data of {saved}, and there are {found:,} now, so training cannot continue exactly.
+the saved position is a place in {saved}, and the data have {found:,} now, so training cannot continue exactly.
 Restore the data and the settings that the position was saved with, or start in another model folder."""
 
 NO_EXAMPLE = "the task has no example to train on; its training part must have one at least"
@@ -36,21 +38,22 @@ BAD_POSITION = """\
 
 
 class ShuffledBatches:
-    """Each epoch is a new permutation of the examples; batches run over the ends of epochs.
+    """Batches in which each epoch is a new permutation of the examples. Batches run over the ends of epochs.
 
-    Which example stands where depends on the seed and its place alone, so that any place is reached at once.
+    The example at a place depends only on the seed and the place, so any place is reached at once.
 
     Args:
       features_of: makes the features of examples.
-      num_examples: that there are.
-      batch_size: of whole batches, which is that of all features.
-      seed: of the permutations.
-      position: where to begin; None: at the start.
-      rows: of each batch, those that are made; the others are 0.
-      index_at: from a place, [] int64, to the example there; by default each epoch is a permutation.
+      num_examples: how many examples there are.
+      batch_size: the size of whole batches, which all features have.
+      seed: the seed of the permutations.
+      position: where to begin. None: at the start.
+      rows: the rows of each batch that are made. The others are 0.
+      index_at: returns the example at a place, both [] int64. By default each epoch is a permutation.
 
     Raises:
-      ConfigurationError: the position is in data with another number of examples, or is none; or there is no example.
+      ConfigurationError: if the position is in data with another number of examples, or is none; or if there is no
+        example.
     """
 
     def __init__(
@@ -69,17 +72,18 @@ class ShuffledBatches:
         self._num_examples = num_examples
         self._taken = 0 if position is None else _examples_taken(position, num_examples)
         places = tf.data.Dataset.range(self._taken, np.iinfo(np.int64).max)
-        # One by one: index_shuffle of TensorFlow 2.21 refuses a vector of seeds, which the ends of epochs need.
+        # Places are mapped one by one. At the ends of epochs the seeds of a batch differ, and index_shuffle of
+        # TensorFlow 2.21 refuses a vector of seeds.
         if index_at is None:
             index_at = functools.partial(shuffled, num_examples=num_examples, seed=seed)
         indices = places.map(lambda place: (index_at(place), place))
         made = features_of if rows == slice(0, batch_size) else _of_rows(features_of, rows, batch_size)
         batches = indices.batch(batch_size, drop_remainder=True).map(made).prefetch(READY_BATCHES)
         self._batches = [iter(batches)]
-        # What makes batches needs Python: it must have ended before Python does, which else waits for it for ever.
+        # Making batches needs Python. It must end before Python does, or Python would wait for it for ever.
         weakref.finalize(self, self._batches.clear)
-        # `next` of a dataset lets go of Python's lock, and waits to get it back while the batch after this one is made
-        # in Python. Another thread can wait for that.
+        # `next` of a dataset releases Python's lock. To get it back, it waits while the next batch is made in Python.
+        # Another thread does this waiting.
         self._taker = ThreadPoolExecutor(max_workers=1)
         self._ahead = self._taker.submit(next, self._batches[0])
 
@@ -98,7 +102,7 @@ class ShuffledBatches:
 
 
 def _of_rows(features_of: FeaturesOf, rows: slice, batch_size: int) -> FeaturesOf:
-    """Makes these rows alone, and zeros for the others."""
+    """Returns a function that makes only these rows, and zeros for the others."""
     around = [rows.start, batch_size - rows.stop]
 
     def made(indices: tf.Tensor, places: tf.Tensor) -> Batch:
@@ -109,7 +113,7 @@ def _of_rows(features_of: FeaturesOf, rows: slice, batch_size: int) -> FeaturesO
 
 
 def _examples_taken(position: Position, num_examples: int) -> int:
-    is_position = isinstance(position, Mapping)  # of a checkpoint that may be anyone's
+    is_position = isinstance(position, Mapping)  # the checkpoint may be a stranger's
     taken, count = (position.get(name) if is_position else None for name in (EXAMPLES_TAKEN, NUM_EXAMPLES))
     if not isinstance(taken, int) or not isinstance(count, int) or not 0 <= taken <= _FARTHEST:
         raise ConfigurationError(BAD_POSITION.format(position=position, taken=EXAMPLES_TAKEN, count=NUM_EXAMPLES))
@@ -119,7 +123,7 @@ def _examples_taken(position: Position, num_examples: int) -> int:
 
 
 def shuffled(place: tf.Tensor, num_examples: int | tf.Tensor, seed: int) -> tf.Tensor:
-    """[] int64, a place in the endless order -> [] int64, the example that stands there."""
+    """Returns the example at a place in the endless order, both [] int64."""
     epoch, place_in_epoch = place // num_examples, place % num_examples
     key = tf.stack([tf.constant(seed, tf.int64), epoch])
     return tf.random.experimental.index_shuffle(place_in_epoch, seed=key, max_index=num_examples - 1)

@@ -38,24 +38,25 @@ NO_SUCH_KIND = "TextTask.{name} is no {name}: {value!r}; in gin @Name() makes on
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class TextTask:
-    """A `TaskByRows` of text. The text is read and made into tokens when it is first needed, and kept in memory, or
-    in a folder.
+    """A `TaskByRows` of text. The text is read and made into tokens when it is first needed, and kept in memory or a
+    folder.
 
     Attributes:
       source: the documents.
-      vocabulary: what the ids of tokens stand for.
+      vocabulary: the meaning of the ids of tokens.
       objective: what is learnt from the text.
-      length: of each sequence of an example, in tokens, or one length for all: {"inputs": 512, "targets": 114}.
+      length: the length of each sequence of an example, in tokens, or one length for all: {"inputs": 512, "targets":
+        114}.
       arrangement: how documents become rows of that length.
-      held_out: the share of the documents that is held out, by a hash of each; or a source of what is held out.
-      num_evaluation_examples: where given, an evaluation takes as many held-out examples, the first ones.
-      skip_undecodable: whether a document that is not UTF-8 is left out and counted, or else an error.
-      tokens: where given, the folder that keeps the tokens, which then need not fit in memory. Where it is not there,
-        `meshtf-tokenize` makes it, or the first that needs it; of a cluster that is process 0.
+      held_out: the share of the documents that is held out, by a hash of each; or a source of its own.
+      num_evaluation_examples: if given, how many held-out examples an evaluation takes, the first ones.
+      skip_undecodable: whether a document that is not UTF-8 is left out and counted. If not, it is an error.
+      tokens: if given, the folder that keeps the tokens, which then need not fit in memory. If it is missing,
+        `meshtf-tokenize` makes it, or the first process that needs it. In a cluster that is process 0.
 
     Raises:
-      ConfigurationError: values that cannot be, or do not go together; when the text is first needed: see
-        `TextReader.read`, and a folder that is damaged or of other text.
+      ConfigurationError: if values are impossible, or do not go together. When the text is first needed: see
+        `TextReader.read`, and also if a folder is damaged or made of other text.
     """
 
     source: Source
@@ -167,7 +168,7 @@ class TextTask:
         return self.vocabulary.num_bytes(targets[weights != 0])
 
     def fingerprint(self) -> Fingerprint:
-        """As `TaskOfKnownData.fingerprint`: of the text, whatever it is read from, and of how it lies in rows."""
+        """Returns facts about the text and its rows, wherever it is read from, as `TaskOfKnownData.fingerprint`."""
         return self._fingerprint
 
     @functools.cached_property
@@ -199,7 +200,7 @@ class TextTask:
 
     @property
     def token_folder(self) -> TokenFolder | None:
-        """That which keeps the tokens, whether it is there or not; None where memory does."""
+        """The folder that keeps the tokens, even if it is missing. None if memory keeps them."""
         if self.tokens is None:
             return None
         reader = TextReader(self.vocabulary, self.objective, self.skip_undecodable)
@@ -219,7 +220,9 @@ class TextTask:
     def _features(
         self, text: TokenizedText, rows: Rows, indices: np.ndarray, places: np.ndarray, seed: int
     ) -> dict[str, np.ndarray]:
-        """Rows of text by number, [batch] -> features [batch, size]; seed and place decide what is random in each."""
+        """Returns features [batch, size] of rows of text by number, [batch]. Seed and place decide everything
+        random in each.
+        """
         examples = []
         for index, place in zip(indices.tolist(), places.tolist(), strict=True):
             uniforms = Uniforms(seed, place)
@@ -229,7 +232,7 @@ class TextTask:
 
 
 def _cut(text: TokenizedText, piece: list[list[int]]) -> list[np.ndarray]:
-    """The tokens of each part of a piece, [its length] int32."""
+    """Returns the tokens of each part of a piece, [its length] int32."""
     return [tokens[start:end].astype(np.int32) for tokens, (start, end) in zip(text.tokens, piece, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Decoding: text continued token by token with a cache of keys and values, and text scored."""
+"""Decoding: text is continued token by token with a cache of keys and values, and text is scored."""
 
 from __future__ import annotations
 

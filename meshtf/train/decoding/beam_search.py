@@ -1,4 +1,10 @@
-"""Beam search with a length penalty."""
+"""Beam search with a length penalty.
+
+The search keeps `beam_size` open sequences of a prompt, and the best finished ones. With beam_size 2, suppose the open
+sequences are "a" (log-likelihood -1) and "b" (-2). Their best continuations by one token are "a c" (-1.5), "a END"
+(-1.6) and "b c" (-2.4). "a END" is finished and goes to the finished ones. "a c" and "b c" are the next open ones. When
+no open sequence can become better than the worst finished one, the search ends.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +26,20 @@ _CANDIDATES, _POOL = "candidates", "pool"
 def beam_search(
     decoder: StepDecoder, prompts: Prompts, stop_ids: tuple[int, ...], *, beam_size: int, alpha: float
 ) -> Sequences:
-    """The sequences of the highest scores that a search with `beam_size` open ones at a time finds, as many of them.
+    """Searches for the sequences of the highest scores, with `beam_size` open ones at a time, and finds as many of
+    them.
 
-    A score is log-likelihood / ((5 + n) / 6) ** alpha, of n tokens added (Wu et al. 2016). A sequence is finished by a
+    A score is log-likelihood / ((5 + n) / 6) ** alpha for n added tokens (Wu et al. 2016). A sequence is finished by a
     token of `stop_ids`, which counts in it, or by its greatest length. In each step the best continuations of all open
-    sequences are found: enough of them that `beam_size` do not end with a stop token and stay open. Finished ones are
-    kept apart, the best `beam_size`. It ends when no open one can become better than those.
+    sequences are found. They are so many that `beam_size` of them do not end with a stop token and stay open. Finished
+    ones are kept apart, the best `beam_size`. The search ends when no open one can become better than those.
 
     Args:
-      decoder: of the program.
-      prompts: with one batch dimension. Each is continued as it is given; only what is added counts.
+      decoder: the decoder of the program.
+      prompts: prompts with one batch dimension. Each is continued as it is given, and only added tokens count.
       stop_ids: tokens that end a sequence.
       beam_size: size of the dimension `beam`, beside the batch.
-      alpha: 0 or more; 0 ranks by log-likelihood.
+      alpha: the exponent of the length penalty, 0 or more. 0 ranks by log-likelihood.
     """
     beam = mtf.Dimension(BEAM, beam_size)
     if isinstance(decoder, BeamDecoder):
@@ -45,10 +52,14 @@ class _Carried:
     """The state of the loop.
 
     Attributes:
-      position: int32 scalar.
+      position: int32 scalar, the position of the next token.
       before: int32 [batch, beam], the tokens before it.
-      open_ids, open_log_likelihoods: [batch, beam, length] and [batch, beam]; -inf where there are fewer.
-      ids, lengths, log_likelihoods, scores: of the finished, as in `Sequences`, over `beam`, best first.
+      open_ids: [batch, beam, length], the ids of the open sequences.
+      open_log_likelihoods: [batch, beam]; -inf if there are fewer sequences.
+      ids: the ids of the finished `Sequences`, over `beam`, best first.
+      lengths: their lengths.
+      log_likelihoods: their log-likelihoods.
+      scores: their scores.
       is_done: bool [batch].
     """
 
@@ -75,9 +86,9 @@ class _Candidates:
     """The best continuations of the open sequences by one token, over [batch, candidates], best first.
 
     Attributes:
-      sources: int32, which open sequence each continues.
-      tokens: int32, by what.
-      log_likelihoods: float32, -inf where there are fewer.
+      sources: int32, the open sequence that each continues.
+      tokens: int32, the token that each adds.
+      log_likelihoods: float32, -inf if there are fewer.
     """
 
     sources: mtf.Tensor
@@ -109,7 +120,7 @@ class _BeamSearch:
         return Sequences(*(mtf.rename_dimension(x, BEAM, RANKS) for x in found))
 
     def _start(self) -> _Carried:
-        """All open sequences of a prompt are alike: only the first counts."""
+        """Returns the first state. All open sequences of a prompt are the same there, so only the first counts."""
         prompts, beam = self.prompts, self.beam
         rows = prompts.batch_dims + [beam]
         ids, lengths = (
@@ -144,7 +155,11 @@ class _BeamSearch:
         is_end = mtf.logical_or(is_one_of(found.tokens, self.stop_ids), is_last)
         finished = self._finished(now, found, mtf.logical_and(is_end, mtf.logical_not(is_given)))
         sources, tokens, log_likelihoods = self._open(now, found, is_end, is_given)
+        # A log-likelihood is negative and only falls, and the penalty is largest at the greatest length. So no open
+        # sequence
+        # can reach a higher score than this.
         best = mtf.reduce_max(log_likelihoods, reduced_dim=self.beam) / self._penalty(prompts.ends)
+        # As long as fewer than `beam_size` sequences are finished, this is -inf.
         worst = mtf.reduce_min(finished.scores, reduced_dim=self.beam)
         open_ids = prompts.with_token(self._reordered(now.open_ids, sources), now.position, tokens)
         after = _Carried(
@@ -162,12 +177,17 @@ class _BeamSearch:
         return [*after.tensors, *reordered]
 
     def _candidates(self, logits: mtf.Tensor, open_log_likelihoods: mtf.Tensor) -> _Candidates:
-        """Of logits [batch, beam, vocab]. Each stop token may end every open sequence, and as many stay open."""
+        """Returns the best continuations by logits [batch, beam, vocab].
+
+        They are so many that each stop token may end every open sequence, and as many others stay open.
+        """
         vocab, beam = self.decoder.vocab, self.beam
         wanted = beam.size * (1 + len(self.stop_ids))
         tokens = mtf.Dimension("tokens", min(wanted, self.decoder.output.vocab_size))
         every = mtf.Dimension("every", beam.size * tokens.size)
         candidates = mtf.Dimension(_CANDIDATES, min(wanted, every.size))
+        # One beam gives at most `wanted` of the best continuations, so each beam's vocabulary is cut before all are
+        # compared.
         best, ids = mtf.top_k(logits, vocab, tokens)
         totals = best - mtf.reduce_logsumexp(logits, vocab) + open_log_likelihoods
         flat = mtf.replace_dimensions(mtf.transpose(totals, best.shape), [beam, tokens], [every])
@@ -176,7 +196,7 @@ class _BeamSearch:
         return _Candidates(mtf.floordiv(places, tokens.size), mtf.gather(flat_ids, places, every), log_likelihoods)
 
     def _finished(self, now: _Carried, found: _Candidates, is_end: mtf.Tensor) -> Sequences:
-        """The best of those that were finished before, and of the candidates that are now."""
+        """Returns the best among the earlier finished sequences and the candidates that finish now."""
         ids = mtf.gather(now.open_ids, found.sources, self.beam)
         ids = self.prompts.with_token(ids, now.position, found.tokens)
         scores = found.log_likelihoods / self._penalty(now.position + 1)
@@ -196,7 +216,9 @@ class _BeamSearch:
     def _open(
         self, now: _Carried, found: _Candidates, is_end: mtf.Tensor, is_given: mtf.Tensor
     ) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
-        """The sources, tokens and log-likelihoods of the open sequences, [batch, beam]; in a prompt, its own token."""
+        """Returns the sources, tokens and log-likelihoods of the open sequences, [batch, beam]. In a prompt the
+        token is its own.
+        """
         candidates = found.tokens.shape.get_dim_by_name(_CANDIDATES)
         left = mtf.where(is_end, -math.inf, found.log_likelihoods)
         log_likelihoods, order = mtf.top_k(left, candidates, self.beam)
@@ -210,17 +232,17 @@ class _BeamSearch:
         )
 
     def _penalty(self, lengths: mtf.Tensor) -> mtf.Tensor:
-        """Of sequences of so many tokens, prompts included; [batch]."""
+        """Returns the penalty, [batch], of sequences of `lengths` tokens with their prompts."""
         added = mtf.maximum(mtf.cast(lengths - self.prompts.lengths, tf.float32), 1.0)
         return mtf.pow((added + 5.0) * (1.0 / 6.0), self.alpha)
 
     def _reordered(self, x: mtf.Tensor, sources: mtf.Tensor) -> mtf.Tensor:
-        """x [.., beam, ..] with, for each beam, the row of its source."""
+        """Returns x [.., beam, ..] in which each beam has the row of its source."""
         sources = mtf.rename_dimension(sources, BEAM, "kept")
         renamed = mtf.Shape([("kept", d.size) if d.name == BEAM else d for d in x.shape])
         return mtf.rename_dimension(mtf.gather(x, sources, self.beam, output_shape=renamed), "kept", BEAM)
 
 
 def _pooled(old: mtf.Tensor, new: mtf.Tensor) -> mtf.Tensor:
-    """[batch, beam, ..] and [batch, candidates, ..] -> [batch, pool, ..]."""
+    """Concatenates [batch, beam, ..] and [batch, candidates, ..] to [batch, pool, ..]."""
     return mtf.concat([mtf.rename_dimension(old, BEAM, _POOL), mtf.rename_dimension(new, _CANDIDATES, _POOL)], _POOL)

@@ -1,4 +1,4 @@
-"""Text as the ids that a model is given, once it is known to fit."""
+"""Encodes text as the ids for a model, and checks that it fits."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class EncodedText:
 
     Attributes:
       source: the text, and where it stood.
-      targets: what is continued, or scored.
-      inputs: what an encoder is given; empty where there is none.
+      targets: the ids that are continued, or scored.
+      inputs: the ids for an encoder. Empty if there is none.
     """
 
     source: PromptText
@@ -42,12 +42,12 @@ class EncodedText:
 
 @dataclasses.dataclass(frozen=True)
 class TextLimits:
-    """How long a sequence may be.
+    """The greatest lengths of a sequence.
 
     Attributes:
       greatest: the sizes on which the model was trained.
-      length: of targets, prompts included.
-      new_tokens: how many are added at most.
+      length: the most tokens of targets, with prompts.
+      new_tokens: the most tokens that are added.
     """
 
     greatest: Sizes
@@ -56,9 +56,10 @@ class TextLimits:
 
     @classmethod
     def of(cls, greatest: Sizes, decoding: Decoding) -> TextLimits:
-        """
+        """Returns the limits by the model's sizes and the options.
+
         Raises:
-          ConfigurationError: the options ask for longer sequences than the model's.
+          ConfigurationError: if the options ask for longer sequences than the model's.
         """
         if decoding.max_length is not None and decoding.max_length > greatest.targets:
             raise ConfigurationError(_BEYOND.format(asked=decoding.max_length, length=greatest.targets))
@@ -70,15 +71,15 @@ class TextLimits:
         return self.greatest.inputs is not None
 
     def end_of(self, text: EncodedText) -> int:
-        """The position before which its sequence ends."""
+        """Returns the position before which a text's sequence ends."""
         return min(len(text.targets) + self.new_tokens, self.length)
 
 
 def encoded_prompts(texts: Sequence[PromptText], vocabulary: Vocabulary, limits: TextLimits) -> list[EncodedText]:
-    """Prompts to be continued; of a model with an encoder, inputs whose outputs are wanted.
+    """Encodes prompts to be continued. For a model with an encoder they are inputs whose outputs are wanted.
 
     Raises:
-      ConfigurationError: a prompt leaves no room for a token; names it.
+      ConfigurationError: if a prompt leaves no room for a token. It is named.
     """
     encoded = []
     for text in texts:
@@ -86,17 +87,18 @@ def encoded_prompts(texts: Sequence[PromptText], vocabulary: Vocabulary, limits:
         if limits.has_encoder:
             encoded.append(EncodedText(text, (), _inputs(text, ids, vocabulary, limits)))
         else:
-            of_model = f"the greatest length is {limits.length:,}, of which one at least is for what is added"
+            of_model = f"the greatest length is {limits.length:,}, and the continuation needs one token at least"
             _check_fits(text, len(ids), limits.length - 1, of_model)
             encoded.append(EncodedText(text, ids))
     return encoded
 
 
 def encoded_for_scoring(texts: Sequence[PromptText], vocabulary: Vocabulary, limits: TextLimits) -> list[EncodedText]:
-    """Texts to be scored; of a model with an encoder pairs of an input and an output, whose end counts.
+    """Encodes texts to be scored. For a model with an encoder they are pairs of an input and an output, whose end
+    counts.
 
     Raises:
-      ConfigurationError: a text is too long, or no pair; names it.
+      ConfigurationError: if a text is too long, or no pair. It is named.
     """
     encoded = []
     for text in texts:
@@ -128,8 +130,10 @@ def _check_fits(text: PromptText, count: int, most: int, limit: str) -> None:
 def fitting_sizes(
     texts: Sequence[EncodedText], ends: Sequence[int], greatest: Sizes, num_cores: int, batch_size: int | None
 ) -> Sizes:
-    """Sizes for texts, no larger than they need: multiples of the number of cores, which any layout can split, unless
-    that were more than the model's own."""
+    """Returns sizes for texts, no larger than they need.
+
+    They are multiples of the number of cores, which any layout can split, but at most the model's own sizes.
+    """
 
     def rounded(size: int, most: int) -> int:
         return min(-(-max(size, 1) // num_cores) * num_cores, most)
@@ -145,7 +149,7 @@ def fitting_sizes(
 
 
 def padded(rows: Sequence[Sequence[int]], num_rows: int, length: int, padding_id: int = 0) -> np.ndarray:
-    """int32 [num_rows, length], padding behind each row and in the rows that are not there."""
+    """Returns int32 [num_rows, length], with padding behind each row and in missing rows."""
     array = np.full([num_rows, length], padding_id, np.int32)
     for row, ids in zip(array, rows, strict=False):
         row[: len(ids)] = ids
@@ -153,7 +157,7 @@ def padded(rows: Sequence[Sequence[int]], num_rows: int, length: int, padding_id
 
 
 def id_features(texts: Sequence[EncodedText], sizes: Sizes, padding_id: int) -> dict[str, np.ndarray]:
-    """The sequences of ids of a batch, [batch, length]; the last rows are padding where there are fewer texts."""
+    """Returns the sequences of ids of a batch, [batch, length]. The last rows are padding if there are fewer texts."""
     features = {TARGETS: padded([text.targets for text in texts], sizes.batch, sizes.targets)}
     if sizes.inputs is not None:
         features[INPUTS] = padded([text.inputs for text in texts], sizes.batch, sizes.inputs, padding_id)

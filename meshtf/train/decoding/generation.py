@@ -1,4 +1,4 @@
-"""Sequences continued token by token: greedily, by sampling, or by sampling several and ranking them."""
+"""Continues sequences token by token: greedily, by sampling, or by sampling several and ranking them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def generate(
     *,
     num_samples: int | None = None,
 ) -> Sequences:
-    """Continues prompts until every sequence has a token of `stop_ids`, or is as long as it may be.
+    """Continues prompts until every sequence has a token of `stop_ids`, or reaches its greatest length.
 
-    The prompts are read by one pass; the loop starts behind the shortest. With `num_samples` each is continued so many
-    times, and the sequences are in the order of their log-likelihoods over the number of tokens added.
+    One pass reads the prompts, and the loop starts behind the shortest of them. With `num_samples`, each prompt is
+    continued that many times, and the sequences are ordered by their log-likelihood over the number of added tokens.
     """
     samples = None if num_samples is None else mtf.Dimension(SAMPLES, num_samples)
     found = _Generation(decoder, prompts, sampling, stop_ids, samples).run()
@@ -34,7 +34,7 @@ def generate(
 
 
 def ranked(found: Sequences, samples: mtf.Dimension) -> Sequences:
-    """Sequences over `samples`, the best first, over `ranks`."""
+    """Returns sequences over `samples` in falling order of their scores, over `ranks`."""
     ranks = mtf.Dimension(RANKS, samples.size)
     scores, order = mtf.top_k(found.scores, samples, ranks)
     ids, lengths, log_likelihoods = (
@@ -45,7 +45,7 @@ def ranked(found: Sequences, samples: mtf.Dimension) -> Sequences:
 
 @dataclasses.dataclass(frozen=True)
 class _Carried:
-    """The state of the loop, over rows [batch, (samples)]; `before` are the tokens before `position`."""
+    """The state of the loop, over rows [batch, (samples)]. `before`: the tokens before `position`."""
 
     position: mtf.Tensor
     before: mtf.Tensor

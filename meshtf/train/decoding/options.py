@@ -1,4 +1,4 @@
-"""How sequences are continued, as gin or flags describe it."""
+"""The options of decoding, as gin or flags give them."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ OPTIONS_OF = {
     BEAM: ("beam_size", "alpha"),
     RANK: ("temperature", "top_k", "top_p", "num_samples"),
 }
-"""What each method takes beside the options that all take."""
+"""The options of each method beside those of all methods."""
 
 
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """How text is continued.
+    """The way in which text is continued.
 
     Attributes:
-      method: "greedy" takes the most likely token each time; "sample" draws one; "beam" is beam search; "rank" draws
+      method: "greedy" takes the most likely token each time. "sample" draws one. "beam" is beam search. "rank" draws
         several continuations and orders them by log-likelihood over length.
-      temperature: of what is drawn; 0 is greedy.
-      top_k: only so many of the most likely tokens are drawn from; None: all.
-      top_p: of those only the fewest that together have this probability.
-      beam_size: how many sequences beam search keeps, and gives.
-      alpha: of its length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
+      temperature: the temperature of drawn tokens. 0 is greedy.
+      top_k: how many of the most likely tokens are drawn from. None: all.
+      top_p: draws only from the fewest of these that together have this probability.
+      beam_size: how many sequences beam search keeps and returns.
+      alpha: the exponent of beam search's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
       num_samples: how many continuations are ranked.
-      max_length: of a sequence in tokens, prompt included; None: the model's length.
-      max_new_tokens: how many are added at most; None: as many as there is room for.
+      max_length: the most tokens of a sequence, with its prompt. None: the model's length.
+      max_new_tokens: the most tokens that are added. None: as many as there is room for.
       stop_ids: tokens that end a sequence, beside the vocabulary's end.
-      batch_size: how many prompts are continued at a time; None: all, but no more than the training's batch.
-      seed: of what is drawn.
+      batch_size: how many prompts are continued at a time. None: all, but at most the training's batch.
+      seed: the seed of drawn tokens.
 
     Raises:
-      ConfigurationError: a value that cannot be.
+      ConfigurationError: if a value is impossible.
     """
 
     method: str = GREEDY
@@ -92,10 +92,10 @@ class Decoding:
 
 
 def configured_decoding(**options: object) -> Decoding:
-    """The decoding that gin's present configuration describes, with options that override it.
+    """Returns the decoding that gin's present configuration describes, with options that override it.
 
     Raises:
-      ConfigurationError: a value that cannot be.
+      ConfigurationError: if a value is impossible.
     """
     with configuration_errors():
         return Decoding(**options)  # type: ignore[arg-type]

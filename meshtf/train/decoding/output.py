@@ -1,4 +1,4 @@
-"""Where results go, and how far the work is."""
+"""Writes results, and shows how far the work is."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Output:
     """Takes results one after the other.
 
     Attributes:
-      stream: to which they are written.
-      is_json: whether as a JSON object a line, or as text.
+      stream: the stream that they are written to.
+      is_json: whether a result is a JSON object in a line, or text.
       advance: tells that one more text is done.
     """
 
@@ -31,18 +31,18 @@ class Output:
     advance: Callable[[], None]
 
     def write(self, as_json: dict[str, Any], as_text: str) -> None:
-        """Writes a result in one of its two forms, at once."""
+        """Writes a result in one of its two forms, without delay."""
         print(json_text(as_json, ensure_ascii=False) if self.is_json else as_text, file=self.stream, flush=True)
 
 
 @contextlib.contextmanager
 def open_output(path: str | None, num_texts: int, *, is_json: bool) -> Iterator[Output]:
-    """An output to a file, or to standard output, with a bar on standard error where that is a terminal.
+    """Opens a file or standard output for results. A bar is shown on standard error, if that is a terminal.
 
-    There is no bar where results appear on the same terminal, and show how far the work is.
+    There is no bar if results appear on the same terminal and so show how far the work is.
 
     Raises:
-      SaveError: the file cannot be written.
+      SaveError: if the file cannot be written.
     """
     with contextlib.ExitStack() as stack:
         stream: TextIO = sys.stdout
@@ -57,7 +57,7 @@ def open_output(path: str | None, num_texts: int, *, is_json: bool) -> Iterator[
 
 @contextlib.contextmanager
 def shown_progress(num_texts: int, *, is_shown: bool) -> Iterator[Callable[[], None]]:
-    """A bar on standard error, if that is a terminal; what is given moves it on by one text."""
+    """Shows a bar on standard error, if that is a terminal. Yields a function that moves it on by one text."""
     console = Console(stderr=True)
     columns = [TextColumn("decoding"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(

@@ -1,4 +1,4 @@
-"""The two programs of decoding: one continues prompts, one scores text."""
+"""The two programs of decoding: one continues prompts, and one scores text."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ LOG_LIKELIHOODS = "log_likelihoods"
 
 _NO_TEXT = """\
 {model} cannot be decoded: it does not predict text token by token (it has no incremental_decoder).
-TransformerLM and EncoderDecoder do. Of others meshtf-eval tells how they do on held-out examples, and meshtf-export
-writes what those with a predict say, as MaskedLM of masked words."""
+TransformerLM and EncoderDecoder do. For other models, meshtf-eval evaluates held-out examples, and meshtf-export
+exports the ones that have a predict, such as MaskedLM."""
 
 
 _FOREIGN_STOP = """\
@@ -39,13 +39,13 @@ Decoding.stop_ids has {token}, and the vocabulary's ids end at {last}."""
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Of a program's batches.
+    """The sizes of a program's batches.
 
     Attributes:
-      batch: how many sequences.
+      batch: how many sequences a batch has.
       targets: their length, in tokens.
-      inputs: that of the inputs, where the model has an encoder.
-      prompts: that of the longest prompt, as many tokens of which are read; by default as long as the sequences.
+      inputs: the length of the inputs, if the model has an encoder.
+      prompts: the length of the longest prompt. As many tokens are read. The default is the length of the sequences.
     """
 
     batch: int
@@ -55,7 +55,7 @@ class Sizes:
 
     @property
     def features(self) -> dict[str, mtf.TensorSpec]:
-        """The sequences of ids [batch, length], by name."""
+        """The specifications of the sequences of ids [batch, length], by name."""
         lengths = {TARGETS: self.targets} | ({} if self.inputs is None else {INPUTS: self.inputs})
         return {
             name: mtf.TensorSpec([("batch", self.batch), ("length", length)], tf.int32)
@@ -68,10 +68,10 @@ class Sizes:
 
 
 def greatest_sizes(training: Training) -> Sizes:
-    """The sizes on which a model is trained.
+    """Returns the sizes on which a model is trained.
 
     Raises:
-      ConfigurationError: the model is not one of text.
+      ConfigurationError: if the model is not one of text.
     """
     specs = training.task.inputs(training.batch)
     if not isinstance(training.model, TextModel) or TARGETS not in specs or training.task.vocabulary is None:
@@ -81,7 +81,7 @@ def greatest_sizes(training: Training) -> Sizes:
 
 
 def vocabulary_of(training: Training) -> Vocabulary:
-    """That of a training whose `greatest_sizes` there are."""
+    """Returns the vocabulary of a training that has `greatest_sizes`."""
     vocabulary = training.task.vocabulary
     assert vocabulary is not None
     return vocabulary
@@ -90,8 +90,11 @@ def vocabulary_of(training: Training) -> Vocabulary:
 def scoring_program(
     training: Training, mesh_impl: MeshImpl, sizes: Sizes, variables: mtf.VariableStore | None = None
 ) -> mtf.Function:
-    """A program from `targets`, `targets_weights` and perhaps `inputs`, [batch, length], to "log_likelihoods",
-    float32 [batch, length], of each target. It has all variables of the model, and no other."""
+    """Builds a program that scores text. It has all variables of the model, and no other.
+
+    Its inputs are `targets`, `targets_weights` and perhaps `inputs`, each [batch, length]. Its result
+    "log_likelihoods", float32 [batch, length], has a value for each target.
+    """
     features = sizes.features
     features["targets_weights"] = mtf.TensorSpec(features[TARGETS].shape, tf.float32)
 
@@ -108,13 +111,18 @@ def generation_program(
     decoding: Decoding,
     variables: mtf.VariableStore | None = None,
 ) -> mtf.Function:
-    """A program from prompts, `targets` [batch, length], their `lengths` [batch], where the sequences end at the
-    latest, `ends` [batch], and perhaps `inputs`, to the fields of `Sequences`, by name.
+    """Builds a program that continues prompts. It returns the fields of `Sequences`, by name.
 
-    What it draws depends on the seed and on how often it has run.
+    Inputs:
+    - `targets` [batch, length]: the prompts;
+    - `lengths` [batch]: the lengths of the prompts;
+    - `ends` [batch]: where the sequences end at the latest;
+    - `inputs`, if the model has an encoder.
+
+    Random tokens depend on the seed and on how often the program has run.
 
     Raises:
-      ConfigurationError: a stop is in no vocabulary.
+      ConfigurationError: if a stop id is beyond the vocabulary.
     """
     features = sizes.features | {name: mtf.TensorSpec(sizes.one_each, tf.int32) for name in ("lengths", "ends")}
     vocabulary = vocabulary_of(training)
@@ -136,7 +144,7 @@ def decoded(
     decoding: Decoding,
     stop_ids: tuple[int, ...],
 ) -> Sequences:
-    """Prompts continued as the options say."""
+    """Continues prompts as the options say."""
     decoder = model.incremental_decoder(features)
     if decoding.method == BEAM:
         return beam_search(decoder, prompts, stop_ids, beam_size=decoding.beam_size, alpha=float(decoding.alpha))
@@ -156,12 +164,12 @@ def _program(
     inputs: dict[str, mtf.TensorSpec],
     **options: Any,
 ) -> mtf.Function:
-    """Whose results are known by their names, so that they can be fetched apart."""
+    """Builds a program whose results are exported under their names, so that they can be fetched one by one."""
 
     def named(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
         return {name: mtf.export(x, name) for name, x in body(**given).items()}
 
     with warnings.catch_warnings():
-        # It need not have every dimension of the training step, whose rules have been checked.
+        # It may lack dimensions of the training step, where the rules have already been checked.
         warnings.simplefilter("ignore", LayoutWarning)
         return mtf.function(named, mesh_impl, inputs=inputs, variable_dtype=training.variable_dtype, **options)

@@ -1,4 +1,4 @@
-"""Text to be continued or scored: where it comes from, and whether it fits."""
+"""Reads text to be continued or scored, and checks that it is text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MARK = "\ufeff"
 _SHOWN = 40
 
 MOST_BYTES = 1 << 28
-"""Of a file of prompts."""
+"""The most bytes of a file of prompts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +45,12 @@ class PromptText:
 
 
 def given_texts(prompts: Sequence[str], files: Sequence[Path], standard_input: BinaryIO) -> list[PromptText]:
-    """The prompts given, then one of each line of the files; of standard input where there are neither.
+    """Returns the given prompts, and then one for each line of the files. Without both, the lines of standard input.
 
     Raises:
-      ConfigurationError: there is none, one is not UTF-8, or a file cannot be read.
+      ConfigurationError: if there is none, one is not UTF-8, or a file cannot be read.
     """
-    # The bytes of an argument that are no text have come as lone surrogates.
+    # Python turns bytes of an argument that are no text into lone surrogates. fsencode returns the bytes.
     places = [f"prompt {number}" for number in range(1, len(prompts) + 1)]
     decoded = [_decoded(os.fsencode(x), place) for x, place in zip(prompts, places, strict=True)]
     texts = [PromptText(x.removeprefix(_MARK), place) for x, place in zip(decoded, places, strict=True)]
@@ -68,10 +68,11 @@ def given_texts(prompts: Sequence[str], files: Sequence[Path], standard_input: B
 
 
 def lines_of(data: bytes, name: str) -> list[PromptText]:
-    """The lines of a file, empty ones too, without a byte-order mark; decompressed, if the content is compressed.
+    """Returns the lines of a file, with empty ones, without a byte-order mark. Compressed content is decompressed.
 
     Raises:
-      ConfigurationError: it is no text, or damaged; a line is not UTF-8: says which, and where in it.
+      ConfigurationError: if it is no text, or damaged; or if a line is not UTF-8. The message says which, and where in
+        it.
     """
     lines = _plain(data, name).split(b"\n")
     if not lines[-1]:
@@ -84,7 +85,7 @@ def lines_of(data: bytes, name: str) -> list[PromptText]:
 
 
 def _read(path: Path) -> bytes:
-    """What a file or a pipe holds, of which there is an end."""
+    """Reads a file or a pipe, up to a limit."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Prompts of different lengths in one batch, and the state of a decoder that has seen them."""
+"""Prompts of different lengths in one batch, and the state of a decoder after them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.train.decoding.step_decoder import StepDecoder
 
-_TOO_LONG = "prompts are read as far as their program was told that the longest goes"
+_TOO_LONG = "the program reads prompts only up to the longest one that it was built for"
 
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """How sequences begin, and where they end at the latest.
+    """The beginnings of sequences, and where they end at the latest.
 
     Attributes:
-      ids: int32 [batch, length], for the longest sequence; what stands behind a prompt does not matter.
-      lengths: int32 [batch], of each prompt, 0 included.
-      ends: int32 [batch], from 0 to `length`: before which position a sequence ends. Where that is no more than the
+      ids: int32 [batch, length], for the longest sequence. Ids behind a prompt do not matter.
+      lengths: int32 [batch], the length of each prompt, which may be 0.
+      ends: int32 [batch], from 0 to `length`: the position before which a sequence ends. If that is at most the
         prompt's length, nothing is added.
-      longest: that no prompt is longer than; as many positions are read. None for `length`.
+      longest: a bound on the lengths of prompts. As many positions are read. None stands for `length`.
     """
 
     ids: mtf.Tensor
@@ -38,27 +38,27 @@ class Prompts:
         return self.ids.shape - [self.length]
 
     def only(self) -> mtf.Tensor:
-        """The ids, and 0 behind each prompt."""
+        """Returns the ids, with 0 behind each prompt."""
         is_prompt = mtf.greater(self.lengths, self.places())
         return mtf.where(is_prompt, self.ids, 0, output_shape=self.ids.shape)
 
     def places(self) -> mtf.Tensor:
-        """int32 [length]."""
+        """Returns the positions, int32 [length]."""
         return mtf.range(self.ids.mesh, self.length)
 
     def at(self, position: mtf.Tensor, ids: mtf.Tensor) -> mtf.Tensor:
-        """Of ids [.., length] those at a position; 0 before the first."""
+        """Returns the ids at a position, from ids [.., length], and 0 before the first one."""
         return mtf.gather(ids, position, self.length)
 
     def with_token(self, ids: mtf.Tensor, position: mtf.Tensor, token: mtf.Tensor) -> mtf.Tensor:
-        """Ids [.., length] with other tokens [..] at a position."""
+        """Returns ids [.., length] with other tokens [..] at a position."""
         return mtf.where(mtf.equal(self.places(), position), token, ids, output_shape=ids.shape)
 
     def state(self, decoder: StepDecoder, beside: mtf.Dimension | None = None) -> list[mtf.Tensor]:
-        """The decoder's state after the prompts, from one pass over them.
+        """Returns the decoder's state after the prompts, from one pass over them.
 
-        Where each prompt is continued several times, `beside` counts how often: what depends on the tokens has it
-        behind the batch, and what does not, such as the keys of an encoder's output, is there once.
+        If each prompt is continued several times, `beside` is the dimension of these. State that depends on the tokens
+        has it behind the batch. Other state, such as the keys of an encoder's output, is there once.
         """
         ids, lengths = self.ids, self.lengths
         if self.longest is not None and self.longest < self.length.size:
@@ -72,7 +72,7 @@ class Prompts:
 
 
 def _repeated(x: mtf.Tensor, like: mtf.Shape) -> mtf.Tensor:
-    """x with the dimensions that it lacks, where `like` has them."""
+    """Returns x with the dimensions that it lacks, at their places in `like`."""
     dims = x.shape.dims
     for place, dim in enumerate(like):
         if not x.shape.has(dim.name):
@@ -81,7 +81,7 @@ def _repeated(x: mtf.Tensor, like: mtf.Shape) -> mtf.Tensor:
 
 
 def is_one_of(tokens: mtf.Tensor, ids: tuple[int, ...]) -> mtf.Tensor:
-    """Whether tokens are among some ids: bool, of the same shape."""
+    """Tells which tokens are among some ids: bool, in the shape of the tokens."""
     found = mtf.zeros(tokens.mesh, tokens.shape, tf.bool)
     for token in ids:
         found = mtf.logical_or(found, mtf.equal(tokens, token))

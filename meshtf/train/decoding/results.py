@@ -1,4 +1,4 @@
-"""What came of a text, as text and as JSON."""
+"""The results for a text, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LARGEST_EXPONENT = math.log(sys.float_info.max)
 
 @dataclasses.dataclass(frozen=True)
 class Continuation:
-    """A prompt, continued.
+    """A prompt and its continuation.
 
     Attributes:
-      prompt: the text given.
-      rank: from 1, where there are several of a prompt.
-      text: what was added, or the output for an input; without the token that stopped it.
-      ids: of the tokens added, that one included.
-      log_likelihood: of those, in nats.
-      score: what continuations of a prompt are ranked by.
-      is_stopped: whether a token ended it, rather than its length.
+      prompt: the given text.
+      rank: the rank from 1, if there are several for a prompt.
+      text: the added text, or the output for an input, without the token that stopped it.
+      ids: the added ids, with the one that stopped it.
+      log_likelihood: the log-likelihood of these ids, in nats.
+      score: the number by which continuations of a prompt are ranked.
+      is_stopped: whether a token ended it, and not its length.
     """
 
     prompt: str
@@ -49,13 +49,13 @@ class Continuation:
 
 @dataclasses.dataclass(frozen=True)
 class TextScore:
-    """How likely a text is.
+    """The likelihood of a text.
 
     Attributes:
-      text: that was scored.
-      log_likelihood: in nats.
-      num_tokens: that were predicted.
-      num_bytes: of UTF-8 that these stand for.
+      text: the scored text.
+      log_likelihood: its log-likelihood, in nats.
+      num_tokens: how many tokens were predicted.
+      num_bytes: how many bytes of UTF-8 these tokens stand for.
     """
 
     text: str
@@ -65,7 +65,7 @@ class TextScore:
 
     @classmethod
     def total(cls, scores: Sequence[TextScore]) -> TextScore:
-        """Of several texts together: every token counts the same."""
+        """Returns the score of several texts together, in which every token counts the same."""
         return cls(
             "",
             math.fsum(s.log_likelihood for s in scores),
@@ -75,13 +75,13 @@ class TextScore:
 
     @property
     def perplexity(self) -> float | None:
-        """The exponential of the mean loss of a token; None without tokens, and where no float could hold it."""
+        """The exponential of the mean loss of a token. None without tokens, and if no float could hold it."""
         mean = -self.log_likelihood / self.num_tokens if self.num_tokens else math.inf
         return math.exp(mean) if mean < _LARGEST_EXPONENT else None
 
     @property
     def bits_per_byte(self) -> float | None:
-        """None without bytes."""
+        """The bits per byte of text, or None without bytes."""
         return -self.log_likelihood * BITS_PER_NAT / self.num_bytes if self.num_bytes else None
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the next token is chosen from its logits."""
+"""Chooses the next token from its logits."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import tensorflow as tf
 import meshtf as mtf
 
 _REACHED = 1.0 - 2.0**-16
-"""The share of `top_p` that counts as all of it. Logits that are rounded to float32, and are up to 100 times the
-temperature, change a token's probability by 100 * 2**-23 of it at most, which is less than what may lack here. So a sum
-that is `top_p` but for rounding, as in rows of equal logits, has reached it on every mesh and processor."""
+"""The share of `top_p` that counts as all of it. Rounding logits to float32, if they are up to 100 times the
+temperature, changes a token's probability by at most 100 * 2**-23 of it. That is less than the share that may be
+missing here. So a sum that is `top_p` but for rounding, as with equal logits, reaches it on every mesh and CPU."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """Draws from softmax(logits / temperature), of which only a part may be taken.
+    """Draws from softmax(logits / temperature), or from a part of it.
 
-    Exact over a vocabulary that is split, and the same samples on every mesh. Of equal logits the one of the lower id
-    comes first.
+    It is exact over a vocabulary that is split, and draws the same samples on every mesh. If logits are equal, the one
+    with the lower id comes first.
 
     Attributes:
-      temperature: 0 takes the largest logit.
-      top_k: if given, only so many of the largest logits are drawn from (Fan et al. 2018).
-      top_p: if less than 1, of those only the fewest, the most probable first, whose probabilities together reach it
-        (Holtzman et al. 2020); at least one. A token is taken if those before it have together less than
-        `top_p * (1 - 2**-16)`, summed in float64: whatever is nearer to `top_p` has reached it.
+      temperature: the temperature. 0 takes the largest logit.
+      top_k: if given, only this many of the largest logits are drawn from (Fan et al. 2018).
+      top_p: if less than 1, only the fewest of these are drawn from, the most probable first, whose probabilities
+        together reach it (Holtzman et al. 2020), and at least one. A token is taken if the tokens before it have
+        together less than `top_p * (1 - 2**-16)`, summed in float64. Any sum nearer to `top_p` has reached it.
     """
 
     temperature: float = 0.0
@@ -35,7 +35,9 @@ class Sampling:
     top_p: float = 1.0
 
     def choose(self, logits: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
-        """Logits [.., vocab], float32, -inf where there is no token -> int32 [..]."""
+        """Returns the chosen tokens, int32 [..], for logits [.., vocab] in float32, which are -inf where there
+        is no token.
+        """
         if not self.temperature:
             return mtf.argmax(logits, vocab)
         if self.top_k is None and self.top_p >= 1.0:
@@ -48,7 +50,7 @@ class Sampling:
     def candidates(
         self, logits: mtf.Tensor, vocab: mtf.Dimension, candidates: mtf.Dimension
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """The largest logits [.., candidates] in falling order, -inf where they are beyond `top_p`, and their ids."""
+        """Returns the largest logits [.., candidates] in falling order, -inf beyond `top_p`, and their ids."""
         values, ids = mtf.top_k(logits, vocab, candidates)
         if self.top_p >= 1.0:
             return values, ids

@@ -1,4 +1,4 @@
-"""How likely a model finds given text."""
+"""Computes how likely a model finds given text."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from meshtf.train.step_programs import LOSS
 
 
 def token_log_likelihoods(model: TextModel, features: Mapping[str, mtf.Tensor]) -> mtf.Tensor:
-    """The log-likelihood of each target, given those before it: float32 [batch, length]; 0 where the weight is.
+    """Computes the log-likelihood of each target from the targets before it: float32 [batch, length]. 0 where the
+    weight is 0.
 
     Args:
-      model: whose loss is minus the log-likelihood in an evaluation.
-      features: `targets` and `targets_weights` [batch, length], and what else the model needs.
+      model: a model whose loss in an evaluation is minus the log-likelihood.
+      features: `targets` and `targets_weights` [batch, length], and all other features of the model.
 
     Raises:
-      GraphError: the model's loss is not of single targets.
+      GraphError: if the model's loss has no value for each target.
     """
     targets = features["targets"]
-    # A model of which a prefix sees itself is asked for every token from those before it.
+    # In a prefix language model the prefix sees itself. With an empty prefix each token is scored from those before it.
     features = {"targets_prefix": mtf.zeros_like(targets), **features}
     loss = model.metrics(features, is_training=False)[LOSS]
     values, weights = loss if isinstance(loss, tuple) else (loss, mtf.ones_like(targets))
     if values.shape != targets.shape:
-        raise GraphError(f"the model's loss [{values.shape}] is not of each of the targets [{targets.shape}]")
+        raise GraphError(
+            f"the model's loss [{values.shape}] must have a value for each of the targets [{targets.shape}]"
+        )
     weights = mtf.cast(weights, tf.float32)
     return mtf.where(mtf.not_equal(weights, 0.0), -mtf.cast(values, tf.float32), 0.0, output_shape=targets.shape)

@@ -1,4 +1,4 @@
-"""What decoding gives."""
+"""The result of decoding."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import meshtf as mtf
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """Sequences, best first along `ranks` where there are several of a prompt.
+    """Sequences, best first along `ranks` if there are several of a prompt.
 
     Attributes:
-      ids: int32 [batch, (ranks), length]: the prompt, what was added, the token that stopped it included, and zeros.
+      ids: int32 [batch, (ranks), length]: the prompt, the added tokens with the one that stopped it, and zeros.
       lengths: int32 [batch, (ranks)], without the zeros.
-      log_likelihoods: float32 [batch, (ranks)], of what was added.
-      scores: float32 [batch, (ranks)], what they are ranked by: the log-likelihood over the length, or over a power of
-        it. -inf where beam search has found fewer sequences.
+      log_likelihoods: float32 [batch, (ranks)], of the added tokens.
+      scores: float32 [batch, (ranks)], the order of the ranks: the log-likelihood over the length, or over a power of
+        it. -inf if beam search has found fewer sequences.
     """
 
     ids: mtf.Tensor
@@ -25,5 +25,5 @@ class Sequences:
     scores: mtf.Tensor
 
     def by_name(self) -> dict[str, mtf.Tensor]:
-        """What a program returns."""
+        """Returns the fields by name, as the result of a program."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -1,4 +1,4 @@
-"""What decoding asks of a model."""
+"""The interface of a model that decoding needs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import meshtf as mtf
 
 
 class OutputVocabulary(Protocol):
-    """Which logits stand for tokens."""
+    """The logits that stand for tokens."""
 
     @property
     def vocab_size(self) -> int:
-        """How many of the logits do, the first ones; those behind them are padding."""
+        """The number of logits that stand for tokens. They are the first ones, and padding stands behind them."""
         ...
 
 
 class StepDecoder(Protocol):
-    """A decoder of one program, that is asked for one token after the other: see `meshtf.models.IncrementalDecoder`."""
+    """A decoder in one program that is asked for one token after the other: see `meshtf.models.IncrementalDecoder`."""
 
     @property
     def vocab(self) -> mtf.Dimension: ...
@@ -30,43 +30,46 @@ class StepDecoder(Protocol):
     def output(self) -> OutputVocabulary: ...
 
     def start(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, dtype: tf.DType) -> list[mtf.Tensor]:
-        """The state before the first token."""
+        """Returns the state before the first token."""
         ...
 
     def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor, max_length: int | None = None) -> list[mtf.Tensor]:
-        """The state after prompts, from one pass over all of their tokens, with room for `max_length` of them."""
+        """Returns the state after prompts, from one pass over all of their tokens, with room for `max_length`
+        tokens.
+        """
         ...
 
     def step(
         self, tokens: mtf.Tensor, position: mtf.Tensor, writes_at: mtf.Tensor, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Logits of the tokens at `position`, from those before it, and the new state."""
+        """Returns logits of the tokens at `position`, from the tokens before it, and the new state."""
         ...
 
 
 @runtime_checkable
 class BeamDecoder(StepDecoder, Protocol):
-    """A decoder that can leave parts of its state where they are when hypotheses change their beams."""
+    """A decoder that can leave parts of its state unmoved when hypotheses change their beams."""
 
     def with_beam(self, beam: mtf.Dimension) -> StepDecoder:
-        """The same for hypotheses over `beam`: what of its state has this dimension is put in their order after each
-        step, and nothing else."""
+        """Returns the same decoder for hypotheses over `beam`. Only state with this dimension is reordered after
+        each step.
+        """
         ...
 
 
 @runtime_checkable
 class TextModel(Protocol):
-    """A model that predicts each token of `targets` from those before it, perhaps with `inputs` in sight."""
+    """A model that predicts each token of `targets` from the tokens before it, perhaps with `inputs` in sight."""
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> Mapping[str, Any]:
-        """ "loss", among others: minus the log-likelihood of each target [batch, length], and its weight."""
+        """Returns metrics with "loss": minus the log-likelihood of each target [batch, length], and its weight."""
         ...
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> StepDecoder: ...
 
 
 def token_logits(logits: mtf.Tensor, decoder: StepDecoder) -> mtf.Tensor:
-    """Logits [.., vocab] in float32, -inf where they stand for no token."""
+    """Returns logits [.., vocab] in float32, -inf where they stand for no token."""
     logits, vocab = mtf.cast(logits, tf.float32), decoder.vocab
     if decoder.output.vocab_size == vocab.size:
         return logits

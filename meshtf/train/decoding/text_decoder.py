@@ -1,4 +1,4 @@
-"""A trained model at work on text: prompts continued, texts scored, batch after batch."""
+"""A trained model at work on text: it continues prompts and scores texts, batch after batch."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from meshtf.train.training import Training
 
 
 class ContinuedTexts:
-    """Prompts that were checked, and the programs that continue them; nothing has run.
+    """Checked prompts, and the programs that continue them. Nothing has run.
 
     Attributes:
-      forward: the model's forward pass. program: continues texts. They have the variables of a store that is given, or
-        of one of their own.
+      forward: the model's forward pass.
+      program: continues texts. Both have the variables of a given store, or of one of their own.
 
     Raises:
-      ConfigurationError: the model is not one of text, or a prompt does not fit.
-      LayoutError: the layout does not fit the programs.
+      ConfigurationError: if the model is not one of text, or a prompt does not fit.
+      LayoutError: if the layout does not fit the programs.
     """
 
     def __init__(
@@ -58,28 +58,28 @@ class ContinuedTexts:
         self._texts = encoded_prompts(prompts, self._vocabulary, self._limits)
         ends = [self._limits.end_of(text) for text in self._texts]
         self._sizes = fitting_sizes(self._texts, ends, greatest, mesh_impl.shape.size, decoding.batch_size)
-        # What is drawn depends on a variable that no checkpoint has, beside those of the model.
+        # Drawn tokens depend on a counter of runs. It is a variable beside the model's, and no checkpoint has it.
         self.forward = scoring_program(training, mesh_impl, self._sizes, variables)
         self.program = generation_program(training, mesh_impl, self._sizes, decoding, self.forward.variables)
 
     @property
     def has_encoder(self) -> bool:
-        """Whether prompts are an encoder's inputs, and what is added stands by itself."""
+        """Whether prompts are an encoder's inputs, so that the added text stands by itself."""
         return self._limits.has_encoder
 
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
-        """Gives the model its values in a checkpoint; returns its step."""
+        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
         return folder.restore(self.forward, step=step, weights=weights)
 
     def count_runs_from(self, number: int) -> None:
-        """Makes what is drawn next depend on this number, whatever ran before."""
+        """Makes the next random tokens depend on this number, whatever ran before."""
         self.program.initialize()
         count = f"{self.program.name}/step"
         if count in self.program.variables:
             self.program.variables[count] = number
 
     def __iter__(self) -> Iterator[list[Continuation]]:
-        """The continuations of each prompt in turn, the best first."""
+        """Yields the continuations of each prompt in turn, the best first."""
         for texts in _batches(self._texts, self._sizes.batch):
             results = self.program(**self._arrays(texts))
             found = {name: x.numpy() for name, x in results.items()}
@@ -97,7 +97,7 @@ class ContinuedTexts:
         }
 
     def _continuations(self, text: EncodedText, found: Mapping[str, np.ndarray]) -> list[Continuation]:
-        """Of one prompt; `found` are its `Sequences`, over ranks or without."""
+        """Returns the continuations of one prompt. `found`: its `Sequences`, over ranks or without."""
         ids = np.atleast_2d(found["ids"])
         numbers = zip(*(np.atleast_1d(found[name]) for name in ("lengths", "log_likelihoods", "scores")), strict=True)
         rows = zip(ids, numbers, strict=True)
@@ -122,20 +122,20 @@ class ContinuedTexts:
         )
 
     def _text_added(self, prompt: Sequence[int], added: Sequence[int]) -> str:
-        # A vocabulary may write a piece otherwise at the beginning of a text than inside it.
+        # A vocabulary may write a piece differently at the beginning of a text, so the whole text is decoded.
         before, whole = self._vocabulary.decode(prompt), self._vocabulary.decode([*prompt, *added])
         return whole[len(before) :] if whole.startswith(before) else self._vocabulary.decode(added)
 
 
 class ScoredTexts:
-    """Texts that were checked, and the program that scores them; nothing has run.
+    """Checked texts, and the program that scores them. Nothing has run.
 
     Attributes:
-      forward: the model's forward pass, which gives scores.
+      forward: the model's forward pass, which computes the scores.
 
     Raises:
-      ConfigurationError: the model is not one of text, or a text does not fit.
-      LayoutError: the layout does not fit the program.
+      ConfigurationError: if the model is not one of text, or a text does not fit.
+      LayoutError: if the layout does not fit the program.
     """
 
     def __init__(
@@ -148,11 +148,11 @@ class ScoredTexts:
         self.forward = scoring_program(training, mesh_impl, self._sizes)
 
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
-        """Gives the model its values in a checkpoint; returns its step."""
+        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
         return folder.restore(self.forward, step=step, weights=weights)
 
     def __iter__(self) -> Iterator[TextScore]:
-        """Of each text in turn."""
+        """Yields the score of each text in turn."""
         for texts in _batches(self._texts, self._sizes.batch):
             features = id_features(texts, self._sizes, self._vocabulary.padding_id)
             counts = [len(text.targets) for text in texts] + [0] * (self._sizes.batch - len(texts))

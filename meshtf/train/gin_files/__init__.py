@@ -1,1 +1,1 @@
-"""What meshtf adds to gin: where each binding was written, which are never read, and errors that say so."""
+"""meshtf's additions to gin: where each binding was written, which are never read, and messages that say so."""

@@ -1,4 +1,4 @@
-"""The bindings of gin's present configuration, and where each was written."""
+"""The bindings of gin's present configuration, and the place where each was written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MACRO = "gin.macro"
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """A binding that a flag of its own stands for, as --layout does for `Training.layout`."""
+    """A binding that has a flag of its own, as `Training.layout` has --layout."""
 
     flag: str
     binding: str
@@ -28,7 +28,7 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where something was written: a line of a file, or a flag."""
+    """The place where something was written: a line of a file, or a flag."""
 
     text: str
     is_flag: bool = False
@@ -50,10 +50,10 @@ class Binding:
     """A statement `scope/selector.parameter = value`, or `scope = value` for a macro.
 
     Attributes:
-      scope: where it holds; of a macro its name.
+      scope: the scope where it holds. For a macro its name.
       selector: the configurable's whole name, as gin keeps it.
-      parameter: of the configurable.
-      value: with references as gin keeps them.
+      parameter: the parameter of the configurable.
+      value: the value, with references as gin keeps them.
       origin: where it was written.
     """
 
@@ -74,7 +74,7 @@ class Binding:
 
     @property
     def name(self) -> str:
-        """As it is written."""
+        """The name of the binding as it is written."""
         if self.is_macro:
             return self.scope
         return f"{self.scope}/" * bool(self.scope) + f"{self.configurable}.{self.parameter}"
@@ -94,26 +94,26 @@ class Binding:
 
 _LONGEST_VALUE = 60
 
-# gin has one configuration for the process, and does not keep where its bindings were written. This does, for the same.
+# gin has one configuration for the process, and forgets where its bindings were written. This list keeps these places.
 _present: list[Binding] = []
 
 
 def keep(bindings: Sequence[Binding]) -> None:
-    """From now on these are the bindings of gin's configuration."""
+    """Makes these the bindings of gin's configuration."""
     _present[:] = bindings
 
 
 def present_bindings() -> list[Binding]:
-    """Every binding of gin's present configuration that `read_configuration` has read, later ones last."""
+    """Returns every binding of gin's present configuration that `read_configuration` has read, later ones last."""
     return [binding for binding in _present if _is_in_gin(binding)]
 
 
 def where_written(message: str, *names: str) -> str:
-    """Lines that say where the bindings were written of which a message speaks, or an empty string.
+    """Returns lines that say where the bindings in a message were written, or an empty text.
 
     Args:
-      message: an error's; a binding is recognised by its name, as "Training.seed".
-      names: of further bindings.
+      message: the message of an error. A binding is recognised by its name, as "Training.seed".
+      names: the names of further bindings.
     """
     last = {b.name: b for b in present_bindings() if not b.is_macro}
     spoken = [b for name, b in last.items() if name in names or _speaks_of(message, b)]
@@ -121,7 +121,7 @@ def where_written(message: str, *names: str) -> str:
 
 
 def names_of_bindings_with(path: str) -> list[str]:
-    """The names of the bindings in whose value a path stands, as it was written."""
+    """Returns the names of the bindings whose value has a path in it, as it was written."""
     return [b.name for b in present_bindings() if path in _texts_in(b.value)]
 
 

@@ -19,11 +19,13 @@ _OTHER_CODE = ("meshtf", "gin", "absl", "tensorflow", "keras", "importlib", "run
 
 
 class ConfigurationError(MeshtfError, ValueError):
-    """A configuration that cannot be read, or asks for what there is not."""
+    """A configuration that cannot be read, or that names something unknown."""
 
 
 def explained(error: Exception) -> str:
-    """What is wrong, when gin has called a configurable and it raised: names, values, and where they were written."""
+    """Returns the message of an error of a configurable that gin has called: names, values, and where they were
+    written.
+    """
     if (path_error := _unknown_user(error)) is not None:
         return str(path_error) + where_written("", *names_of_bindings_with(path_error.path))
     text, calls = str(error), []
@@ -46,7 +48,7 @@ def explained(error: Exception) -> str:
 
 
 def _unknown_user(error: BaseException | None) -> UserPathError | None:
-    """The error of a path that begins with the name of no user, which gin wraps as it does others."""
+    """Returns the error of a path that begins with an unknown user's name. gin wraps it, as it does other errors."""
     while error is not None and not isinstance(error, UserPathError | MeshtfError):
         error = error.__cause__ or error.__context__
     return error if isinstance(error, UserPathError) else None
@@ -56,13 +58,13 @@ _MOST = 5
 
 
 def _used_by(name: str) -> str:
-    """Which bindings want a configurable."""
+    """Returns lines with the bindings that use a configurable."""
     users = {b.name: b for b in present_bindings() if any(r.configurable.name == name for r in b.references)}
     return "".join(f"\n  {binding}  is from {binding.origin}" for binding in users.values())
 
 
 def _kind(error: Exception) -> str:
-    """The error's type, where its text alone says little."""
+    """Returns the error's type, if its text alone says little."""
     return "" if isinstance(error, MeshtfError | ValueError) else f"{type(error).__name__}: "
 
 
@@ -72,7 +74,7 @@ def _line_of_user(error: Exception) -> str:
 
 
 def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The lines of the user's own files through which an error went, the innermost last."""
+    """Returns the lines of the user's own files through which an error went, the innermost last."""
     frames = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         package = frame.f_globals.get("__name__", "").partition(".")[0]
@@ -82,7 +84,7 @@ def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _is_installed(filename: str) -> bool:
-    """Whether a file is Python's or of a package, and none of the user's."""
+    """Tells whether a file belongs to Python or to a package, and not to the user."""
     library = os.path.join(sysconfig.get_path("stdlib"), "")
     return filename.startswith(("<frozen", library)) or bool(
         {"site-packages", "dist-packages"} & {*Path(filename).parts}

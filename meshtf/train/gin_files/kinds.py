@@ -1,4 +1,4 @@
-"""Values of bindings against the type hints of what they are bound to: a string for a number is told by its line."""
+"""Checks the values of bindings against type hints, so that a string in place of a number is reported with its line."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _UNIONS = (typing.Union, types.UnionType)
 def check_kinds(bindings: Sequence[Binding]) -> None:
     """Raises ConfigurationError for the first value that its parameter's type hint does not allow.
 
-    What a hint does not say is allowed, and so is what a reference makes, which is seen when it is made. Of meshtf's
-    own parameters no integer may be 2^63 or more, and no number infinite.
+    A hint allows everything that it does not mention. It allows the object of a reference, which is checked when it is
+    made. For meshtf's own parameters no integer may be 2^63 or more, and no number infinite.
     """
     macros = {binding.scope: binding.value for binding in bindings if binding.is_macro}
     effective = {binding.key: binding for binding in bindings if not binding.is_macro}
@@ -47,11 +47,11 @@ def check_kinds(bindings: Sequence[Binding]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Parameter:
-    """Of a configurable.
+    """A parameter of a configurable.
 
     Attributes:
       hint: its type.
-      default: its value where none is bound.
+      default: its value if none is bound.
       is_ours: whether the configurable is meshtf's own.
     """
 
@@ -60,7 +60,7 @@ class _Parameter:
     is_ours: bool
 
     def allows(self, value: Any) -> bool:
-        if type(value) is type(self.default) and value == self.default:  # written so into a run's configuration
+        if type(value) is type(self.default) and value == self.default:  # as a run writes it into its configuration
             return True
         return _fits(value, self.hint, self.is_ours) and not (self.is_ours and _is_beyond(value))
 
@@ -69,7 +69,7 @@ class _Parameter:
         return _words(self.hint)
 
     def hint_for(self, value: Any) -> str:
-        """Why not, or what else could have been meant."""
+        """Returns why the value is wrong, or what could have been meant."""
         if self.is_ours and _is_beyond(value):
             return "; no integer of 2^63 or more fits, and no infinity"
         if typing.get_origin(self.hint) is typing.Literal:
@@ -80,7 +80,7 @@ class _Parameter:
 
 
 def _parameter(binding: Binding) -> _Parameter | None:
-    """None where nothing is known of its type."""
+    """Returns the parameter of a binding, or None if nothing is known of its type."""
     wrapped = gin_config._REGISTRY[binding.selector].wrapped
     owner = wrapped if dataclasses.is_dataclass(wrapped) or not inspect.isclass(wrapped) else wrapped.__init__
     annotation, module = _annotation(owner, binding.parameter)
@@ -93,13 +93,13 @@ def _parameter(binding: Binding) -> _Parameter | None:
     try:
         hint = typing.get_type_hints(holder, vars(inspect.getmodule(module)))["hint"]
         default = inspect.signature(typing.cast("Callable[..., object]", wrapped)).parameters[binding.parameter].default
-    except Exception:  # a name that is imported for type checkers alone, or anything else that a hint may hold
+    except Exception:  # a hint may hold anything, such as a name that is imported only for type checkers
         return None
     return _Parameter(hint, default, binding.selector.startswith(_OURS))
 
 
 def _annotation(owner: Any, name: str) -> tuple[Any, Any]:
-    """A parameter's annotation as it was written, and whose it is."""
+    """Returns a parameter's annotation as it was written, and the class or function that has it."""
     for holder in inspect.getmro(owner) if inspect.isclass(owner) else [inspect.unwrap(owner)]:
         annotations = inspect.get_annotations(holder)
         if name in annotations:
@@ -108,7 +108,7 @@ def _annotation(owner: Any, name: str) -> tuple[Any, Any]:
 
 
 def _without_macros(value: Any, macros: Mapping[str, Any]) -> Any:
-    """Macros replaced by their values, unless these are made of further references."""
+    """Replaces macros by their values, unless these have further references."""
     for _ in macros:
         if not isinstance(value, gin_config.ConfigurableReference) or value.config_key[1] != MACRO:
             break
@@ -146,7 +146,7 @@ def _is_scalar(value: Any, hint: type) -> bool:
 
 
 def _is_made(hint: Any) -> bool:
-    """Whether no literal is of this type: it is a class of somebody's, or a function."""
+    """Tells whether no literal is of this type: it is some class, or a function."""
     origin = typing.get_origin(hint) or hint
     if origin in _UNIONS:
         return any(_is_made(argument) for argument in typing.get_args(hint))
@@ -163,7 +163,9 @@ def _is_instance(value: Any, hint: type) -> bool:
 
 
 def _takes_bare(reference: gin_config.ConfigurableReference, hint: Any) -> bool:
-    """Whether `@Name`, without parentheses, can be meant: not where a number is, nor what the class makes."""
+    """Tells whether `@Name`, without parentheses, is possible: not for a number, nor for an object that the
+    class makes.
+    """
     if hint in _SCALARS or (typing.get_origin(hint) or hint) in (*_LISTS, *_DICTS):
         return False
     wrapped = reference.configurable.wrapped
@@ -171,7 +173,7 @@ def _takes_bare(reference: gin_config.ConfigurableReference, hint: Any) -> bool:
 
 
 def _is_beyond(value: Any) -> bool:
-    """Whether there is a number in it that no parameter takes."""
+    """Tells whether it has a number that no parameter takes."""
     if isinstance(value, list | tuple):
         return any(map(_is_beyond, value))
     if isinstance(value, int) and not isinstance(value, bool):

@@ -18,7 +18,7 @@ from meshtf_programs.packaged_configurations import shown
 
 _NO_MODULE = """\
 {origin}: there is no module {module}{hint}
-Looked in {folders}, and among what is installed and what PYTHONPATH names."""
+Looked in {folders}, in the installed packages and in the folders of PYTHONPATH."""
 
 _ANOTHER_MODULE = """\
 {origin}: import {module} finds {found}, and not {local}.
@@ -69,7 +69,7 @@ def _no_module(module: str, folders: Sequence[Path], origin: Origin) -> str:
 
 
 def _modules_beside(module: str, folders: Sequence[Path]) -> Iterator[str]:
-    """The modules that lie where this one would, by their whole names."""
+    """Yields the whole names of the modules in the folders where this one would be."""
     package = module.rpartition(".")[0]
     parent = sys.modules.get(package)
     paths = [str(folder) for folder in folders] if not package else list(getattr(parent, "__path__", []))

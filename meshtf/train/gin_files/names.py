@@ -1,4 +1,4 @@
-"""Names that gin knows, and the nearest of them to one that it does not."""
+"""The names that gin knows, and the nearest one to an unknown name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshtf_programs.gin_names import unknown_configurable, unknown_parameter
 
 
 def suggestion(message: str) -> str:
-    """The nearest match, where gin says that a name is unknown."""
+    """Returns the nearest match, if gin says that a name is unknown."""
     if match := re.search(r"Configurable '([^']+)' doesn't have a parameter named '([^']+)'", message):
         return f"\n{unknown_parameter(match[1], match[2], parameters_of(match[1]))}"
     if match := re.search(r"No configurable matching (?:reference )?'@?([^'()]+)", message):
@@ -22,11 +22,13 @@ def suggestion(message: str) -> str:
 
 
 def parameters_of(configurable: str) -> list[str]:
-    """The names of what a configurable may be given. (What gin makes of a class of ours may take "args, kwargs".)"""
+    """Returns the names of a configurable's parameters. (gin wraps a class of meshtf so that it seems to take
+    "args, kwargs".)
+    """
     wrapped = gin_config._REGISTRY.get_match(configurable).wrapped
     return sorted(inspect.signature(wrapped).parameters)
 
 
 def configurable_names() -> list[str]:
-    """Of everything that is known to gin, without modules."""
+    """Returns the names of all configurables that gin knows, without modules."""
     return sorted({selector.rpartition(".")[2] for selector, _ in gin_config._REGISTRY.items()})

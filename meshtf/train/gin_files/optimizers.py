@@ -1,4 +1,6 @@
-"""The optimizers, schedules and clips of `meshtf.optimize`, made known to gin, of which the language knows nothing."""
+"""Makes the optimizers, schedules and clips of `meshtf.optimize` known to gin, since the language knows nothing
+of gin.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from meshtf import optimize
 
 
 def _configurables() -> list[type]:
-    """Every public class that a configuration can make."""
+    """Returns every public class that a configuration can make."""
     public = (getattr(optimize, name) for name in optimize.__all__)
     kinds = (optimize.Optimizer, optimize.Schedule, optimize.GradientTransformation)
     return [x for x in public if inspect.isclass(x) and issubclass(x, kinds) and not inspect.isabstract(x)]

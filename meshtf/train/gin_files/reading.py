@@ -1,4 +1,4 @@
-"""Reading of gin files and of bindings that flags give, statement by statement, so that each keeps its line."""
+"""Reads gin files, and bindings that flags give, statement by statement, so that each keeps its line."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class _Reader:
     """Reads statements into gin.
 
     Attributes:
-      find_file: the file of an include, by its name.
-      bindings: of all statements so far.
-      open_files: those that include one another, the innermost last.
+      find_file: returns the file of an include, by its name.
+      bindings: the bindings of all statements so far.
+      open_files: the files that include one another, the innermost last.
     """
 
     find_file: Callable[[str], Path]
@@ -91,7 +91,7 @@ class _Reader:
             key = _binding_key(statement)
             parsed = gin_config.ParsedBindingKey.parse(key)
             gin.bind_parameter(parsed, statement.value)
-        except (ValueError, TypeError, KeyError) as error:  # the last for a name that several modules have
+        except (ValueError, TypeError, KeyError) as error:  # a KeyError for a name that several modules have
             raise ConfigurationError(f"{origin}: {_in_words(str(error))}{suggestion(str(error))}") from error
         self.bindings.append(Binding(parsed.scope, parsed.complete_selector, parsed.arg_name, statement.value, origin))
 
@@ -99,10 +99,10 @@ class _Reader:
 def read(
     files: Sequence[Path], parameters: Sequence[Parameter | str], find_file: Callable[[str], Path]
 ) -> list[Binding]:
-    """Reads files into gin's configuration, and bindings that override them; returns all, in order.
+    """Reads files into gin's configuration, and bindings that override them. Returns all bindings, in order.
 
     Raises:
-      ConfigurationError: with the line or the flag, and the nearest match of a name that there is not.
+      ConfigurationError: with the line or the flag. For an unknown name it has the nearest match.
     """
     reader = _Reader(find_file)
     for file in files:
@@ -135,7 +135,7 @@ def _text_of(file: Path) -> str:
 
 
 def _statements(text: str, origin_of: Callable[[int], Origin]) -> Iterator[gin_config.config_parser.BindingStatement]:
-    """Every statement of a text. References are looked up as they are read, after the imports before them."""
+    """Yields every statement of a text. References are looked up as they are read, after the imports before them."""
     last_line = 1
     try:
         parser = config_parser.ConfigParser(io.StringIO(text), gin_config.ParserDelegate())
@@ -157,7 +157,7 @@ def _statements(text: str, origin_of: Callable[[int], Origin]) -> Iterator[gin_c
 
 
 def _in_words(message: str) -> str:
-    """gin's message, its dot and its parser's words left out."""
+    """Returns gin's message without its final dot and its parser's words."""
     if token := re.search(r"Failed to parse token '(.*)'", message):
         return f"{token[1]} is no value"
     return message.split("\n")[0].strip('"').removesuffix(".").replace("Malformatted", "malformed")

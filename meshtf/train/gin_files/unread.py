@@ -1,4 +1,4 @@
-"""Bindings that nothing reads: an error, as a layout rule is that is for no dimension."""
+"""Finds bindings that nothing reads. Each is an error, as is a layout rule for a missing dimension."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meshtf.train.gin_files.errors import ConfigurationError
 _MESSAGE = """\
 nothing reads {what}:
 {lines}
-Mend or remove {them}. What may go unread is named in gin, as optional_bindings.names = ["{name}"]; or give
+Mend or remove {them}, or allow {them} in gin, as optional_bindings.names = ["{name}"], or give
 --allow_unread_bindings."""
 
 _MOST_LINES = 6
@@ -23,9 +23,11 @@ _MOST_LINES = 6
 
 @gin.configurable(module="meshtf.train")
 def optional_bindings(names: Sequence[str]) -> None:
-    """Bindings that may go unread: a macro's name, a configurable's ("CosineSchedule"), or one whole name of a binding.
+    """Names bindings that may go unread: a macro's name, a configurable's ("CosineSchedule"), or a binding's whole
+    name.
 
-    It is bound in gin, and never called: a file of sizes for many models, say, sets what one of them does not have.
+    It is bound in gin, and never called. For example, a file of sizes for many models sets a size that one of them
+    lacks.
     """
 
 
@@ -33,13 +35,13 @@ _OPTIONAL = "optional_bindings"
 
 
 def check_bindings_are_read(bindings: Sequence[Binding]) -> None:
-    """To be called when all that is configured has been made, and the programs are built.
+    """Checks the bindings. Call it when all configured objects are made and the programs are built.
 
-    A binding is read when gin has given its value to a call; or when a call would have had it, were it not for a later
-    or more closely scoped binding: the rates of an optimizer in whose place another is configured, say.
+    A binding is read when gin has given its value to a call. It also counts as read if a later binding, or one with a
+    closer scope, replaced it: for example the rates of an optimizer in place of which another is configured.
 
     Raises:
-      ConfigurationError: some are not read, and not optional.
+      ConfigurationError: if some are not read, and not optional.
     """
     optional = {name for b in present_bindings() if b.configurable == _OPTIONAL for name in b.value}
     read = _Read.of(present_bindings())
@@ -54,11 +56,11 @@ def check_bindings_are_read(bindings: Sequence[Binding]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Read:
-    """What has been read.
+    """The bindings that have been read.
 
     Attributes:
       calls: the parameters that gin gave in calls of each configurable, by the scope of the call.
-      displaced: macros and configurables that calls would have had, if no other binding had been in the way.
+      displaced: macros and configurables that calls would have had without another binding in their place.
     """
 
     calls: dict[tuple[str, str], frozenset[str]]
@@ -89,7 +91,7 @@ class _Read:
 
 
 def _may_not_be_called(binding: Binding, bindings: Sequence[Binding]) -> bool:
-    """Whether another binding is in its place, in some calls at least, or it hands on what is not called yet."""
+    """Tells whether another binding replaces it in some calls, or it passes on a reference that is not called yet."""
     later = bindings[bindings.index(binding) + 1 :]
     return (
         any(other.key == binding.key for other in later)
@@ -108,7 +110,7 @@ def _name_of(binding: Binding) -> str:
 
 
 def _targets(binding: Binding) -> set[str]:
-    """The macros and configurables that its value refers to."""
+    """Returns the macros and configurables that its value refers to."""
     keys = (reference.config_key for reference in binding.references)
     return {f"%{scope}" if selector == MACRO else selector for scope, selector in keys}
 

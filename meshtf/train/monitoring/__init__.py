@@ -1,1 +1,1 @@
-"""What a run shows: progress, metrics, curves."""
+"""The display of a run: progress, metrics, curves."""

@@ -1,4 +1,4 @@
-"""Several runs side by side: how they ended, in which options they differ, and their curves in one picture."""
+"""Several runs side by side: how they ended, which options differ, and their curves in one picture."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MISSING_MATPLOTLIB = "no picture is drawn: it needs matplotlib (pip install 'mes
 
 _ABSENT = "-"
 _NAMES_WIDTH, _RUN_WIDTH = 28, 19
-"""Columns of a console that the names of rows, and each run, take at least."""
+"""The fewest columns of a console for the names of rows, and for each run."""
 
 _MOST_PANELS = 6
 _LINE_STYLES = ("-", "--", ":", "-.")
@@ -38,13 +38,13 @@ _NUM_COLOURS = 10
 
 @dataclasses.dataclass(frozen=True)
 class ComparedRun:
-    """What there is to compare of a run.
+    """The facts of a run that are compared.
 
     Attributes:
-      label: the end of its path that tells it from the others.
+      label: the end of its path that distinguishes it from the others.
       lines: its metrics.
-      options: its gin bindings, by name, as text; the configuration is read, and nothing in it is run.
-      problems: what could not be read, in words.
+      options: its gin bindings, by name, as text. The configuration is read, and nothing in it is run.
+      problems: sentences on the files that could not be read.
     """
 
     label: str
@@ -54,10 +54,10 @@ class ComparedRun:
 
 
 def read_runs(paths: Sequence[str]) -> list[ComparedRun]:
-    """The runs in these folders.
+    """Reads the runs in these folders.
 
     Raises:
-      ConfigurationError: there are fewer than two, a folder is given twice, or one is not that of a run.
+      ConfigurationError: if there are fewer than two, a folder is given twice, or one is not that of a run.
     """
     if len(paths) < 2:
         raise ConfigurationError(
@@ -77,15 +77,15 @@ def read_runs(paths: Sequence[str]) -> list[ComparedRun]:
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:
-    """Of each path as many of its last parts as tell all of them apart."""
+    """Returns as many of each path's last parts as distinguish all paths."""
     length = next(n for n in itertools.count(1) if len({path.parts[-n:] for path in paths}) == len(paths))
     return ["/".join(path.parts[-length:]) for path in paths]
 
 
 def comparison_tables(runs: Sequence[ComparedRun], width: int) -> Iterator[rich.table.Table]:
-    """A column for each run: how it ended, and then the options in which they differ.
+    """Yields tables with a column for each run: how it ended, and then the options that differ.
 
-    A console of `width` columns that has no room for all runs gets several tables, one below the other.
+    If a console of `width` columns has no room for all runs, there are several tables, one below the other.
     """
     together = max(1, (width - MARGINS - _NAMES_WIDTH) // (_RUN_WIDTH + GAP))
     parts = [[(shown_name(name), texts) for name, texts in _metric_rows(runs)], [*_different_options(runs)]]
@@ -95,7 +95,9 @@ def comparison_tables(runs: Sequence[ComparedRun], width: int) -> Iterator[rich.
 
 
 def _table(labels: Sequence[str], parts: Sequence[Sequence[tuple[str, list[str]]]], width: int) -> rich.table.Table:
-    """Of rows of a name and a text for each label. Names and texts that are too long are divided at their joints."""
+    """Returns a table from rows with a name, and a text for each label. Long names and texts are divided at
+    their joints.
+    """
     rows = [row for part in parts for row in part]
     room = width - MARGINS - GAP * len(labels)
     wanted = sum(max(map(len, [label, *(texts[i] for _, texts in rows)])) for i, label in enumerate(labels))
@@ -115,7 +117,7 @@ def _table(labels: Sequence[str], parts: Sequence[Sequence[tuple[str, list[str]]
 def draw_comparison(runs: Sequence[ComparedRun], path: Path) -> str | None:
     """Draws the loss, and each other mean over held-out examples, of all runs by step, into a PNG.
 
-    Returns why there is none, where matplotlib is not installed.
+    If matplotlib is not installed, it returns a sentence that says so.
     """
     try:
         from matplotlib.figure import Figure  # an optional dependency
@@ -177,7 +179,7 @@ def _read_run(folder: RunFolder, label: str) -> ComparedRun:
 
 
 def _lines_and_count(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The lines of a metrics file that are whole, and how many there are."""
+    """Returns the whole lines of a metrics file, and the number of all lines."""
     return read_metrics(path), sum(1 for line in read_regular(path, LARGEST_FILE).splitlines() if line.strip())
 
 
@@ -191,7 +193,7 @@ def _held_out_names(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def _different_options(runs: Sequence[ComparedRun]) -> Iterator[tuple[str, list[str]]]:
-    """Names, and a text of each run."""
+    """Yields the names of the options that differ, with a text of each run."""
     for name in sorted({name for run in runs for name in run.options}):
         texts = [run.options.get(name, _ABSENT) for run in runs]
         if len(set(texts)) > 1:
@@ -199,7 +201,7 @@ def _different_options(runs: Sequence[ComparedRun]) -> Iterator[tuple[str, list[
 
 
 def _metric_rows(runs: Sequence[ComparedRun]) -> Iterator[tuple[str, list[str]]]:
-    """Names, and a text of each run."""
+    """Yields the names of metrics, with a text of each run."""
     yield "steps", [str(max((line["step"] for line in run.lines), default=0)) for run in runs]
     yield "loss", [_of(run, LOSS, _last) for run in runs]
     for name in _held_out_names(runs):

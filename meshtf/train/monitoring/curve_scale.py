@@ -1,4 +1,10 @@
-"""The scale of a picture of curves: a steep beginning, or a spike, must not flatten the rest of a run."""
+"""The scale of a picture of curves. A steep beginning, or a spike, must not flatten the rest of a run.
+
+The scale follows the late values: those after the first tenth of the steps. A late value is a spike if it is farther
+from the middle half of the values than six times the height of this half. The picture shows all late values except
+spikes, and as much of the other values as leaves these a third of its height. A loss that falls from 100 to 2 in the
+first steps, and then from 2 to 1, is shown from about 2 to 1. Below the picture a line says what is not shown.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +19,30 @@ import numpy as np
 from meshtf.errors import counted
 
 BEGINNING = 0.1
-"""The share of a run's steps by which the scale does not go."""
+"""The share of a run's first steps that the scale ignores."""
 
 WIDE = 10.0
-"""Positive values of which the greatest is so many times the least are on a logarithmic scale."""
+"""The scale is logarithmic if all values are positive and the greatest usual one is this many times the least."""
 
 _FEW = 5
-"""So many late values, or fewer, say nothing: all count."""
+"""The most late values that say too little: then all values count as late."""
 
 _LINE = 80
-"""Letters below a picture."""
+"""The letters of a line below a picture."""
 
 _SPREADS, _ROOM, _MARGIN = 6.0, 2.0, 0.05
-"""In heights: how far from the middle half a value is a spike; what is shown of the others; empty space."""
+"""Multiples of a height: the distance from the middle half that makes a spike, the most that is shown of other values,
+and the empty space."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CurveScale:
-    """What a picture shows of values, and in words what it leaves out.
+    """The scale of a picture, and a text on the values that it leaves out.
 
     Attributes:
-      low, high: the least and the greatest value that is inside; None where there is no finite value.
+      low, high: the least and the greatest value inside, or None if no value is finite.
       is_logarithmic: whether equal ratios are equally far apart.
-      cut: what is outside, or is no number; empty where nothing is.
+      cut: a text on the values that are outside, or no number. Empty if there are none.
     """
 
     low: float | None
@@ -45,7 +52,7 @@ class CurveScale:
 
     @classmethod
     def of(cls, curves: Sequence[tuple[Sequence[int], Sequence[float]]]) -> CurveScale:
-        """For curves, each of steps and values, which are shown together."""
+        """Returns the scale for curves, each of steps and values, that are shown together."""
         steps = np.concatenate([np.zeros(0), *(np.asarray(own, np.float64) for own, _ in curves)])
         values = np.concatenate([np.zeros(0), *(np.asarray(own, np.float64) for _, own in curves)])
         is_finite = np.isfinite(values)
@@ -62,7 +69,7 @@ class CurveScale:
         return cls(float(low), float(high), is_logarithmic, _cut(steps, values, low, high))
 
     def apply(self, axes: Any) -> None:
-        """To a picture of matplotlib's, which says below its steps what it leaves out."""
+        """Sets the scale of a picture of matplotlib's. The text below its steps says what is left out."""
         if self.is_logarithmic:
             axes.set_yscale("log")
         if self.low is not None and self.high is not None:
@@ -70,7 +77,9 @@ class CurveScale:
         axes.set_xlabel("\n".join(["step", *textwrap.wrap(self.cut, _LINE)]))
 
     def without_spikes(self, values: Sequence[float]) -> list[float]:
-        """The values for a mean: far outside, they count as if they were nearer; a NaN is as the value before it."""
+        """Returns the values for a mean. A value far outside counts as if it were nearer, and a NaN as the value
+        before it.
+        """
         if self.low is None or self.high is None:
             return list(values)
         height = self.high - self.low
@@ -83,7 +92,7 @@ class CurveScale:
 
 
 def _late(steps: Sequence[int], values: Sequence[float]) -> np.ndarray:
-    """The finite values behind the beginning of a curve."""
+    """Returns the finite values after the beginning of a curve."""
     finite = [(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
     if not finite:
         return np.zeros(0)
@@ -93,7 +102,7 @@ def _late(steps: Sequence[int], values: Sequence[float]) -> np.ndarray:
 
 
 def _usual(late: np.ndarray) -> tuple[float, float]:
-    """The least and the greatest late value that is no spike."""
+    """Returns the least and the greatest late value that is no spike."""
     lower, upper = np.quantile(late, [0.25, 0.75])
     spread = _SPREADS * (upper - lower)
     inside = late[(late >= lower - spread) & (late <= upper + spread)]
@@ -101,7 +110,9 @@ def _usual(late: np.ndarray) -> tuple[float, float]:
 
 
 def _limits(late: np.ndarray, every: np.ndarray) -> np.ndarray:
-    """[low, high]: of late values all but spikes, and of the others as much as leaves these a third of the height."""
+    """Returns [low, high]: all late values except spikes, and as much of the others as leaves these a third of
+    the height.
+    """
     low, high = _usual(late)
     height = high - low or abs(high) or 1.0
     least, greatest = float(every.min()), float(every.max())

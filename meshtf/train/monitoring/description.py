@@ -1,4 +1,4 @@
-"""What will run, in words."""
+"""Describes what will run, in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meshtf.train.training import Training
 
 
 def one_line(training: Training, train_step: mtf.Function) -> str:
-    """One line: model, task, parameters, mesh, layout, memory per core, and how much a step takes in."""
+    """Returns one line on the model, the task and the mesh, with the memory per core and the size of a step."""
     report = train_step.report()
     shape = train_step.lowering.mesh_impl.shape
     cores = "1 core" if shape.size == 1 else f"{shape.size} cores"
@@ -26,7 +26,7 @@ def one_line(training: Training, train_step: mtf.Function) -> str:
 
 
 def described(training: Training, train_step: mtf.Function) -> str:
-    """That line, what model, task and optimizer say of themselves, and every parameter."""
+    """Returns that line, the descriptions of model, task and optimizer, and every parameter."""
     variables = train_step.graph.trainable_variables
     width = max(len(variable.full_name) for variable in variables)
     return "\n".join(
@@ -43,5 +43,5 @@ def described(training: Training, train_step: mtf.Function) -> str:
 
 
 def num_parameters(program: mtf.Function) -> int:
-    """Numbers that are trained, padding left out."""
+    """Returns the number of trained numbers, without padding."""
     return sum(variable.unpadded_shape.size for variable in program.graph.trainable_variables)

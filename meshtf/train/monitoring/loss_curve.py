@@ -1,4 +1,4 @@
-"""The loss by step as a picture."""
+"""Draws the loss by step as a picture."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from meshtf.train.training import LOSS
 MISSING_MATPLOTLIB = "no loss curve is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
 
 FEW = 40
-"""So many points, or fewer, are not smoothed."""
+"""The most points that are not smoothed."""
 
 _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 
 
 def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> str | None:
-    """Draws the losses that lines of metrics hold, on the training batches and on held-out examples, into a PNG.
+    """Draws the losses in lines of metrics, on the training batches and on held-out examples, into a PNG.
 
-    The batches' losses are drawn faintly, and smoothed. What the scale leaves out is told below. Returns why there is
-    none, where matplotlib is not installed.
+    The batches' losses are drawn faintly, and once more smoothed. A text below names the values that the scale leaves
+    out. If matplotlib is not installed, it returns a sentence that says so.
     """
     try:
         from matplotlib.figure import Figure  # an optional dependency
@@ -54,10 +54,10 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Each value's mean with its neighbours on both sides, so that the curve does not lag: about a twentieth of all.
+    """Returns each value's mean with its neighbours on both sides, so that the curve does not lag.
 
-    Weights fall exponentially with the distance. Few values stay as they are. A value that is not finite stays, and is
-    in no mean of others.
+    Weights fall exponentially with the distance, and reach about a twentieth of all values. Few values stay as they
+    are. A value that is not finite stays, and is in no mean of others.
     """
     decay = 1.0 - min(1.0, FEW / max(len(values), 1))
     before, after = _decaying_sums(values, decay), _decaying_sums(values[::-1], decay)[::-1]
@@ -69,7 +69,10 @@ def smoothed(values: Sequence[float]) -> list[float]:
 
 
 def _decaying_sums(values: Sequence[float], decay: float) -> list[tuple[float, float]]:
-    """Of each value and those before it: the sum in which each counts so many times the next, and of the weights."""
+    """Returns two sums for each value: of it and the values before it, and of their weights.
+
+    The weight of a value is `decay` times the weight of the next one.
+    """
     total, weight, sums = 0.0, 0.0, []
     for value in values:
         is_finite = math.isfinite(value)

@@ -18,47 +18,48 @@ from meshtf.files.unlinked_file import append_to_file
 from meshtf_programs.strict_json import json_text, with_numbers
 
 HELD_OUT = "held_out_"
-"""Before the name of a metric that was measured on held-out examples."""
+"""The prefix of a metric that was measured on held-out examples."""
 
 TIME = "time"
-"""When a line was written: UTC, by ISO 8601, as "2026-11-26T16:12:43.120Z"."""
+"""The time at which a line was written: UTC, by ISO 8601, as "2026-11-26T16:12:43.120Z"."""
 
 OWN_NAMES = ("step", TIME)
-"""What every line has beside its metrics, which cannot be called so."""
+"""The fields that every line has beside its metrics. No metric can have these names."""
 
 LARGEST_FILE = 1 << 30
-"""Bytes of a file of metrics that is read."""
+"""The most bytes of a file of metrics that is read."""
 
 DIGEST = "variables_sha256"
 """A hash of all variables, at the end of a run."""
 
 LONGEST_ROW = 64
-"""Of a vector, how many numbers are written down one by one."""
+"""The most numbers of a vector that are written down one by one."""
 
 Value = TypeVar("Value")
 
 Vectors: TypeAlias = "Mapping[str, np.ndarray]"
-"""By name, [n] or [layers, n]: a number for each of n things, such as the load of each expert."""
+"""Vectors by name, [n] or [layers, n]: a number for each of n things, such as the load of each expert."""
 
 _NO_LINE = """\
-line %d of %s is passed over, and left out when the run goes on: it is no JSON object with a step, and losses that are \
-numbers"""
+line %d of %s is ignored, and left out when the run goes on: it is no JSON object with a step and \
+with numbers as losses"""
 
 _LOG = logging.getLogger(__name__)
 
 
 class MetricsLog:
-    """A file of one JSON object a line, each with its "time" and the "step" to which it belongs, in order of steps.
+    """A file of one JSON object a line, each with its "time" and its "step", in order of steps.
 
-    A number that is not finite is the text "NaN", "Infinity" or "-Infinity" in the file, and a number again when read.
+    A number that is not finite is the text "NaN", "Infinity" or "-Infinity" in the file, and a number again when it is
+    read.
 
     Args:
-      path: of the file, made where it is not there.
-      last_step: lines of later steps, and a last line cut short, are what an interrupted run left behind a checkpoint.
-        They are taken away, so that no step stands twice.
+      path: the path of the file, which is made if it is missing.
+      last_step: the last step to keep. An interrupted run leaves lines of later steps than its checkpoint, and a last
+        line cut short. They are removed, so that no step stands twice.
 
     Raises:
-      OSError: it cannot be read or written, or there is no regular file under its name.
+      OSError: if it cannot be read or written, or is no regular file.
     """
 
     def __init__(self, path: Path, last_step: int = 0) -> None:
@@ -68,61 +69,62 @@ class MetricsLog:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """All that was written, by earlier runs too."""
+        """All lines that were written, with those of earlier runs."""
         return list(self._lines)
 
     def has_evaluation(self, step: int) -> bool:
-        """Whether the metrics on held-out examples after this step are there."""
+        """Tells whether the metrics on held-out examples after this step are there."""
         return any(line["step"] == step and f"{HELD_OUT}loss" in line for line in self._lines)
 
     def has_digest(self, step: int) -> bool:
-        """Whether the hash of the variables after this step is there."""
+        """Tells whether the hash of the variables after this step is there."""
         return any(line["step"] == step and DIGEST in line for line in self._lines)
 
     def write(self, step: int, values: Mapping[str, float | str], vectors: Vectors | None = None) -> None:
-        """Adds a line of values, and of those vectors that are short."""
+        """Adds a line of values, and of the vectors that are short."""
         line = {"step": step, TIME: time_now(), **values, **as_lists(vectors or {})}
         append_to_file(self._path, _text(line).encode())
         self._lines.append(line)
 
 
 def time_now() -> str:
-    """The time as lines have it, in UTC."""
+    """Returns the time in UTC, in the form of the lines."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file, without one that was cut short; none where there is no file.
+    """Returns the lines of a metrics file, without one that was cut short. There are none if there is no file.
 
-    Any other that cannot be read is named in a warning to the log `meshtf.train.monitoring.metrics`.
+    A warning in the log `meshtf.train.monitoring.metrics` names any other line that cannot be read.
 
     Raises:
-      OSError: it cannot be read, or is no regular file.
+      OSError: if it cannot be read, or is no regular file.
     """
     return list(_whole_lines(path)) if path.exists() else []
 
 
 def curve_of(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
-    """The steps of which a metric was written as a number, and its values."""
+    """Returns the steps for which a metric was written as a number, and its values."""
     points = [(line["step"], line[name]) for line in lines if isinstance(line.get(name), int | float)]
     return [step for step, _ in points], [float(value) for _, value in points]
 
 
 def held_out_names(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Means over held-out examples, under the names that tell them from those of training batches."""
+    """Returns means over held-out examples, under names that distinguish them from those of training batches."""
     return {f"{HELD_OUT}{name}": value for name, value in values.items()}
 
 
 def as_lists(vectors: Vectors) -> dict[str, list[Any]]:
-    """Fit for JSON, without those longer than LONGEST_ROW, to six digits."""
+    """Returns vectors as lists for JSON, to six digits, without those longer than LONGEST_ROW."""
     short = {name: x for name, x in vectors.items() if x.shape[-1] <= LONGEST_ROW}
     return {name: np.vectorize(lambda number: float(f"{number:.6g}"))(x).tolist() for name, x in short.items()}
 
 
 def digest_of(variables: Mapping[str, Any]) -> str:
-    """A hash of every variable's name, type, shape and bits: equal for two runs that ended in the same bits.
+    """Returns a hash of every variable's name, type, shape and bits. It is equal for two runs that ended in the same
+    bits.
 
-    Reads one whole variable at a time, so it is for models whose largest variable fits on the host.
+    It reads one whole variable at a time, so the largest variable must fit on the host.
     """
     total = hashlib.sha256()
     for name in sorted(variables):
@@ -144,7 +146,7 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _values(line: bytes) -> dict[str, Any] | None:
-    """What a line holds; None where it is none of metrics."""
+    """Returns the values of a line, or None if it is no line of metrics."""
     try:
         values = with_numbers(json.loads(line))
     except (ValueError, RecursionError):
@@ -156,7 +158,7 @@ def _values(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_number(value: object, kind: Any) -> bool:
-    """Whether it is one, that fits into 64 bits."""
+    """Tells whether it is a number that fits into 64 bits."""
     is_whole = isinstance(value, int)
     return isinstance(value, kind) and not isinstance(value, bool) and not (is_whole and abs(value) >= 2**63)
 

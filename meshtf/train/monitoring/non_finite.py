@@ -1,4 +1,4 @@
-"""Where a NaN or an infinity began."""
+"""Finds where a NaN or an infinity began."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from meshtf.train.step_programs import loss_and_gradients
 from meshtf.train.training import Training
 
 _EARLIER = """
-An update before made it so; with Training.check_gradients = True training stops before one whose gradients do that."""
+An earlier update made it so. With Training.check_gradients = True training stops before such an update."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Flags:
-    """Of one tensor: whether it has a NaN, and whether anything that is not finite."""
+    """Two facts of a tensor: whether it has a NaN, and whether it has any number that is not finite."""
 
     nan: mtf.Tensor
     non_finite: mtf.Tensor
@@ -36,15 +36,16 @@ class _Flags:
 def where_it_began(
     training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore, features: Mapping[str, Any]
 ) -> str | None:
-    """The first operation of a step that gave a NaN, or else an infinity, in words; None if there is none.
+    """Returns a text on the first operation of a step that gave a NaN, or else an infinity. Returns None if there is
+    none.
 
-    The step's loss and gradients are computed again from the variables as they are, with every result looked at, in
-    the order of the program. Of a loop the results after its end are looked at. The optimizer assigns nothing, but the
-    model may, and steps are counted: the variables are not to be used afterwards.
+    The step's loss and gradients are computed again from the present variables, and every result is checked in the
+    order of the program. For a loop only the results after its end are checked. The optimizer assigns nothing, but the
+    model may, and steps are counted. So do not use the variables afterwards.
     """
     tensors: list[mtf.Tensor] = []
 
-    # Under the name of the training step, whose random bits it needs.
+    # It has the name of the training step, because random bits depend on this name.
     def train_step(**features: mtf.Tensor) -> list[tuple[mtf.Tensor, mtf.Tensor]]:
         loss, _ = loss_and_gradients(dataclasses.replace(training, num_microbatches=1), features)
         tensors.extend(t for o in loss.graph.operations for t in o.outputs if t.dtype.is_floating)
@@ -66,7 +67,7 @@ def where_it_began(
 
 
 def first_non_finite_variable(variables: mtf.VariableStore) -> str | None:
-    """The name of a variable that holds a NaN or an infinity, or None. Each slice is looked at on its device."""
+    """Returns the name of a variable that holds a NaN or an infinity, or None. Each slice is checked on its device."""
     for name in variables:
         variable = variables.slices(name)
         if not variable.dtype.is_floating:
@@ -100,7 +101,7 @@ def _place(x: mtf.Tensor, features: Mapping[str, Any]) -> str:
 
 
 def _first_in(array: Any, shape: mtf.Shape) -> str:
-    """Where the first NaN or infinity of what was fed is, by names of dimensions."""
+    """Returns where the first NaN or infinity of a fed array is, by names of dimensions."""
     places = np.argwhere(~np.isfinite(np.asarray(array, np.float64))) if array is not None else []
     if not len(places):
         return ""

@@ -1,4 +1,4 @@
-"""How far training is: lines, and on a terminal a bar below them."""
+"""Shows how far training is: lines, and on a terminal a bar below them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _STEPS_REMEMBERED = 100
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast training is.
+    """The speed of training.
 
     Attributes:
-      seconds_per_step: the mean of the last hundred, without the first of the process, which compiles.
-      per_second: how many of `unit` that is.
-      unit: "tokens", or "examples" where there are none.
-      share_of_peak: the program's FLOPs in a second, of what the cores can do; None where that is not known.
-      is_compilation: whether it is of the first step alone.
+      seconds_per_step: the mean of the last hundred steps, without the first of the process, which compiles.
+      per_second: how many of `unit` that is in a second.
+      unit: "tokens", or "examples" if there are no tokens.
+      share_of_peak: the program's FLOPs in a second as a share of the cores' peak. None if that is not known.
+      is_compilation: whether only the first step has been measured.
     """
 
     seconds_per_step: float
@@ -46,16 +46,16 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepReport:
-    """What there is to say of one step.
+    """The report of one step.
 
     Attributes:
       step: its number, from 1.
-      loss: of the step's batch, before the update.
-      speed: so far.
-      scalars: what the model has to show, by name, such as "mixture_of_experts/dropped".
-      vectors: by name, such as the load of each expert; shown as `least..most`.
+      loss: the loss of the step's batch, before the update.
+      speed: the speed so far.
+      scalars: the model's scalars to show, by name, such as "mixture_of_experts/dropped".
+      vectors: the model's vectors by name, such as the load of each expert. They are shown as `least..most`.
       summaries: the other scalars, such as the learning rate, which are written and not shown.
-      is_logged: whether this is a step of which the metrics are written.
+      is_logged: whether the metrics of this step are written.
     """
 
     step: int
@@ -68,7 +68,9 @@ class StepReport:
 
     @property
     def values(self) -> dict[str, float]:
-        """All scalars by the names under which they are written, the speed among them, which compiling has none of."""
+        """All scalars, by the names under which they are written. The speed is among them, except for a step
+        that compiles.
+        """
         values = {"loss": self.loss, **self.scalars, **self.summaries}
         if not self.speed.is_compilation:
             values[f"{self.speed.unit}_per_second"] = round(self.speed.per_second, 1)
@@ -84,17 +86,20 @@ class StepReport:
 
 
 class Speedometer:
-    """Measures steps; what happens between them, such as an evaluation, is left out."""
+    """Measures steps. It leaves out work between them, such as an evaluation."""
 
     def __init__(self, count: int, unit: str, flops_of_peak: float | None = None) -> None:
-        """`count` of `unit` are in a step; `flops_of_peak`: a step's FLOPs over the FLOPs per second at peak."""
+        """Begins without steps. A step has `count` of `unit`.
+
+        `flops_of_peak`: a step's FLOPs over the FLOPs per second at peak.
+        """
         self._count, self._unit, self._flops_of_peak = count, unit, flops_of_peak
         self._seconds: deque[float] = deque(maxlen=_STEPS_REMEMBERED)
         self._steps = 0
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Measures what is done inside as one step."""
+        """Measures the body as one step."""
         start = time.perf_counter()
         yield
         if self._steps == 1:
@@ -110,13 +115,13 @@ class Speedometer:
 
 
 class ProgressDisplay(Protocol):
-    """Shows each step as it is done."""
+    """A display that shows each step as it is done."""
 
     def show(self, report: StepReport) -> None: ...
 
 
 class ProgressLines:
-    """Prints a line for each step that is logged, and one a minute where those are far apart."""
+    """Prints a line for each step that is logged, and one a minute if those are far apart."""
 
     def __init__(
         self, num_steps: int, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
@@ -148,7 +153,7 @@ class ProgressBar:
 
 @contextlib.contextmanager
 def progress_display(num_steps: int, first_step: int = 0, console: Console | None = None) -> Iterator[ProgressDisplay]:
-    """Lines, and a bar where stdout is a terminal. `first_step` steps have been taken already."""
+    """Yields a display of lines, with a bar if stdout is a terminal. `first_step` steps have been taken already."""
     console = console or Console()
     if not console.is_terminal:
         yield ProgressLines(num_steps, lambda line: print(line, flush=True))
@@ -164,7 +169,7 @@ def progress_display(num_steps: int, first_step: int = 0, console: Console | Non
 
 
 def duration(seconds: float) -> str:
-    """As `45 s`, `12 min` or `3.5 h`."""
+    """Returns a text such as `45 s`, `12 min` or `3.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 100 * 60:

@@ -1,4 +1,4 @@
-"""How long each process of a cluster waits for the others in a step."""
+"""Measures how long each process of a cluster waits for the others in a step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from meshtf.cluster.straggling import Waits, seconds_waited
 
 
 class StepWaits:
-    """Measures steps, but for the first, which compiles; what happens between them, such as an evaluation, is left out.
+    """Measures steps, except the first, which compiles. It leaves out work between them, such as an evaluation.
 
     Args:
-      cluster: whose processes take the steps together; None: there is one process, which waits for nobody.
+      cluster: the cluster whose processes take the steps together. None: there is one process, which waits for nobody.
     """
 
     def __init__(self, cluster: Cluster | None) -> None:
@@ -23,7 +23,7 @@ class StepWaits:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Measures what is done inside as one step."""
+        """Measures the body as one step."""
         if self._cluster is None:
             yield
             return
@@ -35,9 +35,11 @@ class StepWaits:
         self._has_compiled = True
 
     def by_process(self) -> dict[str, float]:
-        """Seconds in a step, the mean since the last call, as "waited_seconds/process_0"; called by all processes.
+        """Returns the mean seconds of waiting in a step since the last call, as "waited_seconds/process_0". All
+        processes call it.
 
-        Of the one for which the others wait it is the least. None where no step was measured, or there is no cluster.
+        The process that the others wait for has the least. The result is empty if no step was measured, or there is no
+        cluster.
         """
         if self._cluster is None or not self._num_steps:
             return {}

@@ -1,4 +1,4 @@
-"""A run in one table: each metric's first, last, least and greatest value."""
+"""Shows a run in one table: each metric's first, last, least and greatest value."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from meshtf.lowering.report.text_table import wrapped
 from meshtf.train.monitoring.metrics import HELD_OUT, curve_of
 
 MARGINS, GAP, _LEAST = 4, 3, 8
-"""Columns of a console that are empty: on both sides of a table, and between two of its own; those of a name."""
+"""Columns of a console: the empty ones on both sides of a table, those between two of its columns, and a name's."""
 
 NARROW = 76
-"""A console of fewer columns has the last value, and the least, alone."""
+"""A console with fewer columns only shows the last value and the least."""
 
 
 def summary_table(lines: Sequence[Mapping[str, Any]], title: str, width: int) -> rich.table.Table:
-    """Of lines of metrics: the loss, what the model shows, and the means over held-out examples.
+    """Returns a table of lines of metrics: the loss, the model's metrics, and the means over held-out examples.
 
-    Least and greatest have their steps beside them. Of vectors there is no row.
+    The least and the greatest value have their steps beside them. Vectors have no row.
 
     Args:
-      lines: as they were written.
-      title: of the table.
-      width: of the console, in columns.
+      lines: the lines as they were written.
+      title: the title of the table.
+      width: the columns of the console.
     """
     is_narrow = width < NARROW
     table = rich.table.Table(title=rich.markup.escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD)
@@ -51,22 +51,24 @@ def summary_table(lines: Sequence[Mapping[str, Any]], title: str, width: int) ->
 
 
 def shown_name(name: str) -> str:
-    """A metric's name as tables have it."""
+    """Returns a metric's name as tables have it."""
     return f"held out: {name.removeprefix(HELD_OUT)}" if name.startswith(HELD_OUT) else name
 
 
 def number_text(value: float) -> str:
-    """With four digits, or as a whole number where it is one or large."""
+    """Returns a number with four digits. A whole or a large number is shown as a whole number."""
     return f"{value:,.0f}" if value.is_integer() or abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def place_of(find: Callable[[list[float]], float], values: Sequence[float]) -> int:
-    """Where the least or the greatest value stands, `find` being `min` or `max`. A NaN is neither, beside numbers."""
+    """Returns the place of the least or the greatest value, where `find` is `min` or `max`. NaNs beside numbers
+    are ignored.
+    """
     numbers = [value for value in values if not math.isnan(value)]
     return values.index(find(numbers)) if numbers else 0
 
 
 def _names(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of the metrics, those on training batches first."""
+    """Returns the names of the metrics, those on training batches first."""
     found = {name: None for line in lines for name, x in line.items() if name != "step" and isinstance(x, int | float)}
     return sorted(found, key=lambda name: name.startswith(HELD_OUT))

@@ -52,7 +52,7 @@ def pickled(folder: Path) -> None:
 
 
 SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
-    "cut short": ("gpt2", truncated, "model.safetensors cannot be read as a safetensors file: .*take it anew"),
+    "cut short": ("gpt2", truncated, "model.safetensors cannot be read as a safetensors file: .*copy it again"),
     "a shard is missing": ("gemma", lambda f: (f / SHARD).unlink(), f"lacks {SHARD}, one of the 3 files"),
     "a shard of another": (
         "gemma",
@@ -220,7 +220,7 @@ def test_an_export_needs_the_configuration_of_the_model(tmp_path: Path, capsys: 
     checkpoint = tmp_path / "imported" / "checkpoints" / "step_00000000"
     shutil.copytree(checkpoint, tmp_path / "alone" / "step_00000000")
     refusals = {
-        (tmp_path / "alone",): "does not say of which model of Transformers's it is.*Give --config",
+        (tmp_path / "alone",): "does not name its model of Transformers: .*Give --config",
         (tmp_path / "aloen",): "aloen is neither the folder of a checkpoint",
         (tmp_path / "alone", f"--config={MODELS / 'llama'}"): r"missing \(\d+\):\n    .*output/weights",
         (tmp_path / "imported", f"--config={tmp_path / 'config.json'}"): "config.json cannot be read: No such file",
@@ -242,7 +242,7 @@ def test_an_export_of_a_run_that_began_with_itself_needs_the_configuration(
     shutil.copytree(tmp_path / "imported" / "checkpoints", tmp_path / "run" / "checkpoints")
     (tmp_path / "run" / OPERATIVE_CONFIG).write_text(f"Training.initial_checkpoint = '{tmp_path / 'run'}'\n")
     assert run("export", tmp_path / "run", tmp_path / "exported") == 2
-    assert re.search("run does not say of which model .*Give --config", capsys.readouterr().err, re.DOTALL)
+    assert re.search("run does not name its model .*Give --config", capsys.readouterr().err, re.DOTALL)
 
 
 WRONG_RULES = {

@@ -104,7 +104,7 @@ def test_arrays_that_cannot_be(tmp_path: Path, entries: str, capsys: pytest.Capt
     message = capsys.readouterr().err
     assert message.startswith(f"meshtf-checkpoint: error: {path} cannot be read as an .npz file: ")
     assert words in message
-    assert message.endswith("take it anew from where it came\n")
+    assert message.endswith("copy it again from its source\n")
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -16,7 +16,7 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.formats.safetensors_file import SafetensorsFile
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 
-REMEDY = "it was cut short or changed, or never was one; take it anew from where it came"
+REMEDY = "it was cut short or changed, or never was one; copy it again from its source"
 
 
 def tensor(dtype: Any = "F32", shape: Any = (6,), begin: Any = 0, end: Any = 24) -> dict[str, Any]:
@@ -69,10 +69,10 @@ HEADERS: dict[str, tuple[object, str]] = {
     "a state as text": (with_about(state="x"), 'its state is "x", and must be an object'),
     "about is a list": (
         {"__metadata__": {"meshtf": "[]"}, "a": tensor()},
-        "what it says of itself is [], and no object",
+        "its metadata are [], and no object",
     ),
-    "about is no JSON": ({"__metadata__": {"meshtf": "{"}, "a": tensor()}, "what it says of itself is no JSON: "),
-    "about is deep": ({"__metadata__": {"meshtf": "[" * 100_000}, "a": tensor()}, "says of itself is no JSON: "),
+    "about is no JSON": ({"__metadata__": {"meshtf": "{"}, "a": tensor()}, "its metadata are no JSON: "),
+    "about is deep": ({"__metadata__": {"meshtf": "[" * 100_000}, "a": tensor()}, "its metadata are no JSON: "),
 }
 
 

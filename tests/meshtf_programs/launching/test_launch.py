@@ -194,7 +194,7 @@ def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"process_index": 2, "addresses": ["a:1"], "token": ""}'])
 def test_what_no_launcher_wrote_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not what meshtf-launch writes|process 2 of 1"):
+    with pytest.raises(ValueError, match=r"not as meshtf-launch writes it|process 2 of 1"):
         Launched.from_text(text)
 
 

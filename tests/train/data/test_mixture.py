@@ -116,9 +116,9 @@ def test_objectives_of_text(many_texts: Source) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rates": [1, 2]}, r"Mixture\.rates must be as many as the 3 tasks, and are \[1, 2\]"),
+        ({"rates": [1, 2]}, r"Mixture\.rates must have one value for each of the 3 tasks, and is \[1, 2\]"),
         ({"rates": [1, 2, 0]}, r"Mixture\.rates must be positive numbers, and are \[1, 2, 0\]"),
-        ({"rates": [1, 2, 1], "temperature": 2.0}, r"are for rates from sizes; leave out the rates"),
+        ({"rates": [1, 2, 1], "temperature": 2.0}, r"make rates from the tasks' sizes; leave out Mixture\.rates"),
         ({"temperature": 0.0}, r"Mixture\.temperature and largest_size must be positive, and are 0\.0 and None"),
         ({"names": ["a", "a", "b"]}, r"need different names, and have a, a, b; Mixture\.names gives others"),
     ],
@@ -135,7 +135,7 @@ def test_tasks_that_do_not_go_together(many_texts: Source) -> None:
         Mixture([numbers("a", 0, 3), types.SimpleNamespace(name="none")])
     text = TextTask(many_texts, ByteVocabulary(), LanguageModel(), 16, held_out=0.3)
     prefix = TextTask(many_texts, ByteVocabulary(), PrefixLanguageModel(), 16, held_out=0.3)
-    with pytest.raises(ConfigurationError, match=r"has others than .*\n  targets \[.*\n.*targets_prefix"):
+    with pytest.raises(ConfigurationError, match=r"differ:\n  targets \[.*\n.*targets_prefix"):
         Mixture([text, prefix], names=["a", "b"])
     other = dataclasses.replace(text, vocabulary=ByteVocabulary(extra_ids=1))
     with pytest.raises(ConfigurationError, match=r"the same vocabulary"):

@@ -293,7 +293,7 @@ def test_from_gin() -> None:
 def test_a_position_in_other_data(many_texts: Source) -> None:
     task = task_of(many_texts, *OBJECTIVES[0])
     position = task.training_batches(4, seed=0).position
-    with pytest.raises(ConfigurationError, match=r"the saved position is in data of 1,000 examples, and there are"):
+    with pytest.raises(ConfigurationError, match=r"the saved position is a place in 1,000 examples, and the data have"):
         task.training_batches(4, seed=0, position={**position, "num_examples": 1000})
     bad: list[Any] = [
         {"step": 3},

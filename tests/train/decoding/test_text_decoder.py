@@ -164,8 +164,8 @@ Make = Callable[[Training, Training], object]
     [
         (
             lambda lm, pair: continued(lm, texts("ab", "x" * 12)),
-            r"prompt 2 \('x{12}'\) is too long: it has 12 tokens, and the greatest length is 12, of which one at "
-            r"least is for what is added.\nShorten it, or leave it out; nothing has run.",
+            r"prompt 2 \('x{12}'\) is too long: it has 12 tokens, and the greatest length is 12, and the continuation "
+            r"needs one token at least.\nShorten it, or leave it out; nothing has run.",
         ),
         (lambda lm, pair: continued(lm, texts("x" * 60)), r"prompt 1 \('x{37}\.\.\.'\) is too long: it has 60"),
         (lambda lm, pair: continued(pair, texts("12345678")), "the length of the model's inputs is 8, the end incl"),

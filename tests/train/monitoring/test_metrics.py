@@ -136,7 +136,7 @@ def test_a_broken_line_is_named_and_passed_over(tmp_path: Path, broken: str, cap
     with caplog.at_level(logging.WARNING):
         lines = MetricsLog(path, last_step=9).lines
     assert [line["step"] for line in lines] == [1, 3]
-    assert f"line 2 of {path} is passed over, and left out when the run goes on" in caplog.text
+    assert f"line 2 of {path} is ignored, and left out when the run goes on" in caplog.text
     assert len(path.read_bytes().splitlines()) == 2
 
 

@@ -1,1 +1,1 @@
-"""Objectives: what a model is asked to do with text, and the examples that ask it."""
+"""Objectives: the tasks that a model learns from text, and the examples of each."""

@@ -1,4 +1,4 @@
-"""Language modelling: each token from those before it."""
+"""Language modelling: each token is predicted from the tokens before it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class LanguageModel:
-    """`targets` are the text, and every token of it counts."""
+    """An objective whose `targets` are the text. Every token of it counts."""
 
     @property
     def sequences(self) -> Mapping[str, tuple[str, ...]]:
@@ -40,7 +40,7 @@ class LanguageModel:
         return tuple(sizes)
 
     def check(self, sizes: Sequence[int], vocabulary: Vocabulary) -> None:
-        """Every size and vocabulary will do."""
+        """Accepts every size and vocabulary."""
 
     def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
         (targets,) = parts

@@ -23,16 +23,16 @@ SHARE_MASKED, SHARE_RANDOM = 0.8, 0.1
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class MaskedLanguageModel:
-    """`targets` are the text, of which the chosen tokens count; `inputs` are the text with the chosen tokens changed.
+    """An objective with `targets` and `inputs`. The chosen tokens of the text count, and are changed in the inputs.
 
-    Of the chosen, 80 % become the mask (the vocabulary's own, or the first sentinel), 10 % a random token, and
-    10 % stay. Beginnings and ends are not chosen.
+    80 % of the chosen tokens become the mask (the vocabulary's own, or the first sentinel), 10 % a random token, and 10
+    % stay. Beginnings and ends are not chosen.
 
     Attributes:
-      masked_share: the share of the text's tokens that are chosen: as a whole number, and at least one.
+      masked_share: the share of the text's tokens that are chosen, rounded to a whole number, and at least one.
 
     Raises:
-      ConfigurationError: a share that is not between 0 and 1.
+      ConfigurationError: if the share is not between 0 and 1.
     """
 
     masked_share: float = 0.15
@@ -68,7 +68,7 @@ class MaskedLanguageModel:
 
     def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
         (targets,) = parts
-        assert vocabulary.mask_id is not None  # as `check` says
+        assert vocabulary.mask_id is not None  # `check` has made sure of it
         chosen = self._chosen(targets, vocabulary, uniforms)
         text_ids = vocabulary.text_ids
         random_ids = text_ids.start + (uniforms.draw(len(chosen)) * len(text_ids)).astype(np.int32)
@@ -81,7 +81,7 @@ class MaskedLanguageModel:
         return {"inputs": inputs, "targets": targets, "targets_weights": weights}
 
     def _chosen(self, tokens: np.ndarray, vocabulary: Vocabulary, uniforms: Uniforms) -> np.ndarray:
-        """[chosen] int64: places in the text, ascending."""
+        """Returns the places of the chosen tokens in the text, [chosen] int64, ascending."""
         others = [vocabulary.end_id, vocabulary.padding_id]
         if vocabulary.begin_id is not None:
             others.append(vocabulary.begin_id)

@@ -1,4 +1,4 @@
-"""What a model is asked to do with text."""
+"""The task that a model learns from text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Example: TypeAlias = "dict[str, np.ndarray]"
 
 @runtime_checkable
 class Objective(Protocol):
-    """Makes examples of text, or of several texts that belong together: its parts."""
+    """Makes examples from text, or from several texts that belong together: its parts."""
 
     @property
     def sequences(self) -> Mapping[str, tuple[str, ...]]:
@@ -25,37 +25,38 @@ class Objective(Protocol):
 
     @property
     def num_parts(self) -> int:
-        """How many texts a document holds."""
+        """The number of texts in a document."""
         ...
 
     @property
     def keeps_length(self) -> bool:
-        """Whether each sequence is as long as the text, whose end it keeps; else the objective adds ends itself."""
+        """Whether each sequence is as long as the text and keeps its end. If not, the objective adds ends itself."""
         ...
 
     def parts(self, document: str) -> tuple[str, ...]:
-        """The texts that a document holds.
+        """Returns the texts in a document.
 
         Raises:
-          ValueError: the document is not of the form that the objective needs; the message says which.
+          ValueError: if the document does not have the form that the objective needs. The message says which.
         """
         ...
 
     def lengths(self, part_lengths: Sequence[int]) -> tuple[int, ...]:
-        """How long each sequence becomes."""
+        """Returns the length of each sequence, for parts of these lengths."""
         ...
 
     def limits(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """The most tokens of each part whose example fits in sequences of these sizes."""
+        """Returns the most tokens of each part whose example fits in sequences of these sizes."""
         ...
 
     def check(self, sizes: Sequence[int], vocabulary: Vocabulary) -> None:
-        """
+        """Checks the sizes and the vocabulary.
+
         Raises:
-          ConfigurationError: the sequences are too short, or the vocabulary lacks ids that the objective needs.
+          ConfigurationError: if the sequences are too short, or the vocabulary lacks ids that the objective needs.
         """
         ...
 
     def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
-        """Ids of each part, [its length] -> features; `uniforms` decides what is random."""
+        """Returns features for the ids of each part, [its length]. `uniforms` decides everything random."""
         ...

@@ -16,9 +16,9 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class PrefixLanguageModel:
-    """`targets` are the text; `targets_prefix` is 1 up to a random place, after which tokens count.
+    """An objective whose `targets` are the text. `targets_prefix` is 1 up to a random place, and tokens after it count.
 
-    The prefix may be empty, and leaves one token at least.
+    The prefix may be empty, and leaves at least one token.
     """
 
     @property
@@ -43,7 +43,7 @@ class PrefixLanguageModel:
         return tuple(sizes)
 
     def check(self, sizes: Sequence[int], vocabulary: Vocabulary) -> None:
-        """Every size and vocabulary will do."""
+        """Accepts every size and vocabulary."""
 
     def example(self, parts: Sequence[np.ndarray], vocabulary: Vocabulary, uniforms: Uniforms) -> Example:
         (targets,) = parts

@@ -26,17 +26,18 @@ Make TextTask.length larger."""
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class SpanCorruption:
-    """`inputs` are the text with spans taken out, `targets` the spans; sentinels say which was where.
+    """An objective whose `inputs` are the text without some spans, and whose `targets` are these spans.
 
-    The k-th span is replaced by sentinel k, and in `targets` comes after sentinel k. Text and spans take turns, text
-    first and a span last; all ways to divide them so are equally likely. Both sequences have an end.
+    Sentinels say where each span was: sentinel k replaces the k-th span, and stands before it in `targets`. Text and
+    spans take turns, text first and a span last. All ways to divide them like this are equally likely. Both sequences
+    have an end.
 
     Attributes:
       noise_density: the share of the text that is taken out.
-      mean_span_length: in tokens.
+      mean_span_length: the mean length of a span, in tokens.
 
     Raises:
-      ConfigurationError: a density that is not between 0 and 1, or spans shorter than a token.
+      ConfigurationError: if the density is not between 0 and 1, or spans are shorter than a token.
     """
 
     noise_density: float = 0.15
@@ -111,7 +112,7 @@ class SpanCorruption:
         }
 
     def _noise_and_spans(self, length: int) -> tuple[int, int]:
-        """How many tokens of a text are taken out, and in how many spans; none of a text of one token."""
+        """Returns how many tokens of a text are taken out, and in how many spans. A text of one token keeps it."""
         if length < 2:
             return 0, 0
         noise = min(max(round(length * self.noise_density), 1), length - 1)
@@ -120,7 +121,7 @@ class SpanCorruption:
 
 
 def _divided(total: int, count: int, uniforms: Uniforms) -> np.ndarray:
-    """[count] int64: positive integers whose sum is the total; every such list is as likely."""
+    """Returns positive integers whose sum is the total, [count] int64. Every such list is equally likely."""
     if count == 0:
         return np.zeros(0, np.int64)
     borders = np.concatenate(([0], uniforms.choose(count - 1, total - 1) + 1, [total]))
@@ -128,7 +129,7 @@ def _divided(total: int, count: int, uniforms: Uniforms) -> np.ndarray:
 
 
 def _joined(tokens: np.ndarray, places: np.ndarray, sentinels: np.ndarray, end_id: int) -> np.ndarray:
-    """Tokens in order, around sentinels at given places of the result, then the end; int32."""
+    """Returns tokens in order around sentinels at given places of the result, and then the end; int32."""
     joined = np.empty(len(tokens) + len(sentinels) + 1, np.int32)
     is_token = np.ones(len(joined), bool)
     joined[places] = sentinels

@@ -1,4 +1,4 @@
-"""Pairs of texts: the second from the first."""
+"""Pairs of texts: the second is predicted from the first."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
-    """Each document is `inputs`, a tab and `targets`, as a line of a tab-separated file; both get an end.
+    """An objective whose documents are `inputs`, a tab and `targets`, as in a tab-separated file. Both get an end.
 
-    A sequence too long for its size is cut, and keeps its end.
+    A sequence that is too long for its size is cut, and keeps its end.
     """
 
     @property

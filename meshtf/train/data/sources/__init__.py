@@ -1,1 +1,1 @@
-"""Sources of text: what there is to learn from, as documents."""
+"""Sources of text: the documents to learn from."""

@@ -13,9 +13,10 @@ TEXT_TYPES = frozenset({"string", "large_string", "string_view", "binary", "larg
 
 
 def check_column(schema: Any, column: str, name: str, option: str) -> None:
-    """
+    """Checks that a schema has a column of texts.
+
     Raises:
-      ConfigurationError: the schema has no such column, or none of texts; `option` is what says which column.
+      ConfigurationError: if it has no such column, or none of texts. `option`: the option that says which column.
     """
     names = list(schema.names)
     if column not in names:
@@ -29,7 +30,7 @@ def check_column(schema: Any, column: str, name: str, option: str) -> None:
 
 
 def _plain(kind: Any) -> Any:
-    """The type of the values of a column that has them as numbers of categories, in runs, or under another name."""
+    """Returns the type of a column's values, for columns of categories, of runs, or under another name."""
     for start, inner in (
         ("dictionary<", "value_type"),
         ("run_end_encoded<", "value_type"),
@@ -41,7 +42,7 @@ def _plain(kind: Any) -> Any:
 
 
 def texts_in(batches: Iterable[Any], column: str, name: str) -> Iterator[Document]:
-    """The texts of a column that are not blank; what is null is left out."""
+    """Yields the texts of a column that are not blank and not null."""
     number = 0
     for batch in batches:
         for value in batch.column(column).to_pylist():

@@ -26,7 +26,9 @@ It is damaged or cut short."""
 
 
 def begins_anywhere(path: Path) -> bool:
-    """Whether a file is plain UTF-8, so that its lines can be read from the middle. No file that is not there is."""
+    """Tells whether a file is plain UTF-8, so that its lines can be read from the middle. It is False for a
+    missing file.
+    """
     try:
         with open_regular(path) as file:
             return is_plain(file)
@@ -35,10 +37,10 @@ def begins_anywhere(path: Path) -> bool:
 
 
 def import_pyarrow(module: str, what: str) -> Any:
-    """A module of pyarrow, which is an optional dependency; `what` needs it.
+    """Returns a module of pyarrow, which is an optional dependency. `what`: the name of the thing that needs it.
 
     Raises:
-      ConfigurationError: it is not installed.
+      ConfigurationError: if it is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -48,10 +50,10 @@ def import_pyarrow(module: str, what: str) -> Any:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The text of a file in UTF-8, decompressed if gzip, bzip2, xz or zstd compressed it, without a byte-order mark.
+    """Opens the text of a file in UTF-8, without a byte-order mark. gzip, bzip2, xz or zstd may have compressed it.
 
     Raises:
-      ConfigurationError: it cannot be read, or is no text; while it is read, too, inside of the context.
+      ConfigurationError: if it cannot be read, or is no text. Reading inside the context may raise it, too.
     """
     try:
         with open_regular(path) as file:
@@ -71,7 +73,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def lines_from(path: Path, start: int, stop: int | None) -> Iterator[tuple[int, bytes]]:
-    """The lines that begin in a range of bytes, without their ends, each with its number counted from the first.
+    """Yields the lines that begin in a range of bytes, without their ends, each with its number from the first.
 
     Raises:
       ConfigurationError: as `opened`.
@@ -81,13 +83,13 @@ def lines_from(path: Path, start: int, stop: int | None) -> Iterator[tuple[int, 
         mark = file.tell() if stop is not None else 0
         if start:
             file.seek(start - 1)
-            place += len(file.readline()) - 1  # what the part before has, or its last end of a line
+            place += len(file.readline()) - 1  # the line that began before `start` belongs to the part before
             mark = 0
         number = 0
         while stop is None or place < stop:
             line = file.readline()
             if not line:
                 return
-            place, mark = place + len(line) + mark, 0  # a byte-order mark is of the first line
+            place, mark = place + len(line) + mark, 0  # only the first line has a byte-order mark before it
             number += 1
             yield number, line.removesuffix(b"\n").removesuffix(b"\r")

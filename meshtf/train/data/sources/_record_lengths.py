@@ -1,4 +1,6 @@
-"""Whether the lengths in a TFRecord file can be true: TensorFlow reserves what one says, and dies of one that lies."""
+"""Checks the lengths in a TFRecord file. TensorFlow reserves as much memory as a length says, and a wrong one
+kills it.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ from typing import BinaryIO, Protocol
 from meshtf.files.regular_file import open_regular
 
 LARGEST_RECORD = 2**31 - 1
-"""Bytes of a serialized tf.train.Example, as of any protocol buffer."""
+"""The most bytes of a serialized tf.train.Example, as of any protocol buffer."""
 
 _HEADER = struct.Struct("<QI")
-"""Length of the data, and a checksum of it; behind the data stand four bytes with theirs."""
+"""The length of the data and its checksum. Four bytes with the data's checksum stand behind the data."""
 
 _CHECKSUM_BYTES = 4
 _PIECE = 1 << 20
@@ -27,20 +29,20 @@ class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
     def skip(self, size: int, /) -> int:
-        """Passes over so many bytes, or to the end; gives how many."""
+        """Skips this many bytes, or all to the end. Returns how many."""
         ...
 
 
 def longest_record(path: Path, compression: str) -> int:
-    """The bytes of the longest record of a file, all of which are passed over; 0 where there is none.
+    """Returns the bytes of the longest record of a file, or 0. All records are skipped and not read.
 
     Args:
-      path: of the file.
+      path: the path of the file.
       compression: "", "GZIP" or "ZLIB".
 
     Raises:
-      OSError: it cannot be read, or is no regular file.
-      ValueError: a record is longer than what follows, or than any can be; or the compression is not its own.
+      OSError: if it cannot be read, or is no regular file.
+      ValueError: if a record claims more bytes than follow, or than any can have; or if the compression is not its own.
     """
     number = longest = 0
     try:
@@ -55,7 +57,7 @@ def longest_record(path: Path, compression: str) -> int:
                     raise ValueError(f"record {number} is cut short")
                 longest = max(longest, length)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"what is compressed ends, or breaks, in record {number + 1}: {error}") from None
+        raise ValueError(f"the compressed data end, or are damaged, in record {number + 1}: {error}") from None
     return longest
 
 
@@ -97,13 +99,13 @@ class _Decompressed:
 
 
 class _ZlibFile:
-    """Bytes that zlib compressed, piece by piece."""
+    """A reader of bytes that zlib compressed, piece by piece."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._inflate = file, zlib.decompressobj()
 
     def read(self, size: int) -> bytes:
-        """At most so many; none at the end."""
+        """Returns at most this many bytes, and none at the end."""
         found = b""
         while len(found) < size and not self._inflate.eof:
             packed = self._inflate.unconsumed_tail or self._file.read(_PIECE)

@@ -15,11 +15,12 @@ from meshtf.train.data.sources._record_lengths import longest_record
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
 BATCH_BYTES, MOST_RECORDS = 1 << 24, 1024
-"""Of records that TensorFlow gives at once: one by one, handing over costs a hundred times what reading does."""
+"""The most bytes and records that TensorFlow returns at once. One by one, returning them costs a hundred times as much
+as reading them."""
 
 
 def check_compression(compression: str, option: str) -> None:
-    """ConfigurationError, which names the option, where TFRecord files have no such compression."""
+    """Raises ConfigurationError, which names the option, if TFRecord files have no such compression."""
     if compression not in COMPRESSIONS:
         raise ConfigurationError(
             f'{option} must be "", "GZIP" or "ZLIB", and is {compression!r}'
@@ -28,10 +29,10 @@ def check_compression(compression: str, option: str) -> None:
 
 
 def features_in(path: Path, compression: str, option: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Of each record of a file its name, for messages, and its features by name.
+    """Yields the name of each record of a file, for messages, and its features by name.
 
     Raises:
-      ConfigurationError: the file is damaged, or a record is no tf.train.Example.
+      ConfigurationError: if the file is damaged, or a record is no tf.train.Example.
     """
     for number, record in enumerate(_records(path, compression, option), start=1):
         name = f"{path}, record {number}"
@@ -42,10 +43,10 @@ def features_in(path: Path, compression: str, option: str) -> Iterator[tuple[str
 
 
 def feature_in(features: Mapping[str, Any], feature: str, name: str, advice: str) -> Any:
-    """A feature of a record.
+    """Returns a feature of a record.
 
     Raises:
-      ConfigurationError: the record has no such feature; ends with the advice.
+      ConfigurationError: if the record has no such feature. The message ends with the advice.
     """
     if feature not in features:
         raise ConfigurationError(

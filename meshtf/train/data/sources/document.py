@@ -1,4 +1,4 @@
-"""What a source of text gives."""
+"""The documents of a source of text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Document:
 
     Attributes:
       name: where it is from, for messages.
-      content: the text's bytes, in UTF-8 unless the source's data is broken; of tokens, bytes that tell them apart.
-      ids: where the source has tokens in place of text, those of each text in the document, [tokens] int64.
+      content: the text's bytes, in UTF-8 unless the source's data is broken. For tokens, bytes that distinguish them.
+      ids: if the source has tokens instead of text, the ids of each text in the document, [tokens] int64.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Document:
 
 
 def document_of_ids(name: str, parts: Sequence[np.ndarray]) -> Document:
-    """A document of tokens: of each text in it the ids."""
+    """Returns a document of tokens, from the ids of each text in it."""
     whole = np.concatenate([piece for part in parts for piece in ([len(part)], part)])
     return Document(name, whole.astype("<i8").tobytes(), tuple(parts))
 
@@ -35,9 +35,9 @@ class Source(Protocol):
     """Documents in a definite order."""
 
     def documents(self) -> Iterator[Document]:
-        """Every document, in the same order each time.
+        """Yields every document, in the same order each time.
 
         Raises:
-          ConfigurationError: there are none, or they cannot be read.
+          ConfigurationError: if there are none, or they cannot be read.
         """
         ...

@@ -1,4 +1,4 @@
-"""What the files of a source are, so that a change is seen at the next start without reading all of them."""
+"""The state of a source's files, by which the next start notices a change without reading all of them."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ class SourceOfFiles(Source, Protocol):
     """Documents that are in files."""
 
     def files(self) -> list[Path]:
-        """All that decide the documents, in the order in which they are read."""
+        """Returns all files that decide the documents, in the order in which they are read."""
         ...
 
 
 def files_state(source: Source, known: object = None) -> FilesState | None:
-    """How many files a source has, their bytes, and hashes of names with sizes, of times and of contents.
+    """Returns the number and the bytes of a source's files, and hashes of their names with sizes, times and contents.
 
     Args:
-      source: of files, or of anything else.
-      known: a state from before. What has its names, sizes and times has its content, too, and is not read; where
-        only times differ, as of a copy, the contents decide.
+      source: a source of files, or any other.
+      known: a state from before. If names, sizes and times are the same, the content is assumed to be the same, and is
+        not read. If only times differ, as in a copy, the contents decide.
 
     Returns:
-      None where the source has no files, or they cannot be seen; a state that `is_same` compares, without contents
-      where names or sizes are others than in `known`.
+      A state that `is_same` compares. It has no contents if names or sizes differ from `known`. None if the source has
+      no files, or they cannot be seen.
     """
     try:
         files = source.files() if isinstance(source, SourceOfFiles) else None
         return None if files is None else _state(files, known)
-    except Exception:  # gone by now, which what was made of them need not mind
+    except Exception:  # the files may be gone by now, and the tokens that were made of them are still good
         return None
 
 
 def is_same(then: object, now: object) -> bool:
-    """Whether two values of what tokens are made of are the same; of two states, whatever their times are."""
+    """Tells whether two descriptions of the source of tokens are the same. The times of states do not matter."""
     if isinstance(then, dict) and isinstance(now, dict):
         return _without(then, _TIMES) == _without(now, _TIMES)
     return then == now

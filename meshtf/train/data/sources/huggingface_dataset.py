@@ -34,12 +34,12 @@ class HuggingFaceDataset:
 
     Attributes:
       path: the folder.
-      split: where several were saved together, which.
-      column: which holds the text.
+      split: the name of the split, if several were saved together.
+      column: the column with the text.
 
     Raises:
-      ConfigurationError: when documents are read, pyarrow is not installed, the folder is no such data set, a file of
-        it is missing or damaged, or it has no such split or column of texts.
+      ConfigurationError: when documents are read: if pyarrow is not installed, the folder is no such data set, one of
+        its files is missing or damaged, or it has no such split or column of texts.
     """
 
     path: str

@@ -19,15 +19,15 @@ from meshtf.train.data.sources.text_files import files_matching
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class JsonLines:
-    """Files with a JSON object on each line, which holds a text.
+    """Files with a JSON object on each line, which has a text.
 
     Attributes:
-      patterns: one or several glob patterns; files are read in the order of their paths, and decompressed as those of
+      patterns: one or several glob patterns. Files are read in the order of their paths, and decompressed as those of
         `TextFiles`.
       feature: the key of the text.
 
     Raises:
-      ConfigurationError: when documents are read, no file matches, one cannot be read, or a line is no such object.
+      ConfigurationError: when documents are read: if no file matches, one cannot be read, or a line is no such object.
     """
 
     patterns: str | Sequence[str]
@@ -56,7 +56,7 @@ class JsonLines:
                 try:
                     text = self._text(line.decode(), name)
                 except UnicodeDecodeError:
-                    yield Document(name, line)  # of which the reader of documents tells, or leaves it out
+                    yield Document(name, line)  # the reader of documents reports it, or leaves it out
                     continue
                 if text.strip():
                     yield Document(name, text.encode(errors="surrogatepass"))
@@ -74,5 +74,5 @@ class JsonLines:
             )
         text = found[self.feature]
         if not isinstance(text, str):
-            raise ConfigurationError(f'{name}: what "{self.feature}" holds is no text: {str(text)[:60]}')
+            raise ConfigurationError(f'{name}: "{self.feature}" holds no text: {str(text)[:60]}')
         return text

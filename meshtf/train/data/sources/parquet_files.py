@@ -21,15 +21,15 @@ ROWS_AT_ONCE = 256
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class ParquetFiles:
-    """A column of texts in Parquet files; needs `pip install 'meshtf[arrow]'`.
+    """A column of texts in Parquet files. Needs `pip install 'meshtf[arrow]'`.
 
     Attributes:
-      patterns: one or several glob patterns; files are read in the order of their paths.
-      column: which holds the text.
+      patterns: one or several glob patterns. Files are read in the order of their paths.
+      column: the column with the text.
 
     Raises:
-      ConfigurationError: when documents are read, pyarrow is not installed, no file matches, one is damaged, or has no
-        such column of texts.
+      ConfigurationError: when documents are read: if pyarrow is not installed, no file matches, one is damaged, or has
+        no such column of texts.
     """
 
     patterns: str | Sequence[str]

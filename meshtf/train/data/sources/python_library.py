@@ -1,4 +1,4 @@
-"""The one text that is on every machine where this runs: the Python library's own source and documentation."""
+"""A text that is on every machine where this runs: the source and documentation of Python's library."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PythonLibrary:
       folder: where the interpreter keeps them.
 
     Raises:
-      ConfigurationError: when documents are read, there are none.
+      ConfigurationError: when documents are read: if there are none.
     """
 
     folder: str
@@ -52,12 +52,12 @@ class PythonLibrary:
 
 @gin.configurable(module="meshtf.train")
 def python_library() -> PythonLibrary:
-    """About 12 MB: the library of the running interpreter, without tests and installed packages."""
+    """The library of the running interpreter, without tests and installed packages: about 12 MB."""
     return PythonLibrary(sysconfig.get_path("stdlib"))
 
 
 def _files_of(root: Path) -> Iterator[str]:
-    """Paths relative to the root, with forward slashes."""
+    """Yields paths relative to the root, with forward slashes."""
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
         for name in files:

@@ -24,7 +24,7 @@ seqio has no task "{name}"{nearest}
 A line `import my_tasks` in the gin file imports the module that registers it."""
 
 MIXTURE = """\
-"{name}" is a mixture of seqio, which has no end, and no order that is a function of the place. meshtf mixes its tasks
+"{name}" is a mixture of seqio, which never ends, and whose order is no function of the position. meshtf mixes its tasks
 itself, at the same rates; in gin, beside the vocabulary, the length and the rest of TextTask:
 {lines}"""
 
@@ -32,19 +32,20 @@ itself, at the same rates; in gin, beside the vocabulary, the length and the res
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class SeqioTask:
-    """Every example of a task that seqio knows, as its preprocessors and vocabularies have made tokens of it.
+    """Every example of a task of seqio, as the tokens that its preprocessors and vocabularies made.
 
-    Packing, batches, order and the objective are of this library. The ids must be those of `TextTask.vocabulary`.
+    Packing, batches, order and the objective are this library's. The ids must be those of `TextTask.vocabulary`.
 
     Attributes:
       task: its name.
-      split: of the task's source.
-      features: which are the tokens of a document: one, or ("inputs", "targets") for `TextPairs`.
-      sequence_length: what preprocessors are told, by feature, and examples are cut to; None for whole ones.
-      seed: of preprocessors that draw.
+      split: the split of the task's source.
+      features: the features that are a document's tokens: one, or ("inputs", "targets") for `TextPairs`.
+      sequence_length: the lengths by feature that preprocessors are told, and that examples are cut to. None: whole
+        ones.
+      seed: the seed of preprocessors that draw random numbers.
 
     Raises:
-      ConfigurationError: when documents are read, seqio is not installed, it has no such task or split, or an example
+      ConfigurationError: when documents are read: if seqio is not installed, has no such task or split, or an example
         lacks a feature of ids.
     """
 
@@ -87,7 +88,7 @@ class SeqioTask:
 
 
 def _as_mixture(mixture: Any) -> str:
-    """That a mixture is none of documents, and the gin lines for its tasks and rates."""
+    """Returns a message that a mixture is no source of documents, with gin lines for its tasks and rates."""
     tasks = list(mixture.tasks)
     scopes = [re.sub(r"\W", "_", task.name) for task in tasks]
     lines = [

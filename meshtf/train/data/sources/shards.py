@@ -1,4 +1,4 @@
-"""Sources in pieces of some megabytes, which processes work on side by side."""
+"""Sources in shards of some megabytes, which processes work on side by side."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from meshtf.train.data.sources.document import Document, Source
 from meshtf.train.data.sources.files_state import SourceOfFiles
 
 SHARD_BYTES = 8 << 20
-"""Of text in a shard: what is lost when a process dies, and what waits in memory."""
+"""The bytes of text in a shard. This much work is lost when a process dies, and this much waits in memory."""
 
 
 @runtime_checkable
 class FileSource(SourceOfFiles, Protocol):
-    """Documents of files, of which each can be read alone."""
+    """Documents of files, each of which can be read alone."""
 
     @property
     def is_by_lines(self) -> bool:
@@ -25,13 +25,15 @@ class FileSource(SourceOfFiles, Protocol):
         ...
 
     def documents_of(self, path: Path, start: int, stop: int | None) -> Iterator[Document]:
-        """Those of one file; of lines, those that begin in its bytes from `start` to before `stop`."""
+        """Yields the documents of one file. If they are lines, they are those that begin from byte `start` to
+        before `stop`.
+        """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class FileParts:
-    """A source: parts of files of another, as (path, start, stop)."""
+    """A source of parts of files of another source, as (path, start, stop)."""
 
     source: FileSource
     parts: Sequence[tuple[Path, int, int | None]]
@@ -43,7 +45,7 @@ class FileParts:
 
 @dataclasses.dataclass(frozen=True)
 class HeldDocuments:
-    """A source: documents in memory."""
+    """A source of documents in memory."""
 
     held: Sequence[Document]
 
@@ -52,8 +54,11 @@ class HeldDocuments:
 
 
 def shards_of(source: Source, shard_bytes: int = SHARD_BYTES) -> Iterator[Source]:
-    """The source's documents in the source's order, in shards of about `shard_bytes`. A shard can be pickled if the
-    source can; of what is no file, compressed, or in UTF-16, the documents themselves are in it."""
+    """Yields the source's documents in order, in shards of about `shard_bytes`.
+
+    A shard can be pickled if the source can. If documents are not in plain UTF-8 files, the shard holds the documents
+    themselves.
+    """
     if isinstance(source, FileSource):
         return _shards_of_files(source, shard_bytes)
     return _held(source.documents(), shard_bytes)

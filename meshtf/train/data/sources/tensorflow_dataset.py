@@ -24,13 +24,13 @@ class TensorflowDataset:
     """A text of every example of a data set in TensorFlow Datasets, in the order in which it is stored.
 
     Attributes:
-      dataset: its name, as "wikipedia/20230601.en"; it is downloaded where it is not there.
-      split: as TensorFlow Datasets writes it, "train" or "train[:10%]".
+      dataset: its name, as "wikipedia/20230601.en". It is downloaded if it is missing.
+      split: the split as TensorFlow Datasets writes it, "train" or "train[:10%]".
       feature: the name of the feature that is the text.
-      data_dir: where data sets are kept; by default where TensorFlow Datasets keeps them.
+      data_dir: the folder of data sets. The default is that of TensorFlow Datasets.
 
     Raises:
-      ConfigurationError: when documents are read, TensorFlow Datasets is not installed, it does not know the data set
+      ConfigurationError: when documents are read: if TensorFlow Datasets is not installed, does not know the data set
         or cannot prepare it, or an example has no such text.
     """
 
@@ -59,7 +59,7 @@ class TensorflowDataset:
             )
         except (AssertionError, OSError, RuntimeError, ValueError) as error:
             name, known = self.dataset.split("/")[0], tensorflow_datasets.list_builders()
-            # Of an unknown name the package lists all that it has, more than a thousand.
+            # For an unknown name the package lists all of its data sets, more than a thousand.
             fact = str(error).partition("\nAvailable datasets")[0].strip()
             raise ConfigurationError(
                 f'TensorFlow Datasets cannot load "{self.dataset}" ({self.split}): {fact}'

@@ -38,14 +38,14 @@ class TextFiles:
     """Text files by glob pattern.
 
     Attributes:
-      patterns: one or several, as "books/**/*.txt"; files are read in the order of their paths, each once, and
-        decompressed if gzip, bzip2, xz or zstd compressed them. A file of exactly that name is that file.
-      document: "file", "line", or "paragraph" (what stands between empty lines). Blank documents are left out. A line
-        and a paragraph have no line end at their end, neither \\n nor \\r\\n.
+      patterns: one or several patterns, as "books/**/*.txt". Files are read in the order of their paths, each once, and
+        decompressed if gzip, bzip2, xz or zstd compressed them. If a file has exactly this name, only it matches.
+      document: "file", "line", or "paragraph" (the text between empty lines). Blank documents are left out. A line and
+        a paragraph have no line end at their end, neither \\n nor \\r\\n.
 
     Raises:
-      ConfigurationError: a value of another kind; when documents are read, no file matches, or one cannot be read or
-        is no text.
+      ConfigurationError: for a value of another kind. When documents are read: if no file matches, or one cannot be
+        read or is no text.
     """
 
     patterns: str | Sequence[str]
@@ -84,7 +84,7 @@ class TextFiles:
 
 
 def split_file(path: Path, name: str, document: str) -> Iterator[Document]:
-    """The documents of one file that are not blank: itself, or its paragraphs."""
+    """Yields the documents of one file that are not blank: the file, or its paragraphs."""
     with opened(path) as file:
         content = file.read()
     pieces = [content]
@@ -96,10 +96,10 @@ def split_file(path: Path, name: str, document: str) -> Iterator[Document]:
 
 
 def files_matching(patterns: str | Sequence[str]) -> list[Path]:
-    """The files that match any of the glob patterns, sorted by path.
+    """Returns the files that match any of the glob patterns, sorted by path.
 
     Raises:
-      ConfigurationError: there are none.
+      ConfigurationError: if there are none.
     """
     patterns = _as_tuple(patterns)
     matches = {match for pattern in patterns for match in _matches(pattern)}
@@ -125,7 +125,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _literal_where_there(pattern: Path) -> str:
-    """The pattern, in which the names of what is there stand for themselves: `data[1].txt`, or a folder `old [2]`."""
+    """Escapes the names in a pattern that exist literally: `data[1].txt`, or a folder `old [2]`."""
     literal = Path()
     for place, part in enumerate(pattern.parts):
         if MAGIC.search(part) and not os.path.lexists(literal / part):

@@ -21,12 +21,12 @@ class TfRecords:
     """Records of tf.train.Example, each with a text as bytes.
 
     Attributes:
-      patterns: one or several glob patterns; files are read in the order of their paths.
-      feature: the name of the feature that is the text; several values are several documents.
+      patterns: one or several glob patterns. Files are read in the order of their paths.
+      feature: the name of the feature that is the text. Several values are several documents.
       compression: "", "GZIP" or "ZLIB".
 
     Raises:
-      ConfigurationError: a value of another kind; when documents are read, no file matches, one is damaged, or a
+      ConfigurationError: for a value of another kind. When documents are read: if no file matches, one is damaged, or a
         record lacks the feature.
     """
 

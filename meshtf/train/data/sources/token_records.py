@@ -22,15 +22,15 @@ class TokenRecords:
     """Records of tf.train.Example, each with a document's ids as integers: text that others have tokenized.
 
     Attributes:
-      patterns: one or several glob patterns; files are read in the order of their paths.
+      patterns: one or several glob patterns. Files are read in the order of their paths.
       features: the name of the feature of ids, or one for each text of a document, as ("inputs", "targets") for
-        `TextPairs`. An end after each is the document's own, and is put there where it is missing. Records without any
-        id are left out.
+        `TextPairs`. Each text has an end of its own, which is added if it is missing. Records without any id are left
+        out.
       compression: "", "GZIP" or "ZLIB".
 
     Raises:
-      ConfigurationError: a value of another kind; when documents are read, no file matches, one is damaged, a record
-        lacks a feature, or an id is none of the vocabulary's.
+      ConfigurationError: for a value of another kind. When documents are read: if no file matches, one is damaged, a
+        record lacks a feature, or an id is not in the vocabulary.
     """
 
     patterns: str | Sequence[str]

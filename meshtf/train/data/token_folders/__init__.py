@@ -1,1 +1,1 @@
-"""Tokens on disk: made once, read by row at random."""
+"""Tokens on disk: they are made once, and rows of them are read at random."""

@@ -1,4 +1,4 @@
-"""Folders of tokens: opened, or made first."""
+"""Opens folders of tokens, and makes those that are missing."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from meshtf.train.data.token_folders.workers import Shard, tokens_of
 
 SECONDS_BETWEEN_LINES = 10.0
 SHARES = "shares"
-"""A folder in that of what is being made: shards of other processes, on their way to the one that writes."""
+"""A folder inside of the unfinished one, with shards that other processes have made for the process that writes."""
 
 _FILES, _HELD_OUT_FILES = "files of the source", "files that are held out"
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenFolder:
-    """Tokens of a text, on disk.
+    """The tokens of a text, on disk.
 
     Attributes:
       path: the folder.
       reader: makes the tokens.
       source: the text.
-      held_out: a share of the documents, or a source of its own.
+      held_out: the share of the documents that is held out, or a source of its own.
     """
 
     path: Path
@@ -49,28 +49,29 @@ class TokenFolder:
         return (self.path / MANIFEST).is_file()
 
     def open(self) -> TextSplit:
-        """Takes as long as reading where documents end.
+        """Opens the folder. This takes as long as reading where documents end.
 
         Raises:
-          ConfigurationError: it is not there, damaged, or of something else.
+          ConfigurationError: if it is missing, damaged, or made of something else.
         """
         return self.manifest().open(self.path)
 
     def manifest(self) -> Manifest:
-        """
+        """Reads the manifest, and checks that it is made of this text.
+
         Raises:
-          ConfigurationError: there is none, or one of something else.
+          ConfigurationError: if there is none, or one of something else.
         """
         manifest = Manifest.read(self.path / MANIFEST)
         manifest.check_made_of(self._made_of(manifest.made_of), self.path)
         return manifest
 
     def made_by_all(self, cluster: Cluster | None, say: Callable[[str], None]) -> TextSplit:
-        """Opened; where it is not there yet, made first, by the processes of a cluster side by side.
+        """Opens the folder. If it is missing, the processes of a cluster first make it side by side.
 
         Raises:
-          ConfigurationError: as `make` says; in a cluster also where some do not see what others have written.
-          ProcessLostError: another process has failed.
+          ConfigurationError: as `make`; in a cluster also if some process does not see the files of another.
+          ProcessLostError: if another process has failed.
         """
         if cluster is None:
             if not self.is_made:
@@ -88,28 +89,28 @@ class TokenFolder:
         return self.open()
 
     def make(self, num_processes: int, say: Callable[[str], None]) -> None:
-        """Makes it, or goes on where that was interrupted.
+        """Makes the folder, or continues where that was interrupted.
 
         Args:
-          num_processes: of this machine, that encode side by side.
-          say: is given lines about how far it is.
+          num_processes: how many processes of this machine encode side by side.
+          say: is called with lines about the progress.
 
         Raises:
-          ConfigurationError: what `TextReader.read` raises; nothing stays of such a folder.
-          OSError: it cannot be written; what was written stays, to be continued.
+          ConfigurationError: as `TextReader.read`. Nothing stays of such a folder.
+          OSError: if it cannot be written. The written part stays, to be continued.
         """
         self._make(
             lambda first: tokens_of(self.reader, itertools.islice(self._shards(), first, None), num_processes), say
         )
 
     def _make(self, tokens_from: Callable[[int], Iterator[ShardTokens]], say: Callable[[str], None]) -> None:
-        """`tokens_from`: of each shard, in order, from a number on."""
+        """Makes the folder. `tokens_from`: returns the tokens of each shard, in order, from a number on."""
         vocabulary, num_parts = self.reader.vocabulary, self.reader.objective.num_parts
         dtype = str(self.reader.dtype)
         writer = TokenWriter(
             self.path, Manifest(self._made_of(), dtype, vocabulary.size, num_parts, nothing_yet(num_parts))
         )
-        shutil.rmtree(partial_folder(self.path) / SHARES, ignore_errors=True)  # of a start that was interrupted
+        shutil.rmtree(partial_folder(self.path) / SHARES, ignore_errors=True)  # left by an interrupted start
         done = writer.contents.num_shards
         say(f"makes the tokens {self.path} of {self.source}" + (f", from shard {done + 1:,} on" if done else ""))
         try:
@@ -132,8 +133,11 @@ class TokenFolder:
             yield from ((shard, fraction) for shard in shards_of(source))
 
     def _made_of(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """All that decides the tokens. Files that are gone since are None: a folder stands for itself. Those that are
-        as `known` has them are not read."""
+        """Returns everything that decides the tokens.
+
+        Files that are gone by now are None, since the folder has their tokens. Files whose state is the same as in
+        `known` are not read.
+        """
         held_out, known = self.held_out, known or {}
         return {
             "source": repr(self.source),

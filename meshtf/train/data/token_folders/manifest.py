@@ -1,4 +1,4 @@
-"""What a folder of tokens is, and whether it is what is asked for."""
+"""The manifest of a folder of tokens: its contents, and the text that it was made of."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PIECE = 1 << 22
 
 NO_TOKENS = """\
 {folder} is no folder of tokens: {why}.
-meshtf-tokenize makes one, and the first training; the current folder is {here}."""
+meshtf-tokenize or the first training makes one; the current folder is {here}."""
 
 OTHER_TOKENS = """\
-the tokens in {folder} are of something else than the task:
+the tokens in {folder} were not made for this task:
 {differences}
-Give TextTask.tokens another folder, or remove this one; it is made again then."""
+Give TextTask.tokens another folder, or remove this one, and it is made again."""
 
 BROKEN = """\
 the folder of tokens {folder} is damaged:
@@ -41,14 +41,14 @@ Bring back what is missing, or remove the folder, and make it again."""
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What was written so far.
+    """The contents that were written so far.
 
     Attributes:
       files: bytes and CRC-32 of each file, by its name.
-      documents: how many each side has.
-      text_bytes: of each side.
-      num_skipped: documents left out.
-      num_shards: of the source, that are done.
+      documents: how many documents each side has.
+      text_bytes: how many bytes of text each side has.
+      num_skipped: how many documents were left out.
+      num_shards: how many shards of the source are done.
     """
 
     files: Mapping[str, tuple[int, int]]
@@ -69,11 +69,11 @@ class Manifest:
     """The file that is written last.
 
     Attributes:
-      made_of: all that decides the tokens, as values that JSON keeps.
-      dtype: of ids, "uint16" or "int32".
-      vocabulary_size: which no id reaches.
-      num_parts: of a document.
-      contents: of the folder.
+      made_of: everything that decides the tokens, as values that JSON keeps.
+      dtype: the dtype of ids, "uint16" or "int32".
+      vocabulary_size: the size of the vocabulary. All ids are below it.
+      num_parts: how many parts a document has.
+      contents: the contents of the folder.
     """
 
     made_of: Mapping[str, Any]
@@ -88,16 +88,16 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """From a manifest, or the journal of a folder that is being made.
+        """Reads a manifest, or the journal of an unfinished folder.
 
         Raises:
-          ConfigurationError: it is not there, or is none.
+          ConfigurationError: if it is missing, or is none.
         """
         try:
             found = json.loads(read_regular(path, LARGEST_MANIFEST))
             if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
                 raise ConfigurationError(
-                    f"{path} is of no version of tokens that this meshtf reads; remove {path.parent}, to be made again"
+                    f"{path} is of a version that this meshtf does not read; remove {path.parent}, to be made again"
                 )
             contents = Contents.of_json(found["contents"])
             manifest = cls(
@@ -109,7 +109,7 @@ class Manifest:
             )
             names = {name for side in SIDES for name in file_names(side, manifest.num_parts)}
             if manifest.dtype not in ("uint16", "int32") or set(contents.files) != names:
-                raise ValueError("it lists other files or ids than there can be")
+                raise ValueError("it lists files or ids that no folder of tokens has")
         except ConfigurationError:
             raise
         except OSError as error:
@@ -119,9 +119,10 @@ class Manifest:
         return manifest
 
     def check_made_of(self, made_of: Mapping[str, Any], folder: Path) -> None:
-        """
+        """Checks that the tokens are made of the given text.
+
         Raises:
-          ConfigurationError: the tokens are of something else; says what is different.
+          ConfigurationError: if they are made of something else. The message lists the differences.
         """
         different = [
             f"  {name}: {self.made_of.get(name)!r} then, {value!r} now"
@@ -132,10 +133,10 @@ class Manifest:
             raise ConfigurationError(OTHER_TOKENS.format(folder=folder, differences="\n".join(different)))
 
     def open(self, folder: Path) -> TextSplit:
-        """The tokens of a folder, none of which is read yet.
+        """Opens the tokens of a folder, and reads none of them yet.
 
         Raises:
-          ConfigurationError: files are missing, or not what they must be; names all.
+          ConfigurationError: if files are missing or wrong. The message names all of them.
         """
         problems = [text for name, (size, _) in self.contents.files.items() if (text := _problem(folder / name, size))]
         if problems:
@@ -144,10 +145,10 @@ class Manifest:
         return TextSplit(train, held_out, self.contents.num_skipped)
 
     def verify(self, folder: Path) -> None:
-        """Reads all files.
+        """Reads all files, and compares their checksums.
 
         Raises:
-          ConfigurationError: some are not what was written; names all.
+          ConfigurationError: if some have other bytes than were written. The message names all of them.
         """
         self.open(folder)
         wrong = [name for name, (_, crc) in self.contents.files.items() if _checksum(folder / name) != crc]
@@ -174,7 +175,9 @@ class Manifest:
 
 
 def file_names(side: str, num_parts: int) -> list[str]:
-    """Of each part of the documents of one side, the ids, and where each document ends, int64."""
+    """Returns the names of one side's files: for each part of the documents, the ids, and the ends of documents
+    as int64.
+    """
     return [f"{side}_{part}.{kind}" for part in range(num_parts) for kind in ("tokens", "ends")]
 
 

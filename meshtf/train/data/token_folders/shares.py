@@ -1,4 +1,9 @@
-"""Tokens of shards that the processes of a cluster make side by side, and bring to process 0 through a folder."""
+"""The processes of a cluster make the tokens of shards side by side, and bring them to process 0 through a folder.
+
+With two processes, process 0 makes shards 0, 2 and 4, and process 1 makes 1, 3 and 5.
+Process 1 writes each shard into a file of a shared folder, and then puts a key into the cluster's store. Process
+0 waits for these keys, and takes all shards in order.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +35,13 @@ _NAMES = {False: "train", True: "held_out"}
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """Shard k is made by process k modulo their number.
+    """The share of each process: shard k is made by process k modulo the number of processes.
 
     Attributes:
-      cluster: the processes. Each calls `take_all` or `make_own` once, then `finish`.
-      key: in the cluster's store, of this alone.
-      folder: on a disk that all share; not there yet. Process 0 makes it, and removes it at the end.
-      say: is given a line about a long wait.
+      cluster: the processes. Each calls `take_all` or `make_own` once. Process 0 then calls `finish`.
+      key: a key in the cluster's store, only for this object.
+      folder: a folder on a disk that all share, which is not there yet. Process 0 makes it, and removes it at the end.
+      say: is called with a line about a long wait.
     """
 
     cluster: Cluster
@@ -45,11 +50,11 @@ class Shares:
     say: Callable[[str], None]
 
     def take_all(self, reader: TextReader, shards: Iterable[Shard], first: int) -> Iterator[ShardTokens]:
-        """In process 0: the tokens of each shard from number `first` on, in order.
+        """Yields the tokens of each shard from number `first` on, in order. Process 0 calls it.
 
         Raises:
-          ConfigurationError: what reading raises; or files of the others are not seen here.
-          ProcessLostError: another process has failed.
+          ConfigurationError: as reading does, or if files of the others are not seen here.
+          ProcessLostError: if another process has failed.
         """
         self.folder.mkdir()
         self.cluster.put(f"{self.key}/first", str(first))
@@ -67,11 +72,11 @@ class Shares:
         self.folder.rmdir()
 
     def make_own(self, reader: TextReader, shards: Iterable[Shard]) -> None:
-        """In every other process, which returns when the folder of tokens is there.
+        """Makes this process's shards, and returns when the folder of tokens is complete. All processes but 0 call it.
 
         Raises:
-          ConfigurationError: what reading raises; or what process 0 makes is not seen here.
-          ProcessLostError: another process has failed.
+          ConfigurationError: as reading does, or if the folder of process 0 is not seen here.
+          ProcessLostError: if another process has failed.
         """
         first = self._wait("first", f"waits for {self._name(0)}, which begins the tokens")
         if first != _NOTHING_TO_MAKE:
@@ -83,24 +88,24 @@ class Shares:
         self._wait("end", f"waits for {self._name(0)}, which makes the tokens")
 
     def nothing_to_make(self) -> None:
-        """In process 0, in place of `take_all`."""
+        """Tells the others that there is nothing to make. Process 0 calls it in place of `take_all`."""
         self.cluster.put(f"{self.key}/first", _NOTHING_TO_MAKE)
 
     def finish(self) -> None:
-        """In process 0: the others go on."""
+        """Lets the other processes go on. Process 0 calls it."""
         self.cluster.put(f"{self.key}/end", "")
 
     def _bring(self, number: int, tokens: ShardTokens) -> None:
         try:
             with replaced_file(self._path(number)) as file:
-                arrays: dict[str, Any] = _arrays(tokens)  # NumPy's hints take each for its one flag
+                arrays: dict[str, Any] = _arrays(tokens)  # NumPy's hints would take an array for its one flag
                 np.savez(file, **arrays)
-        except FileNotFoundError:  # process 0 has given up, which is heard in a moment
+        except FileNotFoundError:  # process 0 has given up, and the wait below ends with its error
             self._wait("end", f"waits for {self._name(0)}, which has removed {self.folder}")
         self.cluster.put(f"{self.key}/shard/{number}", "")
 
     def _wait(self, what: str, line: str) -> str:
-        """Without end, but for a ProcessLostError."""
+        """Waits for a key, however long it takes. A lost process ends it with a ProcessLostError."""
         while True:
             try:
                 return self.cluster.get(f"{self.key}/{what}", SECONDS_OF_WAITING)

@@ -1,4 +1,4 @@
-"""Ids in a file, read where they are wanted."""
+"""Ids in a file, of which slices are read."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from meshtf.train.configuration import ConfigurationError
 
 DAMAGED = """\
 the tokens in {path} are damaged: {what}.
-meshtf-tokenize --verify says what else is; remove the folder, and make it again."""
+meshtf-tokenize --verify lists all damage; remove the folder, and make it again."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenFile:
-    """As an array [tokens] of which slices are read, by any number of threads.
+    """An array [tokens] of which slices are read, by any number of threads.
 
-    They are read with `pread`, and not mapped: what was read stays in the page cache alone, and not in the memory of
-    the process, which mapped pages count to; and a file that is cut short later is an error, and not SIGBUS. A row of
-    1,024 ids takes 3 microseconds of a core from the cache, as with a map; from an ArrayRecord of rows, 53.
+    The slices are read with `pread`, and not mapped. So the bytes stay in the page cache, and do not count as memory of
+    the process, as mapped pages do. And a file that is cut short later raises an error, and not SIGBUS. A row of 1,024
+    ids takes 3 microseconds of a core from the cache, as with a map. From an ArrayRecord of rows it takes 53.
 
     Attributes:
-      path: of the file, little-endian ids and nothing else.
-      dtype: of the ids.
-      num_tokens: that it has.
-      limit: which no id reaches.
+      path: the path of the file, which only has little-endian ids.
+      dtype: the dtype of the ids.
+      num_tokens: how many ids it has.
+      limit: a bound that all ids are below.
     """
 
     path: Path
@@ -42,10 +42,10 @@ class TokenFile:
         return self.num_tokens
 
     def __getitem__(self, place: slice) -> np.ndarray:
-        """The ids from `start` to before `stop`, both within the file.
+        """Returns the ids from `start` to before `stop`, both within the file.
 
         Raises:
-          ConfigurationError: the file is cut short by now, or has an id that there is not.
+          ConfigurationError: if the file is cut short by now, or has an id that the vocabulary lacks.
         """
         count, size = place.stop - place.start, self.dtype.itemsize
         try:
@@ -56,7 +56,7 @@ class TokenFile:
             raise ConfigurationError(DAMAGED.format(path=self.path, what="the file is cut short"))
         ids = np.frombuffer(content, self.dtype)
         if count and (int(ids.max()) >= self.limit or int(ids.min()) < 0):
-            what = f"between {place.start:,} and {place.stop:,} is an id that the vocabulary of {self.limit:,} has not"
+            what = f"between {place.start:,} and {place.stop:,} is an id that the vocabulary of {self.limit:,} lacks"
             raise ConfigurationError(DAMAGED.format(path=self.path, what=what))
         return ids
 
@@ -64,6 +64,6 @@ class TokenFile:
     def _descriptor(self) -> int:
         with open_regular(self.path) as file:
             descriptor = os.dup(file.fileno())
-        # Not when Python ends, at which batches may still be on their way in threads.
+        # Do not close it when Python ends: threads may still be making batches then.
         weakref.finalize(self, os.close, descriptor).atexit = False
         return descriptor

@@ -1,4 +1,9 @@
-"""Writing of a folder of tokens, which appears whole or not at all, and goes on where it was interrupted."""
+"""Writes a folder of tokens, which appears whole or not at all, and continues where it was interrupted.
+
+The ids are appended to files in a folder beside the final one. Every five seconds a journal says how many bytes of each
+file, and how many shards, are done. A writer that continues cuts the files to these bytes, and goes on with the next
+shard. At the end the manifest is written, and the folder gets its final name.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +37,18 @@ NO_FOLDER_OF_OURS = """\
 
 
 class TokenWriter:
-    """Appends shards to a folder beside the final one, which takes the final one's name at the end.
+    """Appends shards to a folder beside the final one. The folder gets the final name at the end.
 
-    What is interrupted is continued by a writer with the same manifest, after the last shard that the journal has.
+    A writer with the same manifest continues an interrupted folder, after the last shard in the journal.
 
     Args:
-      folder: the final one.
+      folder: the final folder.
       empty: the manifest of a folder without contents.
 
     Raises:
-      ConfigurationError: what was interrupted is of something else, another process writes it now, or something that
-        is no folder of tokens has the name.
-      OSError: it cannot be written.
+      ConfigurationError: if the interrupted folder is made of something else, if another process writes it now, or if
+        the name belongs to something that is no folder of tokens.
+      OSError: if it cannot be written.
     """
 
     def __init__(self, folder: Path, empty: Manifest) -> None:
@@ -65,7 +70,7 @@ class TokenWriter:
         return self._manifest.contents
 
     def append(self, sides: Mapping[str, TokenizedText], num_skipped: int) -> None:
-        """The next shard."""
+        """Appends the next shard."""
         now = self.contents
         files = dict(now.files)
         for side, text in sides.items():
@@ -84,7 +89,7 @@ class TokenWriter:
             self._next_journal = time.monotonic() + SECONDS_BETWEEN_JOURNALS
 
     def finish(self) -> None:
-        """Gives the folder its name."""
+        """Gives the folder its final name."""
         self._flush()
         replace_file(self._folder / MANIFEST, self._manifest.to_json())
         for name in (JOURNAL, LOCK):
@@ -93,14 +98,14 @@ class TokenWriter:
         self.close()
 
     def give_up(self) -> None:
-        """Removes what was written."""
+        """Removes the folder."""
         self.close()
         shutil.rmtree(self._folder)
 
     def close(self) -> None:
-        """What was written stays, to be continued."""
+        """Closes the files. The written part stays, to be continued."""
         for file in self._files.values():
-            with contextlib.suppress(OSError):  # of a full disk, which has been said
+            with contextlib.suppress(OSError):  # a full disk has already been reported
                 file.close()
         self._lock.close()
 
@@ -136,7 +141,7 @@ class TokenWriter:
 
 
 def partial_folder(folder: Path) -> Path:
-    """Where a folder is made."""
+    """Returns the folder in which a folder is made."""
     return folder.with_name(f".making-{folder.name}")
 
 

@@ -1,4 +1,4 @@
-"""Processes that make tokens of shards."""
+"""Processes that make the tokens of shards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 Shard: TypeAlias = "tuple[Source, float]"
-"""Documents, and the share of them that is held out."""
+"""A source of documents, and the share of them that is held out."""
 
 DIED = """\
 a process that makes tokens has died (exit code {code}); was there memory for {count}?
@@ -28,19 +28,19 @@ The same command goes on where this one was; --processes=N takes fewer."""
 
 NO_PICKLE = """\
 the source, the vocabulary or the objective cannot be given to other processes: {error}
-Their classes must stand in a module; or take --processes=1."""
+Define their classes in a module, or give --processes=1."""
 
 _Answer: TypeAlias = "tuple[ShardTokens | None, ConfigurationError | None, str]"
 
 
 def tokens_of(reader: TextReader, shards: Iterable[Shard], num_processes: int) -> Iterator[ShardTokens]:
-    """The tokens of each shard, in order.
+    """Yields the tokens of each shard, in order.
 
-    A shard waits for a process; each has one at a time, in turn, so that none waits for more than the one before it.
+    The shards go to the processes in turn, one shard at a time. So no process waits for more than the one before it.
 
     Raises:
-      ConfigurationError: what reading raises, in whichever process; what cannot be pickled.
-      ExecutionError: a process has died, or failed in code of this library or of the user's.
+      ConfigurationError: as reading does in any process, or if something cannot be pickled.
+      ExecutionError: if a process has died, or failed in code of this library or of the user's.
     """
     if num_processes == 1:
         yield from (reader.read_shard(source, fraction) for source, fraction in shards)
@@ -81,7 +81,7 @@ class _Worker:
         return tokens
 
     def end(self) -> None:
-        """It reads the end of what is asked, or fails to answer."""
+        """Ends the process, which reads the end of its requests, or fails to answer."""
         self._connection.close()
         self._process.join()
 
@@ -92,7 +92,9 @@ class _Worker:
 
 @contextlib.contextmanager
 def _workers(reader: TextReader, count: int) -> Iterator[list[_Worker]]:
-    """Forked from a process that has imported this, and nothing else, so that threads of TensorFlow do not matter."""
+    """Yields new processes. They are forked from one that has only imported this module, so TensorFlow's threads
+    do no harm.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     pickled = _pickled(reader)
@@ -102,15 +104,17 @@ def _workers(reader: TextReader, count: int) -> Iterator[list[_Worker]]:
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, pickled), daemon=True)
             process.start()
-            theirs.close()  # so that it alone has that end
+            theirs.close()  # only the process has that end then, so its death is noticed here
             workers.append(_Worker(process, ours, count))
             stack.callback(workers[-1].end)
         yield workers
 
 
 def work(connection: Connection, pickled_reader: bytes) -> None:
-    """In a process of its own: answers until nobody asks any more, as when what began it was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of Ctrl-C what asks decides
+    """Answers requests in a process of its own, until nobody asks any more, for example because the asking
+    process was killed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asking process decides what Ctrl-C does
     reader = pickle.loads(pickled_reader)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:

@@ -19,13 +19,13 @@ NUM_BYTES = 256
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class ByteVocabulary:
-    """The bytes of UTF-8 as tokens: byte b is the id 2 + b, sentinels come after the bytes.
+    """The bytes of UTF-8 as tokens: byte b is the id 2 + b, and sentinels come after the bytes.
 
     Attributes:
       extra_ids: the number of sentinels, which span corruption and masking need.
 
     Raises:
-      ConfigurationError: the number of sentinels is negative.
+      ConfigurationError: if the number of sentinels is negative.
     """
 
     extra_ids: int = 0
@@ -66,17 +66,17 @@ class ByteVocabulary:
         return (np.frombuffer(text.encode(), np.uint8).astype(np.int32) + FIRST_BYTE).tolist()
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """As `Vocabulary.decode`; bytes that are no UTF-8 become U+FFFD."""
+        """Decodes as `Vocabulary.decode`. Bytes that are no UTF-8 become U+FFFD."""
         return b"".join(self._bytes_of(int(token)) for token in ids).decode(errors="replace")
 
     def encode_in_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """As `GraphVocabulary.encode_in_graph`."""
+        """Encodes as `GraphVocabulary.encode_in_graph`."""
         split = tf.strings.bytes_split(texts)
         values = tf.reshape(tf.io.decode_raw(split.flat_values, tf.uint8), [-1])
         return split.with_flat_values(tf.cast(values, tf.int32) + FIRST_BYTE)
 
     def decode_in_graph(self, ids: tf.Tensor) -> tf.Tensor:
-        """As `GraphVocabulary.decode_in_graph`; bytes that are no UTF-8 become U+FFFD."""
+        """Decodes as `GraphVocabulary.decode_in_graph`. Bytes that are no UTF-8 become U+FFFD."""
         pieces = tf.constant([*(self._bytes_of(token) for token in range(self.size)), b""])
         known = tf.where((ids >= 0) & (ids < self.size), ids, self.size)
         texts = tf.strings.reduce_join(tf.gather(pieces, known), axis=-1)

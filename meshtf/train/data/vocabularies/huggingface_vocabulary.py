@@ -1,4 +1,4 @@
-"""Tokens as a file of Hugging Face's `tokenizers` says: BPE, WordPiece, Unigram."""
+"""The tokens of a file of Hugging Face's `tokenizers`: BPE, WordPiece, Unigram."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from meshtf_programs.user_paths import user_path
 TOKENIZER_FILE = "tokenizer.json"
 WORD_PIECES_FILE = "vocab.txt"
 LARGEST_FILE = 1 << 28
-"""Bytes; a vocabulary of 250,000 has 20 million."""
+"""The most bytes of a file. A vocabulary of 250,000 has 20 million."""
 
 NO_PADDING = -1
 _ADDED = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
-"""Fields of `added_tokens_decoder`, which are those of the package."""
+"""Fields of `added_tokens_decoder`, which the package has, too."""
 
 SPACE = "\u2581"  # how Unigram models write a space inside a piece
 
@@ -62,7 +62,7 @@ SAID_BESIDE: Mapping[str, tuple[str, ...]] = {
     "begin_token": ("bos_token", "cls_token"),
     "mask_token": ("mask_token",),
 }
-"""Keys of the files that stand beside a tokenizer, the first that says something first."""
+"""The keys of the files beside a tokenizer. The first key that names a token counts."""
 
 
 @gin.configurable(module="meshtf.train")
@@ -70,30 +70,31 @@ SAID_BESIDE: Mapping[str, tuple[str, ...]] = {
 class HuggingFaceVocabulary:
     """The tokens of a `tokenizer.json`, or of the `vocab.txt` that BERT came with, with the file's own ids.
 
-    Which tokens end, begin, pad and mask is what the options say; else `tokenizer_config.json` or
-    `special_tokens_map.json` beside the file; else the token that has one of the usual names. Sentinels that the file
-    has (`<extra_id_0>` as its last id, and so on downwards, as T5's) are the vocabulary's; truncation and padding that
-    it asks for are not done.
+    Options say which tokens end, begin, pad and mask. Without an option, `tokenizer_config.json` or
+    `special_tokens_map.json` beside the file says it. Without these, the token with one of the usual names counts.
+    Sentinels of the file are the vocabulary's (`<extra_id_0>` as its last id, and so on downwards, as T5's). Truncation
+    and padding that the file asks for are not done.
 
     A special token that is written out in a text becomes that token, as with transformers: "</s>" ends a text, and
     "[MASK]" is a mask. Take them out of documents that you do not trust. Other vocabularies read them as text.
 
     Attributes:
       path: a tokenizer.json, a vocab.txt (a token a line), or a folder that has one of them, the first if both.
-      extra_ids: sentinels besides, after the file's ids; only where the file has none.
+      extra_ids: the number of more sentinels, after the file's ids. Only if the file has none.
       add_begin: whether every text begins with the token for that, as BERT's do. A decoder gets it as its `start_id`.
-      end_token: what ends a text, as "</s>".
-      begin_token: what begins one.
-      padding_token: what fills rows.
-      mask_token: what masked language modelling puts in place of a token.
-      lower_case: of a vocab.txt, whether text is lowered and accents are taken off; by default as `do_lower_case` of
-        `tokenizer_config.json` beside it says, else where no token of the file has an upper-case letter.
-      escape_special: whether special tokens that a text spells out, as "</s>" in a page about them, are text like any
-        other. Without, they become their ids, as if a text ended there: the tokenizer's own way.
+      end_token: the token that ends a text, as "</s>".
+      begin_token: the token that begins a text.
+      padding_token: the token that fills rows.
+      mask_token: the token that masked language modelling puts in place of another.
+      lower_case: for a vocab.txt, whether text is lowered and accents are taken off. By default `do_lower_case` of
+        `tokenizer_config.json` beside it says it. Without that, it is True if no token of the file has an upper-case
+        letter.
+      escape_special: whether special tokens that a text spells out, as "</s>" in a page about them, are ordinary text.
+        If not, they become their ids, as if a text ended there. This is the tokenizer's own way.
 
     Raises:
-      ConfigurationError: `tokenizers` is not installed, the file is missing or no tokenizer, or it lacks a token that
-        is needed.
+      ConfigurationError: if `tokenizers` is not installed, the file is missing or no tokenizer, or it lacks a token
+        that is needed.
     """
 
     path: str
@@ -112,8 +113,8 @@ class HuggingFaceVocabulary:
             raise ConfigurationError(f"HuggingFaceVocabulary.extra_ids must be an integer, 0 or more, and is {given!r}")
         if self.lower_case is not None and self._file.name != WORD_PIECES_FILE:
             raise ConfigurationError(
-                f"HuggingFaceVocabulary.lower_case is of a {WORD_PIECES_FILE}; {self._file} says itself what becomes "
-                "of upper-case letters: leave it out"
+                f"HuggingFaceVocabulary.lower_case is for a {WORD_PIECES_FILE}; {self._file} itself says how "
+                "upper-case letters are read: leave lower_case out"
             )
         own = self._own_sentinels
         if given and own:
@@ -121,7 +122,7 @@ class HuggingFaceVocabulary:
                 f"{self._file} has {own} sentinels of its own; leave out HuggingFaceVocabulary.extra_ids = {given}"
             )
         object.__setattr__(self, "extra_ids", given or own)
-        self.end_id  # noqa: B018  # what the file lacks is an error here, not in the middle of a run
+        self.end_id  # noqa: B018  # a missing token is an error here, and not in the middle of a run
         if self.add_begin and self._begin_id is None:
             raise ConfigurationError(
                 f"{self._file} has no token that begins a text, which HuggingFaceVocabulary.add_begin asks for; "
@@ -168,7 +169,7 @@ class HuggingFaceVocabulary:
         return ids if self.begin_id is None else [self.begin_id, *ids]
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """As `Vocabulary.decode`; other special tokens are written as the file writes them."""
+        """Decodes as `Vocabulary.decode`. Other special tokens are written as the file writes them."""
         left_out = {self.padding_id, self.end_id, self.begin_id}
         kept = (token for token in map(int, ids) if token not in left_out)
         text = ""
@@ -178,15 +179,19 @@ class HuggingFaceVocabulary:
         return text
 
     def _continued(self, ids: list[int], *, is_first: bool) -> str:
-        """The text of ids. A decoder drops the space before the first word of a text, but not behind a sentinel."""
+        """Returns the text of ids. A decoder drops the space before the first word of a text, but not behind a
+        sentinel.
+        """
         if is_first:
             return self._tokenizer.decode(ids, False)
         before = self._tokenizer.decode(ids[:1], False)
         return self._tokenizer.decode([ids[0], *ids], False).removeprefix(before)
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
-        """As `Vocabulary.num_bytes`, of the text as the tokenizer normalizes it; an unknown token counts as it is
-        written, and of WordPiece every word as if after a space."""
+        """Counts as `Vocabulary.num_bytes`, in the text as the tokenizer normalizes it.
+
+        An unknown token counts as it is written. In WordPiece every word counts as if after a space.
+        """
         return int(self._bytes_by_id[np.asarray(ids, np.int64)].sum())
 
     def _sentinel(self, token: int) -> str:
@@ -221,10 +226,10 @@ class HuggingFaceVocabulary:
             raise ConfigurationError(f"{self._file} is no tokenizer of the package tokenizers: {error}") from error
 
     def _add_tokens_beside(self, tokenizer: Any) -> None:
-        """Adds what `tokenizer_config.json` alone says to be tokens, as Transformers does.
+        """Adds the tokens that only `tokenizer_config.json` names, as Transformers does.
 
         Raises:
-          ConfigurationError: they have other ids there than they would get.
+          ConfigurationError: if they have other ids there than they would get.
         """
         added = self._described_beside("tokenizer_config.json").get("added_tokens_decoder") or {}
         for number, entry in sorted((int(number), entry) for number, entry in added.items()):
@@ -235,11 +240,11 @@ class HuggingFaceVocabulary:
             if tokenizer.token_to_id(token.content) != number:
                 raise ConfigurationError(
                     f"tokenizer_config.json in {self._file.parent} says that {token.content!r} is token {number}, and "
-                    f"{self._file.name} has another there, or ends before; take both anew from one place"
+                    f"{self._file.name} has another there, or ends before; copy both again from one source"
                 )
 
     def _word_pieces(self, text: str) -> str:
-        """What BERT's tokenizer of these lines would be as a tokenizer.json."""
+        """Returns BERT's tokenizer of these lines as a tokenizer.json."""
         # Characters that Unicode counts as ends of lines may be tokens.
         tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]
         said = self._described_beside("tokenizer_config.json").get("do_lower_case")
@@ -297,7 +302,7 @@ class HuggingFaceVocabulary:
         return said
 
     def _described_beside(self, name: str) -> dict[str, Any]:
-        """What a file of JSON beside the tokenizer says; nothing where there is none."""
+        """Returns the content of a JSON file beside the tokenizer, or {} if there is none."""
         path = self._file.parent / name
         if not path.is_file():
             return {}
@@ -309,7 +314,7 @@ class HuggingFaceVocabulary:
 
     @functools.cached_property
     def _bytes_by_id(self) -> np.ndarray:
-        """[size] int64: how many bytes each id stands for."""
+        """The number of bytes that each id stands for, [size] int64."""
         described = json.loads(self._tokenizer.to_str())
         is_bytes = "ByteLevel" in set(_types(described.get("decoder")))
         as_written = {entry["id"] for entry in described.get("added_tokens", ())}
@@ -324,10 +329,10 @@ class HuggingFaceVocabulary:
 
 
 def import_tokenizers() -> Any:
-    """The module, which is an optional dependency.
+    """Returns the module, which is an optional dependency.
 
     Raises:
-      ConfigurationError: it is not installed.
+      ConfigurationError: if it is not installed.
     """
     try:
         import tokenizers
@@ -344,7 +349,7 @@ def _named_tokens(said: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _types(described: Any) -> Iterable[str]:
-    """The type of a part of a tokenizer, and of those inside of it."""
+    """Yields the type of a part of a tokenizer, and of the parts inside it."""
     if isinstance(described, dict):
         yield str(described.get("type"))
         for inner in described.get("decoders", ()):

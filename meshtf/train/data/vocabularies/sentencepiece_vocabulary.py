@@ -20,7 +20,7 @@ from meshtf_programs.user_paths import user_path
 SPACE = "\u2581"  # how SentencePiece writes a space inside a piece
 
 LARGEST_MODEL = 1 << 30
-"""Bytes of a model's file; one of a million pieces has 20 million."""
+"""The most bytes of a model's file. One of a million pieces has 20 million."""
 
 MISSING_SENTENCEPIECE = """\
 SentencePiece is not installed.
@@ -30,25 +30,26 @@ Install it with the project's extra: pip install 'meshtf[text]'"""
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class SentencePieceVocabulary:
-    """The pieces of a SentencePiece model as tokens, sentinels after them.
+    """The pieces of a SentencePiece model as tokens, and sentinels after them.
 
-    A model whose padding is 0 and whose end is 1, as those of `meshtf-vocab` and of T5, keeps its ids. So does any
-    other with `own_ids`, as weights need that were trained on them (Llama's, Gemma's): its end is the file's, and its
-    padding, -1 where it has none. Without, its ids are raised by 2, to make room for padding and end.
+    A model whose padding is 0 and whose end is 1 keeps its ids. Models of `meshtf-vocab` and of T5 are such. With
+    `own_ids` any other model keeps its ids as well, since weights need the ids that they were trained on (Llama's,
+    Gemma's). Its end is the file's, and so is its padding, -1 if it has none. Without `own_ids`, its ids are raised by
+    2, to make room for padding and end.
 
     A text that spells out "</s>" or another control token gets the pieces of these letters, and never that id. Symbols
-    that the model's maker defined, as Gemma's "<start_of_turn>", always become theirs.
+    that the model's maker defined, as Gemma's "<start_of_turn>", always become their ids.
 
     Attributes:
       path: the model's file.
       extra_ids: the number of sentinels, which span corruption and masking need.
       own_ids: whether the file's ids are kept in any case.
-      add_begin: whether every text begins with the model's token for that; needs its own ids. A decoder gets it as its
-        `start_id`.
+      add_begin: whether every text begins with the model's token for that. This needs its own ids. A decoder gets it as
+        its `start_id`.
 
     Raises:
-      ConfigurationError: SentencePiece is not installed, the file is missing or no model, or it lacks a token that is
-        asked for.
+      ConfigurationError: if SentencePiece is not installed, the file is missing or no model, or it lacks a token that
+        is asked for.
     """
 
     path: str
@@ -107,7 +108,7 @@ class SentencePieceVocabulary:
         return [token + offset for token in ids] if offset else ids
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """As `Vocabulary.decode`; an unknown token is written as SentencePiece writes it."""
+        """Decodes as `Vocabulary.decode`. An unknown token is written as SentencePiece writes it."""
         texts, pieces = [], []
         for token in map(int, ids):
             if token in self.text_ids:
@@ -118,7 +119,9 @@ class SentencePieceVocabulary:
         return "".join([*texts, self._processor.decode(pieces)])
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
-        """As `Vocabulary.num_bytes`, of the text as the model normalizes it; an unknown token counts as one byte."""
+        """Counts as `Vocabulary.num_bytes`, in the text as the model normalizes it. An unknown token counts as
+        one byte.
+        """
         return int(self._bytes_by_id[np.asarray(ids, np.int64)].sum())
 
     @functools.cached_property
@@ -152,7 +155,7 @@ class SentencePieceVocabulary:
 
     @functools.cached_property
     def _bytes_by_id(self) -> np.ndarray:
-        """[size] int64: how many bytes each id stands for."""
+        """The number of bytes that each id stands for, [size] int64."""
         counts = np.zeros(self.size, np.int64)
         for token in self.text_ids:
             counts[token] = self._bytes_of_piece(token - self._offset)
@@ -168,10 +171,10 @@ class SentencePieceVocabulary:
 
 
 def import_sentencepiece() -> Any:
-    """The module, which is an optional dependency.
+    """Returns the module, which is an optional dependency.
 
     Raises:
-      ConfigurationError: it is not installed.
+      ConfigurationError: if it is not installed.
     """
     try:
         import sentencepiece

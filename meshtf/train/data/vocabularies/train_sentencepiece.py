@@ -1,4 +1,4 @@
-"""Training of SentencePiece models."""
+"""Trains SentencePiece models."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ ARGUMENTS = {
 def train_sentencepiece(
     source: Source, path: Path, size: int, model_type: str = "unigram", character_coverage: float = 0.9995
 ) -> int:
-    """Trains a model on the text of a source, and writes it; returns how many bytes of text it was trained on.
+    """Trains a model on the text of a source, and writes it. Returns how many bytes of text it was trained on.
 
     Text that encodes to the model's ids decodes to the same text, except that the character U+2581 becomes a space.
 
     Args:
-      source: the text; a document that is not UTF-8 is left out.
+      source: the text. A document that is not UTF-8 is left out.
       path: the file to write.
-      size: the number of ids, padding, end, unknown and 256 bytes among them.
+      size: the number of ids, with padding, end, unknown and 256 bytes.
       model_type: "unigram" (Kudo 2018) or "bpe" (Sennrich et al. 2016).
-      character_coverage: the share of the text's characters that get a piece; the others become bytes.
+      character_coverage: the share of the text's characters that get a piece. The others become bytes.
 
     Raises:
-      ConfigurationError: a value that cannot be, too little text for the size, or a file that cannot be written.
+      ConfigurationError: if a value is impossible, there is too little text for the size, or a file cannot be written.
     """
     _check(path, size, model_type, character_coverage)
     sentencepiece = import_sentencepiece()
-    _make_folder(path)  # before the work is done that would be lost
+    _make_folder(path)  # first, since the work would be lost if it failed later
     lines, model = _CountedLines(source), io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -85,8 +85,8 @@ class _CountedLines:
     """Lines of text, none of them too long for SentencePiece.
 
     Attributes:
-      num_bytes: of the text so far.
-      error: what the source raised, of which SentencePiece says nothing.
+      num_bytes: how many bytes of text there were so far.
+      error: the error of the source, which SentencePiece does not report.
     """
 
     def __init__(self, source: Source) -> None:

@@ -1,4 +1,4 @@
-"""How text becomes ids of tokens, and ids become text."""
+"""Vocabularies turn text into ids of tokens, and ids into text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ END_ID = 1
 
 @runtime_checkable
 class Vocabulary(Protocol):
-    """Ids from 0 to size - 1, of which the last `extra_ids` are sentinels."""
+    """A vocabulary with ids from 0 to size - 1. The last `extra_ids` of them are sentinels."""
 
     @property
     def size(self) -> int: ...
 
     @property
     def extra_ids(self) -> int:
-        """How many ids at the end stand for no text: sentinel k is the id size - 1 - k."""
+        """The number of ids at the end that stand for no text: sentinel k is the id size - 1 - k."""
         ...
 
     @property
@@ -31,7 +31,7 @@ class Vocabulary(Protocol):
 
     @property
     def padding_id(self) -> int:
-        """What fills rows behind their tokens; -1 where no id is kept for that."""
+        """The id that fills rows behind their tokens, or -1 if no id is kept for that."""
         ...
 
     @property
@@ -39,45 +39,47 @@ class Vocabulary(Protocol):
 
     @property
     def begin_id(self) -> int | None:
-        """What `encode` puts before every text; None where nothing."""
+        """The id that `encode` puts before every text, or None."""
         ...
 
     @property
     def mask_id(self) -> int | None:
-        """What masked language modelling puts in place of a token; None where no id is kept for that."""
+        """The id that masked language modelling puts in place of a token, or None if no id is kept for that."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Another for every vocabulary that would make other ids of a text: a hash of what decides."""
+        """A hash that differs for every vocabulary that would make other ids of some text."""
         ...
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, `begin_id` before them where there is one, without an end."""
+        """Returns the ids of a text without an end, and with `begin_id` before them if there is one."""
         ...
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """The text of ids; padding, ends and `begin_id` are left out, and sentinel k is written as <extra_id_k>."""
+        """Returns the text of ids. Padding, ends and `begin_id` are left out, and sentinel k is written as
+        <extra_id_k>.
+        """
         ...
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
-        """How many bytes of UTF-8 the ids stand for; padding, ends and sentinels stand for none."""
+        """Returns how many bytes of UTF-8 the ids stand for. Padding, ends and sentinels stand for none."""
         ...
 
 
 @runtime_checkable
 class GraphVocabulary(Vocabulary, Protocol):
-    """A vocabulary that a SavedModel can have in it, where no Python is."""
+    """A vocabulary that works inside a SavedModel, where there is no Python."""
 
     def encode_in_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Texts, strings [rows] -> int32 [rows, (tokens)], as `encode`."""
+        """Encodes strings [rows] to int32 [rows, (tokens)], as `encode`."""
         ...
 
     def decode_in_graph(self, ids: tf.Tensor) -> tf.Tensor:
-        """int32 [.., tokens] -> strings [..], as `decode`."""
+        """Decodes int32 [.., tokens] to strings [..], as `decode`."""
         ...
 
 
 def sentinel_text(number: int) -> str:
-    """How a sentinel is written in decoded text."""
+    """Returns the text of a sentinel in decoded text."""
     return f"<extra_id_{number}>"

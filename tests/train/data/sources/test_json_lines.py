@@ -29,7 +29,7 @@ def test_texts_in_the_order_of_files_and_lines(tmp_path: Path) -> None:
         ("{", r"line 2 is no JSON: "),
         ('{"body": "x"}', r'line 2 has no key "text", only body.*\nJsonLines\.feature says'),
         ("[1]", r'line 2 has no key "text", only none at all'),
-        ('{"text": 3}', r'line 2: what "text" holds is no text: 3'),
+        ('{"text": 3}', r'line 2: "text" holds no text: 3'),
     ],
 )
 def test_lines_that_are_none(tmp_path: Path, line: str, message: str) -> None:

@@ -66,7 +66,10 @@ def test_pairs(tmp_path: Path) -> None:
             {"targets": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"text"]))},
             'record 1: the feature "targets" holds no integers',
         ),
-        ({"targets": ids([3, 258])}, "record 1 has the id 258, and TextTask.vocabulary has those from 0 to before 258"),
+        (
+            {"targets": ids([3, 258])},
+            "record 1 has the id 258, and the ids of TextTask.vocabulary are from 0 to below 258",
+        ),
         ({"targets": ids([-1])}, "record 1 has the id -1"),
     ],
 )

@@ -155,6 +155,6 @@ def test_text_that_has_changed_is_noticed(task: MakeTask, lines: Path) -> None:
     lines.write_bytes(content.replace(b"e", b"a", 1))
     os.utime(lines, ns=(1, 1))
     with pytest.raises(
-        ConfigurationError, match=r"the tokens in .* are of something else than the task:\n  files of the source"
+        ConfigurationError, match=r"the tokens in .* were not made for this task:\n  files of the source"
     ):
         str(task())
