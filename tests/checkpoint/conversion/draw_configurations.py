@@ -21,6 +21,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import encoder_configurations
 import numpy as np
 import torch
 import transformers
@@ -204,8 +205,13 @@ KEYS: dict[str, dict[str, list[Any]]] = {
 }
 
 
+KEYS |= encoder_configurations.KEYS
+
+
 def stored(name: str) -> dict[str, Any]:
     """The configuration of a stored model, or of mT5, which is made of T5's."""
+    if name in encoder_configurations.BASES:
+        return dict(encoder_configurations.BASES[name])
     folder = MODELS / {"mt5": "t5_1_1"}.get(name, name)
     configuration = json.loads((folder / "config.json").read_text())
     if name == "mt5":
@@ -326,6 +332,8 @@ HEADS = {
     ),
     "cls.predictions.decoder.weight": ("bert.embeddings.word_embeddings.weight",),
 }
+for _table, _embeddings in encoder_configurations.HEADS.items():
+    HEADS[_table] = (*HEADS.get(_table, ()), *_embeddings)
 
 
 def with_head(tensors: dict[str, list[Any]], head: str) -> dict[str, list[Any]]:
@@ -380,13 +388,16 @@ def _logits(model: Any) -> dict[str, Any]:
     if configuration.is_encoder_decoder:
         fed["decoder_input_ids"] = torch.tensor(np.random.RandomState(2).randint(2, 18, size=[2, 6]))
         start = configuration.decoder_start_token_id
+        if start is None and configuration.model_type == "bart":
+            start = configuration.bos_token_id
         fed["decoder_input_ids"][:, 0] = 0 if start is None else start
-    elif configuration.model_type == "bert":
+    elif configuration.model_type in encoder_configurations.ENCODERS:
         ids[:, 0] = 2
     else:
         ids[:, 0] = _start(configuration)
     with torch.no_grad():
-        logits = model(**fed, use_cache=False).logits if configuration.model_type != "bert" else model(**fed).logits
+        is_encoder = configuration.model_type in encoder_configurations.ENCODERS
+        logits = model(**fed).logits if is_encoder else model(**fed, use_cache=False).logits
     if not bool(torch.isfinite(logits).all()):
         return {"refused": "logits are not finite"}
     return {

@@ -21,6 +21,7 @@ import numpy as np
 import safetensors.numpy
 
 from tests.checkpoint.conversion.drawn_tensors import values_of
+from tests.checkpoint.conversion.encoder_configurations import ENCODERS
 from tests.checkpoint.conversion.imported_models import interpreted, run
 
 Case = Mapping[str, Any]
@@ -55,7 +56,7 @@ def _features(case: Case) -> dict[str, np.ndarray]:
     inputs = np.array(case["input_ids"], np.int32)
     if "decoder_input_ids" in case:
         return {"inputs": inputs, "targets": _after(np.array(case["decoder_input_ids"], np.int32))}
-    return {"inputs": inputs} if case["config"]["model_type"] == "bert" else {"targets": _after(inputs)}
+    return {"inputs": inputs} if case["config"]["model_type"] in ENCODERS else {"targets": _after(inputs)}
 
 
 def _after(ids: np.ndarray) -> np.ndarray:
