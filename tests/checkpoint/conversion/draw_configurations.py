@@ -340,6 +340,10 @@ def with_head(tensors: dict[str, list[Any]], head: str) -> dict[str, list[Any]]:
     """The tensors of a file, name -> [shape, by which name numbers are drawn], with a table for logits of its own."""
     if head in ("encoder.embed_tokens.weight",):
         return {**tensors, head: [tensors["shared.weight"][0], head]}
+    if head == "positions":  # which older files of Marian have
+        shape = [16, tensors["model.shared.weight"][0][1]]
+        names = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
+        return {**tensors, **{name: [shape, name] for name in names}}
     for table, embeddings in HEADS.items():
         for embedding in embeddings:
             if head != "as saved" and embedding in tensors and (table in tensors or is_language_model(tensors)):
@@ -395,6 +399,10 @@ def _logits(model: Any) -> dict[str, Any]:
         ids[:, 0] = 2
     else:
         ids[:, 0] = _start(configuration)
+    pad = configuration.pad_token_id
+    if configuration.model_type in encoder_configurations.PADDED and pad is not None and 0 <= pad < 20:
+        ids[1, -2:] = pad
+        fed["attention_mask"] = ids.ne(pad).int()
     with torch.no_grad():
         is_encoder = configuration.model_type in encoder_configurations.ENCODERS
         logits = model(**fed).logits if is_encoder else model(**fed, use_cache=False).logits

@@ -1,4 +1,4 @@
-"""Small configurations of encoders and encoder-decoders, and over which keys they are drawn; for draw_configurations.py."""
+"""Small configurations of encoders and encoder-decoders, and over which keys draw_configurations.py draws them."""
 
 from __future__ import annotations
 
@@ -152,6 +152,9 @@ BASES: dict[str, dict[str, Any]] = {
     },
 }
 """Each is opened by Transformers as it is."""
+
+PADDED = {base["model_type"] for base in BASES.values()} - {"opt"}
+"""Model types that are given a padded text, too."""
 
 _OF_BERT: dict[str, list[Any]] = {
     **IDS,

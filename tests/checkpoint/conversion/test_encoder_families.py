@@ -1,0 +1,76 @@
+"""RoBERTa, OPT, BART, Marian, DistilBERT, ELECTRA and UMT5 are those of Transformers, and go back as they were."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.train.decoding import Prompts, Sampling, generate
+from tests.checkpoint.conversion.drawn_models import verdict, write_folder
+from tests.checkpoint.conversion.imported_models import interpreted, run
+
+FOLDER = Path(__file__).parent
+STORED = {case["name"]: case for case in json.loads((FOLDER / "drawn_encoders.json").read_text())}
+LAYOUT = "batch:rows;d_kv:cols;d_ff:cols;vocab:cols"
+REFUSED = {
+    "opt, norms without scales": r"has layer_norm_elementwise_affine = False; models of these rules, opt, have True",
+    "bart, untied": r"has tie_word_embeddings = False; models of these rules, bart, have True: there is no such model",
+    "electra, which tells replaced tokens": r"has architectures\.0 = 'ElectraForPreTraining', and these rules know "
+    r"ElectraForMaskedLM, ElectraForSequenceClassification: there is no such model here",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_there_is_not_is_refused(name: str, tmp_path: Path) -> None:
+    found = verdict(STORED[name], tmp_path)
+    assert re.match(f"refused: .*{REFUSED[name]}", found), found
+
+
+@pytest.mark.parametrize("name", STORED.keys() - REFUSED.keys())
+def test_models_are_those_of_transformers_and_back_again(name: str, tmp_path: Path) -> None:
+    case = STORED[name]
+    assert verdict(case, tmp_path, "rows:2;cols:2", LAYOUT) == "equal"
+    assert run("export", tmp_path / "imported", tmp_path / "exported") == 0
+    before, again = (tensors_of(tmp_path / folder) for folder in ("source", "exported"))
+    copies = [tensor for tensor in before if tensor not in again]
+    assert all(any(before[copy].tobytes() == own.tobytes() for own in again.values()) for copy in copies)
+    assert {n: x.tobytes() for n, x in again.items()} == {n: before[n].tobytes() for n in again}
+    if "greedy" in case:
+        np.testing.assert_array_equal(continued(tmp_path / "imported", case), case["greedy"])
+
+
+def test_positions_begin_behind_the_padding_and_end_with_the_table(tmp_path: Path) -> None:
+    case = STORED["roberta"]
+    write_folder({**case, "config": {**case["config"], "pad_token_id": 15}}, tmp_path / "source")
+    assert run("import", tmp_path / "source", tmp_path / "imported") == 2
+    assert not (tmp_path / "imported").exists()
+
+
+def tensors_of(folder: Path) -> dict[str, np.ndarray]:
+    return safetensors.numpy.load_file(folder / "model.safetensors")
+
+
+def continued(folder: Path, case: Mapping[str, Any]) -> np.ndarray:
+    """The tokens that greedy decoding adds to what Transformers was given, less the first, which the model knows."""
+    inputs, targets = np.array(case["input_ids"], np.int32), case.get("decoder_input_ids")
+    given = np.array(targets, np.int32)[:, 1:2] if targets else inputs[:, 1:4]
+    count, total = given.shape[1], given.shape[1] + len(case["greedy"][0])
+    ids = np.pad(given, [(0, 0), (0, total - count)])
+
+    def program(model: Any, features: Mapping[str, mtf.Tensor]) -> mtf.Tensor:
+        ids = features["ids"]
+        lengths = mtf.fill(ids.mesh, count, [ids.shape[0]], tf.int32)
+        prompts = Prompts(ids, lengths, mtf.fill(ids.mesh, total, [ids.shape[0]], tf.int32))
+        return generate(model.incremental_decoder(features), prompts, Sampling(), stop_ids=()).ids
+
+    features = {"ids": ids, "inputs": inputs} if targets else {"ids": ids}
+    return interpreted(folder, features, program, "rows:2;cols:2", LAYOUT)[:, count:]
