@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gin
 import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
+from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read, read_configuration
 from meshtf.train.decoding import Prompts, Sampling, generate
 from tests.checkpoint.conversion.drawn_models import verdict, write_folder
-from tests.checkpoint.conversion.imported_models import interpreted, run
+from tests.checkpoint.conversion.imported_models import MODELS, interpreted, run
 
 FOLDER = Path(__file__).parent
 STORED = {case["name"]: case for case in json.loads((FOLDER / "drawn_encoders.json").read_text())}
@@ -53,6 +56,30 @@ def test_positions_begin_behind_the_padding_and_end_with_the_table(tmp_path: Pat
     write_folder({**case, "config": {**case["config"], "pad_token_id": 15}}, tmp_path / "source")
     assert run("import", tmp_path / "source", tmp_path / "imported") == 2
     assert not (tmp_path / "imported").exists()
+
+
+CLASSIFIERS = [name for name in STORED if "classes" in name]
+
+
+@pytest.mark.parametrize("name", [*CLASSIFIERS, "bert_classifier", "marian, two vocabularies"])
+def test_whatever_the_gin_file_says_is_read(name: str, tmp_path: Path) -> None:
+    """As a training asks, of a program that computes losses."""
+    source = MODELS / name
+    if name in STORED:
+        write_folder(STORED[name], source := tmp_path / "source")
+    assert run("import", source, tmp_path / "imported") == 0
+    read_configuration([ImportedFolder(tmp_path / "imported").model_gin], [])
+    try:
+        model = gin.query_parameter("Training.model").scoped_configurable_fn()
+        graph = mtf.Graph()
+        mesh, shape = mtf.Mesh(graph), [("batch", 2), ("length", 4)]
+        with graph:
+            ids = mtf.zeros(mesh, shape, tf.int32)
+            model.metrics({"inputs": ids, "targets": ids, "labels": mtf.zeros(mesh, shape[:1], tf.int32)}, True)
+        with pytest.raises(ConfigurationError, match=r"nothing reads this binding:\n  Training\.model"):  # none is made
+            check_every_binding_is_read()
+    finally:
+        gin.clear_config()
 
 
 def tensors_of(folder: Path) -> dict[str, np.ndarray]:
