@@ -31,7 +31,8 @@ class EncoderDecoder:
       decoder: layers of self-attention, cross-attention and feed-forward.
       output: gives logits; by default the table of the targets' embedding.
       loss: smoothing and z-loss.
-      targets_embedding: of the targets, where their vocabulary is another one; its table needs another name.
+      targets_embedding: of the targets, where it is another one. Its table has another name, or is shared; then the
+        embedding has another name (BART).
       start_id: what the first target is predicted from.
       padding_id: which of the inputs nobody sees, where no segments are given.
     """

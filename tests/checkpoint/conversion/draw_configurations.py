@@ -18,14 +18,15 @@ import random
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import encoder_configurations
 import numpy as np
 import torch
 import transformers
 from drawn_tensors import values_of
+from families import encoder_configurations
 from safetensors.numpy import load_file, save_file
 
 MODELS = Path(__file__).parent / "models"
@@ -356,8 +357,10 @@ def is_language_model(tensors: dict[str, list[Any]]) -> bool:
     return not any(name.startswith("classifier") for name in tensors)
 
 
-def understood(configuration: dict[str, Any], head: str) -> dict[str, Any]:
-    """The case: what Transformers makes of it."""
+def understood(
+    configuration: dict[str, Any], head: str, told_by: Callable[[Any], dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """The case: what Transformers makes of it, and `told_by` of the model; by default its logits."""
     case: dict[str, Any] = {"config": configuration, "tensors": {}, "logits": None}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -379,13 +382,13 @@ def understood(configuration: dict[str, Any], head: str) -> dict[str, Any]:
             )
             if loading["missing_keys"] or loading["mismatched_keys"]:
                 return case
-            case |= _logits(model.eval())
+            case |= (told_by or logits_of)(model.eval())
         except Exception as error:
             case["refused"] = f"{type(error).__name__}: {error}"[:200]
     return case
 
 
-def _logits(model: Any) -> dict[str, Any]:
+def logits_of(model: Any) -> dict[str, Any]:
     configuration = model.config
     ids = torch.tensor(np.random.RandomState(1).randint(2, 18, size=[2, 8]))
     fed = {"input_ids": ids}

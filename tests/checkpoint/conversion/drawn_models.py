@@ -21,7 +21,7 @@ import numpy as np
 import safetensors.numpy
 
 from tests.checkpoint.conversion.drawn_tensors import values_of
-from tests.checkpoint.conversion.encoder_configurations import ENCODERS
+from tests.checkpoint.conversion.families.encoder_configurations import ENCODERS
 from tests.checkpoint.conversion.imported_models import interpreted, run
 
 Case = Mapping[str, Any]

@@ -51,11 +51,13 @@ def test_models_are_those_of_transformers_and_back_again(name: str, tmp_path: Pa
         np.testing.assert_array_equal(continued(tmp_path / "imported", case), case["greedy"])
 
 
-def test_positions_begin_behind_the_padding_and_end_with_the_table(tmp_path: Path) -> None:
+def test_a_table_that_ends_before_the_first_position_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = STORED["roberta"]
     write_folder({**case, "config": {**case["config"], "pad_token_id": 15}}, tmp_path / "source")
     assert run("import", tmp_path / "source", tmp_path / "imported") == 2
-    assert not (tmp_path / "imported").exists()
+    assert "gives max_length = 0, which is no size" in capsys.readouterr().err
 
 
 CLASSIFIERS = [name for name in STORED if "classes" in name]

@@ -1,8 +1,9 @@
 """Lets Transformers say what logits some models of encoder_configurations.py give, and which tokens, decoded greedily.
 
-As draw_configurations.py, in an environment of PyTorch and Transformers:
+As draw_configurations.py, beside which it is to be found, in an environment of PyTorch and Transformers:
 
-    python tests/checkpoint/conversion/draw_encoders.py > tests/checkpoint/conversion/drawn_encoders.json
+    cd tests/checkpoint/conversion
+    PYTHONPATH=. python families/draw_encoders.py > families/drawn_encoders.json
 """
 
 from __future__ import annotations
@@ -63,19 +64,17 @@ def greedy(model: Any, case: dict[str, Any]) -> list[list[int]]:
     return found[:, given.shape[1] :].tolist()
 
 
+def with_tokens(model: Any) -> dict[str, Any]:
+    case = draw_configurations.logits_of(model)
+    return {**case, "greedy": greedy(model, case)} if model.can_generate() else case
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    logits = draw_configurations._logits
-
-    def with_tokens(model: Any) -> dict[str, Any]:
-        case = logits(model)
-        return {**case, "greedy": greedy(model, case)} if model.can_generate() else case
-
-    draw_configurations._logits = with_tokens
     cases = []
     for title, (name, changes, head) in NAMED.items():
-        case = draw_configurations.understood(draw_configurations.changed(name, changes), head)
+        case = draw_configurations.understood(draw_configurations.changed(name, changes), head, with_tokens)
         cases.append({"name": title, **case})
     print("[", ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases), "]", sep="\n", file=sys.stdout)
 
