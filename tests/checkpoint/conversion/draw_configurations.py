@@ -211,9 +211,9 @@ KEYS |= encoder_configurations.KEYS
 
 def stored(name: str) -> dict[str, Any]:
     """The configuration of a stored model, or of mT5, which is made of T5's."""
-    if name in encoder_configurations.BASES:
-        return dict(encoder_configurations.BASES[name])
     folder = MODELS / {"mt5": "t5_1_1"}.get(name, name)
+    if name in encoder_configurations.BASES:  # which is no file
+        return dict(encoder_configurations.BASES[name])
     configuration = json.loads((folder / "config.json").read_text())
     if name == "mt5":
         configuration |= {"model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"]}
