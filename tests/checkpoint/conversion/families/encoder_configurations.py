@@ -100,6 +100,7 @@ BASES: dict[str, dict[str, Any]] = {
         "id2label": {"0": "a", "1": "b", "2": "c"},
     },
     "xlm_roberta": {**_BERT, "model_type": "xlm-roberta", "architectures": ["XLMRobertaForMaskedLM"]},
+    "camembert": {**_BERT, "model_type": "camembert", "architectures": ["CamembertForMaskedLM"]},
     "opt": {
         "model_type": "opt",
         "architectures": ["OPTForCausalLM"],
@@ -210,6 +211,7 @@ KEYS: dict[str, dict[str, list[Any]]] = {
     "roberta": _OF_BERT,
     "roberta_classifier": {**_OF_BERT, **CLASSES},
     "xlm_roberta": _OF_BERT,
+    "camembert": _OF_BERT,
     "opt": {
         **IDS,
         "is_causal": [False, True, None],

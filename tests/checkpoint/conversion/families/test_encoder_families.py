@@ -15,10 +15,12 @@ import safetensors.numpy
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.checkpoint.conversion.family import find_family
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read, read_configuration
 from meshtf.train.decoding import Prompts, Sampling, generate
 from tests.checkpoint.conversion.drawn_models import verdict, write_folder
+from tests.checkpoint.conversion.families.encoder_configurations import BASES
 from tests.checkpoint.conversion.imported_models import MODELS, interpreted, run
 
 FOLDER = Path(__file__).parent
@@ -58,6 +60,41 @@ def test_a_table_that_ends_before_the_first_position_is_refused(
     write_folder({**case, "config": {**case["config"], "pad_token_id": 15}}, tmp_path / "source")
     assert run("import", tmp_path / "source", tmp_path / "imported") == 2
     assert "gives max_length = 0, which is no size" in capsys.readouterr().err
+
+
+# What stands in the files of published models beside sizes, and changes nothing or is what these families are.
+_OLD = {"_num_labels": 3, "add_bias_logits": False, "add_final_layer_norm": False, "classif_dropout": 0.0}
+_OLD |= {"classifier_dropout": 0.0, "normalize_before": False, "num_hidden_layers": 6, "gradient_checkpointing": False}
+PUBLISHED = {
+    "roberta": {"output_past": True, "position_embedding_type": "absolute", "finetuning_task": "a"},
+    "opt": {"_remove_final_layer_norm": False, "activation_dropout": 0.0, "layerdrop": 0.0, "prefix": "</s>"},
+    "bart": {
+        **_OLD,
+        "force_bos_token_to_be_generated": True,
+        "forced_bos_token_id": 0,
+        "no_repeat_ngram_size": 3,
+        "normalize_embedding": True,
+        "extra_pos_embeddings": 2,
+    },
+    "marian": {
+        **_OLD,
+        "bad_words_ids": [[58100]],
+        "decoder_vocab_size": 58101,
+        "normalize_embedding": False,
+        "static_position_embeddings": True,
+    },
+    "distilbert": {"tie_weights_": True, "sinusoidal_pos_embds": False, "qa_dropout": 0.1, "output_past": True},
+    "electra": {"summary_activation": "gelu", "summary_last_dropout": 0.1, "summary_type": "first"},
+    "umt5": {"scalable_attention": True, "output_past": True, "dense_act_fn": "gelu_new", "is_gated_act": True},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_keys_of_published_configurations_are_known(name: str) -> None:
+    configuration = {**BASES[name], **PUBLISHED[name]}
+    family = find_family("huggingface", name)
+    family.check_keys(configuration, (), "config.json")
+    assert family.model(configuration, {}, "config.json").settings["padding_id" if name != "opt" else "start_id"] >= 0
 
 
 CLASSIFIERS = [name for name in STORED if "classes" in name]
