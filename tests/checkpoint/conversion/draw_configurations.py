@@ -394,7 +394,7 @@ def logits_of(model: Any) -> dict[str, Any]:
     fed = {"input_ids": ids}
     if configuration.is_encoder_decoder:
         fed["decoder_input_ids"] = torch.tensor(np.random.RandomState(2).randint(2, 18, size=[2, 6]))
-        start = configuration.decoder_start_token_id
+        start = getattr(configuration, "decoder_start_token_id", None)
         if start is None and configuration.model_type == "bart":
             start = configuration.bos_token_id
         fed["decoder_input_ids"][:, 0] = 0 if start is None else start
