@@ -12,7 +12,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers._operands import checked_operand
-from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer
+from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer, VarianceScalingInitializer
 
 MASKED_LOGIT = -1e9
 """The logit of padding in a vocabulary. It is finite, and its exponential is 0 beside any real logit's."""
@@ -138,7 +138,9 @@ class VocabularyEmbedding:
       logit_cap: if given, logits become logit_cap · tanh(logits / logit_cap) (Gemma 2).
       use_output_bias: whether logits have a bias [vocab], zero at first (BERT).
       check_ids: whether a step with an id that is in no vocabulary raises IndexRangeError; else its vector is zeros.
-      name: the scope of `weights` [vocab, d_model] and `bias` [vocab].
+      d_embedding: if given, the table is [vocab, d_embedding], and its vectors are multiplied with `projection_in`
+        [d_embedding, d_model], and those that logits are asked of with `projection_out` (OPT).
+      name: the scope of `weights` [vocab, d_model], `bias` [vocab], and the projections.
 
     Examples:
       >>> vocabulary, d_model = mtf.layers.VocabularyEmbedding(vocab_size=1000), mtf.Dimension("d_model", 8)
@@ -155,10 +157,15 @@ class VocabularyEmbedding:
     logit_cap: float | None = None
     use_output_bias: bool = False
     check_ids: bool = True
+    d_embedding: int | None = None
     name: str = "embedding"
 
     def __post_init__(self) -> None:
         padded_vocab_size(self.vocab_size, self.multiple)
+        if self.d_embedding is not None and (not isinstance(self.d_embedding, int) or self.d_embedding < 1):
+            raise GraphError(
+                f"VocabularyEmbedding: d_embedding must be a positive integer, and is {self.d_embedding!r}"
+            )
         if self.logit_cap is not None and not self.logit_cap > 0:
             raise GraphError(f"VocabularyEmbedding: logit_cap must be above 0, and is {self.logit_cap!r}")
 
@@ -168,12 +175,13 @@ class VocabularyEmbedding:
         return mtf.Dimension("vocab", padded_vocab_size(self.vocab_size, self.multiple))
 
     def weights(self, mesh: mtf.Mesh, d_model: mtf.Dimension) -> mtf.Tensor:
-        """The table, [vocab, d_model]."""
+        """The table, [vocab, d_model], or [vocab, d_embedding]."""
         make = self.initializer or NormalInitializer(stddev=1.0)
-        summed, new = mtf.Shape([d_model]), mtf.Shape([self.vocab])
+        width = self._width(d_model)
+        summed, new = mtf.Shape([width]), mtf.Shape([self.vocab])
         with mtf.variable_scope(self.name):
             return embedding_weights(
-                mesh, self.vocab, d_model, vocab_size=self.vocab_size, initializer=make(summed, new), name="weights"
+                mesh, self.vocab, width, vocab_size=self.vocab_size, initializer=make(summed, new), name="weights"
             )
 
     @language_function
@@ -189,6 +197,8 @@ class VocabularyEmbedding:
         if not are_checked:
             self.checked(ids, weights)
         vectors = _looked_up(self.weights(ids.mesh, d_model), ids, self.vocab, self.vocab_size)
+        if self.d_embedding is not None:
+            vectors = self._projected(vectors, d_model, "projection_in")
         return vectors * math.sqrt(d_model.size) if self.scale_embeddings else vectors
 
     @language_function
@@ -207,6 +217,8 @@ class VocabularyEmbedding:
         # Scaling x and not the logits costs d_model products per token and not vocab products.
         if self.scale_logits:
             x *= summed.size**-0.5
+        if self.d_embedding is not None:
+            x, summed = self._projected(x, self._width(summed), "projection_out", summed), self._width(summed)
         logits = mtf.einsum([x, weights], output_shape=x.shape - [summed] + [self.vocab])
         if self.use_output_bias:
             logits += mtf.cast(self._output_bias(x.mesh), x.dtype)
@@ -214,6 +226,19 @@ class VocabularyEmbedding:
             logits = mtf.tanh(logits * (1.0 / self.logit_cap)) * self.logit_cap
         # The mask comes last, so that neither bias nor cap changes the padding's logits.
         return mask_padded_logits(logits, self.vocab, self.vocab_size)
+
+    def _width(self, d_model: mtf.Dimension) -> mtf.Dimension:
+        return d_model if self.d_embedding is None else mtf.Dimension("d_embedding", self.d_embedding)
+
+    def _projected(
+        self, x: mtf.Tensor, new: mtf.Dimension, name: str, summed: mtf.Dimension | None = None
+    ) -> mtf.Tensor:
+        """x times a variable [summed, new]; `summed` is x's last dimension by default."""
+        summed = summed or x.shape[-1]
+        make = VarianceScalingInitializer()(mtf.Shape([summed]), mtf.Shape([new]))
+        with mtf.variable_scope(self.name):
+            kernel = mtf.get_variable(x.mesh, name, [summed, new], initializer=make)
+        return mtf.einsum([x, mtf.cast(kernel, x.dtype)], output_shape=x.shape - [summed] + [new])
 
     def _output_bias(self, mesh: mtf.Mesh) -> mtf.Tensor:
         unpadded = mtf.Shape([(self.vocab.name, self.vocab_size)])

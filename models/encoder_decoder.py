@@ -32,9 +32,10 @@ class EncoderDecoder:
       decoder: layers of self-attention, cross-attention and feed-forward.
       output: gives logits; by default the table of the targets' embedding.
       loss: smoothing and z-loss.
-      targets_embedding: the targets' embedding, if their vocabulary differs; its table needs another name.
-      start_id: the id from which the first target is predicted.
-      padding_id: the id of inputs that nobody sees, if no segments are given.
+      targets_embedding: of the targets, where it is another one. Its table has another name, or is shared; then the
+        embedding has another name (BART).
+      start_id: what the first target is predicted from.
+      padding_id: which of the inputs nobody sees, where no segments are given.
     """
 
     d_model: int

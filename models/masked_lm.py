@@ -66,9 +66,8 @@ class MaskedLM:
             )
             x, observations = self.stack.observed(x, context)
         with mtf.variable_scope("head"):
-            x = dense(
-                x, [d_model], activation=self.activation, kernel_initializer=self.kernel_initializer, name="dense"
-            )
+            new = [self.embedding.summed(d_model)]
+            x = dense(x, new, activation=self.activation, kernel_initializer=self.kernel_initializer, name="dense")
             x = self.norm(x, x.shape[-1])
         return self.embedding.vocabulary.hidden_to_logits(x), observations
 

@@ -9,6 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.layers.activations import activation_function
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.dense import dense
 from meshtf.layers.initializers import DenseInitializer
@@ -27,16 +28,17 @@ LABELS = "labels"
 class TextClassifier:
     """An encoder, and a class for each text from the vector of its first token (Devlin et al. 2019).
 
-    The vector goes through a dense layer with tanh (BERT's pooler), and another that makes the logits.
+    The vector goes through a dense layer with an activation, BERT's pooler, and another that gives the logits.
 
     Attributes:
-      d_model: the size of the vectors.
-      embedding: the tokens' embedding.
-      stack: the layers of self-attention and feed-forward.
-      num_classes: the number of classes.
-      dropout_rate: the share of the pooled vector that is dropped.
-      kernel_initializer: the initializer of both dense layers.
-      padding_id: the id of inputs that nobody sees.
+      d_model: size of the vectors.
+      embedding: of tokens.
+      stack: layers of self-attention and feed-forward.
+      num_classes: how many there are.
+      dropout_rate: of the pooled vector.
+      kernel_initializer: of both dense layers.
+      padding_id: which of the inputs nobody sees.
+      activation: of the first dense layer.
     """
 
     d_model: int
@@ -46,9 +48,11 @@ class TextClassifier:
     dropout_rate: float = 0.0
     kernel_initializer: DenseInitializer | None = None
     padding_id: int = 0
+    activation: str = "tanh"
 
     def __post_init__(self) -> None:
         check_size(self, "d_model")
+        activation_function(self.activation)
         check_size(self, "num_classes")
         check_parts(self, embedding=TokenEmbedding, stack=TransformerStack)
 
@@ -74,7 +78,7 @@ class TextClassifier:
             x, observations = self.stack.observed(x, context)
         first = mtf.gather(x, mtf.constant(x.mesh, 0, [], tf.int32), x.shape.get_dim_by_name("length"))
         initializer = self.kernel_initializer
-        pooled = dense(first, [d_model], activation="tanh", kernel_initializer=initializer, name="pooler")
+        pooled = dense(first, [d_model], activation=self.activation, kernel_initializer=initializer, name="pooler")
         pooled = dropped(pooled, self.dropout_rate, (), is_training=is_training)
         return dense(pooled, [self.classes], kernel_initializer=initializer, name="classifier"), observations
 

@@ -104,13 +104,16 @@ def _check_positions(positions: mtf.Tensor, shape: mtf.Shape) -> None:
 
 
 @language_function
-def sinusoidal_positions(positions: mtf.Tensor, d_model: mtf.Dimension, max_wavelength: float = 10000.0) -> mtf.Tensor:
+def sinusoidal_positions(
+    positions: mtf.Tensor, d_model: mtf.Dimension, max_wavelength: float = 10000.0, *, is_interleaved: bool = True
+) -> mtf.Tensor:
     """Sines (even elements) and cosines (odd ones) of positions (Vaswani et al. 2017).
 
     Args:
       positions: integers, any shape, such as [batch, length].
       d_model: the new dimension.
-      max_wavelength: the longest wavelength, divided by 2 pi.
+      max_wavelength: over 2 pi.
+      is_interleaved: whether sines and cosines take turns; else all sines come first, then all cosines (Marian).
 
     Returns:
       [.., d_model], float32.
@@ -123,6 +126,8 @@ def sinusoidal_positions(positions: mtf.Tensor, d_model: mtf.Dimension, max_wave
     """
     _check_positions(positions, positions.shape)
     places = np.arange(d_model.size)
+    if not is_interleaved:
+        places = np.concatenate([places[::2], places[1::2]])
     frequencies = float(max_wavelength) ** (-2.0 * (places // 2) / d_model.size)
     angles = mtf.to_float(positions) * mtf.constant(positions.mesh, frequencies, [d_model])
     is_even = mtf.constant(positions.mesh, places % 2 == 0, [d_model], tf.bool)
@@ -131,17 +136,24 @@ def sinusoidal_positions(positions: mtf.Tensor, d_model: mtf.Dimension, max_wave
 
 @language_function
 def learned_positions(
-    positions: mtf.Tensor, max_length: int, d_model: mtf.Dimension, *, stddev: float = 0.02, name: str = "positions"
+    positions: mtf.Tensor,
+    max_length: int,
+    d_model: mtf.Dimension,
+    *,
+    stddev: float = 0.02,
+    offset: int = 0,
+    name: str = "positions",
 ) -> mtf.Tensor:
-    """Rows of a variable [max_length, d_model] named `name` under the open scope. They are normal at first.
+    """Rows of a variable [max_length + offset, d_model] named `name` under the open scope, normal at first.
 
     Args:
       positions: integers, any shape. A step with one outside of [0, max_length) in those of several dimensions, which
         are fed, raises IndexRangeError: see `mtf.check_indices`.
       max_length: the number of positions.
       d_model: the new dimension.
-      stddev: the standard deviation of the initial values.
-      name: the variable's name.
+      stddev: of the initial values.
+      offset: how many rows stand before that of position 0 (2 in RoBERTa, BART and OPT).
+      name: of the variable.
 
     Returns:
       [.., d_model], float32.
@@ -161,6 +173,6 @@ def learned_positions(
         raise ShapeError(f"there {verb} {room}, fewer than {length}; make max_length larger")
     if positions.shape.ndims > 1:
         mtf.check_indices(positions, max_length, message="a position", advice="make max_length larger")
-    known = mtf.Dimension("positions", max_length)
+    known = mtf.Dimension("positions", max_length + offset)
     table = mtf.get_variable(positions.mesh, name, [known, d_model], initializer=mtf.RandomNormal(stddev=stddev))
-    return mtf.gather(table, positions, known)
+    return mtf.gather(table, positions + offset if offset else positions, known)

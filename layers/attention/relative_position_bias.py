@@ -128,4 +128,5 @@ class RelativePositionBias:
         bucket = relative_position_bucket(
             relative, num_buckets, self.max_distance, is_bidirectional=self.is_bidirectional
         )
-        return mtf.gather(self.table, bucket, BUCKETS, output_shape=self.table.shape[1:] + bucket.shape)
+        others = [dim for dim in self.table.shape if dim.name != BUCKETS]  # heads, and in a pipeline stages
+        return mtf.gather(self.table, bucket, BUCKETS, output_shape=others + bucket.shape.dims)

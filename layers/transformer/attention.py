@@ -16,6 +16,7 @@ from meshtf.layers.attention import (
     AttentionOptions,
     AttentionPattern,
     KeyValueCache,
+    PositionBias,
     RotaryScaling,
     Tokens,
     dot_product_attention,
@@ -31,6 +32,7 @@ from meshtf.layers.attention.beam_slots import BEAM_SLOTS, stays
 from meshtf.layers.attention.lean import attends_in_blocks
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory
 from meshtf.layers.transformer.context import Context, DecodingSpace, Memory
+from meshtf.layers.transformer.stack import StackBias
 
 ALGORITHMS = ("auto", "plain", "lean", "local", "ring")
 CROSS_ALGORITHMS = ("auto", "plain", "lean")
@@ -81,7 +83,8 @@ class SelfAttention:
         "ring" is for a layout that splits `length`, and holds the block that has come round. "auto" is "lean" for
         1024 positions or more, and "plain" for fewer.
       block_size: positions of the memory in a block of the lean algorithm.
-      num_blocks: the ring's blocks, a multiple of the cores over which `length` is split.
+      num_blocks: of the ring: a multiple of the cores over which `length` is split.
+      bias: by positions, each layer's own, in place of the stack's (UMT5).
       name: the scope of `q`, `k`, `v` and `o`.
     """
 
@@ -92,6 +95,7 @@ class SelfAttention:
     algorithm: str = "auto"
     block_size: int = 512
     num_blocks: int = 8
+    bias: StackBias | None = None
     name: str = "self_attention"
 
     def __post_init__(self) -> None:
@@ -125,7 +129,7 @@ class SelfAttention:
             positions = _positions(context)
             q, k = self.rotary(q, positions), self.rotary(k, positions if keeps_length else as_memory(positions))
         mask = dataclasses.replace(context.mask, window=self.window)
-        pattern = AttentionPattern.within(context.tokens, mask, context.bias)
+        pattern = AttentionPattern.within(context.tokens, mask, self._bias(x.mesh, context))
         y = self._attended(q, k, v, pattern, is_training=context.is_training)
         return project_output(y, x.shape[-1], self.config), k, v
 
@@ -153,10 +157,15 @@ class SelfAttention:
         now = context.tokens.positions
         assert now is not None
         mask = dataclasses.replace(context.mask, window=self.window)
-        pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), context.bias)
+        pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), self._bias(x.mesh, context))
         attend = dot_product_attention if slots is None else slots.attention
         y = attend(q, cache.k, cache.v, pattern, self.options)
         return project_output(y, x.shape[-1], self.config), cache.tensors
+
+    def _bias(self, mesh: mtf.Mesh, context: Context) -> PositionBias | None:
+        if self.bias is None:
+            return context.bias
+        return self.bias.make(mesh, is_bidirectional=context.is_bidirectional)
 
     def _attended(
         self, q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, pattern: AttentionPattern, *, is_training: bool

@@ -72,6 +72,11 @@ class Context:
     max_length: int | None = None
     slots: BeamSlots | None = None
 
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether tokens see what is ahead of them."""
+        return not self.mask.is_causal or self.mask.sees_prefix
+
 
 @dataclasses.dataclass(frozen=True)
 class DecodingSpace:

@@ -11,6 +11,7 @@ import gin
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.layers.attention import learned_positions, sinusoidal_positions
+from meshtf.layers.dense import dense
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.norms import Norm
@@ -30,22 +31,39 @@ class PositionEmbedding(Protocol):
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class LearnedPositions:
-    """A variable `positions` [max_length, d_model] with a vector for each position."""
+    """A variable `positions` [max_length + offset, d_model].
+
+    Attributes:
+      max_length: how many positions there are.
+      stddev: of the initial values.
+      offset: how many rows stand before that of position 0 (2 in RoBERTa, BART and OPT).
+    """
 
     max_length: int
     stddev: float = 0.02
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.offset, int) or self.offset < 0:
+            raise ValueError(f"LearnedPositions: offset counts rows, at least 0, and is {self.offset!r}")
 
     @language_function
     def __call__(self, positions: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor:
-        return learned_positions(positions, self.max_length, d_model, stddev=self.stddev)
+        return learned_positions(positions, self.max_length, d_model, stddev=self.stddev, offset=self.offset)
 
 
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class SinusoidalPositions:
-    """Sines and cosines of positions (Vaswani et al. 2017)."""
+    """Sines and cosines (Vaswani et al. 2017).
+
+    Attributes:
+      max_wavelength: over 2 pi.
+      is_interleaved: whether sines and cosines take turns; else all sines come first (Marian).
+    """
 
     max_wavelength: float = 10000.0
+    is_interleaved: bool = True
 
     @property
     def max_length(self) -> None:
@@ -53,15 +71,13 @@ class SinusoidalPositions:
 
     @language_function
     def __call__(self, positions: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor:
-        return sinusoidal_positions(positions, d_model, self.max_wavelength)
+        return sinusoidal_positions(positions, d_model, self.max_wavelength, is_interleaved=self.is_interleaved)
 
 
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class TokenEmbedding:
     """dropout(norm(vector of the id + vector of the position + vector of the type)).
-
-    Its variables are in the scope of the vocabulary.
 
     Attributes:
       vocabulary: the vocabulary of the ids.
@@ -71,6 +87,10 @@ class TokenEmbedding:
       norm: normalizes the sum, if given.
       dropout_rate: the share of the result that is dropped.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together.
+      d_embedding: if given, the size of the vectors that are summed; a dense layer `projection` then makes vectors of
+        size d_model (ELECTRA).
+      name: the scope of all variables but the vocabulary's; by default the vocabulary's, too. Two embeddings of one
+        vocabulary have positions and norms of their own if they have other names (BART).
     """
 
     vocabulary: VocabularyEmbedding
@@ -79,6 +99,12 @@ class TokenEmbedding:
     norm: Norm | None = None
     dropout_rate: float = 0.0
     dropout_broadcast_dims: Sequence[str] = ()
+    d_embedding: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.d_embedding is not None and (not isinstance(self.d_embedding, int) or self.d_embedding < 1):
+            raise ValueError(f"TokenEmbedding: d_embedding must be a positive integer, and is {self.d_embedding!r}")
 
     @property
     def max_length(self) -> int | None:
@@ -100,18 +126,26 @@ class TokenEmbedding:
 
         `are_checked` says that the tensor from which the ids were made is checked; see `VocabularyEmbedding.checked`.
         """
-        x = self.vocabulary.ids_to_embedding(ids, d_model, are_checked=are_checked)
-        with mtf.variable_scope(self.vocabulary.name):
+        summed = self.summed(d_model)
+        x = self.vocabulary.ids_to_embedding(ids, summed, are_checked=are_checked)
+        with mtf.variable_scope(self.name or self.vocabulary.name):
             if self.positions is not None:
-                x += mtf.cast(self.positions(positions, d_model), x.dtype)
+                x += mtf.cast(self.positions(positions, summed), x.dtype)
             if self.num_token_types:
                 types = mtf.zeros_like(ids)
                 if token_types is not None:
                     types = mtf.check_indices(token_types, self.num_token_types, message="a token type")
-                x += mtf.cast(self._type_vectors(types, d_model), x.dtype)
+                x += mtf.cast(self._type_vectors(types, summed), x.dtype)
             if self.norm is not None:
-                x = self.norm(x, d_model)
-            return dropped(x, self.dropout_rate, self.dropout_broadcast_dims, is_training=is_training)
+                x = self.norm(x, summed)
+            x = dropped(x, self.dropout_rate, self.dropout_broadcast_dims, is_training=is_training)
+            if self.d_embedding is None:
+                return x
+            return dense(x, [d_model], [summed], kernel_initializer=self.vocabulary.initializer, name="projection")
+
+    def summed(self, d_model: mtf.Dimension) -> mtf.Dimension:
+        """The dimension of the vectors that are summed: that of the vocabulary's table."""
+        return d_model if self.d_embedding is None else mtf.Dimension("d_embedding", self.d_embedding)
 
     def _type_vectors(self, types: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor:
         dim = mtf.Dimension("token_types", self.num_token_types)

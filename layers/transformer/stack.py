@@ -134,7 +134,7 @@ class TransformerStack:
       num_layers: the size of the dimension `layers`.
       residual: the residual connection around each sublayer.
       use_final_norm: whether the stack ends with a norm, and dropout.
-      bias: makes a bias from positions for all self-attention: `RelativeBias` or `DistanceBias`.
+      bias: by positions, one for all self-attention: `RelativeBias` or `DistanceBias`.
       unroll: whether each layer stands in the program by itself, rather than all as one scan: same variables, same
         results, same checkpoints.
       recompute: what the gradient keeps of each layer: see `mtf.recompute_grad`; in a pipeline, of each step of a
@@ -314,8 +314,7 @@ class TransformerStack:
     def _with_bias(self, mesh: mtf.Mesh, context: Context) -> Context:
         if self.bias is None:
             return context
-        is_bidirectional = not context.mask.is_causal or context.mask.sees_prefix
-        return dataclasses.replace(context, bias=self.bias.make(mesh, is_bidirectional=is_bidirectional))
+        return dataclasses.replace(context, bias=self.bias.make(mesh, is_bidirectional=context.is_bidirectional))
 
     def _ended(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
         if not self.use_final_norm:

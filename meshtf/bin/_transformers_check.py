@@ -46,9 +46,9 @@ def compare_logits(source: Path, imported: ImportedFolder) -> str:
       CheckpointError: if they differ.
     """
     model = model_of(imported.model_gin)
-    unpadded = np.setdiff1d(
-        np.arange(read_json(source / CONFIGURATION)["vocab_size"]), getattr(model, "padding_id", -1)
-    )
+    configuration = read_json(source / CONFIGURATION)
+    sizes = [configuration["vocab_size"], configuration.get("decoder_vocab_size") or configuration["vocab_size"]]
+    unpadded = np.setdiff1d(np.arange(min(sizes)), getattr(model, "padding_id", -1))
     ids = np.random.RandomState(0).choice(unpadded, [_ROWS, _LENGTH]).astype(np.int32)
     theirs, features = _of_transformers(source, ids, getattr(model, "start_id", None))
     ours = _of_meshtf(model, features, imported)[..., : theirs.shape[-1]]

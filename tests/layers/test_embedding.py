@@ -14,6 +14,7 @@ from meshtf.layers import MASKED_LOGIT, NormalInitializer, VocabularyEmbedding, 
 from meshtf.testing import assert_close, interpret
 
 BATCH, LENGTH, D_MODEL = mtf.Dimension("batch", 4), mtf.Dimension("length", 4), mtf.Dimension("d_model", 6)
+NARROW = VocabularyEmbedding(11, multiple=8, d_embedding=4, name="narrow")
 LAYOUTS = [
     "vocab:rows",
     "vocab:rows+cols",
@@ -21,6 +22,7 @@ LAYOUTS = [
     "batch:rows;d_model:cols",
     "vocab:cols;d_model:rows",
     "length:cols;batch:rows",
+    "d_embedding:rows;vocab:cols",
 ]
 IDS = np.array([[0, 10, 3, 3], [10, 1, 2, 0], [9, 8, 7, 6], [5, 5, 5, 4]], np.int32)
 TIED = VocabularyEmbedding(
@@ -38,16 +40,22 @@ def test_both_ways_are_the_formulas(check_layers: Callable[..., Any], normal: Ca
             mtf.softmax(logits, TIED.vocab),
             FREE.hidden_to_logits(x, D_MODEL),
             mtf.layers.embedding(ids, mtf.Dimension("vocab", 12), D_MODEL, vocab_size=11, name="own"),
+            NARROW.ids_to_embedding(ids, D_MODEL),
+            mtf.softmax(NARROW.hidden_to_logits(x), NARROW.vocab),
         ]
 
     def formulas(variables: dict[str, tf.Tensor], ids: tf.Tensor, x: tf.Tensor) -> list[tf.Tensor]:
         table, bias = variables["shared/weights"], variables["shared/bias"]
         logits = (x @ tf.transpose(table[:11]) / 6**0.5) + bias[:11]
+        narrow = variables["narrow/weights"]
+        narrow_logits = x @ variables["narrow/projection_out"] @ tf.transpose(narrow)
         return [
             tf.gather(table, ids) * 6**0.5,
             tf.pad(tf.nn.softmax(logits), [[0, 0], [0, 0], [0, 5]]),
             x @ tf.transpose(variables["head/weights"]),
             tf.gather(variables["own"], ids),
+            tf.gather(narrow, ids) @ variables["narrow/projection_in"],
+            tf.pad(tf.nn.softmax(narrow_logits[..., :11]), [[0, 0], [0, 0], [0, 5]]),
         ]
 
     inputs = {"ids": ([BATCH, LENGTH], IDS), "x": normal([BATCH, LENGTH, D_MODEL])}
@@ -154,6 +162,8 @@ def test_sizes() -> None:
         padded_vocab_size(5, 0)
     with pytest.raises(GraphError, match=r"vocab_size must be a positive integer, and is 'many'"):
         VocabularyEmbedding("many")  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"d_embedding must be a positive integer, and is 0"):
+        VocabularyEmbedding(5, d_embedding=0)
 
 
 def test_bad_operands(build: Callable[..., mtf.Graph]) -> None:

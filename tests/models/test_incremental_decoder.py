@@ -93,9 +93,14 @@ def encoder_decoder(
 
 VARIANTS = {
     "multi-head, rotary": language_model(SelfAttention(MULTI_HEAD, rotary=Rotary())),
-    "multi-query, learned positions": language_model(SelfAttention(MULTI_QUERY), LearnedPositions(LENGTH.size, 1.0)),
+    "multi-query, learned positions": language_model(
+        SelfAttention(MULTI_QUERY), LearnedPositions(LENGTH.size, 1.0, offset=2)
+    ),
     "grouped, relative bias": language_model(SelfAttention(GROUPED), bias=RelativeBias(GROUPED, 8, 6)),
-    "window, sinusoidal positions": language_model(SelfAttention(GROUPED, window=3), SinusoidalPositions()),
+    "relative bias of each layer": language_model(SelfAttention(MULTI_HEAD, bias=RelativeBias(MULTI_HEAD, 8, 6))),
+    "window, sinusoidal positions": language_model(
+        SelfAttention(GROUPED, window=3), SinusoidalPositions(is_interleaved=False)
+    ),
     "local, rotary, relative bias": language_model(
         SelfAttention(MULTI_HEAD, rotary=Rotary(), window=2, algorithm="local"), bias=RelativeBias(MULTI_HEAD, 8, 6)
     ),

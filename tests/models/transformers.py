@@ -38,7 +38,9 @@ WITH_TASKS_OR_EXPERTS = {
     **dict.fromkeys((f"gshard_{n}b" for n in (12, 37, 50, 150, 200, 600)), "EncoderDecoder"),
     **dict.fromkeys((f"switch_{size}" for size in ("base", "large", "xxl", "c")), "EncoderDecoder"),
 }
-KINDS = MODELS | WITH_TASKS_OR_EXPERTS | {"digits_mlp": "MLPClassifier", "resnet50": "ResNet50"}
+IMPORTED = {"roberta": "MaskedLM", "opt": "TransformerLM", "bart": "EncoderDecoder"}
+"""Others, whose layers are those of BERT, GPT-2 and T5; weights of theirs are imported."""
+KINDS = MODELS | IMPORTED | WITH_TASKS_OR_EXPERTS | {"digits_mlp": "MLPClassifier", "resnet50": "ResNet50"}
 """The model of each configuration."""
 
 

@@ -50,7 +50,7 @@ class Setting:
     Attributes:
       name: of the setting.
       sources: the first that is there counts: a key, a dotted path of keys, keys, numbers and texts in quotes with
-        `*`, `/`, `**` or `==` between them, or a value that is no text.
+        `+`, `-`, `*`, `/`, `**` or `==` between them, from left to right, or a value that is no text.
       values: what the configuration's values are called here; where given, no other is known.
       shape_of: where the setting is the size of a tensor: its name, and which of its dimensions. Without that tensor
         the sources count.
@@ -200,12 +200,14 @@ def evaluated(source: Any, configuration: Mapping[str, Any]) -> Value:
 
 
 def _result(a: Any, operator: str, b: Any) -> Value:
-    if operator not in ("*", "/", "**", "=="):
-        raise RuleFault(f"{operator!r} cannot stand between settings; *, /, ** and == can")
+    if operator not in ("+", "-", "*", "/", "**", "=="):
+        raise RuleFault(f"{operator!r} cannot stand between settings; +, -, *, /, ** and == can")
     if operator == "==":
         return None if a is None or b is None else a == b
     if not _are_numbers(a, b):
         return None
+    if operator in ("+", "-"):
+        return a + b if operator == "+" else a - b
     if operator == "**":
         return float(a) ** b if a > 0 and abs(b) <= _LARGEST_POWER else None
     return a * b if operator == "*" else _quotient(a, b)

@@ -18,6 +18,7 @@ import random
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 import transformers
 from drawn_tensors import values_of
+from families import encoder_configurations
 from safetensors.numpy import load_file, save_file
 
 MODELS = Path(__file__).parent / "models"
@@ -204,9 +206,14 @@ KEYS: dict[str, dict[str, list[Any]]] = {
 }
 
 
+KEYS |= encoder_configurations.KEYS
+
+
 def stored(name: str) -> dict[str, Any]:
     """The configuration of a stored model, or of mT5, which is made of T5's."""
     folder = MODELS / {"mt5": "t5_1_1"}.get(name, name)
+    if name in encoder_configurations.BASES:  # which is no file
+        return dict(encoder_configurations.BASES[name])
     configuration = json.loads((folder / "config.json").read_text())
     if name == "mt5":
         configuration |= {"model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"]}
@@ -326,12 +333,18 @@ HEADS = {
     ),
     "cls.predictions.decoder.weight": ("bert.embeddings.word_embeddings.weight",),
 }
+for _table, _embeddings in encoder_configurations.HEADS.items():
+    HEADS[_table] = (*HEADS.get(_table, ()), *_embeddings)
 
 
 def with_head(tensors: dict[str, list[Any]], head: str) -> dict[str, list[Any]]:
     """The tensors of a file, name -> [shape, by which name numbers are drawn], with a table for logits of its own."""
     if head in ("encoder.embed_tokens.weight",):
         return {**tensors, head: [tensors["shared.weight"][0], head]}
+    if head == "positions":  # which older files of Marian have
+        shape = [16, tensors["model.shared.weight"][0][1]]
+        names = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
+        return {**tensors, **{name: [shape, name] for name in names}}
     for table, embeddings in HEADS.items():
         for embedding in embeddings:
             if head != "as saved" and embedding in tensors and (table in tensors or is_language_model(tensors)):
@@ -344,8 +357,10 @@ def is_language_model(tensors: dict[str, list[Any]]) -> bool:
     return not any(name.startswith("classifier") for name in tensors)
 
 
-def understood(configuration: dict[str, Any], head: str) -> dict[str, Any]:
-    """The case: what Transformers makes of it."""
+def understood(
+    configuration: dict[str, Any], head: str, told_by: Callable[[Any], dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """The case: what Transformers makes of it, and `told_by` of the model; by default its logits."""
     case: dict[str, Any] = {"config": configuration, "tensors": {}, "logits": None}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -367,26 +382,33 @@ def understood(configuration: dict[str, Any], head: str) -> dict[str, Any]:
             )
             if loading["missing_keys"] or loading["mismatched_keys"]:
                 return case
-            case |= _logits(model.eval())
+            case |= (told_by or logits_of)(model.eval())
         except Exception as error:
             case["refused"] = f"{type(error).__name__}: {error}"[:200]
     return case
 
 
-def _logits(model: Any) -> dict[str, Any]:
+def logits_of(model: Any) -> dict[str, Any]:
     configuration = model.config
     ids = torch.tensor(np.random.RandomState(1).randint(2, 18, size=[2, 8]))
     fed = {"input_ids": ids}
     if configuration.is_encoder_decoder:
         fed["decoder_input_ids"] = torch.tensor(np.random.RandomState(2).randint(2, 18, size=[2, 6]))
-        start = configuration.decoder_start_token_id
+        start = getattr(configuration, "decoder_start_token_id", None)
+        if start is None and configuration.model_type == "bart":
+            start = configuration.bos_token_id
         fed["decoder_input_ids"][:, 0] = 0 if start is None else start
-    elif configuration.model_type == "bert":
+    elif configuration.model_type in encoder_configurations.ENCODERS:
         ids[:, 0] = 2
     else:
         ids[:, 0] = _start(configuration)
+    pad = configuration.pad_token_id
+    if configuration.model_type in encoder_configurations.PADDED and pad is not None and 0 <= pad < 20:
+        ids[1, -2:] = pad
+        fed["attention_mask"] = ids.ne(pad).int()
     with torch.no_grad():
-        logits = model(**fed, use_cache=False).logits if configuration.model_type != "bert" else model(**fed).logits
+        is_encoder = configuration.model_type in encoder_configurations.ENCODERS
+        logits = model(**fed).logits if is_encoder else model(**fed, use_cache=False).logits
     if not bool(torch.isfinite(logits).all()):
         return {"refused": "logits are not finite"}
     return {

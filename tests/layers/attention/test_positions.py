@@ -76,27 +76,37 @@ def test_products_of_rotated_vectors_depend_on_the_distance() -> None:
         )
 
 
-def test_sinusoidal() -> None:
-    def program(positions: mtf.Tensor) -> mtf.Tensor:
-        return sinusoidal_positions(positions, D_MODEL)
+@pytest.mark.parametrize("layout", ["", "d_model:rows;batch:cols"])
+def test_sinusoidal(layout: str) -> None:
+    """Of seven elements four are sines, wherever these stand."""
+    wide, narrow = mtf.Dimension("d_model", 6), mtf.Dimension("d_model", 7)
 
-    expected = np.zeros([2, 5, 6])
-    for b, i, j in np.ndindex(2, 5, 6):
-        angle = POSITIONS[b, i] / 10000.0 ** (2 * (j // 2) / 6)
-        expected[b, i, j] = math.cos(angle) if j % 2 else math.sin(angle)
-    for layout in ["", "d_model:rows;batch:cols"]:
-        found = interpret(program, {"positions": (BY_BATCH, POSITIONS)}, "rows:2;cols:2", layout).results
-        assert_close(found, expected, terms=2 * FUNCTION_TERMS, magnitude=1 + POSITIONS[:, :, None])
+    def program(positions: mtf.Tensor) -> list[mtf.Tensor]:
+        halves = [sinusoidal_positions(positions, dim, is_interleaved=False) for dim in (wide, narrow)]
+        return [sinusoidal_positions(positions, wide), sinusoidal_positions(positions, narrow), *halves]
+
+    mesh_shape = "rows:2;cols:2" if not layout else "rows:1;cols:2"  # 7 elements divide by nothing
+    found = interpret(program, {"positions": (mtf.Shape([("batch", 2), ("length", 5)]), POSITIONS)}, mesh_shape, layout)
+    for size, taking_turns, in_halves in ((6, found.results[0], found.results[2]), (7, *found.results[1::2])):
+        expected = np.zeros([2, 5, size])
+        for b, i, j in np.ndindex(2, 5, size):
+            angle = POSITIONS[b, i] / 10000.0 ** (2 * (j // 2) / size)
+            expected[b, i, j] = math.cos(angle) if j % 2 else math.sin(angle)
+        bound = {"terms": 2 * FUNCTION_TERMS, "magnitude": 1 + POSITIONS[:, :, None]}
+        assert_close(taking_turns, expected, **bound)
+        assert_close(in_halves, np.concatenate([expected[..., ::2], expected[..., 1::2]], axis=-1), **bound)
 
 
-def test_learned(check_layers: Any) -> None:
+@pytest.mark.parametrize("offset", [0, 2])
+def test_learned(offset: int, check_layers: Any) -> None:
     known = np.minimum(POSITIONS, 11)
 
     def layer(x: mtf.Tensor) -> list[mtf.Tensor]:
-        return [x + learned_positions(mtf.import_tf_tensor(x.mesh, known, BY_BATCH), 12, D_MODEL)]
+        return [x + learned_positions(mtf.import_tf_tensor(x.mesh, known, BY_BATCH), 12, D_MODEL, offset=offset)]
 
     def formula(variables: Any, x: tf.Tensor) -> list[tf.Tensor]:
-        return [x + tf.gather(variables["positions"], known)]
+        assert variables["positions"].shape == (12 + offset, 6)
+        return [x + tf.gather(variables["positions"], known + offset)]
 
     shape = BY_BATCH + [D_MODEL]
     layouts = ["d_model:rows;batch:cols", "positions:rows"]

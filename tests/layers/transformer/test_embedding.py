@@ -54,8 +54,48 @@ def test_its_variables_are_in_the_scope_of_the_vocabulary() -> None:
     assert [*graph.variables] == [f"words/{name}" for name in names]
 
 
+def test_two_embeddings_of_one_vocabulary_have_positions_of_their_own() -> None:
+    """As BART's encoder and decoder. Each begins with its own rows, whatever stands before them."""
+    inputs = TokenEmbedding(VOCABULARY, LearnedPositions(4, 1.0, offset=2))
+    targets = TokenEmbedding(VOCABULARY, LearnedPositions(6, 1.0), name="targets")
+
+    def program(ids: mtf.Tensor) -> list[mtf.Tensor]:
+        positions = mtf.range(ids.mesh, TOKENS[1])
+        y = [embed(ids, positions, D_MODEL, is_training=False) for embed in (inputs, targets)]
+        assert [*ids.graph.variables] == ["words/weights", "words/positions", "targets/positions"]
+        return [*y, *(variable.outputs[0] for variable in ids.graph.variables.values())]
+
+    done = interpret(program, {"ids": (TOKENS, IDS)}, "rows:2;cols:2", "batch:rows;d_model:cols")
+    y, z, words, own, others = done.results
+    assert_close(y, words[IDS] + own[2:6], terms=2)
+    assert_close(z, words[IDS] + others[:4], terms=2)
+
+
+@pytest.mark.parametrize("layout", ["", "batch:rows;d_model:cols", "d_embedding:cols;length:rows"])
+def test_narrow_vectors_are_summed_and_projected(layout: str) -> None:
+    embed = TokenEmbedding(VOCABULARY, LearnedPositions(6), norm=LayerNorm(1e-6), d_embedding=4)
+
+    def program(ids: mtf.Tensor) -> list[mtf.Tensor]:
+        y = embed(ids, mtf.range(ids.mesh, TOKENS[1]), D_MODEL, is_training=False)
+        return [y, *(variable.outputs[0] for variable in ids.graph.variables.values())]
+
+    done = interpret(program, {"ids": (TOKENS, IDS)}, "rows:2;cols:2", layout)
+    y, words, positions, scale, bias, kernel, added = done.results
+    assert [x.shape for x in (words, positions, kernel, added)] == [(12, 4), (6, 4), (4, 8), (8,)]
+    x = words[IDS] + positions[:4]
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * scale + bias
+    assert_close(y, x @ kernel + added, terms=(2, 2 * 4, 2 * FUNCTION_TERMS, 4))
+
+
+def test_sizes_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="TokenEmbedding: d_embedding must be a positive integer, and is 0"):
+        TokenEmbedding(VOCABULARY, d_embedding=0)
+    with pytest.raises(ValueError, match="LearnedPositions: offset counts rows, at least 0, and is -1"):
+        LearnedPositions(6, offset=-1)
+
+
 @pytest.mark.parametrize(
-    ("positions", "max_length"), [(None, None), (SinusoidalPositions(), None), (LearnedPositions(6), 6)]
+    ("positions", "max_length"), [(None, None), (SinusoidalPositions(), None), (LearnedPositions(6, offset=2), 6)]
 )
 def test_how_long_sequences_may_be(positions: PositionEmbedding | None, max_length: int | None) -> None:
     assert TokenEmbedding(VOCABULARY, positions).max_length == max_length

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshtf.layers import PipelineSchedule
-from meshtf.testing import assert_close
+import meshtf as mtf
+from meshtf.layers import AttentionConfig, AttentionMask, PipelineSchedule, Tokens
+from meshtf.layers.transformer import Context, RelativeBias, SelfAttention, TransformerStack
+from meshtf.testing import assert_close, interpret
 from tests.models.transformers import TERMS, case, configured
 from tests.optimize.interpreted_training import InterpretedTraining
 
@@ -37,6 +39,27 @@ def test_data_times_stages_times_model(name: str) -> None:
     assert_close(
         losses(split, *ALL_SPLIT), losses(plain, "rows:1", ""), terms=TERMS, steps=np.arange(2), dtype="float32"
     )
+
+
+@pytest.mark.parametrize("algorithm", ["plain", "lean"])
+def test_each_layer_keeps_its_own_relative_bias(algorithm: str) -> None:
+    config = AttentionConfig(num_heads=2, d_kv=4)
+    attention = SelfAttention(config, algorithm=algorithm, block_size=2, bias=RelativeBias(config, 8, 6))
+    plain = TransformerStack([attention], 4)
+    shape = mtf.Shape([("batch", 4), ("length", 6), ("d_model", 8)])
+    x = np.random.default_rng(0).standard_normal(shape.to_integer_list).astype(np.float32)
+
+    def found(stack: TransformerStack, layout: str) -> list[np.ndarray]:
+        def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+            y = stack(x, Context(AttentionMask(), Tokens.along(x)))
+            (table,) = (v.value for v in x.graph.trainable_variables if v.name.endswith("relative_attention_bias"))
+            return [y, *mtf.gradients([mtf.reduce_sum(y * y * y)], [table])]
+
+        return interpret(program, {"x": (shape, x)}, "stages:2", layout).results
+
+    split = dataclasses.replace(plain, pipeline=PipelineSchedule(2, 2))
+    for own, known in zip(found(split, "stage:stages"), found(plain, ""), strict=True):
+        assert_close(own.reshape(known.shape), known, terms=TERMS, magnitude=np.abs(known).max())
 
 
 def test_sublayers_may_be_recomputed_in_a_pipeline() -> None:

@@ -124,6 +124,15 @@ def test_one_relative_bias_serves_all_layers() -> None:
     assert sum("bias" in name for name in shapes) == 1
 
 
+def test_each_layer_has_its_own_relative_bias() -> None:
+    """In place of the stack's, which then nothing makes but the stack."""
+    stack = TransformerStack([SelfAttention(CONFIG, bias=RelativeBias(CONFIG))], 3)
+    shapes = {name: str(variable.shape) for name, variable in built(stack).variables.items()}
+    own = shapes.pop("layer/self_attention/relative_attention_bias")
+    assert own == "layers:3 relative_position_buckets:32 heads:2"
+    assert not any("bias" in name for name in shapes)
+
+
 @pytest.mark.parametrize(
     ("mask", "is_bidirectional"),
     [
@@ -263,13 +272,15 @@ def test_rotary_embeddings_turn_pairs() -> None:
 
 @pytest.mark.parametrize("algorithm", ["plain", "lean"])
 @pytest.mark.parametrize("float32_logits", [True, False])
+@pytest.mark.parametrize("is_own", [True, False])
 def test_the_gradient_of_a_relative_bias_is_summed_over_cores_once_and_as_large_as_its_table(
-    algorithm: str, float32_logits: bool
+    algorithm: str, float32_logits: bool, is_own: bool
 ) -> None:
-    """Of all layers together: what a core has of it goes into buckets first, whatever the dtype between."""
-    options = AttentionOptions(float32_logits=float32_logits)
-    attention = SelfAttention(CONFIG, options, algorithm=algorithm, block_size=8)
-    stack = TransformerStack([attention], 3, bias=RelativeBias(CONFIG, 8, 6))
+    """Of all layers together, or of each that has its own: what a core has of it goes into buckets first, whatever the
+    dtype between."""
+    options, bias = AttentionOptions(float32_logits=float32_logits), RelativeBias(CONFIG, 8, 6)
+    attention = SelfAttention(CONFIG, options, algorithm=algorithm, block_size=8, bias=bias if is_own else None)
+    stack = TransformerStack([attention], 3, bias=None if is_own else bias)
 
     def program(x: mtf.Tensor) -> list[mtf.Tensor]:
         y = stack(mtf.to_bfloat16(x), Context(AttentionMask(), Tokens.along(x), is_training=True))
@@ -281,4 +292,5 @@ def test_the_gradient_of_a_relative_bias_is_summed_over_cores_once_and_as_large_
     inputs = {"x": mtf.TensorSpec([("batch", 2), ("length", 16), ("d_model", 8)])}
     report = mtf.function(program, mesh_impl, inputs=inputs, variable_dtype=narrow).report()
     (summed,) = report.collectives
-    assert (summed.kind, summed.times, summed.bytes_sent) == ("all_reduce", 1, 8 * 2 * 4)
+    tables = 3 if is_own else 1
+    assert (summed.kind, summed.times, summed.bytes_sent) == ("all_reduce", tables, tables * 8 * 2 * 4)
