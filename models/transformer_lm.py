@@ -34,6 +34,9 @@ class TransformerLM:
         al. 2020).
       start_id: what the first token is predicted from, such as the end of a text before (GPT-2), or a token that stands
         at the beginning of every text (Llama).
+      starts_prompts: whether `start_id` stands before a prompt that is continued. Otherwise the prompt's own first
+        token is the first that the model sees, as where a tokenizer adds no begin token (GPT-2, Qwen2); an empty
+        prompt begins with `start_id` all the same. Training does not depend on it.
     """
 
     d_model: int
@@ -43,6 +46,7 @@ class TransformerLM:
     loss: TokenLoss = dataclasses.field(default_factory=TokenLoss)
     sees_prefix: bool = False
     start_id: int = 0
+    starts_prompts: bool = True
 
     def __post_init__(self) -> None:
         check_size(self, "d_model")
@@ -84,10 +88,11 @@ class TransformerLM:
         return observations.added_to(metrics, is_training=is_training)
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
-        """For decoding token by token. No feature is needed."""
-        d_model = mtf.Dimension("d_model", self.d_model)
+        """For decoding token by token. `targets_start`, int32 [batch], takes the place of `start_id` where it is given."""
+        d_model, start = mtf.Dimension("d_model", self.d_model), features.get("targets_start")
+        start_id = self.start_id if start is None else self.embedding.vocabulary.checked(start)
         return IncrementalDecoder(
-            self.embedding, self.vocabulary, self.stack, d_model, SCOPE, self._mask, start_id=self.start_id
+            self.embedding, self.vocabulary, self.stack, d_model, SCOPE, self._mask, start_id=start_id
         )
 
     @property

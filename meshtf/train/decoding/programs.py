@@ -15,15 +15,16 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.beam_search import beam_search
+from meshtf.train.decoding.begun_prompts import BegunPrompts
 from meshtf.train.decoding.generation import generate
 from meshtf.train.decoding.options import BEAM, RANK, Decoding
 from meshtf.train.decoding.prompts import Prompts
 from meshtf.train.decoding.scoring import token_log_likelihoods
 from meshtf.train.decoding.sequences import Sequences
-from meshtf.train.decoding.step_decoder import TextModel
+from meshtf.train.decoding.step_decoder import PromptStarter, StepDecoder, TextModel
 from meshtf.train.training import Training
 
-INPUTS, TARGETS = "inputs", "targets"
+INPUTS, TARGETS, TARGETS_START = "inputs", "targets", "targets_start"
 SCORE, GENERATE = "score", "generate"
 LOG_LIKELIHOODS = "log_likelihoods"
 
@@ -137,7 +138,16 @@ def decoded(
     stop_ids: tuple[int, ...],
 ) -> Sequences:
     """Prompts continued as the options say."""
-    decoder = model.incremental_decoder(features)
+    if isinstance(model, PromptStarter) and not model.starts_prompts:
+        begun = BegunPrompts.of(prompts, model.start_id)
+        decoder = model.incremental_decoder({**features, TARGETS_START: begun.start})
+        return begun.whole(_continued(decoder, begun.rest, decoding, stop_ids))
+    return _continued(model.incremental_decoder(features), prompts, decoding, stop_ids)
+
+
+def _continued(
+    decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stop_ids: tuple[int, ...]
+) -> Sequences:
     if decoding.method == BEAM:
         return beam_search(decoder, prompts, stop_ids, beam_size=decoding.beam_size, alpha=float(decoding.alpha))
     num_samples = decoding.num_samples if decoding.method == RANK else None
