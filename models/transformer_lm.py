@@ -88,7 +88,7 @@ class TransformerLM:
         return observations.added_to(metrics, is_training=is_training)
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
-        """For decoding token by token. `targets_start`, int32 [batch], takes the place of `start_id` where it is given."""
+        """For decoding token by token. The feature `targets_start`, int32 [batch], takes the place of `start_id`."""
         d_model, start = mtf.Dimension("d_model", self.d_model), features.get("targets_start")
         start_id = self.start_id if start is None else self.embedding.vocabulary.checked(start)
         return IncrementalDecoder(

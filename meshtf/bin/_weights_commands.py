@@ -37,6 +37,8 @@ _NO_CONFIGURATION = """\
 {path} does not say of which model of Transformers's it is: it is neither imported, nor of a training that began with
 what was. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
 
+_UNMATCHED = "meshtf-decode has no counterpart of {settings}, and continues text without"
+
 
 def import_weights(source: Path, output: Path, options: Options) -> str:
     """Imports weights of another library; returns what came of it, in words."""
@@ -60,6 +62,7 @@ def import_weights(source: Path, output: Path, options: Options) -> str:
         f"model:      {folder.model_gin}",
         f"weights:    {folder.checkpoint}",
         f"kept:       {', '.join(written.tokenizer) or 'no tokenizer was there'}",
+        *([f"generation: {_UNMATCHED.format(settings=', '.join(written.unmatched))}"] if written.unmatched else []),
         *_slots_text(written.slots),
         *listed("left out, taken by no rule", found.left_out),
         *([compare_logits(source, folder)] if options.checks else []),

@@ -66,7 +66,8 @@ def read_configuration(files: Sequence[Path], parameters: Sequence[str | Paramet
     """Makes gin's configuration anew from files, and bindings that override them.
 
     A file's `include` is looked for beside the file, then as `find_gin_file` does; its `import` among what is
-    installed, then beside the file and in the current folder.
+    installed, then beside the file and in the current folder. A text that begins with `{here}/` is a path in the
+    folder of its file.
 
     Raises:
       ConfigurationError: with the line or the flag, and the nearest match of a name that there is not.

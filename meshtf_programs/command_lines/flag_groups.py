@@ -194,7 +194,23 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "beam_size", None, "Sequences that beam search keeps and gives; 4 by default.", flag_values=values
     )
-    flags.DEFINE_float("alpha", None, "Of beam search's length penalty; 0.6 by default.", flag_values=values)
+    flags.DEFINE_enum(
+        "beam_rules",
+        None,
+        ["meshtf", "transformers"],
+        "How beam search scores sequences, and when it ends: by the rules of meshtf (the default), or "
+        "of Hugging Face's Transformers.",
+        flag_values=values,
+    )
+    flags.DEFINE_float("alpha", None, "Of meshtf's length penalty; 0.6 by default.", flag_values=values)
+    flags.DEFINE_float("length_penalty", None, "Of Transformers' rules; 1 by default.", flag_values=values)
+    flags.DEFINE_enum(
+        "early_stopping",
+        None,
+        ["true", "false", "never"],
+        "Of Transformers' rules: when a beam search ends; false by default.",
+        flag_values=values,
+    )
     flags.DEFINE_integer("num_samples", None, "Samples that are ranked; 4 by default.", flag_values=values)
     flags.DEFINE_integer(
         "max_length",

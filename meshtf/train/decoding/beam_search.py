@@ -1,4 +1,4 @@
-"""Beam search with a length penalty."""
+"""Beam search, by rules for scores and ends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.train.decoding.beam_rules import BeamRules
 from meshtf.train.decoding.generation import RANKS
 from meshtf.train.decoding.prompts import Prompts, is_one_of
 from meshtf.train.decoding.sequences import Sequences
@@ -18,26 +19,25 @@ _CANDIDATES, _POOL = "candidates", "pool"
 
 
 def beam_search(
-    decoder: StepDecoder, prompts: Prompts, stop_ids: tuple[int, ...], *, beam_size: int, alpha: float
+    decoder: StepDecoder, prompts: Prompts, stop_ids: tuple[int, ...], *, beam_size: int, rules: BeamRules
 ) -> Sequences:
     """The sequences of the highest scores that a search with `beam_size` open ones at a time finds, as many of them.
 
-    A score is log-likelihood / ((5 + n) / 6) ** alpha, of n tokens added (Wu et al. 2016). A sequence is finished by a
-    token of `stop_ids`, which counts in it, or by its greatest length. In each step the best continuations of all open
-    sequences are found: enough of them that `beam_size` do not end with a stop token and stay open. Finished ones are
-    kept apart, the best `beam_size`. It ends when no open one can become better than those.
+    A sequence is finished by a token of `stop_ids`, which counts in it, or by its greatest length. In each step the
+    best continuations of all open sequences are found: enough of them that `beam_size` do not end with a stop token and
+    stay open. Finished ones are kept apart, the best `beam_size`. The rules say what scores are, and when it ends.
 
     Args:
       decoder: of the program.
       prompts: with one batch dimension. Each is continued as it is given; only what is added counts.
       stop_ids: tokens that end a sequence.
       beam_size: size of the dimension `beam`, beside the batch.
-      alpha: 0 or more; 0 ranks by log-likelihood.
+      rules: `MeshtfRules` or `TransformersRules`.
     """
     beam = mtf.Dimension(BEAM, beam_size)
     if isinstance(decoder, BeamDecoder):
         decoder = decoder.with_beam(beam)
-    return _BeamSearch(decoder, prompts, stop_ids, beam, alpha).run()
+    return _BeamSearch(decoder, prompts, stop_ids, beam, rules).run()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _BeamSearch:
     prompts: Prompts
     stop_ids: tuple[int, ...]
     beam: mtf.Dimension
-    alpha: float
+    rules: BeamRules
 
     def run(self) -> Sequences:
         state = self.prompts.state(self.decoder, self.beam)
@@ -142,10 +142,8 @@ class _BeamSearch:
         found = self._candidates(token_logits(logits, self.decoder), now.open_log_likelihoods)
         is_last = mtf.greater_equal(now.position + 1, prompts.ends)
         is_end = mtf.logical_or(is_one_of(found.tokens, self.stop_ids), is_last)
-        finished = self._finished(now, found, mtf.logical_and(is_end, mtf.logical_not(is_given)))
+        finished = self._finished(now, found, self._counts(now, is_end, is_given))
         sources, tokens, log_likelihoods = self._open(now, found, is_end, is_given)
-        best = mtf.reduce_max(log_likelihoods, reduced_dim=self.beam) / self._penalty(prompts.ends)
-        worst = mtf.reduce_min(finished.scores, reduced_dim=self.beam)
         open_ids = prompts.with_token(self._reordered(now.open_ids, sources), now.position, tokens)
         after = _Carried(
             position=now.position + 1,
@@ -156,7 +154,7 @@ class _BeamSearch:
             lengths=finished.lengths,
             log_likelihoods=finished.log_likelihoods,
             scores=finished.scores,
-            is_done=mtf.greater_equal(worst, best),
+            is_done=mtf.logical_or(now.is_done, self._is_done(now.position + 1, log_likelihoods, finished.scores)),
         )
         reordered = [self._reordered(x, sources) if x.shape.has(self.beam) else x for x in state]
         return [*after.tensors, *reordered]
@@ -164,7 +162,7 @@ class _BeamSearch:
     def _candidates(self, logits: mtf.Tensor, open_log_likelihoods: mtf.Tensor) -> _Candidates:
         """Of logits [batch, beam, vocab]. Each stop token may end every open sequence, and as many stay open."""
         vocab, beam = self.decoder.vocab, self.beam
-        wanted = beam.size * (1 + len(self.stop_ids))
+        wanted = beam.size * (1 + max(len(self.stop_ids), 1))
         tokens = mtf.Dimension("tokens", min(wanted, self.decoder.output.vocab_size))
         every = mtf.Dimension("every", beam.size * tokens.size)
         candidates = mtf.Dimension(_CANDIDATES, min(wanted, every.size))
@@ -179,7 +177,7 @@ class _BeamSearch:
         """The best of those that were finished before, and of the candidates that are now."""
         ids = mtf.gather(now.open_ids, found.sources, self.beam)
         ids = self.prompts.with_token(ids, now.position, found.tokens)
-        scores = found.log_likelihoods / self._penalty(now.position + 1)
+        scores = self.rules.score(found.log_likelihoods, self._added(now.position + 1))
         new = Sequences(
             ids,
             mtf.zeros_like(found.tokens) + (now.position + 1),
@@ -209,10 +207,29 @@ class _BeamSearch:
             mtf.where(is_given, now.open_log_likelihoods, log_likelihoods, output_shape=tokens.shape),
         )
 
-    def _penalty(self, lengths: mtf.Tensor) -> mtf.Tensor:
-        """Of sequences of so many tokens, prompts included; [batch]."""
-        added = mtf.maximum(mtf.cast(lengths - self.prompts.lengths, tf.float32), 1.0)
-        return mtf.pow((added + 5.0) * (1.0 / 6.0), self.alpha)
+    def _counts(self, now: _Carried, is_end: mtf.Tensor, is_given: mtf.Tensor) -> mtf.Tensor:
+        """Which candidates [batch, candidates] are finished sequences: of a search that goes on, behind its prompt."""
+        counts = mtf.logical_and(is_end, mtf.logical_not(mtf.logical_or(is_given, now.is_done)))
+        if not self.rules.counts_leading_ends:
+            return counts
+        candidates = is_end.shape.get_dim_by_name(_CANDIDATES)
+        return mtf.logical_and(counts, mtf.less(mtf.range(is_end.mesh, candidates), self.beam.size))
+
+    def _is_done(self, lengths: mtf.Tensor, open_ones: mtf.Tensor, finished: mtf.Tensor) -> mtf.Tensor:
+        """Whether searches [batch] end, by what is open and finished when sequences have so many tokens.
+
+        Where fewer than `beam_size` are finished, the worst score is -inf, and none is open when all are as long as
+        they may be.
+        """
+        best = mtf.reduce_max(open_ones, reduced_dim=self.beam)
+        worst = mtf.reduce_min(finished, reduced_dim=self.beam)
+        hoped_for = self.rules.hoped_for(best, self._added(lengths), self._added(self.prompts.ends))
+        is_done = mtf.greater_equal(worst, hoped_for)
+        return mtf.logical_or(is_done, mtf.greater(worst, -math.inf)) if self.rules.ends_when_full else is_done
+
+    def _added(self, lengths: mtf.Tensor) -> mtf.Tensor:
+        """Tokens behind the prompts of sequences of so many, 1 at least; float32 [batch]."""
+        return mtf.maximum(mtf.cast(lengths - self.prompts.lengths, tf.float32), 1.0)
 
     def _reordered(self, x: mtf.Tensor, sources: mtf.Tensor) -> mtf.Tensor:
         """x [.., beam, ..] with, for each beam, the row of its source."""

@@ -120,8 +120,8 @@ def generation_program(
     features = sizes.features | {name: mtf.TensorSpec(sizes.one_each, tf.int32) for name in ("lengths", "ends")}
     vocabulary = vocabulary_of(training)
     stop_ids = decoding.all_stop_ids(vocabulary.end_id)
-    if max(stop_ids) >= vocabulary.size:
-        raise ConfigurationError(_FOREIGN_STOP.format(token=max(stop_ids), last=vocabulary.size - 1))
+    if max(decoding.stop_ids, default=-1) >= vocabulary.size:
+        raise ConfigurationError(_FOREIGN_STOP.format(token=max(decoding.stop_ids), last=vocabulary.size - 1))
 
     def continued(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
         prompts = Prompts(given.pop(TARGETS), given.pop("lengths"), given.pop("ends"), sizes.prompts)
@@ -145,11 +145,9 @@ def decoded(
     return _continued(model.incremental_decoder(features), prompts, decoding, stop_ids)
 
 
-def _continued(
-    decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stop_ids: tuple[int, ...]
-) -> Sequences:
+def _continued(decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stop_ids: tuple[int, ...]) -> Sequences:
     if decoding.method == BEAM:
-        return beam_search(decoder, prompts, stop_ids, beam_size=decoding.beam_size, alpha=float(decoding.alpha))
+        return beam_search(decoder, prompts, stop_ids, beam_size=decoding.beam_size, rules=decoding.rules)
     num_samples = decoding.num_samples if decoding.method == RANK else None
     return generate(decoder, prompts, decoding.sampling, stop_ids, num_samples=num_samples)
 
