@@ -12,6 +12,7 @@ from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.decoding.beam_rules import BeamRules, MeshtfRules, TransformersRules
 from meshtf.train.decoding.sampling import Sampling
+from meshtf.train.gin_files.bindings import present_bindings
 
 GREEDY, SAMPLE, BEAM, RANK = "greedy", "sample", "beam", "rank"
 
@@ -132,6 +133,16 @@ def configured_decoding(**options: object) -> Decoding:
     """
     with configuration_errors():
         return Decoding(**options)  # type: ignore[arg-type]
+
+
+def keep_decoding() -> None:
+    """Makes what gin says of decoding a part of the operative configuration of a training, which does not decode.
+
+    Raises:
+      ConfigurationError: a value that cannot be.
+    """
+    if any(binding.configurable == Decoding.__name__ for binding in present_bindings()):
+        configured_decoding()
 
 
 def _is_integer(value: object, least: int) -> bool:
