@@ -99,7 +99,8 @@ class GinText:
         tokenizer, generation = self._tokenizer, self.generation
         decoding = "" if generation is None else f"\nimport meshtf.train.decoding\n\n{generation.gin}"
         names = [f"{self._task}.vocabulary", *re.findall(r"@(\w+)\(\)", tokenizer)] * bool(tokenizer)
-        optional = [*names, "Training.initial_checkpoint", *(["Decoding"] if generation else [])]
+        others = [MASKED] * (self.kind == CLASSIFIER)  # the packaged gin file has its parts, too
+        optional = [*names, *others, "Training.initial_checkpoint", *(["Decoding"] if generation else [])]
         return self.model + _WEIGHTS.format(
             tokenizer=tokenizer, decoding=decoding, begin=self._begin, optional=optional
         )
