@@ -77,11 +77,12 @@ def _slots_text(slots: OptimizerSlots | None) -> list[str]:
     return [title, *listed("left out of the optimizer's state", slots.left_out)]
 
 
-def export_weights(path: Path, output: Path, config: str, dtype: str, *, is_strict: bool) -> str:
+def export_weights(path: Path, output: Path, options: Options) -> str:
     """Exports a checkpoint as a folder of Transformers; returns what came of it, in words."""
     source = open_source(path)
-    original = Original.of(user_path(config) if config else _imported(path))
-    names = export_huggingface(source, original, output, FLOATING[dtype] if dtype else None, is_strict=is_strict)
+    original = Original.of(user_path(options.config) if options.config else _imported(path))
+    dtype, ignored = FLOATING[options.dtype] if options.dtype else None, options.ignored_keys
+    names = export_huggingface(source, original, output, dtype, is_strict=options.is_strict, ignored_keys=ignored)
     return f"{output} has {', '.join(names)}"
 
 
