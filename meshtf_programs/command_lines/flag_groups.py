@@ -71,7 +71,7 @@ def define_allow_unread_bindings(values: flags.FlagValues) -> None:
 
 def define_checkpoint_flags(values: flags.FlagValues) -> None:
     """--model_dir, --step, --weights and --trust_config: what is restored."""
-    define_path(values, "model_dir", None, "The folder of the run.")
+    define_path(values, "model_dir", None, "The folder of the run, or of an import.")
     flags.DEFINE_integer(
         "step", None, "Which checkpoint; by default the newest that is whole.", lower_bound=0, flag_values=values
     )
