@@ -288,7 +288,7 @@ COMMANDS = {
     ),
     "export": Command(
         "Writes a checkpoint as weights of another library.",
-        "CHECKPOINT OUTPUT [--format=NAME] [--config=PATH] [--ignore_key=KEY] [--dtype=TYPE] [--nostrict]",
+        "CHECKPOINT OUTPUT [--format=NAME] [--config=PATH] [--dtype=TYPE] [--nostrict]\n      [--ignore_key=KEY]",
         (2, 2),
         ("format", "config", "ignore_key", "dtype", "strict"),
     ),

@@ -67,15 +67,17 @@ def main(program: ModuleType, *flags: str, status: int = 0) -> None:
 def test_an_imported_folder_is_taken_as_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Decoded, with Transformers' tokens; planned, evaluated and exported; moved; and without its tokenizer."""
     stored = json.loads((MODELS.parent / "continuations.json").read_text())
-    (case, *_) = [
-        c for c in stored if c["model"] == "gpt2" and c["settings"] == {"max_new_tokens": 6, "eos_token_id": [2, 7]}
-    ]
+    own = {"max_new_tokens": 6, "eos_token_id": [2, 7], "num_beams": 3, "early_stopping": True, "length_penalty": 1.0}
+    (case, *_) = [c for c in stored if c["model"] == "gpt2" and c["settings"] == own]
     prompt = " ".join(f"w{token}" for token in case["prompt"])
     (folder / "elsewhere").mkdir()
     shutil.move(folder / "imported", folder / "elsewhere" / "moved")
     place = "--model_dir=elsewhere/moved"
-    main(decode, place, f"--prompt={prompt}", "--format=jsonl", "--output=found.jsonl")
-    assert json.loads((folder / "found.jsonl").read_text())["ids"] == case["ids"][0]
+    beams = ["--method=beam", "--beam_size=3", "--early_stopping=true"]
+    main(decode, place, f"--prompt={prompt}", *beams, "--format=jsonl", "--output=found.jsonl")
+    found = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
+    assert [one["ids"] for one in found] == case["ids"]
+    np.testing.assert_allclose([one["score"] for one in found], case["scores"], rtol=2e-5)
     main(plan, place, "--mesh_shape=rows:2", "--layout=batch:rows", "--json")
     assert '"rows:2"' in capsys.readouterr().out
     main(evaluation, place, "--gin_param=TextFiles.patterns='text.txt'")
