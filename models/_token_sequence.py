@@ -63,11 +63,11 @@ class TokenSequence:
         return mtf.where(is_within, before, start_id)
 
 
-def shifted_right(ids: mtf.Tensor, start_id: int) -> mtf.Tensor:
-    """Ids [.., length], each in the place behind its own, and `start_id` in the first."""
+def shifted_right(ids: mtf.Tensor, start_id: int | mtf.Tensor) -> mtf.Tensor:
+    """Ids [.., length], each in the place behind its own, and `start_id`, a number or [..], in the first."""
     length = ids.shape.get_dim_by_name("length")
     before = mtf.shift(ids, 1, length, wrap=False)
-    if not start_id:
+    if isinstance(start_id, int) and not start_id:
         return before
     return mtf.where(mtf.equal(mtf.range(ids.mesh, length), 0), start_id, before, output_shape=ids.shape)
 

@@ -33,10 +33,10 @@ class IncrementalDecoder:
       d_model: the dimension of the layers' vectors.
       scope: the scope of the stack's variables.
       mask: who sees whom. With `sees_prefix`, the tokens of a prompt all see each other.
-      memory: the memory of cross-attention.
-      start_id: the id before the first token.
-      beam: the batch dimension of a beam search, which puts the state's tensors that have it in order. Keys and values
-        may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
+      memory: of cross-attention.
+      start_id: what stands before the first token: one for all sequences, or int32 [batch], one for each.
+      beam: of the batch dimensions, that of a beam search, which puts in order what of the state has it. Keys and
+        values may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
     """
 
     embedding: TokenEmbedding
@@ -46,7 +46,7 @@ class IncrementalDecoder:
     scope: str
     mask: AttentionMask
     memory: Memory | None = None
-    start_id: int = 0
+    start_id: int | mtf.Tensor = 0
     beam: mtf.Dimension | None = None
 
     @property
@@ -125,7 +125,7 @@ class IncrementalDecoder:
             *state, holders = state
             slots = BeamSlots(holders, self.beam).written(writes_at)
         context = Context(self.mask, Tokens(position), position, memory=self.memory, slots=slots)
-        if self.start_id:
+        if not isinstance(self.start_id, int) or self.start_id:
             tokens = mtf.where(mtf.equal(position, 0), self.start_id, tokens, output_shape=tokens.shape)
         # The model chose these tokens, or they were checked when prompts were read.
         x = self.embedding(tokens, position, self.d_model, is_training=False, are_checked=True)

@@ -32,8 +32,11 @@ class TransformerLM:
       loss: smoothing and z-loss.
       sees_prefix: whether the tokens marked as `targets_prefix` all see each other (prefix language model, Raffel et
         al. 2020).
-      start_id: the id from which the first token is predicted, such as the end of a text (GPT-2), or a token
-        that begins every text (Llama).
+      start_id: what the first token is predicted from, such as the end of a text before (GPT-2), or a token that stands
+        at the beginning of every text (Llama).
+      starts_prompts: whether `start_id` stands before a prompt that is continued. Otherwise the prompt's own first
+        token is the first that the model sees, as where a tokenizer adds no begin token (GPT-2, Qwen2); an empty
+        prompt begins with `start_id` all the same. Training does not depend on it.
     """
 
     d_model: int
@@ -43,6 +46,7 @@ class TransformerLM:
     loss: TokenLoss = dataclasses.field(default_factory=TokenLoss)
     sees_prefix: bool = False
     start_id: int = 0
+    starts_prompts: bool = True
 
     def __post_init__(self) -> None:
         check_size(self, "d_model")
@@ -86,10 +90,11 @@ class TransformerLM:
         return observations.added_to(metrics, is_training=is_training)
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
-        """The decoder that makes text token by token. It needs no feature."""
-        d_model = mtf.Dimension("d_model", self.d_model)
+        """For decoding token by token. The feature `targets_start`, int32 [batch], takes the place of `start_id`."""
+        d_model, start = mtf.Dimension("d_model", self.d_model), features.get("targets_start")
+        start_id = self.start_id if start is None else self.embedding.vocabulary.checked(start)
         return IncrementalDecoder(
-            self.embedding, self.vocabulary, self.stack, d_model, SCOPE, self._mask, start_id=self.start_id
+            self.embedding, self.vocabulary, self.stack, d_model, SCOPE, self._mask, start_id=start_id
         )
 
     @property

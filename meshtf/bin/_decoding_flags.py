@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.decoding.options import OPTIONS_OF, Decoding, configured_decoding
+from meshtf.train.decoding.options import NEVER, OPTIONS_OF, OPTIONS_OF_RULES, Decoding, configured_decoding
 from meshtf.train.decoding.programs import greatest_sizes, vocabulary_of
 from meshtf.train.training import Training
 
@@ -27,7 +27,10 @@ def given_options(values: flags.FlagValues) -> dict[str, Any]:
     """Returns the fields of `Decoding` that flags give, and "stop" if there is one."""
     of_methods = [name for names in OPTIONS_OF.values() for name in names]
     names = dict.fromkeys(["method", *of_methods, *OF_ALL_METHODS, "stop"])
-    return {name: values[name].value for name in names if values[name].value not in (None, [])}
+    given = {name: values[name].value for name in names if values[name].value not in (None, [])}
+    if "early_stopping" in given:
+        given["early_stopping"] = {"true": True, "false": False}.get(given["early_stopping"], NEVER)
+    return given
 
 
 def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool = False) -> Decoding:
@@ -41,12 +44,12 @@ def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool 
     given = given_options(values)
     stops = [stop_id(text, training) for text in given.pop("stop", [])]
     decoding = configured_decoding(**given)
-    check_effect([*given, *(["stop"] if stops else [])], decoding.method, is_score=is_score)
+    check_effect([*given, *(["stop"] if stops else [])], decoding.method, decoding.beam_rules, is_score=is_score)
     return dataclasses.replace(decoding, stop_ids=(*decoding.stop_ids, *stops))
 
 
-def check_effect(given: Sequence[str], method: str, *, is_score: bool) -> None:
-    """Raises ConfigurationError if one of the given options would have no effect."""
+def check_effect(given: Sequence[str], method: str, beam_rules: str, *, is_score: bool) -> None:
+    """Raises ConfigurationError for an option, of these that were given, that would have no effect."""
     for option in given:
         methods = [name for name, options in OPTIONS_OF.items() if option in options]
         if is_score and option not in ("batch_size", "max_length"):
@@ -54,6 +57,10 @@ def check_effect(given: Sequence[str], method: str, *, is_score: bool) -> None:
         if methods and method not in methods:
             where = "it is for " + " and ".join(f"--method={name}" for name in methods)
             raise ConfigurationError(_NO_EFFECT.format(option=option, what=f"method={method}", where=where))
+        rules = [name for name, options in OPTIONS_OF_RULES.items() if option in options]
+        if rules and beam_rules not in rules:
+            what, where = f"beam_rules={beam_rules}", f"it is for --beam_rules={rules[0]}"
+            raise ConfigurationError(_NO_EFFECT.format(option=option, what=what, where=where))
 
 
 def stop_id(text: str, training: Training) -> int:

@@ -37,6 +37,8 @@ _NO_CONFIGURATION = """\
 {path} does not name its model of Transformers: it is neither an import, nor a checkpoint of a training that began with
 one. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
 
+_UNMATCHED = "meshtf-decode has no counterpart of {settings}, and continues text without"
+
 
 def import_weights(source: Path, output: Path, options: Options) -> str:
     """Imports weights of another library. Returns text on the result."""
@@ -60,6 +62,7 @@ def import_weights(source: Path, output: Path, options: Options) -> str:
         f"model:      {folder.model_gin}",
         f"weights:    {folder.checkpoint}",
         f"kept:       {', '.join(written.tokenizer) or 'no tokenizer was there'}",
+        *([f"generation: {_UNMATCHED.format(settings=', '.join(written.unmatched))}"] if written.unmatched else []),
         *_slots_text(written.slots),
         *listed("left out, taken by no rule", found.left_out),
         *([compare_logits(source, folder)] if options.checks else []),
@@ -74,11 +77,12 @@ def _slots_text(slots: OptimizerSlots | None) -> list[str]:
     return [title, *listed("left out of the optimizer's state", slots.left_out)]
 
 
-def export_weights(path: Path, output: Path, config: str, dtype: str, *, is_strict: bool) -> str:
-    """Exports a checkpoint as a folder of Transformers. Returns text on the result."""
+def export_weights(path: Path, output: Path, options: Options) -> str:
+    """Exports a checkpoint as a folder of Transformers; returns what came of it, in words."""
     source = open_source(path)
-    original = Original.of(user_path(config) if config else _imported(path))
-    names = export_huggingface(source, original, output, FLOATING[dtype] if dtype else None, is_strict=is_strict)
+    original = Original.of(user_path(options.config) if options.config else _imported(path))
+    dtype, ignored = FLOATING[options.dtype] if options.dtype else None, options.ignored_keys
+    names = export_huggingface(source, original, output, dtype, is_strict=options.is_strict, ignored_keys=ignored)
     return f"{output} has {', '.join(names)}"
 
 

@@ -144,7 +144,7 @@ def export(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     path, output = map(_on_this_machine, paths)
     if options.format != HUGGINGFACE:
         raise FlagError(f"export writes --format={HUGGINGFACE} alone, and not {options.format}")
-    print(export_weights(path, output, options.config, options.dtype, is_strict=options.is_strict))
+    print(export_weights(path, output, options))
     return DONE
 
 

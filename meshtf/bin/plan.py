@@ -13,8 +13,8 @@ from absl import flags
 
 from meshtf.bin._chosen_layout import read_with_layout, search_effort, told_progress
 from meshtf.bin._cluster import is_left_to_process_0
-from meshtf.bin._configuration_flags import gin_files, mesh_bindings
-from meshtf.bin._plan_layouts import LayoutPlanner
+from meshtf.bin._configuration_flags import gin_files, mesh_bindings, run_files
+from meshtf.bin._plan_layouts import Planner
 from meshtf.bin._run_program import run_program
 from meshtf.costs import load_machine
 from meshtf.files.replaced_file import replace_file
@@ -53,7 +53,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, and lowers the training step in every layout that was asked for."""
     _check_can_be_written(values.html)
     machine = None if values.machine is None else load_machine(values.machine)
-    files, parameters = gin_files(values), [*values.gin_param, *mesh_bindings(values)]
+    files, parameters = [*run_files(values), *gin_files(values)], [*values.gin_param, *mesh_bindings(values)]
     chosen = read_with_layout(values, files, parameters)
     if chosen is not None:
         parameters = [*parameters, *chosen.bindings]

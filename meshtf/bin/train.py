@@ -22,6 +22,7 @@ from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.replaced_file import replace_file
 from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
+from meshtf.train.decoding.options import keep_decoding
 from meshtf.train.dry_run import dry_run
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line
@@ -67,6 +68,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     given = [*values.gin_param, *mesh_bindings(values)]
     chosen = read_with_layout(values, files, given, before, is_told=not is_left_to_process_0())
     training = configured_training()
+    keep_decoding()
     trainer = Trainer(training, mesh_for(values, training))
     if not values.allow_unread_bindings:
         check_every_binding_is_read()

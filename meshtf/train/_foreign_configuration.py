@@ -1,13 +1,10 @@
 """Finds code that the configuration of a run would execute when it is read. The run may be a stranger's.
 
-gin imports the modules that a configuration names, and calls the functions that they have registered. Four things are
-refused unless the user trusts the configuration:
-- code that came with it, in the run's own folder;
-- modules of Python's library, which no model needs;
-- gin's dynamic registration, by which a configuration can call any function of any module;
-- other files.
-
-meshtf's modules are never refused, and modules that the user has elsewhere, such as his own model, are not either.
+gin imports the modules that a configuration names, and calls what these have registered. So much is refused, unless the
+user trusts the configuration: code that came with it, in the run's own folder; modules of Python's library, of which a
+model has no need; gin's dynamic registration, with which a configuration calls any function of any module; and files
+from elsewhere. meshtf's modules and gin files, and modules that the user has elsewhere, as his own model is, are not.
+Of a gin file in the run's own folder the same is asked.
 """
 
 from __future__ import annotations
@@ -22,6 +19,8 @@ from gin.config_parser import ConfigParser, ImportStatement, IncludeStatement, P
 
 from meshtf.files.regular_file import read_regular
 from meshtf.train.configuration import ConfigurationError
+from meshtf_programs.packaged_configurations import gin_file_choices, packaged_folder
+from meshtf_programs.user_paths import user_path
 
 LARGEST_CONFIGURATION = 16 << 20
 """The most bytes of a configuration that is read."""
@@ -41,16 +40,37 @@ def check_foreign(file: Path) -> None:
     Raises:
       ConfigurationError: if it needs trust (the message has the lines), or if it cannot be read.
     """
+    if lines := list(_untrusted(file, file.parent, frozenset())):
+        raise ConfigurationError(_NOT_TRUSTED.format(file=file, statements="\n".join(lines)))
+
+
+def _untrusted(file: Path, folder: Path, including: frozenset[Path]) -> Iterator[str]:
+    """What needs trust in a file of a run's folder, and in those there that it includes; `including` includes it."""
+    for statement in _statements(file):
+        beside = _beside(statement, file)
+        if beside is not None and _is_inside(beside, folder):
+            if beside.resolve() not in including:  # a circle is told where the files are read
+                yield from _untrusted(beside, folder, including | {beside.resolve()})
+        elif (reason := _reason(statement, folder, beside)) is not None:
+            yield _line(statement, reason, f"{file.name}, " if including else "")
+
+
+def _statements(file: Path) -> list[ImportStatement | IncludeStatement]:
     try:
         text = read_regular(file, LARGEST_CONFIGURATION).decode()
-        statements = [s for s in ConfigParser(text, _Nothing()) if isinstance(s, ImportStatement | IncludeStatement)]
+        return [s for s in ConfigParser(text, _Nothing()) if isinstance(s, ImportStatement | IncludeStatement)]
     except OSError as error:
         raise ConfigurationError(f"the configuration {file} cannot be read: {error.strerror or error}") from None
     except (ValueError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
         raise ConfigurationError(f"the configuration {file} cannot be read: {error}") from None
-    reasons = [(statement, _reason(statement, file.parent)) for statement in statements]
-    if lines := [_line(statement, reason) for statement, reason in reasons if reason is not None]:
-        raise ConfigurationError(_NOT_TRUSTED.format(file=file, statements="\n".join(lines)))
+
+
+def _beside(statement: ImportStatement | IncludeStatement, file: Path) -> Path | None:
+    """The file that a statement includes by its path from the file's folder, if there is one."""
+    if not isinstance(statement, IncludeStatement):
+        return None
+    beside = file.resolve().parent / user_path(statement.filename)
+    return beside if beside.is_file() else None
 
 
 class _Nothing(ParserDelegate):
@@ -63,15 +83,17 @@ class _Nothing(ParserDelegate):
         pass
 
 
-def _line(statement: ImportStatement | IncludeStatement, reason: str) -> str:
+def _line(statement: ImportStatement | IncludeStatement, reason: str, where: str) -> str:
     text = "include" if isinstance(statement, IncludeStatement) else statement.format()
-    return f"  line {statement.location.line_num}: {text}: {reason}"
+    return f"  {where}line {statement.location.line_num}: {text}: {reason}"
 
 
-def _reason(statement: ImportStatement | IncludeStatement, folder: Path) -> str | None:
-    """Returns why a statement needs trust, or None if it needs none."""
+def _reason(statement: ImportStatement | IncludeStatement, folder: Path, beside: Path | None) -> str | None:
+    """Why a statement needs trust; None where it needs none. `beside` is the file that it includes, if it is one."""
     if isinstance(statement, IncludeStatement):
-        return f"{statement.filename}, another file"
+        found = gin_file_choices(statement.filename) if beside is None else [beside]
+        is_ours = bool(found) and all(_is_inside(path, packaged_folder()) for path in found)
+        return None if is_ours else f"{statement.filename}, another file"
     if statement.module.startswith(f"{_OF_GIN}."):
         return "lets it call any function of any module"
     if statement.module in sys.modules:

@@ -67,8 +67,9 @@ def find_gin_file(name: str) -> Path:
 def read_configuration(files: Sequence[Path], parameters: Sequence[str | Parameter]) -> None:
     """Replaces gin's configuration by files, and by bindings that override them.
 
-    A file's `include` is looked for beside the file, and then as by `find_gin_file`. Its `import` is looked for among
-    installed modules, then beside the file and in the current folder.
+    A file's `include` is looked for beside the file, then as `find_gin_file` does; its `import` among what is
+    installed, then beside the file and in the current folder. A text that begins with `{here}/` is a path in the
+    folder of its file.
 
     Raises:
       ConfigurationError: with the line or the flag. For an unknown name it has the nearest match.

@@ -225,10 +225,18 @@ class RunFolder:
           ConfigurationError: if the configuration names something that is gone, if a binding is wrong, or if it would
             execute code that is not trusted.
         """
+        read_configuration([self.trusted_configuration(trust_config=trust_config)], parameters)
+        return configured_training()
+
+    def trusted_configuration(self, *, trust_config: bool = False) -> Path:
+        """The file of the configuration, which executes nothing of its own when it is read, if it is not trusted.
+
+        Raises:
+          ConfigurationError: it would.
+        """
         if not trust_config:
             check_foreign(self.operative_config)
-        read_configuration([self.operative_config], parameters)
-        return configured_training()
+        return self.operative_config
 
     def checkpoint(self, step: int | None = None) -> SavedCheckpoint:
         """Opens the checkpoint of a step, or the newest one that is whole.

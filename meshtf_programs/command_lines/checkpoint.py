@@ -236,8 +236,8 @@ def define_weights_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "ignore_key",
         (),
-        "A key of config.json that `import` ignores, since you know that it changes no result. Give the flag once for "
-        "each key. By default a key that the rules do not know is an error.",
+        "A key of config.json that `import`, or `export` with --config, may pass over, since you know that it changes "
+        "no result; give it once for each key. By default a key that the rules do not know is an error.",
         flag_values=values,
     )
 
@@ -291,8 +291,8 @@ COMMANDS = {
     ),
     "export": Command(
         "Writes a checkpoint as weights of another library.",
-        "CHECKPOINT OUTPUT [--format=NAME] [--config=PATH] [--dtype=TYPE] [--nostrict]",
+        "CHECKPOINT OUTPUT [--format=NAME] [--config=PATH] [--dtype=TYPE] [--nostrict]\n      [--ignore_key=KEY]",
         (2, 2),
-        ("format", "config", "dtype", "strict"),
+        ("format", "config", "ignore_key", "dtype", "strict"),
     ),
 }

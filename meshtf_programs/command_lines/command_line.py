@@ -56,11 +56,11 @@ class CommandLine:
 
     Attributes:
       program: its name.
-      summary: its purpose, as a sentence after its name.
-      usage: the form of its command.
-      examples: example commands.
-      required: names of flags that must be given.
-      flags: the flags, defined by the functions below.
+      summary: what it does, after its name, as a sentence.
+      usage: its form.
+      examples: commands.
+      required: names of flags that must be given; "one|another" where one of several will do.
+      flags: defined by the functions below.
     """
 
     program: str
@@ -121,9 +121,9 @@ class CommandLine:
                 return f"--{flag.name} must be a finite number, and is {flag.value}"
         if rest:
             return f"unexpected argument {rest[0]!r}: {self.usage}"
-        for name in self.required:
-            if not self.flags[name].value:
-                return f"--{name} is needed, for example: {self.examples[0]}"
+        for names in (each.split("|") for each in self.required):
+            if not any(self.flags[name].value for name in names):
+                return f"--{' or --'.join(names)} is needed, for example: {self.examples[0]}"
         return ""
 
     def help_text(self) -> str:

@@ -71,8 +71,8 @@ def define_allow_unread_bindings(values: flags.FlagValues) -> None:
 
 
 def define_checkpoint_flags(values: flags.FlagValues) -> None:
-    """Defines --model_dir, --step, --weights and --trust_config, which say what is restored."""
-    define_path(values, "model_dir", None, "The folder of the run.")
+    """--model_dir, --step, --weights and --trust_config: what is restored."""
+    define_path(values, "model_dir", None, "The folder of the run, or of an import.")
     flags.DEFINE_integer(
         "step",
         None,
@@ -218,6 +218,24 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "num_samples", None, "The number of samples that are ranked; 4 by default.", flag_values=values
     )
+    flags.DEFINE_enum(
+        "beam_rules",
+        None,
+        ["meshtf", "transformers"],
+        "How beam search scores sequences, and when it ends: by the rules of meshtf (the default), or "
+        "of Hugging Face's Transformers.",
+        flag_values=values,
+    )
+    flags.DEFINE_float("alpha", None, "Of meshtf's length penalty; 0.6 by default.", flag_values=values)
+    flags.DEFINE_float("length_penalty", None, "Of Transformers' rules; 1 by default.", flag_values=values)
+    flags.DEFINE_enum(
+        "early_stopping",
+        None,
+        ["true", "false", "never"],
+        "Of Transformers' rules: when a beam search ends; false by default.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer("num_samples", None, "Samples that are ranked; 4 by default.", flag_values=values)
     flags.DEFINE_integer(
         "max_length",
         None,

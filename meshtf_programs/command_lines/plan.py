@@ -13,6 +13,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_machine_flag,
     define_recipe_flag,
     define_search_flags,
+    define_trust_config,
 )
 from meshtf_programs.command_lines.path_flags import define_path
 
@@ -29,15 +30,22 @@ def command_line() -> CommandLine:
         program=PROGRAM,
         summary="plans a training step on a mesh that need not be there: time, memory and FLOPs per core,\n"
         "and every collective with its bytes. Nothing is trained and no weight is made.",
-        usage=f"{PROGRAM} --gin_file=NAME [--gin_param=BINDING ...] [--mesh_shape=...] [--layout=RULES]",
+        usage=f"{PROGRAM} (--gin_file=NAME | --model_dir=FOLDER) [--gin_param=BINDING ...] [--mesh_shape=...] ...",
         examples=[
             f"{PROGRAM} --gin_file=lm_tiny.gin --mesh_shape='rows:32;cols:4'",
             f"{PROGRAM} --gin_file=lm_tiny.gin --gin_file=llama_2_70b.gin --mesh_shape='rows:64;cols:8' "
             "--gin_param='TextTask.length=4096' --gin_param='Training.batch_size=1024'",
             f"{PROGRAM} --gin_file=lm_tiny.gin --machine=v5e --compare=fsdp --html=plan.html",
         ],
-        required=["gin_file"],
+        required=["gin_file|model_dir"],
     )
+    define_path(
+        line.flags,
+        "model_dir",
+        None,
+        "A run, or an imported folder, whose configuration comes before the files'.",
+    )
+    define_trust_config(line.flags)
     define_gin_flags(line.flags)
     define_recipe_flag(line.flags)
     define_layout_flags(line.flags)

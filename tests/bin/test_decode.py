@@ -100,6 +100,10 @@ def test_scores(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ),
         (["--model_dir={folder}", "--prompt=x", "--score", "--top_k=3"], "--top_k says nothing to --score; it is for"),
         (
+            ["--model_dir={folder}", "--prompt=x", "--method=beam", "--beam_rules=transformers", "--alpha=1"],
+            "--alpha says nothing to --beam_rules=transformers; it is for --beam_rules=meshtf",
+        ),
+        (
             ["--model_dir={folder}", "--prompt=x", "--stop=ab"],
             "--stop='ab' is no token of the vocabulary: it is written",
         ),

@@ -44,6 +44,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (user / "own").mkdir()
     (user / "own" / "model.py").write_text("")
     (user / "linked.py").symlink_to(run / "evil.py")
+    (user / "mine.gin").write_text("import evil")
+    (run / "gpt2.gin").symlink_to(user / "mine.gin")
+    (run / "model.gin").write_text("include 'operative_config.gin'\nimport evil")
+    (run / "harmless.gin").write_text("include 'bert.gin'\ninclude 'harmless.gin'\nTraining.num_steps = 3")
     monkeypatch.chdir(user)
     monkeypatch.syspath_prepend(str(user))
     importlib.invalidate_caches()
@@ -63,6 +67,9 @@ REFUSED = {
         "line 1: from __gin__ import dynamic_registration: lets it call any function of any module",
     ),
     "another file": ("include '/etc/passwd'", "line 1: include: /etc/passwd, another file"),
+    "of the current folder": ("include 'mine.gin'", "line 1: include: mine.gin, another file"),
+    "by a link called as meshtf's": ("include 'gpt2.gin'", "line 1: include: gpt2.gin, another file"),
+    "by a file beside it": ("include 'model.gin'", "model.gin, line 2: import evil: code in the run's own folder"),
     "behind bindings": ("Training.num_steps = 3\n\nimport evil", "line 3: import evil: code in the run's own folder"),
 }
 
@@ -90,6 +97,7 @@ TAKEN = {
     "what is loaded": "import os\nimport os.path",
     "nothing": "# nothing\nTraining.num_steps = 3\nTraining.model = @own/Model()\nSIZE = 3\nx.batch_size = %SIZE\n",
     "what is nowhere": "import no_such_module_at_all",
+    "meshtf's gin file, and one beside it": "include 'digits_mlp.gin'\ninclude 'harmless.gin'",
 }
 
 

@@ -24,7 +24,7 @@ from meshtf.errors import CheckpointError, nearest
 _FIELDS = ("aliases", "defaults", "defaults_of", "fallbacks", "optional", "readers", "without_effect")
 _UNKNOWN = """\
 the configuration {where} has {keys}, of which the rules {rules} know nothing: the model may compute something else. \
-If you know that a key changes no result, import with {flags}"""
+If you know that a key changes no result, give {flags}"""
 _NULL = """\
 the configuration {where} has {key} = null, and Transformers' models of this type have a value there; write the value \
 that the model was trained with"""

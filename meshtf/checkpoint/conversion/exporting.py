@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Original:
       rules: a file of rules; None for the one of its `model_type`.
       companions: the folder with its tokenizer, if there is one.
       dtypes: of single tensors that had another than the rest, in an imported folder.
+      is_imported: whether it is an imported folder's, whose keys the import has looked at.
     """
 
     configuration: Mapping[str, Any]
@@ -44,6 +45,7 @@ class Original:
     rules: Path | None = None
     companions: Path | None = None
     dtypes: Mapping[str, tf.DType] = dataclasses.field(default_factory=dict)
+    is_imported: bool = False
 
     @classmethod
     def of(cls, path: Path) -> Original:
@@ -56,14 +58,20 @@ class Original:
         if imported.is_there:
             configuration = imported.configuration()
             where = imported.original / CONFIGURATION
-            return cls(configuration, where, imported.rules, imported.original, imported.dtypes())
+            return cls(configuration, where, imported.rules, imported.original, imported.dtypes(), is_imported=True)
         if path.is_dir():
             return cls(read_json(path / CONFIGURATION), path / CONFIGURATION, companions=path)
         return cls(read_json(path), path)
 
 
 def export_huggingface(
-    source: TensorSource, original: Original, output: Path, dtype: tf.DType | None, *, is_strict: bool
+    source: TensorSource,
+    original: Original,
+    output: Path,
+    dtype: tf.DType | None,
+    *,
+    is_strict: bool,
+    ignored_keys: Collection[str] = (),
 ) -> list[str]:
     """Writes a folder that Transformers opens; returns the names of its files.
 
@@ -73,9 +81,11 @@ def export_huggingface(
       output: the folder.
       dtype: of floating tensors; by default what each had, or else the configuration's.
       is_strict: whether every tensor of the model must have a rule.
+      ignored_keys: of a configuration that was not imported, those that may be unknown.
 
     Raises:
-      CheckpointError: the checkpoint is of another model, or the output is there already.
+      CheckpointError: the checkpoint is of another model, the configuration has keys of which nothing is known, or the
+        output is there already.
       SaveError: it cannot be written.
     """
     source, configuration = MergedAdapters(source), dict(original.configuration)
@@ -83,6 +93,8 @@ def export_huggingface(
     family = find_family("huggingface", str(configuration.get("model_type"))) if rules is None else Family.read(rules)
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     model = family.model(configuration, shapes, str(original.where))
+    if not original.is_imported:
+        family.check_keys(configuration, ignored_keys, str(original.where))
     dtypes = original.dtypes if dtype is None else {}
     dtype = _dtype_of(configuration) if dtype is None else dtype
     weights = ConvertedSource(source, [to_there(rule) for rule in model.rules], model.sizes, dtype, dtypes)

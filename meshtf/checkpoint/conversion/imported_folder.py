@@ -14,6 +14,8 @@ from meshtf.errors import CheckpointError
 from meshtf_programs.strict_json import json_text
 
 MODEL_GIN, ORIGINAL, RULES, DTYPES = "model.gin", "original", "rules.toml", "dtypes.json"
+ALONE_GIN = "operative_config.gin"
+"""As runs have it, so that programs take the folder for one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,11 @@ class ImportedFolder:
     def model_gin(self) -> Path:
         """The model, for --gin_file."""
         return self.path / MODEL_GIN
+
+    @property
+    def alone_gin(self) -> Path:
+        """Its use without a training, for --model_dir."""
+        return self.path / ALONE_GIN
 
     @property
     def original(self) -> Path:

@@ -16,6 +16,7 @@ from meshtf.checkpoint.conversion.converted import ConvertedSource, listed, to_h
 from meshtf.checkpoint.conversion.family import Family, FamilyModel, find_family
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, HuggingFaceFolder, read_json
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
+from meshtf.checkpoint.conversion.in_use.gin_text import GinText
 from meshtf.checkpoint.conversion.operative_config import read_gin
 from meshtf.checkpoint.conversion.optimizer_slots import FactoredSides, OptimizerSlots, WithSlots
 from meshtf.checkpoint.conversion.tensorflow_checkpoint import TensorFlowCheckpoint
@@ -61,10 +62,12 @@ class Written:
     Attributes:
       tokenizer: names of its files.
       slots: the optimizer's state, where that was asked for.
+      unmatched: settings of generation that have no counterpart here.
     """
 
     tokenizer: tuple[str, ...]
     slots: OptimizerSlots | None
+    unmatched: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,18 +165,26 @@ class Import:
         try:
             with atomic_folder(output) as temporary:
                 folder = ImportedFolder(temporary)
-                folder.model_gin.write_text(f"# {self._title}\n{self.model.gin}", "utf-8")
-                if forms_of is not None:
-                    self._check_forms(self._forms(forms_of, folder.model_gin))
                 copied = folder.keep_original(self.configuration, self.export_rules, self.path)
                 folder.keep_dtypes(self._other_dtypes)
+                unmatched = self._write_gin(folder)
+                if forms_of is not None:
+                    self._check_forms(self._forms(forms_of, folder.model_gin))
                 slots = None if sides_of is None else self._slots(sides_of(folder.model_gin))
                 write_source(self.weights if slots is None else WithSlots(self.weights, slots), folder.checkpoint)
         except SaveError as error:
             raise SaveError(str(error).replace(f".writing-{output.name}", output.name)) from None
         except OSError as error:
             raise SaveError(f"{output} cannot be written: {error.strerror or error}") from error
-        return Written(tuple(copied), slots)
+        return Written(tuple(copied), slots, unmatched)
+
+    def _write_gin(self, folder: ImportedFolder) -> tuple[str, ...]:
+        """Writes both gin files; returns what is said of continuing text that has no counterpart."""
+        text = GinText(self.model.gin, folder.original, self.configuration or {}, self.model.settings)
+        folder.model_gin.write_text(f"# {self._title}\n{text.model_gin}", "utf-8")
+        if text.alone_gin is not None:
+            folder.alone_gin.write_text(text.alone_gin, "utf-8")
+        return () if text.generation is None else text.generation.unmatched
 
     @property
     def _other_dtypes(self) -> dict[str, tf.DType]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshtf.train.data.arrangement import Concatenate, Pack, Pad
 from meshtf.train.data.array_task import ArrayTask
+from meshtf.train.data.labelled_text_task import LabelledTextTask
 from meshtf.train.data.mixture import Mixture
 from meshtf.train.data.objectives.language_model import LanguageModel
 from meshtf.train.data.objectives.masked_language_model import MaskedLanguageModel
@@ -12,6 +13,7 @@ from meshtf.train.data.objectives.span_corruption import SpanCorruption
 from meshtf.train.data.objectives.text_pairs import TextPairs
 from meshtf.train.data.sources.huggingface_dataset import HuggingFaceDataset
 from meshtf.train.data.sources.json_lines import JsonLines
+from meshtf.train.data.sources.labelled_files import LabelledFiles
 from meshtf.train.data.sources.parquet_files import ParquetFiles
 from meshtf.train.data.sources.python_library import python_library
 from meshtf.train.data.sources.seqio_task import SeqioTask
@@ -33,6 +35,8 @@ __all__ = [
     "HuggingFaceDataset",
     "HuggingFaceVocabulary",
     "JsonLines",
+    "LabelledFiles",
+    "LabelledTextTask",
     "LanguageModel",
     "MaskedLanguageModel",
     "Mixture",

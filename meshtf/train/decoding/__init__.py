@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshtf.train.decoding.beam_rules import MeshtfRules, TransformersRules
 from meshtf.train.decoding.beam_search import beam_search
 from meshtf.train.decoding.generation import generate
 from meshtf.train.decoding.options import Decoding
@@ -10,4 +11,14 @@ from meshtf.train.decoding.sampling import Sampling
 from meshtf.train.decoding.scoring import token_log_likelihoods
 from meshtf.train.decoding.sequences import Sequences
 
-__all__ = ["Decoding", "Prompts", "Sampling", "Sequences", "beam_search", "generate", "token_log_likelihoods"]
+__all__ = [
+    "Decoding",
+    "MeshtfRules",
+    "Prompts",
+    "Sampling",
+    "Sequences",
+    "TransformersRules",
+    "beam_search",
+    "generate",
+    "token_log_likelihoods",
+]

@@ -1,10 +1,4 @@
-"""Beam search with a length penalty.
-
-The search keeps `beam_size` open sequences of a prompt, and the best finished ones. With beam_size 2, suppose the open
-sequences are "a" (log-likelihood -1) and "b" (-2). Their best continuations by one token are "a c" (-1.5), "a END"
-(-1.6) and "b c" (-2.4). "a END" is finished and goes to the finished ones. "a c" and "b c" are the next open ones. When
-no open sequence can become better than the worst finished one, the search ends.
-"""
+"""Beam search, by rules for scores and ends."""
 
 from __future__ import annotations
 
@@ -14,6 +8,7 @@ import math
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.train.decoding.beam_rules import BeamRules
 from meshtf.train.decoding.generation import RANKS
 from meshtf.train.decoding.prompts import Prompts, is_one_of
 from meshtf.train.decoding.sequences import Sequences
@@ -24,27 +19,26 @@ _CANDIDATES, _POOL = "candidates", "pool"
 
 
 def beam_search(
-    decoder: StepDecoder, prompts: Prompts, stop_ids: tuple[int, ...], *, beam_size: int, alpha: float
+    decoder: StepDecoder, prompts: Prompts, stop_ids: tuple[int, ...], *, beam_size: int, rules: BeamRules
 ) -> Sequences:
     """Searches for the sequences of the highest scores, with `beam_size` open ones at a time, and finds as many of
     them.
 
-    A score is log-likelihood / ((5 + n) / 6) ** alpha for n added tokens (Wu et al. 2016). A sequence is finished by a
-    token of `stop_ids`, which counts in it, or by its greatest length. In each step the best continuations of all open
-    sequences are found. They are so many that `beam_size` of them do not end with a stop token and stay open. Finished
-    ones are kept apart, the best `beam_size`. The search ends when no open one can become better than those.
+    A sequence is finished by a token of `stop_ids`, which counts in it, or by its greatest length. In each step the
+    best continuations of all open sequences are found: enough of them that `beam_size` do not end with a stop token and
+    stay open. Finished ones are kept apart, the best `beam_size`. The rules say what scores are, and when it ends.
 
     Args:
       decoder: the decoder of the program.
       prompts: prompts with one batch dimension. Each is continued as it is given, and only added tokens count.
       stop_ids: tokens that end a sequence.
       beam_size: size of the dimension `beam`, beside the batch.
-      alpha: the exponent of the length penalty, 0 or more. 0 ranks by log-likelihood.
+      rules: `MeshtfRules` or `TransformersRules`.
     """
     beam = mtf.Dimension(BEAM, beam_size)
     if isinstance(decoder, BeamDecoder):
         decoder = decoder.with_beam(beam)
-    return _BeamSearch(decoder, prompts, stop_ids, beam, alpha).run()
+    return _BeamSearch(decoder, prompts, stop_ids, beam, rules).run()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +96,7 @@ class _BeamSearch:
     prompts: Prompts
     stop_ids: tuple[int, ...]
     beam: mtf.Dimension
-    alpha: float
+    rules: BeamRules
 
     def run(self) -> Sequences:
         state = self.prompts.state(self.decoder, self.beam)
@@ -153,14 +147,8 @@ class _BeamSearch:
         found = self._candidates(token_logits(logits, self.decoder), now.open_log_likelihoods)
         is_last = mtf.greater_equal(now.position + 1, prompts.ends)
         is_end = mtf.logical_or(is_one_of(found.tokens, self.stop_ids), is_last)
-        finished = self._finished(now, found, mtf.logical_and(is_end, mtf.logical_not(is_given)))
+        finished = self._finished(now, found, self._counts(now, is_end, is_given))
         sources, tokens, log_likelihoods = self._open(now, found, is_end, is_given)
-        # A log-likelihood is negative and only falls, and the penalty is largest at the greatest length. So no open
-        # sequence
-        # can reach a higher score than this.
-        best = mtf.reduce_max(log_likelihoods, reduced_dim=self.beam) / self._penalty(prompts.ends)
-        # As long as fewer than `beam_size` sequences are finished, this is -inf.
-        worst = mtf.reduce_min(finished.scores, reduced_dim=self.beam)
         open_ids = prompts.with_token(self._reordered(now.open_ids, sources), now.position, tokens)
         after = _Carried(
             position=now.position + 1,
@@ -171,7 +159,7 @@ class _BeamSearch:
             lengths=finished.lengths,
             log_likelihoods=finished.log_likelihoods,
             scores=finished.scores,
-            is_done=mtf.greater_equal(worst, best),
+            is_done=mtf.logical_or(now.is_done, self._is_done(now.position + 1, log_likelihoods, finished.scores)),
         )
         reordered = [self._reordered(x, sources) if x.shape.has(self.beam) else x for x in state]
         return [*after.tensors, *reordered]
@@ -182,7 +170,7 @@ class _BeamSearch:
         They are so many that each stop token may end every open sequence, and as many others stay open.
         """
         vocab, beam = self.decoder.vocab, self.beam
-        wanted = beam.size * (1 + len(self.stop_ids))
+        wanted = beam.size * (1 + max(len(self.stop_ids), 1))
         tokens = mtf.Dimension("tokens", min(wanted, self.decoder.output.vocab_size))
         every = mtf.Dimension("every", beam.size * tokens.size)
         candidates = mtf.Dimension(_CANDIDATES, min(wanted, every.size))
@@ -199,7 +187,7 @@ class _BeamSearch:
         """Returns the best among the earlier finished sequences and the candidates that finish now."""
         ids = mtf.gather(now.open_ids, found.sources, self.beam)
         ids = self.prompts.with_token(ids, now.position, found.tokens)
-        scores = found.log_likelihoods / self._penalty(now.position + 1)
+        scores = self.rules.score(found.log_likelihoods, self._added(now.position + 1))
         new = Sequences(
             ids,
             mtf.zeros_like(found.tokens) + (now.position + 1),
@@ -231,10 +219,29 @@ class _BeamSearch:
             mtf.where(is_given, now.open_log_likelihoods, log_likelihoods, output_shape=tokens.shape),
         )
 
-    def _penalty(self, lengths: mtf.Tensor) -> mtf.Tensor:
-        """Returns the penalty, [batch], of sequences of `lengths` tokens with their prompts."""
-        added = mtf.maximum(mtf.cast(lengths - self.prompts.lengths, tf.float32), 1.0)
-        return mtf.pow((added + 5.0) * (1.0 / 6.0), self.alpha)
+    def _counts(self, now: _Carried, is_end: mtf.Tensor, is_given: mtf.Tensor) -> mtf.Tensor:
+        """Which candidates [batch, candidates] are finished sequences: of a search that goes on, behind its prompt."""
+        counts = mtf.logical_and(is_end, mtf.logical_not(mtf.logical_or(is_given, now.is_done)))
+        if not self.rules.counts_leading_ends:
+            return counts
+        candidates = is_end.shape.get_dim_by_name(_CANDIDATES)
+        return mtf.logical_and(counts, mtf.less(mtf.range(is_end.mesh, candidates), self.beam.size))
+
+    def _is_done(self, lengths: mtf.Tensor, open_ones: mtf.Tensor, finished: mtf.Tensor) -> mtf.Tensor:
+        """Whether searches [batch] end, by what is open and finished when sequences have so many tokens.
+
+        Where fewer than `beam_size` are finished, the worst score is -inf, and none is open when all are as long as
+        they may be.
+        """
+        best = mtf.reduce_max(open_ones, reduced_dim=self.beam)
+        worst = mtf.reduce_min(finished, reduced_dim=self.beam)
+        hoped_for = self.rules.hoped_for(best, self._added(lengths), self._added(self.prompts.ends))
+        is_done = mtf.greater_equal(worst, hoped_for)
+        return mtf.logical_or(is_done, mtf.greater(worst, -math.inf)) if self.rules.ends_when_full else is_done
+
+    def _added(self, lengths: mtf.Tensor) -> mtf.Tensor:
+        """Tokens behind the prompts of sequences of so many, 1 at least; float32 [batch]."""
+        return mtf.maximum(mtf.cast(lengths - self.prompts.lengths, tf.float32), 1.0)
 
     def _reordered(self, x: mtf.Tensor, sources: mtf.Tensor) -> mtf.Tensor:
         """Returns x [.., beam, ..] in which each beam has the row of its source."""

@@ -10,17 +10,26 @@ import gin
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError, configuration_errors
+from meshtf.train.decoding.beam_rules import BeamRules, MeshtfRules, TransformersRules
 from meshtf.train.decoding.sampling import Sampling
+from meshtf.train.gin_files.bindings import present_bindings
 
 GREEDY, SAMPLE, BEAM, RANK = "greedy", "sample", "beam", "rank"
 
 OPTIONS_OF = {
     GREEDY: (),
     SAMPLE: ("temperature", "top_k", "top_p"),
-    BEAM: ("beam_size", "alpha"),
+    BEAM: ("beam_size", "beam_rules", "alpha", "length_penalty", "early_stopping"),
     RANK: ("temperature", "top_k", "top_p", "num_samples"),
 }
 """The options of each method beside those of all methods."""
+
+MESHTF, TRANSFORMERS = "meshtf", "transformers"
+
+OPTIONS_OF_RULES = {MESHTF: ("alpha",), TRANSFORMERS: ("length_penalty", "early_stopping")}
+"""Those of beam search that only some of its rules have."""
+
+NEVER = "never"
 
 
 @gin.configurable(module="meshtf.train")
@@ -31,17 +40,22 @@ class Decoding:
     Attributes:
       method: "greedy" takes the most likely token each time. "sample" draws one. "beam" is beam search. "rank" draws
         several continuations and orders them by log-likelihood over length.
-      temperature: the temperature of drawn tokens. 0 is greedy.
-      top_k: how many of the most likely tokens are drawn from. None: all.
-      top_p: draws only from the fewest of these that together have this probability.
-      beam_size: how many sequences beam search keeps and returns.
-      alpha: the exponent of beam search's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
+      temperature: of what is drawn; 0 is greedy.
+      top_k: only so many of the most likely tokens are drawn from; None: all.
+      top_p: of those only the fewest that together have this probability.
+      beam_size: how many sequences beam search keeps, and gives.
+      beam_rules: of beam search, "meshtf" or "transformers", which say how sequences are scored and when it ends.
+      alpha: of meshtf's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
+      length_penalty: of Transformers' one, n ** length_penalty.
+      early_stopping: of Transformers' rules: True ends a search when `beam_size` sequences are finished, False when no
+        better one is to be expected, "never" when there can be none.
       num_samples: how many continuations are ranked.
-      max_length: the most tokens of a sequence, with its prompt. None: the model's length.
-      max_new_tokens: the most tokens that are added. None: as many as there is room for.
-      stop_ids: tokens that end a sequence, beside the vocabulary's end.
-      batch_size: how many prompts are continued at a time. None: all, but at most the training's batch.
-      seed: the seed of drawn tokens.
+      max_length: of a sequence in tokens, prompt included; None: the model's length.
+      max_new_tokens: how many are added at most; None: as many as there is room for.
+      end_ids: tokens that end a sequence in place of the vocabulary's end; None for that.
+      stop_ids: tokens that end a sequence, too.
+      batch_size: how many prompts are continued at a time; None: all, but no more than the training's batch.
+      seed: of what is drawn.
 
     Raises:
       ConfigurationError: if a value is impossible.
@@ -52,10 +66,14 @@ class Decoding:
     top_k: int | None = None
     top_p: float = 1.0
     beam_size: int = 4
+    beam_rules: str = MESHTF
     alpha: float = 0.6
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
     num_samples: int = 4
     max_length: int | None = None
     max_new_tokens: int | None = None
+    end_ids: Sequence[int] | None = None
     stop_ids: Sequence[int] = ()
     batch_size: int | None = None
     seed: int = 0
@@ -75,7 +93,15 @@ class Decoding:
         for name in ("temperature", "alpha"):
             self._check(name, "a number, 0 or more", _is_number(getattr(self, name)) and getattr(self, name) >= 0)
         self._check("top_p", "a number above 0, at most 1", _is_number(self.top_p) and 0 < self.top_p <= 1)
+        self._check("length_penalty", "a number", _is_number(self.length_penalty))
+        self._check(
+            "early_stopping",
+            f'True, False or "{NEVER}"',
+            isinstance(self.early_stopping, bool) or self.early_stopping == NEVER,
+        )
+        self._check("beam_rules", " or ".join(OPTIONS_OF_RULES), self.beam_rules in OPTIONS_OF_RULES)
         self._check("stop_ids", "ids", all(_is_integer(i, 0) for i in self.stop_ids))
+        self._check("end_ids", "ids, or None", all(_is_integer(i, 0) for i in self.end_ids or ()))
 
     @property
     def sampling(self) -> Sampling:
@@ -83,8 +109,16 @@ class Decoding:
             return Sampling()
         return Sampling(float(self.temperature), self.top_k, float(self.top_p))
 
+    @property
+    def rules(self) -> BeamRules:
+        """Of beam search."""
+        if self.beam_rules == MESHTF:
+            return MeshtfRules(float(self.alpha))
+        return TransformersRules(float(self.length_penalty), self.early_stopping)
+
     def all_stop_ids(self, end_id: int) -> tuple[int, ...]:
-        return tuple(dict.fromkeys([end_id, *self.stop_ids]))
+        """Those that end a sequence, `end_id` being the vocabulary's."""
+        return tuple(dict.fromkeys([*([end_id] if self.end_ids is None else self.end_ids), *self.stop_ids]))
 
     def _check(self, name: str, wanted: str, holds: bool) -> None:
         if not holds:
@@ -99,6 +133,16 @@ def configured_decoding(**options: object) -> Decoding:
     """
     with configuration_errors():
         return Decoding(**options)  # type: ignore[arg-type]
+
+
+def keep_decoding() -> None:
+    """Makes what gin says of decoding a part of the operative configuration of a training, which does not decode.
+
+    Raises:
+      ConfigurationError: a value that cannot be.
+    """
+    if any(binding.configurable == Decoding.__name__ for binding in present_bindings()):
+        configured_decoding()
 
 
 def _is_integer(value: object, least: int) -> bool:

@@ -15,15 +15,16 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.beam_search import beam_search
+from meshtf.train.decoding.begun_prompts import BegunPrompts
 from meshtf.train.decoding.generation import generate
 from meshtf.train.decoding.options import BEAM, RANK, Decoding
 from meshtf.train.decoding.prompts import Prompts
 from meshtf.train.decoding.scoring import token_log_likelihoods
 from meshtf.train.decoding.sequences import Sequences
-from meshtf.train.decoding.step_decoder import TextModel
+from meshtf.train.decoding.step_decoder import PromptStarter, StepDecoder, TextModel
 from meshtf.train.training import Training
 
-INPUTS, TARGETS = "inputs", "targets"
+INPUTS, TARGETS, TARGETS_START = "inputs", "targets", "targets_start"
 SCORE, GENERATE = "score", "generate"
 LOG_LIKELIHOODS = "log_likelihoods"
 
@@ -127,8 +128,8 @@ def generation_program(
     features = sizes.features | {name: mtf.TensorSpec(sizes.one_each, tf.int32) for name in ("lengths", "ends")}
     vocabulary = vocabulary_of(training)
     stop_ids = decoding.all_stop_ids(vocabulary.end_id)
-    if max(stop_ids) >= vocabulary.size:
-        raise ConfigurationError(_FOREIGN_STOP.format(token=max(stop_ids), last=vocabulary.size - 1))
+    if max(decoding.stop_ids, default=-1) >= vocabulary.size:
+        raise ConfigurationError(_FOREIGN_STOP.format(token=max(decoding.stop_ids), last=vocabulary.size - 1))
 
     def continued(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
         prompts = Prompts(given.pop(TARGETS), given.pop("lengths"), given.pop("ends"), sizes.prompts)
@@ -144,10 +145,17 @@ def decoded(
     decoding: Decoding,
     stop_ids: tuple[int, ...],
 ) -> Sequences:
-    """Continues prompts as the options say."""
-    decoder = model.incremental_decoder(features)
+    """Prompts continued as the options say."""
+    if isinstance(model, PromptStarter) and not model.starts_prompts:
+        begun = BegunPrompts.of(prompts, model.start_id)
+        decoder = model.incremental_decoder({**features, TARGETS_START: begun.start})
+        return begun.whole(_continued(decoder, begun.rest, decoding, stop_ids))
+    return _continued(model.incremental_decoder(features), prompts, decoding, stop_ids)
+
+
+def _continued(decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stop_ids: tuple[int, ...]) -> Sequences:
     if decoding.method == BEAM:
-        return beam_search(decoder, prompts, stop_ids, beam_size=decoding.beam_size, alpha=float(decoding.alpha))
+        return beam_search(decoder, prompts, stop_ids, beam_size=decoding.beam_size, rules=decoding.rules)
     num_samples = decoding.num_samples if decoding.method == RANK else None
     return generate(decoder, prompts, decoding.sampling, stop_ids, num_samples=num_samples)
 

@@ -68,6 +68,14 @@ class TextModel(Protocol):
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> StepDecoder: ...
 
 
+@runtime_checkable
+class PromptStarter(Protocol):
+    """A `TextModel` that says whether a token of its own stands before a prompt."""
+
+    start_id: int
+    starts_prompts: bool
+
+
 def token_logits(logits: mtf.Tensor, decoder: StepDecoder) -> mtf.Tensor:
     """Returns logits [.., vocab] in float32, -inf where they stand for no token."""
     logits, vocab = mtf.cast(logits, tf.float32), decoder.vocab

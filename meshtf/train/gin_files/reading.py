@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import gin
 from gin import config as gin_config
@@ -20,6 +21,9 @@ from meshtf.train.gin_files.modules import import_module
 from meshtf.train.gin_files.names import suggestion
 from meshtf_programs.packaged_configurations import shown
 from meshtf_programs.user_paths import UserPathError, user_path
+
+HERE = "{here}"
+"""Stands at the beginning of a path for the folder of the gin file; of a flag, for the current one."""
 
 _NOT_A_VALUE = """\
 A value is a Python literal: a number, a string in quotes of its own, as in --gin_param='Training.layout="batch:rows"',
@@ -68,7 +72,7 @@ class _Reader:
                 elif isinstance(statement, config_parser.IncludeStatement):
                     self._include(statement.filename, folders[0], origin)
                 else:
-                    self._bind(statement, origin)
+                    self._bind(statement, origin, folders[0])
             gin_config._IMPORTS.update(context.imports)
 
     def _include(self, name: str, folder: Path, origin: Origin) -> None:
@@ -82,7 +86,9 @@ class _Reader:
             raise ConfigurationError(_CYCLE.format(origin=origin, name=name, file=shown(file), chain=chain))
         self.read_file(file)
 
-    def _bind(self, statement: config_parser.BindingStatement | config_parser.BlockDeclaration, origin: Origin) -> None:
+    def _bind(
+        self, statement: config_parser.BindingStatement | config_parser.BlockDeclaration, origin: Origin, folder: Path
+    ) -> None:
         try:
             if isinstance(statement, config_parser.BlockDeclaration):
                 if not gin_config._parse_context().get_configurable(statement.selector):
@@ -90,10 +96,11 @@ class _Reader:
                 return
             key = _binding_key(statement)
             parsed = gin_config.ParsedBindingKey.parse(key)
-            gin.bind_parameter(parsed, statement.value)
-        except (ValueError, TypeError, KeyError) as error:  # a KeyError for a name that several modules have
+            value = _with_here(statement.value, folder)
+            gin.bind_parameter(parsed, value)
+        except (ValueError, TypeError, KeyError) as error:  # the last for a name that several modules have
             raise ConfigurationError(f"{origin}: {_in_words(str(error))}{suggestion(str(error))}") from error
-        self.bindings.append(Binding(parsed.scope, parsed.complete_selector, parsed.arg_name, statement.value, origin))
+        self.bindings.append(Binding(parsed.scope, parsed.complete_selector, parsed.arg_name, value, origin))
 
 
 def read(
@@ -118,6 +125,17 @@ def _binding_key(statement: config_parser.BindingStatement) -> tuple[str, str, s
         return statement.scope, statement.selector, statement.arg_name
     name = f"{statement.scope}/{statement.selector}" if statement.scope else statement.selector
     return name, MACRO, "value"
+
+
+def _with_here(value: Any, folder: Path) -> Any:
+    """A value in which a text that begins with {here} is a path in the folder of its file, wherever that is."""
+    if isinstance(value, str) and f"{value}/".startswith(f"{HERE}/"):
+        return str(folder) + value.removeprefix(HERE)
+    if isinstance(value, dict):
+        return {_with_here(key, folder): _with_here(each, folder) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_with_here(each, folder) for each in value)
+    return value
 
 
 def _text_of(file: Path) -> str:

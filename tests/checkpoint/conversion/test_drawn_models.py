@@ -28,7 +28,7 @@ REFUSED = {
     "bert, one class": r"gives num_classes = 1, .* here for 2 or more.* one class is a regression",
     "llama, not causal": r"has is_causal = False; models of these rules, llama, have True",
     "llama, a table for each kind of layer": r"has rope_parameters\.full_attention = .* of which the rules llama\.toml "
-    r"know nothing: .* import with --ignore_key=rope_parameters\.full_attention",
+    r"know nothing: .* give --ignore_key=rope_parameters\.full_attention",
     "gpt-neox, heads of 14": r"rotates 3 of 14 elements of a head .* rotated in pairs, so there is no such model",
     "gpt-neox, head_dim": r"has head_dim = 4, of which the rules gpt_neox\.toml know nothing",
     "bloom, slow but exact": r"has slow_but_exact = True; models of these rules, bloom, have False",
@@ -58,7 +58,7 @@ def test_an_unknown_key_is_told_and_may_be_passed_over(tmp_path: Path, capsys: p
     assert (
         "..., colour = 'red', of which the rules llama.toml know nothing: the model may compute something else" in told
     )
-    assert "import with --ignore_key=rope_scaling.beta --ignore_key=colour" in told
+    assert "give --ignore_key=rope_scaling.beta --ignore_key=colour" in told
     assert not (tmp_path / "imported").exists()
     ignored = ["--ignore_key=rope_parameters.beta", "--ignore_key=colour"]
     assert run("import", tmp_path / "source", tmp_path / "imported", *ignored) == 0

@@ -1,4 +1,4 @@
-"""Of each family: a folder of Transformers is fine-tuned on a text file, evaluated, decoded, exported, opened there.
+"""Of each family: a folder of Transformers is decoded as there, fine-tuned on a text file, evaluated, exported, opened.
 
 Models and tokenizers are made by Transformers itself, which is large: `pip install 'meshtf[test-transformers]'`.
 """
@@ -51,22 +51,10 @@ TextTask.length = {"inputs": 16, "targets": 12}
 ENCODER = """
 TextTask.objective = @MaskedLanguageModel()
 TextTask.length = 16
-HuggingFaceVocabulary.add_begin = True
-"""
-FILE = """
-TextTask.vocabulary = @HuggingFaceVocabulary()
-HuggingFaceVocabulary.path = "imported/original"
-"""
-PIECES = """
-TextTask.vocabulary = @SentencePieceVocabulary()
-SentencePieceVocabulary.path = "imported/original/{name}"
-SentencePieceVocabulary.own_ids = True
 """
 OBJECTIVES = {"t5": BOTH, "t5_1_1": BOTH, "switch_transformers": BOTH, "bert": ENCODER}
-VOCABULARIES = {
-    **dict.fromkeys(("llama", "mistral", "gemma", "gemma2"), PIECES.format(name="tokenizer.model")),
-    "t5": PIECES.format(name="spiece.model") + "SentencePieceVocabulary.extra_ids = 100\n",
-}
+PROMPTS, NEW_TOKENS = ("The data are", "a", "Rows of text"), 6
+"""As in with_transformers.py."""
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +93,17 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_is_fine_tuned_and_opened_where_it_came_from(name: str, ask: Ask, text: Path, tmp_path: Path) -> None:
     known = ask(make=name, folder=str(tmp_path / name), text=str(text))
     (tmp_path / "text.txt").write_text(text.read_text())
-    gin = FINE_TUNING + OBJECTIVES.get(name, DECODER) + VOCABULARIES.get(name, FILE)
-    (tmp_path / "fine_tuning.gin").write_text(gin)
+    (tmp_path / "fine_tuning.gin").write_text(FINE_TUNING + OBJECTIVES.get(name, DECODER))
 
     run("checkpoint", tmp_path, "import", "--format=huggingface", name, "imported")
     is_same(known, tmp_path / "imported")
-    beginning = "--gin_param=Training.initial_checkpoint='imported'"
+    if known["continued"]:
+        prompts = [f"--prompt={prompt}" for prompt in PROMPTS]
+        flags = (f"--max_new_tokens={NEW_TOKENS}", "--format=jsonl")
+        found = run("decode", tmp_path, "--model_dir=imported", *prompts, *flags).stdout
+        assert [json.loads(line)["ids"] for line in found.splitlines()] == known["continued"]
     files = ("--gin_file=imported/model.gin", "--gin_file=fine_tuning.gin")
-    run("train", tmp_path, *files, "--model_dir=run", beginning)
+    run("train", tmp_path, *files, "--model_dir=run")
     run("eval", tmp_path, "--model_dir=run")
     decode = ("decode", tmp_path, "--model_dir=run", "--prompt=The data are", "--max_new_tokens=4")
     if name == "bert":

@@ -235,6 +235,18 @@ def test_an_export_needs_the_configuration_of_the_model(tmp_path: Path, capsys: 
     assert "is there already" in capsys.readouterr().err
 
 
+def test_an_export_knows_every_key_of_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("import", MODELS / "gpt2", tmp_path / "imported") == 0
+    configuration = json.loads((MODELS / "gpt2" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**configuration, "colour": "red"}))
+    flags = [tmp_path / "imported", tmp_path / "exported", f"--config={tmp_path / 'config.json'}"]
+    assert run("export", *flags) == 2
+    assert "has colour = 'red', of which the rules gpt2.toml know nothing" in capsys.readouterr().err
+    assert not (tmp_path / "exported").exists()
+    assert run("export", *flags, "--ignore_key=colour") == 0
+    assert json.loads((tmp_path / "exported" / "config.json").read_text())["colour"] == "red"
+
+
 def test_an_export_of_a_run_that_began_with_itself_needs_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

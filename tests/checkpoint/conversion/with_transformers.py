@@ -17,9 +17,10 @@ import sentencepiece
 import tokenizers
 import torch
 import transformers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 MODELS = Path(__file__).parent / "models"
+PROMPTS, NEW_TOKENS = ("The data are", "a", "Rows of text"), 6
 SIZE = 400
 """Of a vocabulary, without T5's sentinels."""
 
@@ -60,6 +61,7 @@ def unigram(folder: Path, text: Path) -> int:
     trainer = trainers.UnigramTrainer(vocab_size=SIZE, special_tokens=special, unk_token="<unk>", show_progress=False)
     tokenizer.train([str(text)], trainer)
     tokenizer.add_special_tokens([f"<extra_id_{k}>" for k in reversed(range(100))])
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     return _saved(tokenizer, folder, dict(zip(("pad_token", "eos_token", "unk_token"), special, strict=True)))
 
 
@@ -73,7 +75,17 @@ def pieces(folder: Path, text: Path, name: str, **options: Any) -> int:
     return SIZE
 
 
+def begun_by(tokenizer: Any, name: str) -> None:
+    """As Llama 3's: the tokenizer puts a token before every text."""
+    special = [(name, tokenizer.token_to_id(name))]
+    tokenizer.post_processor = processors.Sequence(
+        [processors.ByteLevel(), processors.TemplateProcessing(single=f"{name} $A", special_tokens=special)]
+    )
+
+
 def _saved(tokenizer: Any, folder: Path, names: dict[str, str]) -> int:
+    if "begin_of_text" in names.get("bos_token", ""):
+        begun_by(tokenizer, names["bos_token"])
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     return tokenizer.get_vocab_size(with_added_tokens=True)
 
@@ -91,8 +103,12 @@ def of_llama(folder: Path, text: Path) -> int:
 
 
 def of_gemma(folder: Path, text: Path) -> int:
+    """Whose text begins without a space, and whose class adds the begin token that is asked for."""
     ids = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3}
-    return pieces(folder, text, "tokenizer.model", model_type="bpe", byte_fallback=True, **ids)
+    (folder / "tokenizer_config.json").write_text('{"add_bos_token": true, "tokenizer_class": "GemmaTokenizer"}')
+    own = {"model_type": "bpe", "byte_fallback": True, "add_dummy_prefix": False}
+    own |= {"bos_piece": "<bos>", "eos_piece": "<eos>"}
+    return pieces(folder, text, "tokenizer.model", **own, **ids)
 
 
 def of_t5(folder: Path, text: Path) -> int:
@@ -129,13 +145,26 @@ def make(name: str, folder: Path, text: Path) -> dict[str, Any]:
         configuration.bos_token_id, configuration.eos_token_id = BEGIN_AND_END[name]
     torch.manual_seed(0)
     model = getattr(transformers, configuration.architectures[0])(configuration).float()
+    if name == "gemma2":  # the stored model's cap makes most logits alike
+        model.config.final_logit_softcapping = 30.0
     if name == "t5_1_1":  # as in what is published; the library would tie it to the embedding
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(0.4 * torch.randn(parameter.shape))
     model.save_pretrained(folder)
-    return _logits(model)
+    return {**_logits(model), "continued": [] if "bert" in name else _continued(model, folder)}
+
+
+def _continued(model: Any, folder: Path) -> list[list[int]]:
+    """The greedy tokens behind each of the prompts, with the folder's own tokenizer."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    found = []
+    for prompt in PROMPTS:
+        ids = tokenizer(prompt, return_tensors="pt").input_ids
+        continued = model.generate(ids, max_new_tokens=NEW_TOKENS, do_sample=False)[0].tolist()
+        found.append(continued[1 if model.config.is_encoder_decoder else ids.shape[1] :])
+    return found
 
 
 def open_folder(folder: Path) -> dict[str, Any]:

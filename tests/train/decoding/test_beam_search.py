@@ -27,7 +27,7 @@ from meshtf.models import EncoderDecoder, TransformerLM
 from meshtf.ops.indexing.gather import GatherOperation
 from meshtf.planning.plan import Compute, Loop, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
-from meshtf.train.decoding import Prompts, beam_search
+from meshtf.train.decoding import MeshtfRules, Prompts, beam_search
 from meshtf.train.decoding.programs import Sizes
 from tests.train.decoding.conftest import EMBEDDING, SELF
 
@@ -47,7 +47,7 @@ TERMS = 3 * (3 * 8 + 4 * 8 + 2 * 6 + 2 * 8 + 6 * FUNCTION_TERMS) + 8 + 5 + 2 * F
 def search(model: Any, beam_size: int, alpha: float, stop_ids: tuple[int, ...]) -> Callable[..., Any]:
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor, **inputs: mtf.Tensor) -> dict[str, mtf.Tensor]:
         decoder, prompts = model.incremental_decoder(inputs), Prompts(ids, lengths, ends)
-        return beam_search(decoder, prompts, stop_ids, beam_size=beam_size, alpha=alpha).by_name()
+        return beam_search(decoder, prompts, stop_ids, beam_size=beam_size, rules=MeshtfRules(alpha)).by_name()
 
     return program
 
@@ -268,6 +268,7 @@ class Bigrams:
 
     output = type("Output", (), {"vocab_size": 5})
     vocab = mtf.Dimension("vocab", 8)
+    length = LENGTH
 
     def __init__(self, table: np.ndarray) -> None:
         self.table = np.pad(table, [(0, 0), (0, 0), (0, 3)], constant_values=100.0)
@@ -280,8 +281,8 @@ class Bigrams:
 
     def step(self, tokens: mtf.Tensor, position: mtf.Tensor, *rest: Any) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         before = mtf.Dimension("before", 5)
-        table = mtf.constant(tokens.mesh, self.table, [LENGTH, before, self.vocab])
-        return mtf.gather(mtf.gather(table, position, LENGTH), tokens, before), []
+        table = mtf.constant(tokens.mesh, self.table, [self.length, before, self.vocab])
+        return mtf.gather(mtf.gather(table, position, self.length), tokens, before), []
 
 
 @pytest.mark.parametrize(("seed", "alpha"), [(0, 0.6), (1, 0.0), (2, 1.5), (3, 0.6)])

@@ -16,6 +16,8 @@ def test_gin_and_what_overrides_it() -> None:
     decoding = configured_decoding(top_k=3)
     assert (decoding.sampling.temperature, decoding.sampling.top_k, decoding.sampling.top_p) == (1.0, 3, 1.0)
     assert decoding.all_stop_ids(1) == (1, 13)
+    assert configured_decoding(end_ids=[5, 6]).all_stop_ids(1) == (5, 6, 13, 1)
+    assert configured_decoding(end_ids=(), stop_ids=()).all_stop_ids(1) == ()
     assert configured_decoding(method="greedy").sampling.temperature == 0.0
     gin.clear_config()
 
@@ -33,6 +35,10 @@ def test_gin_and_what_overrides_it() -> None:
         ({"top_p": 0.0}, "Decoding.top_p must be a number above 0, at most 1, and is 0.0"),
         ({"alpha": "x"}, "Decoding.alpha must be a number, 0 or more, and is 'x'"),
         ({"beam_size": True}, "Decoding.beam_size must be an integer, 1 or more, and is True"),
+        ({"beam_rules": "wu"}, "Decoding.beam_rules must be meshtf or transformers, and is 'wu'"),
+        ({"early_stopping": 1}, 'Decoding.early_stopping must be True, False or "never", and is 1'),
+        ({"length_penalty": None}, "Decoding.length_penalty must be a number, and is None"),
+        ({"end_ids": [True]}, r"Decoding.end_ids must be ids, or None, and is \[True\]"),
         ({"stop_ids": [-1]}, r"Decoding.stop_ids must be ids, and is \[-1\]"),
         ({"seed": None}, "Decoding.seed must be an integer, 0 or more, and is None"),
     ],

@@ -1,0 +1,220 @@
+"""The task of learning of what class a text is."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+import gin
+import numpy as np
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import counted, nearest
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data._shuffled_batches import ShuffledBatches
+from meshtf.train.data._tokenized_text import is_held_out
+from meshtf.train.data.array_task import ArrayTask
+from meshtf.train.data.sources.labelled_files import LabelledSource, LabelledText
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.task import Batch, Fingerprint, Position
+
+INPUTS, TOKEN_TYPES, LABELS = "inputs", "inputs_token_types", "labels"
+
+_NO_KIND = "LabelledTextTask.{name} is no {kind}: {value!r}; in gin @Name() makes one, parentheses included"
+_NO_LABEL = '{place}, column "{column}": {label!r} is none of the labels {labels}{hint}'
+_NO_CLASS = '{place}, column "{column}": {label!r} is no number from 0 to {last} (LabelledTextTask.labels = {count})'
+_NO_PADDING = """\
+the vocabulary of LabelledTextTask keeps no id for padding, with which texts are made as long as the longest;
+HuggingFaceVocabulary.padding_token = "..." names one"""
+_ONE_SIDE = """\
+of the {count} of {source} none is {side}: a hash of each decides, with LabelledTextTask.held_out = {held_out}. \
+Give more examples, another share, or a source of its own: LabelledTextTask.held_out = @..."""
+_NOTHING = "there is no example in {source}"
+
+
+@gin.configurable(module="meshtf.train")
+@dataclasses.dataclass(frozen=True)
+class LabelledTextTask:
+    """A `TaskByRows` of texts, or pairs of them, each of one class, for a `TextClassifier`.
+
+    A text is the vocabulary's begin, if it adds one, the tokens, and its end; of a pair the second text follows, with
+    an end of its own, and with the token type 1. What is too long loses its last tokens, of a pair the longer text's.
+    The examples are read when they are first needed, and kept in memory.
+
+    Attributes:
+      source: the examples.
+      vocabulary: what the ids of tokens stand for.
+      labels: the names of the classes, in the order of their numbers; a number stands for its class, too. Or how many
+        classes there are, whose labels are numbers from 0.
+      length: of each row, in tokens.
+      held_out: the share of the examples that is held out, by a hash of each; or a source of what is held out.
+      has_pairs: whether examples are pairs; the source must give them.
+
+    Raises:
+      ConfigurationError: values that cannot be; when examples are first needed: a label that there is not, with file,
+        row and column, or nothing to train on or to hold out.
+    """
+
+    source: LabelledSource
+    vocabulary: Vocabulary
+    labels: Sequence[str] | int
+    length: int
+    held_out: float | LabelledSource = 0.1
+    has_pairs: bool = False
+
+    def __post_init__(self) -> None:
+        kinds = {"source": LabelledSource, "vocabulary": Vocabulary}
+        for name, kind in kinds.items():
+            if isinstance(getattr(self, name), type) or not isinstance(getattr(self, name), kind):
+                raise ConfigurationError(_NO_KIND.format(name=name, kind=name, value=getattr(self, name)))
+        is_share = isinstance(self.held_out, int | float) and 0 < self.held_out < 1
+        if not is_share and (isinstance(self.held_out, type) or not isinstance(self.held_out, LabelledSource)):
+            raise ConfigurationError(
+                "LabelledTextTask.held_out must be a share of the examples, in (0, 1), or a source, and is "
+                f"{self.held_out!r}"
+            )
+        least = 5 if self.has_pairs else 3  # a token of each text
+        if not isinstance(self.length, int) or self.length < least:
+            raise ConfigurationError(
+                f"LabelledTextTask.length must be an integer, {least} or more, and is {self.length!r}"
+            )
+        _check_labels(self.labels)
+        if self.vocabulary.padding_id < 0:
+            raise ConfigurationError(_NO_PADDING)
+
+    def __str__(self) -> str:
+        return str(self._arrays)
+
+    @property
+    def name(self) -> str:
+        return f"{counted(self.num_classes, 'class', 'classes')} of {self.source}"
+
+    @property
+    def num_classes(self) -> int:
+        return self.labels if isinstance(self.labels, int) else len(self.labels)
+
+    @property
+    def tokens_per_example(self) -> int:
+        return self.length
+
+    def inputs(self, batch: mtf.Dimension) -> dict[str, mtf.TensorSpec]:
+        return {name: mtf.TensorSpec(mtf.Shape([batch]) + shape, tf.int32) for name, shape in self._shapes.items()}
+
+    def training_batches(self, batch_size: int, seed: int, position: Position | None = None) -> ShuffledBatches:
+        return self._arrays.training_batches(batch_size, seed, position)
+
+    def training_rows(
+        self, rows: slice, batch_size: int, seed: int, position: Position | None = None
+    ) -> ShuffledBatches:
+        return self._arrays.training_rows(rows, batch_size, seed, position)
+
+    @property
+    def num_training_examples(self) -> int:
+        return self._arrays.num_training_examples
+
+    def training_examples(self, indices: np.ndarray, places: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+        return self._arrays.training_examples(indices, places, seed)
+
+    def evaluation_batches(self, batch_size: int) -> Iterator[Batch]:
+        return self._arrays.evaluation_batches(batch_size)
+
+    def evaluation_rows(self, rows: slice, batch_size: int) -> Iterator[Batch]:
+        return self._arrays.evaluation_rows(rows, batch_size)
+
+    def fingerprint(self) -> Fingerprint:
+        """As `TaskOfKnownData.fingerprint`: of the rows of tokens, and of their labels."""
+        return self._arrays.fingerprint()
+
+    def num_bytes(self, _: Mapping[str, np.ndarray | tf.Tensor]) -> None:
+        """A class stands for no text."""
+
+    @property
+    def _shapes(self) -> dict[str, mtf.Shape]:
+        row = mtf.Shape([mtf.Dimension("length", self.length)])
+        types = {TOKEN_TYPES: row} if self.has_pairs else {}
+        return {INPUTS: row, **types, LABELS: mtf.Shape([])}
+
+    @functools.cached_property
+    def _arrays(self) -> ArrayTask:
+        examples = self._examples_of(self.source)
+        if isinstance(self.held_out, LabelledSource):
+            return ArrayTask(
+                self.name, self._shapes, self._rows(examples), self._rows(self._examples_of(self.held_out))
+            )
+        sides = {
+            side: [x for x in examples if is_held_out(_content(x), float(self.held_out)) == side]
+            for side in (False, True)
+        }
+        for side, words in ((False, "to train on"), (True, "held out")):
+            if not sides[side]:
+                count = counted(len(examples), "example")
+                message = _ONE_SIDE.format(count=count, source=self.source, side=words, held_out=self.held_out)
+                raise ConfigurationError(message)
+        return ArrayTask(self.name, self._shapes, self._rows(sides[False]), self._rows(sides[True]))
+
+    def _examples_of(self, source: LabelledSource) -> list[LabelledText]:
+        examples = list(source.examples())
+        if not examples:
+            raise ConfigurationError(_NOTHING.format(source=source))
+        return examples
+
+    def _rows(self, examples: Sequence[LabelledText]) -> dict[str, np.ndarray]:
+        arrays = {
+            name: np.zeros([len(examples), *(dim.size for dim in shape)], np.int32)
+            for name, shape in self._shapes.items()
+        }
+        arrays[INPUTS][:] = self.vocabulary.padding_id
+        for number, example in enumerate(examples):
+            first, *second = self._tokens(example)
+            ids = [*first, *(token for tokens in second for token in tokens)]
+            arrays[INPUTS][number, : len(ids)] = ids
+            if second:
+                arrays[TOKEN_TYPES][number, len(first) : len(ids)] = 1
+            arrays[LABELS][number] = self._class(example)
+        return arrays
+
+    def _tokens(self, example: LabelledText) -> list[list[int]]:
+        """The ids of each text, begin and end included, together no more than a row."""
+        if len(example.texts) != 1 + self.has_pairs:
+            wanted = "pairs of texts" if self.has_pairs else "single texts"
+            raise ConfigurationError(
+                f"{example.place}: the source gives {counted(len(example.texts), 'text')}, and LabelledTextTask takes "
+                f"{wanted} (LabelledTextTask.has_pairs = {self.has_pairs})"
+            )
+        begin = self.vocabulary.begin_id
+        texts = [self.vocabulary.encode(text)[int(begin is not None) :] for text in example.texts]
+        room = self.length - len(texts) - int(begin is not None)
+        while sum(map(len, texts)) > room:
+            max(texts, key=len).pop()
+        before = [[] if begin is None else [begin], []]
+        return [[*first, *ids, self.vocabulary.end_id] for first, ids in zip(before, texts, strict=False)]
+
+    def _class(self, example: LabelledText) -> int:
+        label, names = example.label, self.labels
+        place = {"place": example.place, "column": example.column, "label": label}
+        if not isinstance(names, int) and label in names:
+            return list(names).index(str(label))
+        is_number = isinstance(label, int) or (label.isascii() and label.isdecimal())
+        if is_number and 0 <= int(label) < self.num_classes:
+            return int(label)
+        if isinstance(names, int):
+            raise ConfigurationError(_NO_CLASS.format(**place, last=names - 1, count=names))
+        hint = nearest(str(label), names)
+        raise ConfigurationError(_NO_LABEL.format(**place, labels=", ".join(names), hint=hint))
+
+
+def _content(example: LabelledText) -> bytes:
+    """What its side depends on."""
+    return "\0".join([*example.texts, str(example.label)]).encode(errors="surrogatepass")
+
+
+def _check_labels(labels: Sequence[str] | int) -> None:
+    is_count = isinstance(labels, int) and not isinstance(labels, bool) and labels >= 2
+    is_names = isinstance(labels, list | tuple) and all(isinstance(name, str) and name for name in labels)
+    if not is_count and not (is_names and len(set(labels)) == len(labels) >= 2):
+        raise ConfigurationError(
+            "LabelledTextTask.labels must be the names of the classes, two or more and no two alike, or how many there "
+            f"are, and is {labels!r}"
+        )

@@ -1,0 +1,84 @@
+"""How a beam search scores sequences, and when it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import meshtf as mtf
+
+
+class BeamRules(Protocol):
+    """A score for each sequence, and what may end a search before all sequences have their greatest length."""
+
+    @property
+    def counts_leading_ends(self) -> bool:
+        """Whether an end counts only where it is among the best `beam_size` continuations of a step."""
+        ...
+
+    @property
+    def ends_when_full(self) -> bool:
+        """Whether a search ends as soon as `beam_size` sequences are finished."""
+        ...
+
+    def score(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor) -> mtf.Tensor:
+        """Of sequences with so many tokens added, float32, 1 or more."""
+        ...
+
+    def hoped_for(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor, most: mtf.Tensor) -> mtf.Tensor:
+        """The score that an open sequence is taken to reach at best; a search ends where that is not above the worst
+        of `beam_size` finished ones.
+
+        Args:
+          log_likelihoods: of the best open one, so far.
+          added: tokens so far.
+          most: that there will be at most.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshtfRules:
+    """Scores of Wu et al. 2016, log-likelihood / ((5 + n) / 6) ** alpha; a search ends when no open sequence can get a
+    better one than those that are finished.
+
+    Attributes:
+      alpha: 0 or more; 0 ranks by log-likelihood.
+    """
+
+    alpha: float
+    counts_leading_ends: bool = dataclasses.field(default=False, init=False)
+    ends_when_full: bool = dataclasses.field(default=False, init=False)
+
+    def score(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor) -> mtf.Tensor:
+        return log_likelihoods / mtf.pow((added + 5.0) * (1.0 / 6.0), self.alpha)
+
+    def hoped_for(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor, most: mtf.Tensor) -> mtf.Tensor:
+        return self.score(log_likelihoods, most)
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformersRules:
+    """Those of Hugging Face's Transformers: scores are log-likelihood / n ** length_penalty.
+
+    Attributes:
+      length_penalty: of any sign; more favours longer sequences.
+      early_stopping: True ends a search when `beam_size` sequences are finished; False when the best open one, scored
+        as long as it is, is not above the worst finished one; "never" when it could not get there at its greatest
+        length.
+    """
+
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+    counts_leading_ends: bool = dataclasses.field(default=True, init=False)
+
+    @property
+    def ends_when_full(self) -> bool:
+        return self.early_stopping is True
+
+    def score(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor) -> mtf.Tensor:
+        return log_likelihoods / mtf.pow(added, self.length_penalty)
+
+    def hoped_for(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor, most: mtf.Tensor) -> mtf.Tensor:
+        is_far = self.early_stopping == "never" and self.length_penalty > 0
+        return self.score(log_likelihoods, most if is_far else added)

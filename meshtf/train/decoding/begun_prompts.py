@@ -1,0 +1,46 @@
+"""Prompts whose own first token is the first that a model sees."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import meshtf as mtf
+from meshtf.train.decoding.prompts import Prompts
+from meshtf.train.decoding.sequences import Sequences
+
+
+@dataclasses.dataclass(frozen=True)
+class BegunPrompts:
+    """Prompts, taken apart: what a decoder has at the start, and what comes behind it.
+
+    Attributes:
+      start: int32 [batch], the first token of each prompt.
+      rest: what comes behind, all of an empty prompt.
+      is_taken: bool [batch], whether the start is a token of the prompt.
+    """
+
+    start: mtf.Tensor
+    rest: Prompts
+    is_taken: mtf.Tensor
+
+    @classmethod
+    def of(cls, prompts: Prompts, start_id: int) -> BegunPrompts:
+        """`start_id` stands before what continues an empty prompt."""
+        ids, lengths, length = prompts.ids, prompts.lengths, prompts.length
+        is_taken = mtf.greater(lengths, 0)
+        taken = mtf.cast(is_taken, lengths.dtype)
+        first = mtf.gather(ids, mtf.constant(ids.mesh, 0, [], ids.dtype), length)
+        behind = mtf.where(is_taken, mtf.shift(ids, -1, length, wrap=False), ids, output_shape=ids.shape)
+        rest = Prompts(behind, lengths - taken, prompts.ends - taken, prompts.longest)
+        return cls(mtf.where(is_taken, first, start_id), rest, is_taken)
+
+    def whole(self, found: Sequences) -> Sequences:
+        """Sequences that continue the rest, with the starts that are of their prompts before them."""
+        ids, length = found.ids, self.rest.length
+        is_first = mtf.equal(mtf.range(ids.mesh, length), 0)
+        begun = mtf.where(is_first, self.start, mtf.shift(ids, 1, length, wrap=False), output_shape=ids.shape)
+        return dataclasses.replace(
+            found,
+            ids=mtf.where(self.is_taken, begun, ids, output_shape=ids.shape),
+            lengths=found.lengths + mtf.cast(self.is_taken, found.lengths.dtype),
+        )
