@@ -1,0 +1,149 @@
+"""Configurations of decoders from which `draw_configurations.py` draws others, key by key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ABSENT = "absent"
+_SIZES: dict[str, Any] = {
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 6}
+
+
+def _of(model_type: str, architecture: str, **own: Any) -> dict[str, Any]:
+    known = {**_SIZES, **own, "model_type": model_type, "architectures": [architecture]}
+    return {key: value for key, value in known.items() if value != ABSENT}
+
+
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "qwen3": _of("qwen3", "Qwen3ForCausalLM", head_dim=6),
+    "qwen3_moe": _of("qwen3_moe", "Qwen3MoeForCausalLM", head_dim=4, mlp_only_layers=[0], **_EXPERTS),
+    "mixtral": _of("mixtral", "MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2),
+    "gemma3_text": _of(
+        "gemma3_text",
+        "Gemma3ForCausalLM",
+        head_dim=4,
+        num_hidden_layers=5,
+        sliding_window=3,
+        query_pre_attn_scalar=7,
+        hidden_act=ABSENT,
+        sliding_window_pattern=2,
+    ),
+}
+
+ACTIVATIONS = ["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh", None, ABSENT]
+_YARN = {"rope_type": "yarn", "factor": 4.0}
+_LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 5.0]}
+ROPE = [
+    {"rope_type": "default", "rope_theta": 50.0},
+    {"type": "linear", "factor": 2.0},
+    {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100.0},
+    {"type": "dynamic", "factor": 4.0},
+    {**_YARN, "rope_theta": 100.0},
+    {**_YARN, "original_max_position_embeddings": 8, "beta_fast": 4.0, "beta_slow": 0.5},
+    {**_YARN, "original_max_position_embeddings": 16, "truncate": False, "attention_factor": 1.3},
+    {**_YARN, "mscale": 0.7, "mscale_all_dim": 1.1, "original_max_position_embeddings": 64, "beta_fast": 2.0},
+    {**_YARN, "mscale": 0.7, "factor": None, "original_max_position_embeddings": 4},
+    {"type": "yarn", "factor": 0.5, "beta_slow": None, "truncate": None},
+    {**_LONG, "original_max_position_embeddings": 4},
+    {**_LONG, "original_max_position_embeddings": 16, "factor": 8.0},
+    {**_LONG, "attention_factor": 0.8, "rope_theta": 40.0},
+    {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]},
+    {"full_attention": {"rope_type": "default", "rope_theta": 20.0}},
+    {"rope_theta": 20.0},
+    {"factor": 2.0},
+    {},
+    None,
+    ABSENT,
+]
+_KINDS = {"s": "sliding_attention", "f": "full_attention"}
+
+
+def patterns(*texts: str) -> list[Any]:
+    return [[_KINDS[kind] for kind in text] for text in texts]
+
+
+_COMMON: dict[str, list[Any]] = {
+    "bos_token_id": [None, ABSENT, 5],
+    "eos_token_id": [None, ABSENT, 3, [3, 4]],
+    "pad_token_id": [None, ABSENT, 19],
+    "is_causal": [False, True, None],
+    "tie_word_embeddings": [True, False, ABSENT, None],
+    "num_hidden_layers": [1, 2, 4],
+    "rms_norm_eps": [1e-3, ABSENT],
+    "hidden_act": ACTIVATIONS,
+    "num_key_value_heads": [None, ABSENT, 1, 2, 4],
+    "head_dim": [None, ABSENT, 2, 4, 6],
+    "attention_bias": [True, False, None],
+    "attention_dropout": [0.3],
+    "mlp_bias": [True, False],
+    "unheard_of": [1],
+}
+ROTARY: dict[str, list[Any]] = {
+    "rope_parameters": ROPE,
+    "rope_scaling": ROPE,
+    "rope_theta": [30.0, 200, ABSENT],
+    "original_max_position_embeddings": [4, 16],
+    "max_position_embeddings": [4, 64, ABSENT],
+    "partial_rotary_factor": [1.0, 0.5],
+}
+_WINDOWS: dict[str, list[Any]] = {
+    "sliding_window": [2, 3, None, ABSENT],
+    "use_sliding_window": [True, True, False],
+    "max_window_layers": [0, 1, 2, None],
+    "layer_types": [*patterns("fff", "ffs", "sfs", "sss", "ff"), None],
+}
+_SPARSE: dict[str, list[Any]] = {
+    "num_experts": [4, 6, ABSENT],
+    "num_local_experts": [4, 6],
+    "num_experts_per_tok": [1, 2, 3, ABSENT],
+    "norm_topk_prob": [True, False, None],
+    "router_aux_loss_coef": [0.0, 0.5],
+    "output_router_logits": [False],
+}
+QWEN = {**_COMMON, **ROTARY, **_WINDOWS}
+KEYS: dict[str, dict[str, list[Any]]] = {
+    "qwen3": QWEN,
+    "qwen3_moe": {
+        **QWEN,
+        **_SPARSE,
+        "mlp_only_layers": [[], [0], [1], [0, 2], None, ABSENT],
+        "decoder_sparse_step": [1, 2, 3],
+        "moe_intermediate_size": [5, ABSENT],
+    },
+    "mixtral": {**_COMMON, **ROTARY, **_WINDOWS, **_SPARSE, "router_jitter_noise": [0.1]},
+    "gemma3_text": {
+        **_COMMON,
+        **ROTARY,
+        **_WINDOWS,
+        "hidden_activation": ACTIVATIONS,
+        "hidden_act": ["relu", None],
+        "layer_types": [*patterns("sssss", "fffff", "sfsfs", "ssfss", "fsffs", "ssssf"), ABSENT, None],
+        "sliding_window_pattern": [2, 3, 6, ABSENT],
+        "_sliding_window_pattern": [2, 4],
+        "rope_local_base_freq": [20.0, ABSENT],
+        "rope_parameters": [
+            *ROPE,
+            {"full_attention": {"rope_theta": 30.0}, "sliding_attention": {"rope_theta": 5.0, "rope_type": "default"}},
+            {"sliding_attention": {"rope_type": "linear", "factor": 3.0}},
+            {"full_attention": {"type": "linear", "factor": 3.0}, "sliding_attention": None},
+        ],
+        "attn_logit_softcapping": [None, ABSENT, 0.4],
+        "final_logit_softcapping": [None, ABSENT, 0.4],
+        "query_pre_attn_scalar": [3, ABSENT],
+        "use_bidirectional_attention": [True, False, None],
+    },
+}
