@@ -1,7 +1,8 @@
 """Parts that files of rules have in common: `parts = ["rotary"]` takes in `parts/rotary.toml` beside the file.
 
 Tables are put together, and the file's own entries count before a part's. The lists of tensors and of gin, and those in
-`_APPENDED`, follow each other, the part's first; other lists are entries like numbers.
+`_APPENDED`, follow each other, the part's first, but that a file's own readers read before those of parts; other lists
+are entries like numbers.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _together(part: Mapping[str, Any], own: Mapping[str, Any], depth: int = 1) -
         if isinstance(before, dict) and isinstance(value, dict) and depth:
             found[key] = _together(before, value, depth if key in _OF_TABLES else depth - 1)
         elif isinstance(before, list) and key in _APPENDED:
-            found[key] = [*before, *value]
+            found[key] = [*value, *before] if key == "readers" else [*before, *value]
         else:
             found[key] = value
     return found

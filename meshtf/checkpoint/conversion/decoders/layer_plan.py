@@ -32,15 +32,17 @@ class LayerPlan:
     Attributes:
       segments: of which each is a stack.
       kinds: the sublayers of each kind of layer.
+      imports: modules of sublayers that gin does not know without.
     """
 
     segments: tuple[Segment, ...]
     kinds: Kinds
+    imports: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, layers: Sequence[str], kinds: Kinds) -> LayerPlan:
+    def of(cls, layers: Sequence[str], kinds: Kinds, imports: Sequence[str] = ()) -> LayerPlan:
         """The plan with the fewest layers to be built, for the kind of each layer."""
-        return cls(_shortest(tuple(layers)), kinds)
+        return cls(_shortest(tuple(layers)), kinds, tuple(imports))
 
     @property
     def places(self) -> dict[str, list[tuple[int, str]]]:
@@ -62,9 +64,12 @@ class LayerPlan:
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
         """For names in rules: `{self_attention}` is the number of each layer that has this sublayer, and
-        `{self_attention:here}` the scope of its variables."""
+        `{self_attention:here}` the scope of its variables, which is in the scope `{self_attention:layer}`."""
         numbers = {scope: tuple(str(number) for number, _ in own) for scope, own in self.places.items()}
-        return numbers | {f"{scope}:here": tuple(place for _, place in own) for scope, own in self.places.items()}
+        for scope, own in self.places.items():
+            numbers[f"{scope}:here"] = tuple(place for _, place in own)
+            numbers[f"{scope}:layer"] = tuple(place.rpartition("/")[0] for _, place in own)
+        return numbers
 
     @property
     def gin(self) -> str:
@@ -77,7 +82,7 @@ class LayerPlan:
         if len(scopes) > 1:
             stacks = ", ".join(f"@{scope}TransformerStack()" for scope in scopes)
             lines = ["TransformerLM.stack = @ChainedStacks()", f"ChainedStacks.stacks = [{stacks}]", *lines]
-        return "\n".join(lines)
+        return "\n".join([*(f"import {module}" for module in self.imports), *lines])
 
     def _stack(self, scope: str, segment: Segment) -> list[str]:
         sublayers = ", ".join(sublayer for kind in segment.kinds for sublayer in self.kinds[kind].values())

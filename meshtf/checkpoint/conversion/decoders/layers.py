@@ -25,19 +25,23 @@ class Layers:
     Attributes:
       key: where the configuration, as readers left it, has a list with the kind of each layer.
       kinds: the sublayers of each kind.
+      imports: modules of sublayers that gin does not know without.
     """
 
     key: str
     kinds: Kinds
+    imports: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Layers:
         """Raises RuleFault where it is no such table."""
-        if set(content) != {"key", "kinds"} or not all(isinstance(kind, dict) for kind in content["kinds"].values()):
+        if set(content) - {"imports"} != {"key", "kinds"} or not all(
+            isinstance(kind, dict) for kind in content["kinds"].values()
+        ):
             raise RuleFault(
                 "[layers] must have `key`, and `kinds`, a table that has a table of sublayers for each kind"
             )
-        return cls(content["key"], content["kinds"])
+        return cls(content["key"], content["kinds"], tuple(content.get("imports", ())))
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -60,4 +64,4 @@ class Layers:
                 )
         if len(found) > _MOST and len(set(found)) > 1:
             raise CheckpointError(_TOO_MANY.format(where=where, count=len(found), most=_MOST))
-        return LayerPlan.of(found, self.kinds)
+        return LayerPlan.of(found, self.kinds, self.imports)
