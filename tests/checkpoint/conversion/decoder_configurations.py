@@ -16,6 +16,7 @@ _SIZES: dict[str, Any] = {
     "rms_norm_eps": 1e-6,
     "hidden_act": "silu",
     "tie_word_embeddings": False,
+    "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
@@ -146,6 +147,7 @@ KEYS: dict[str, dict[str, list[Any]]] = {
     "mixtral": {**_COMMON, **ROTARY, **_WINDOWS, **_SPARSE, "router_jitter_noise": [0.1]},
     "gemma3_text": {
         **_COMMON,
+        "head_dim": [2, 4, 6],  # of 256, as if absent, logits of attention are so large that float32 is not enough
         **ROTARY,
         **_WINDOWS,
         "hidden_activation": ACTIVATIONS,
@@ -249,4 +251,73 @@ KEYS: dict[str, dict[str, list[Any]]] = {
         "no_rope_layers": [[1, 0, 1, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1], [], None, ABSENT],
         "no_rope_layer_interval": [2, 3, ABSENT],
     },
+}
+
+# name: (configuration, changed keys, which table for logits its file has)
+NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "qwen 3, ffs": (
+        "qwen3",
+        {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2, "attention_bias": True},
+        "as saved",
+    ),
+    "qwen 3 with experts, one layer without": ("qwen3_moe", {"norm_topk_prob": True}, "as saved"),
+    "mixtral, a window": ("mixtral", {"sliding_window": 3, "num_experts_per_tok": 3}, "as saved"),
+    "gemma 3, sfsfs, scaled": (
+        "gemma3_text",
+        {"rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rope_theta": 90.0, "rope_local_base_freq": 20.0},
+        "as saved",
+    ),
+    "gemma 3, ssfss, capped": (
+        "gemma3_text",
+        {"layer_types": patterns("ssfss")[0], "final_logit_softcapping": 0.4, "attention_bias": True},
+        "as saved",
+    ),
+    "gemma 3, sees both ways": ("gemma3_text", {"use_bidirectional_attention": True}, "as saved"),
+    "phi 3, longrope, long": (
+        "phi3",
+        {
+            "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [3.0]},
+            "original_max_position_embeddings": 4,
+        },
+        "as saved",
+    ),
+    "phi 3, longrope, short": (
+        "phi3",
+        {
+            "rope_parameters": {**_LONG, "rope_type": "su", "attention_factor": 1.2},
+            "partial_rotary_factor": 1.0,
+            "num_key_value_heads": 1,
+        },
+        "as saved",
+    ),
+    "falcon 40b": ("falcon", {"bias": True}, "as saved"),
+    "falcon 7b": ("falcon", {"new_decoder_architecture": False, "num_kv_heads": ABSENT}, "other"),
+    "falcon rw, alibi": (
+        "falcon",
+        {"new_decoder_architecture": False, "multi_query": False, "num_kv_heads": ABSENT, "alibi": True},
+        "as saved",
+    ),
+    "olmo 2": ("olmo2", {}, "as saved"),
+    "olmo 3, sssfs, yarn": (
+        "olmo3",
+        {"rope_scaling": {**_YARN, "original_max_position_embeddings": 16, "beta_fast": 4.0}},
+        "as saved",
+    ),
+    "stablelm, side by side": ("stablelm", {"use_parallel_residual": True, "use_qkv_bias": True}, "as saved"),
+    "stablelm, norms of queries": ("stablelm", {"qk_layernorm": True}, "as saved"),
+    "phi, tied, norms of queries": ("phi", {"qk_layernorm": True, "tie_word_embeddings": True}, "as saved"),
+    "starcoder 2": ("starcoder2", {"sliding_window": 2}, "as saved"),
+    "granite": ("granite", {"attention_multiplier": 0.3, "residual_multiplier": 0.4, "mlp_bias": True}, "as saved"),
+    "smollm 3, rrrnr": ("smollm3", {"attention_bias": True}, "as saved"),
+    "llama, yarn": (
+        "llama",
+        {"rope_parameters": {**_YARN, "rope_theta": 50.0, "original_max_position_embeddings": 16, "mscale": 0.7}},
+        "as saved",
+    ),
+    "llama, dynamic, long": (
+        "llama",
+        {"rope_parameters": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 4},
+        "as saved",
+    ),
+    "llama, longrope": ("llama", {"rope_parameters": {**_LONG, "original_max_position_embeddings": 4}}, "as saved"),
 }

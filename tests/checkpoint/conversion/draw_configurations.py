@@ -320,6 +320,7 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
         "as saved",
     ),
     "switch, a router of float16": ("switch_transformers", {"router_dtype": "float16"}, "as saved"),
+    **decoder_configurations.NAMED,
 }
 
 HEADS = {
