@@ -55,7 +55,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         ffn_hidden_size=12,
     ),
     "olmo2": _of("olmo2", "Olmo2ForCausalLM"),
-    "olmo3": _of("olmo3", "Olmo3ForCausalLM", num_hidden_layers=5, sliding_window=3),
+    "olmo3": _of("olmo3", "Olmo3ForCausalLM", num_hidden_layers=5, sliding_window=3, head_dim=4),
     "stablelm": _of("stablelm", "StableLmForCausalLM", hidden_size=16, rms_norm_eps=ABSENT, partial_rotary_factor=0.5),
     "phi": _of("phi", "PhiForCausalLM", hidden_size=16, rms_norm_eps=ABSENT, hidden_act="gelu_new"),
     "starcoder2": _of("starcoder2", "Starcoder2ForCausalLM", rms_norm_eps=ABSENT, hidden_act="gelu"),
@@ -284,7 +284,12 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
     "phi 3, longrope, short": (
         "phi3",
         {
-            "rope_parameters": {**_LONG, "rope_type": "su", "attention_factor": 1.2},
+            "rope_parameters": {
+                **_LONG,
+                "rope_type": "su",
+                "attention_factor": 1.2,
+                "original_max_position_embeddings": 16,
+            },
             "partial_rotary_factor": 1.0,
             "num_key_value_heads": 1,
         },
