@@ -51,7 +51,7 @@ def rotary_embedding(
     half = _rotated_size(d_kv, fraction) // 2
     places = np.arange(d_kv.size)
     is_rotated = places < 2 * half
-    pair = places // 2 if is_interleaved else places % half
+    pair = np.where(is_rotated, places // 2 if is_interleaved else places % half, 0)
     is_first = places % 2 == 0 if is_interleaved else places < half
     frequencies = _frequencies(positions, float(base) ** (-np.arange(half) / half), scaling, (pair, is_rotated, d_kv))
     angles = mtf.to_float(positions) * frequencies

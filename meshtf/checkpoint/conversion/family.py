@@ -284,10 +284,15 @@ def _check_names(family: Family) -> None:
         if name not in settings:
             raise RuleFault(f"there is no setting {name!r}{nearest(name, settings)}")
     known = (*family.axes, *family.labels, *(() if family.layers is None else family.layers.axes))
+    labels = (*family.labels, *(() if family.layers is None else family.layers.labels))
     for rule in family.rules:
         for axis in sorted(rule.there.all_axes):
             if axis not in known:
                 raise RuleFault(f"{rule.there.name.text}: there is no axis {axis!r}{nearest(axis, known)}")
+        for name in (rule.there.name, rule.here.name):
+            for label in name.labelled:
+                if label not in labels:
+                    raise RuleFault(f"{name.text}: there are no labels {label!r}{nearest(label, labels)}")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -48,6 +48,11 @@ class Layers:
         """Of names: a scope, which counts the layers that have it."""
         return tuple({scope: None for kind in self.kinds.values() for scope in kind})
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What names may ask for beside numbers; see `LayerPlan.labels`."""
+        return tuple(f"{axis}:{view}" for axis in self.axes for view in ("here", "layer"))
+
     def plan(self, configuration: Mapping[str, Any], where: str) -> LayerPlan:
         """The stacks of one model.
 
@@ -56,7 +61,7 @@ class Layers:
         """
         found = configuration.get(self.key)
         if not isinstance(found, list) or not found:
-            raise CheckpointError(f"the configuration {where} does not say which layers there are, in {self.key}")
+            raise CheckpointError(f"the configuration {where} has no layers, by its num_hidden_layers; it was changed")
         for kind in found:
             if kind not in self.kinds:
                 raise CheckpointError(
