@@ -269,8 +269,7 @@ def test_every_published_configuration_is_counted() -> None:
         (
             "llama",
             "TransformerLM.stack = @TransformerStack",
-            "TransformerLM.stack must be a TransformerStack, or a ChainedStacks, and is @TransformerStack; in gin @Name() "
-            "makes one",
+            "TransformerLM.stack must be a TransformerStack, or a ChainedStacks, and is @TransformerStack; in gin",
         ),
         (
             "llama",
