@@ -162,8 +162,8 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     ),
     "a variant of rotary embeddings": (
         "llama",
-        lambda f: with_configuration(f, rope_parameters={"rope_type": "yarn", "factor": 2.0}),
-        "has rope_parameters.rope_type = 'yarn'; models of these rules, llama, have 'default' or 'linear'",
+        lambda f: with_configuration(f, rope_parameters={"rope_type": "axial"}),
+        "has rope_parameters.rope_type = 'axial'; models of these rules, llama, have 'default' or 'linear'",
     ),
     "a part of each head rotated": (
         "llama",
@@ -277,7 +277,7 @@ WRONG_RULES = {
     '[[tensors]]\nrules = "a [(x + y + z)] = b"': r"'\+' cannot stand here:\n    \(x \+ y \+ z\)\n           \^",
     'parts = ["rotry"]': "there is no part 'rotry'; did you mean \"rotary\"",
     '[layers]\nkey = "layer_kinds"': r"\[layers\] must have `key`, and `kinds`",
-    '[axes]\na = "n"\n[settings]\nn = 1\n[[tensors]]\nrules = "w{a} [] = w{a:her} []"': "there are no labels 'a:her'",
+    '[labels]\na = ["b"]\n[[tensors]]\nrules = "w{a} [] = w{a:her} []"': "w{a:her}: there are no labels 'a:her'",
     '[[tensors]]\nrules = "a{x} [x] = b [x]"': r"a\{x\}: x is in its name and in its shape",
     '[[tensors]]\nrules = "a{x [y] = b"': "'{' in 'a{x' is part of no place for a number",
     '[[tensors]]\nrules = "a [x] = b"': "a: there is no axis 'x'",
