@@ -34,6 +34,11 @@ class ScalingByLength(Protocol):
     """A scaling that is another for longer sequences.
 
     Pair i is turned by scaling(frequencies)[i] · exp(-growth(length) · decay(frequencies)[i]) for each position.
+
+    Examples:
+      >>> scalings = mtf.layers.DynamicRotaryScaling(2.0, max_length=64), mtf.layers.LinearRotaryScaling(2.0)
+      >>> [isinstance(scaling, mtf.layers.ScalingByLength) for scaling in scalings]
+      [True, False]
     """
 
     def __call__(self, frequencies: np.ndarray, /) -> np.ndarray: ...
