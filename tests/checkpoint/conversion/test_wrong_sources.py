@@ -173,7 +173,7 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "attention to both sides": (
         "gemma",
         lambda f: with_configuration(f, use_bidirectional_attention=True),
-        "has use_bidirectional_attention = True; models of these rules, llama, have False",
+        "has use_bidirectional_attention = True; models of these rules, gemma, have False",
     ),
     "what no model has": (
         "gpt_neox",
