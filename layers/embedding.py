@@ -133,8 +133,9 @@ class VocabularyEmbedding:
       vocab_size: how many ids there are.
       multiple: the number of which `vocab` is a multiple.
       initializer: the table's, as for a dense layer that sums over d_model; by default normal of standard deviation 1.
-      scale_embeddings: whether vectors are multiplied by sqrt(d_model) (Vaswani et al. 2017).
-      scale_logits: whether logits are divided by sqrt(d_model) (T5, where the table is tied).
+      scale_embeddings: whether vectors are multiplied by sqrt(d_model) (Vaswani et al. 2017); or by which number.
+      scale_logits: whether logits are divided by sqrt(d_model) (T5, where the table is tied); or a number with which
+        they are multiplied.
       logit_cap: if given, logits become logit_cap · tanh(logits / logit_cap) (Gemma 2).
       use_output_bias: whether logits have a bias [vocab], zero at first (BERT).
       check_ids: whether a step with an id that is in no vocabulary raises IndexRangeError; else its vector is zeros.
@@ -152,8 +153,8 @@ class VocabularyEmbedding:
     vocab_size: int
     multiple: int = 128
     initializer: DenseInitializer | None = None
-    scale_embeddings: bool = False
-    scale_logits: bool = False
+    scale_embeddings: bool | float = False
+    scale_logits: bool | float = False
     logit_cap: float | None = None
     use_output_bias: bool = False
     check_ids: bool = True
@@ -199,7 +200,7 @@ class VocabularyEmbedding:
         vectors = _looked_up(self.weights(ids.mesh, d_model), ids, self.vocab, self.vocab_size)
         if self.d_embedding is not None:
             vectors = self._projected(vectors, d_model, "projection_in")
-        return vectors * math.sqrt(d_model.size) if self.scale_embeddings else vectors
+        return _scaled(vectors, self.scale_embeddings, math.sqrt(d_model.size))
 
     @language_function
     def checked(self, ids: mtf.Tensor, weights: mtf.Tensor | None = None) -> mtf.Tensor:
@@ -215,8 +216,7 @@ class VocabularyEmbedding:
         summed = x.shape[x.shape.axis(d_model)] if d_model is not None else x.shape[-1]
         weights = mtf.cast(self.weights(x.mesh, summed), x.dtype)
         # Scaling x and not the logits costs d_model products per token and not vocab products.
-        if self.scale_logits:
-            x *= summed.size**-0.5
+        x = _scaled(x, self.scale_logits, summed.size**-0.5)
         if self.d_embedding is not None:
             x, summed = self._projected(x, self._width(summed), "projection_out", summed), self._width(summed)
         logits = mtf.einsum([x, weights], output_shape=x.shape - [summed] + [self.vocab])
@@ -272,6 +272,12 @@ def _looked_up(weights: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension, v
         # Without this, an id that is in no vocabulary would train the padding.
         ids = mtf.where(mtf.less(ids, vocab_size), ids, -1)
     return mtf.gather(weights, ids, vocab_dim)
+
+
+def _scaled(x: mtf.Tensor, scale: bool | float, by_default: float) -> mtf.Tensor:
+    if scale is False:
+        return x
+    return x * (by_default if scale is True else scale)
 
 
 def _checked_type(ids: mtf.Tensor) -> None:

@@ -29,16 +29,13 @@ def check_id(model: object, name: str, vocabulary: VocabularyEmbedding) -> None:
         )
 
 
-def check_parts(model: object, may_be_none: tuple[str, ...] = (), **kinds: type) -> None:
-    """Checks that each setting is of its kind, or None where that is allowed.
-
-    Raises:
-      ValueError: one is not.
-    """
+def check_parts(model: object, may_be_none: tuple[str, ...] = (), **kinds: type | tuple[type, ...]) -> None:
+    """Raises ValueError unless each setting is of its kind, or of one of several, or None where it may be."""
     for name, kind in kinds.items():
         part = getattr(model, name)
         if not (isinstance(part, kind) or (part is None and name in may_be_none)):
+            names = [each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,))]
             raise ValueError(
-                f"{type(model).__name__}: {name} must be a {kind.__name__}, and is {part!r}; in gin @{kind.__name__}() "
-                f"makes one, parentheses included"
+                f"{type(model).__name__}: {name} must be a {' or a '.join(names)}, and is {part!r}; in gin "
+                f"@{names[0]}() makes one, parentheses included"
             )

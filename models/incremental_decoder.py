@@ -15,7 +15,14 @@ import meshtf as mtf
 from meshtf.errors import ShapeError, counted
 from meshtf.layers.attention import AttentionMask, BeamSlots, Tokens
 from meshtf.layers.embedding import VocabularyEmbedding
-from meshtf.layers.transformer import Context, DecodingSpace, Memory, TokenEmbedding, TransformerStack
+from meshtf.layers.transformer import (
+    ChainedStacks,
+    Context,
+    DecodingSpace,
+    Memory,
+    TokenEmbedding,
+    TransformerStack,
+)
 from meshtf.models._token_sequence import shifted_right
 
 
@@ -41,7 +48,7 @@ class IncrementalDecoder:
 
     embedding: TokenEmbedding
     output: VocabularyEmbedding
-    stack: TransformerStack
+    stack: TransformerStack | ChainedStacks
     d_model: mtf.Dimension
     scope: str
     mask: AttentionMask

@@ -10,7 +10,14 @@ import gin
 import meshtf as mtf
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.embedding import VocabularyEmbedding
-from meshtf.layers.transformer import Context, Observations, TokenEmbedding, TokenLoss, TransformerStack
+from meshtf.layers.transformer import (
+    ChainedStacks,
+    Context,
+    Observations,
+    TokenEmbedding,
+    TokenLoss,
+    TransformerStack,
+)
 from meshtf.layers.transformer.token_loss import TokenMetrics
 from meshtf.models._settings import check_id, check_parts, check_size
 from meshtf.models._token_sequence import TokenSequence, feature
@@ -25,10 +32,10 @@ class TransformerLM:
     """A decoder: each token is predicted from those before it.
 
     Attributes:
-      d_model: the size of the vectors.
-      embedding: the tokens' embedding.
-      stack: the layers, self-attention and feed-forward.
-      output: makes logits; by default the embedding's own table.
+      d_model: size of the vectors.
+      embedding: of tokens.
+      stack: the layers, self-attention and feed-forward; or several stacks, one after the other.
+      output: gives logits; by default the embedding's own table.
       loss: smoothing and z-loss.
       sees_prefix: whether the tokens marked as `targets_prefix` all see each other (prefix language model, Raffel et
         al. 2020).
@@ -41,7 +48,7 @@ class TransformerLM:
 
     d_model: int
     embedding: TokenEmbedding
-    stack: TransformerStack
+    stack: TransformerStack | ChainedStacks
     output: VocabularyEmbedding | None = None
     loss: TokenLoss = dataclasses.field(default_factory=TokenLoss)
     sees_prefix: bool = False
@@ -50,7 +57,7 @@ class TransformerLM:
 
     def __post_init__(self) -> None:
         check_size(self, "d_model")
-        check_parts(self, embedding=TokenEmbedding, stack=TransformerStack, loss=TokenLoss)
+        check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks), loss=TokenLoss)
         check_parts(self, ("output",), output=VocabularyEmbedding)
         check_id(self, "start_id", self.embedding.vocabulary)
 

@@ -18,7 +18,12 @@ from __future__ import annotations
 from meshtf.errors import unknown_name
 from meshtf.layers.attention.beam_slots import BeamSlots
 from meshtf.layers.attention.cache import KeyValueCache
-from meshtf.layers.attention.config import AttentionConfig, AttentionInitializers, t5_attention_initializers
+from meshtf.layers.attention.config import (
+    AttentionConfig,
+    AttentionInitializers,
+    QueryKeyNorm,
+    t5_attention_initializers,
+)
 from meshtf.layers.attention.dot_product import dot_product_attention
 from meshtf.layers.attention.lean import lean_attention
 from meshtf.layers.attention.linear_bias import LinearBias
@@ -30,7 +35,15 @@ from meshtf.layers.attention.positions import learned_positions, rotary_embeddin
 from meshtf.layers.attention.projections import project_keys_and_values, project_output, project_queries
 from meshtf.layers.attention.relative_position_bias import RelativePositionBias, relative_position_bucket
 from meshtf.layers.attention.ring import ring_attention
-from meshtf.layers.attention.rotary_scaling import LinearRotaryScaling, Llama3RotaryScaling, RotaryScaling
+from meshtf.layers.attention.rotary_scaling import (
+    DynamicRotaryScaling,
+    LinearRotaryScaling,
+    Llama3RotaryScaling,
+    LongRopeRotaryScaling,
+    RotaryScaling,
+    ScalingByLength,
+    YarnRotaryScaling,
+)
 from meshtf.layers.attention.tokens import Tokens
 
 __all__ = [
@@ -40,14 +53,19 @@ __all__ = [
     "AttentionOptions",
     "AttentionPattern",
     "BeamSlots",
+    "DynamicRotaryScaling",
     "KeyValueCache",
     "LinearBias",
     "LinearRotaryScaling",
     "Llama3RotaryScaling",
+    "LongRopeRotaryScaling",
     "PositionBias",
+    "QueryKeyNorm",
     "RelativePositionBias",
     "RotaryScaling",
+    "ScalingByLength",
     "Tokens",
+    "YarnRotaryScaling",
     "dot_product_attention",
     "lean_attention",
     "learned_positions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import gin
 
@@ -52,6 +52,33 @@ def t5_attention_initializers(d_kv: int) -> AttentionInitializers:
 
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
+class QueryKeyNorm:
+    """Norms of queries and keys, after their projections and before rotation and scale (Henry et al. 2020).
+
+    Attributes:
+      norm: such as `RmsNorm`. Its variables are in the scopes `queries` and `keys`.
+      over_heads: whether it takes all heads together, with a scale for each element of each head (OLMo 2). By default
+        it takes `d_kv` alone, with one scale for all heads (Qwen3, Gemma 3).
+
+    Examples:
+      >>> from meshtf.layers.transformer import RmsNorm
+      >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4, query_key_norm=mtf.layers.QueryKeyNorm(RmsNorm()))
+      >>> _ = mtf.layers.project_queries(mtf.ones(mesh, "length:16 d_model:8"), config)
+      >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
+      [('q', Shape[d_model:8 heads:2 d_kv:4]), ('queries/norm/scale', Shape[d_kv:4])]
+    """
+
+    norm: Callable[[mtf.Tensor, Sequence[mtf.Dimension]], mtf.Tensor]
+    over_heads: bool = False
+
+    def applied(self, x: mtf.Tensor, heads: mtf.Shape, d_kv: mtf.Dimension, scope: str) -> mtf.Tensor:
+        """x [.., heads, d_kv], normalized."""
+        with mtf.variable_scope(scope):
+            return self.norm(x, [*heads, d_kv] if self.over_heads else [d_kv])
+
+
+@gin.configurable(module="meshtf.layers")
+@dataclasses.dataclass(frozen=True)
 class AttentionConfig:
     """Sizes and options of the projections.
 
@@ -62,9 +89,10 @@ class AttentionConfig:
         Shazeer 2019), or a number that divides `num_heads` (grouped-query, Ainslie et al. 2023).
       use_bias: whether each projection adds a bias, zero at first; or the names of those that do, such as ("q", "k",
         "v").
-      query_scale: the factor of queries; by default d_kv^-0.5. It is 1.0 for T5, whose initializer has the factor.
-      initializers: the kernels' initializers.
-      low_rank: low-rank adapters beside the kernels, if given.
+      query_scale: what queries are multiplied with; by default d_kv^-0.5. 1.0 for T5, whose initializer has it.
+      initializers: of the kernels.
+      low_rank: adapters beside the kernels, if given.
+      query_key_norm: of queries and keys, if given.
 
     Examples:
       >>> grouped = mtf.layers.AttentionConfig(num_heads=8, num_kv_heads=2, d_kv=16)
@@ -79,6 +107,7 @@ class AttentionConfig:
     query_scale: float | None = None
     initializers: AttentionInitializers = dataclasses.field(default_factory=AttentionInitializers)
     low_rank: LowRank | None = None
+    query_key_norm: QueryKeyNorm | None = None
 
     def __post_init__(self) -> None:
         for name in () if isinstance(self.use_bias, bool) else self.use_bias:

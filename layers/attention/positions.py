@@ -18,8 +18,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError, counted
-from meshtf.layers.attention.rotary_scaling import RotaryScaling
-from meshtf.layers.attention.tokens import D_KV, LENGTH
+from meshtf.layers.attention.rotary_scaling import RotaryScaling, ScalingByLength
+from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH
 
 
 @language_function
@@ -40,9 +40,11 @@ def rotary_embedding(
     Args:
       x: [.., d_kv], floating: q or k, before it goes into a cache.
       positions: integers, over dimensions of x: those of q over `length`, those of k over `memory_length`.
-      base: the base of the geometric series of wavelengths.
-      fraction: the share of `d_kv` that is rotated, from its first element on.
-      scaling: changes base^(-i / half), for sequences longer than those of an earlier training.
+      base: of the geometric series of wavelengths.
+      fraction: of `d_kv` that is rotated, from its first element on.
+      scaling: what is made of base^(-i / half), for sequences longer than those of an earlier training. Where it looks
+        at the length of the sequence, that is the size of `length` or `memory_length`; where positions have neither, as
+        in a step of decoding, it is the position and one.
       is_interleaved: whether neighbours are paired.
 
     Raises:
@@ -59,18 +61,46 @@ def rotary_embedding(
     half = _rotated_size(d_kv, fraction) // 2
     places = np.arange(d_kv.size)
     is_rotated = places < 2 * half
-    pair = places // 2 if is_interleaved else places % half
-    frequencies = float(base) ** (-pair / half)
-    if scaling is not None:
-        frequencies = scaling(frequencies)
-    frequencies = np.where(is_rotated, frequencies, 0.0)
+    pair = np.where(is_rotated, places // 2 if is_interleaved else places % half, 0)
     is_first = places % 2 == 0 if is_interleaved else places < half
-    angles = mtf.to_float(positions) * mtf.constant(x.mesh, frequencies, [d_kv])
+    frequencies = _frequencies(positions, float(base) ** (-np.arange(half) / half), scaling, (pair, is_rotated, d_kv))
+    angles = mtf.to_float(positions) * frequencies
     signs = mtf.constant(x.mesh, np.where(is_first, -1.0, 1.0), [d_kv])
     wide = mtf.to_float(x)
     partners = _neighbours(wide, d_kv) if is_interleaved else _partners(wide, d_kv, half)
     turned = wide * mtf.cos(angles) + partners * (mtf.sin(angles) * signs)
+    magnitude = getattr(scaling, "magnitude", 1.0)
+    if magnitude != 1.0:
+        turned *= mtf.constant(x.mesh, np.where(is_rotated, magnitude, 1.0), [d_kv])
     return mtf.cast(mtf.transpose(turned, x.shape), x.dtype)
+
+
+def _frequencies(
+    positions: mtf.Tensor,
+    series: np.ndarray,
+    scaling: RotaryScaling | None,
+    places: tuple[np.ndarray, np.ndarray, mtf.Dimension],
+) -> mtf.Tensor:
+    """Angles by which a position more turns each place: float32 [d_kv], and what the lengths of sequences are over.
+
+    `places`: the pair of each, whether it is rotated, and their dimension.
+    """
+    pair, is_rotated, d_kv = places
+    scaled = series if scaling is None else scaling(series)
+    frequencies = np.where(is_rotated, scaled[pair], 0.0)
+    if not isinstance(scaling, ScalingByLength):
+        return mtf.constant(positions.mesh, frequencies, [d_kv])
+    decay, growth = scaling.decay(series)[pair], scaling.growth(_length(positions))
+    if not isinstance(growth, mtf.Tensor):
+        return mtf.constant(positions.mesh, frequencies * np.exp(-growth * decay), [d_kv])
+    shrunk = mtf.exp(growth * mtf.constant(positions.mesh, -decay, [d_kv]))
+    return mtf.constant(positions.mesh, frequencies, [d_kv]) * shrunk
+
+
+def _length(positions: mtf.Tensor) -> int | mtf.Tensor:
+    """Of the sequences that have these positions."""
+    sizes = [dim.size for dim in positions.shape if dim.name in (LENGTH, MEMORY_LENGTH)]
+    return sizes[0] if sizes else mtf.to_float(positions) + 1.0
 
 
 def _partners(x: mtf.Tensor, d_kv: mtf.Dimension, half: int) -> mtf.Tensor:

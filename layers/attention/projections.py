@@ -27,6 +27,8 @@ def project_queries(x: mtf.Tensor, config: AttentionConfig) -> mtf.Tensor:
     """
     new = config.query_heads + [config.d_kv_dim]
     q = _projected(x, "q", x.shape[-1:], new, config)
+    if config.query_key_norm is not None:
+        q = config.query_key_norm.applied(q, config.query_heads, config.d_kv_dim, "queries")
     scale = config.d_kv**-0.5 if config.query_scale is None else config.query_scale
     return q if scale == 1.0 else q * scale
 
@@ -54,8 +56,9 @@ def project_keys_and_values(
     """
     new = config.memory_heads + [config.d_kv_dim]
     k, v = (_projected(x, name, x.shape[-1:], new, config) for name in ("k", "v"))
-    # Keys and values are renamed here, not x: if the two names are split differently, each core projects its own part,
-    # which then moves.
+    if config.query_key_norm is not None:
+        k = config.query_key_norm.applied(k, config.memory_heads, config.d_kv_dim, "keys")
+    # Renamed here and not in x: where the names are split otherwise, each core projects its own part, which then moves.
     return (k, v) if keeps_length else (as_memory(k), as_memory(v))
 
 

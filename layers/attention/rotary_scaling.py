@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import gin
 import numpy as np
 
+import meshtf as mtf
+from meshtf.errors import ShapeError
+
 
 class RotaryScaling(Protocol):
-    """Scales the angles per position, float64 of any shape. The result has the same shape.
+    """Angles by which a position more turns each pair, made of those without scaling: float64 [pairs].
+
+    Where a scaling has a `magnitude`, rotated elements of queries and keys are multiplied with it.
 
     Examples:
       >>> halved: mtf.layers.RotaryScaling = lambda frequencies: frequencies / 2.0
@@ -21,6 +27,29 @@ class RotaryScaling(Protocol):
     """
 
     def __call__(self, frequencies: np.ndarray, /) -> np.ndarray: ...
+
+
+@runtime_checkable
+class ScalingByLength(Protocol):
+    """A scaling that is another for longer sequences.
+
+    Pair i is turned by scaling(frequencies)[i] · exp(-growth(length) · decay(frequencies)[i]) for each position.
+
+    Examples:
+      >>> scalings = mtf.layers.DynamicRotaryScaling(2.0, max_length=64), mtf.layers.LinearRotaryScaling(2.0)
+      >>> [isinstance(scaling, mtf.layers.ScalingByLength) for scaling in scalings]
+      [True, False]
+    """
+
+    def __call__(self, frequencies: np.ndarray, /) -> np.ndarray: ...
+
+    def decay(self, frequencies: np.ndarray, /) -> np.ndarray:
+        """float64 [pairs]."""
+        ...
+
+    def growth(self, length: int | mtf.Tensor, /) -> float | mtf.Tensor:
+        """For a number of positions; or for float32 of any shape, the same shape."""
+        ...
 
 
 def _check_positive(scaling: object, *names: str) -> None:
@@ -84,3 +113,157 @@ class Llama3RotaryScaling:
         share = (turns - self.low_frequency_factor) / (self.high_frequency_factor - self.low_frequency_factor)
         kept = np.clip(share, 0.0, 1.0)
         return frequencies * (kept + (1.0 - kept) / self.factor)
+
+
+@gin.configurable(module="meshtf.layers")
+@dataclasses.dataclass(frozen=True)
+class YarnRotaryScaling:
+    """Long wavelengths are longer by a factor, short ones as they were, with a ramp between them (Peng et al. 2023).
+
+    Attributes:
+      factor: of the longest.
+      original_max_length: of the sequences of the earlier training.
+      beta_fast: the ramp begins at the pair that turns so often over `original_max_length`.
+      beta_slow: it ends at the pair that turns so often.
+      truncate: whether the ramp begins and ends at whole pairs.
+      attention_factor: queries and keys are multiplied with it; by default 0.1 · log(factor) + 1.
+
+    Examples:
+      >>> scaling = mtf.layers.YarnRotaryScaling(factor=4.0, original_max_length=64, beta_fast=4.0)
+      >>> scaling(np.array([1.0, 0.1, 0.01]))
+      array([1.    , 0.0625, 0.0025])
+      >>> round(scaling.magnitude, 4)
+      1.1386
+    """
+
+    factor: float
+    original_max_length: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    attention_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "factor", "original_max_length", "beta_fast", "beta_slow")
+
+    @property
+    def magnitude(self) -> float:
+        if self.attention_factor is not None:
+            return self.attention_factor
+        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1.0 else 1.0
+
+    def __call__(self, frequencies: np.ndarray) -> np.ndarray:
+        """Raises ShapeError where there are too few pairs to know how much one differs from the next."""
+        begin, end = self._ramp(frequencies)
+        share = np.clip((np.arange(len(frequencies)) - begin) / (end - begin), 0.0, 1.0)
+        return frequencies * (share / self.factor + 1.0 - share)
+
+    def _ramp(self, frequencies: np.ndarray) -> tuple[float, float]:
+        """The pairs between which it is."""
+        _check_pairs(self, frequencies)
+        ratio = math.log(frequencies[0] / frequencies[1])
+        begin, end = (
+            math.log(self.original_max_length * frequencies[0] / (2.0 * math.pi * turns)) / ratio
+            for turns in (self.beta_fast, self.beta_slow)
+        )
+        if self.truncate:
+            begin, end = math.floor(begin), math.ceil(end)
+        begin, end = max(begin, 0), min(end, 2 * len(frequencies) - 1)
+        return begin, end + 0.001 * (begin == end)
+
+
+@gin.configurable(module="meshtf.layers")
+@dataclasses.dataclass(frozen=True)
+class DynamicRotaryScaling:
+    """The base grows with the sequence, where that is longer than those of the earlier training ("NTK-aware").
+
+    One and the same token is then rotated otherwise in a longer sequence. In a step of decoding the sequence is as long
+    as it is so far, and keys stay as they were when they were written.
+
+    Attributes:
+      factor: how much sequences may be longer.
+      max_length: of the sequences of the earlier training, which are rotated as they were.
+
+    Examples:
+      >>> scaling = mtf.layers.DynamicRotaryScaling(factor=2.0, max_length=64)
+      >>> scaling.growth(64), round(scaling.growth(128), 4)
+      (0.0, 1.0986)
+    """
+
+    factor: float
+    max_length: int
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "factor", "max_length")
+
+    def __call__(self, frequencies: np.ndarray) -> np.ndarray:
+        return frequencies
+
+    def decay(self, frequencies: np.ndarray) -> np.ndarray:
+        """Raises ShapeError where there is one pair."""
+        _check_pairs(self, frequencies)
+        return np.arange(len(frequencies)) / (len(frequencies) - 1.0)
+
+    def growth(self, length: int | mtf.Tensor) -> float | mtf.Tensor:
+        slope, offset = self.factor / self.max_length, 1.0 - self.factor
+        if isinstance(length, mtf.Tensor):
+            return mtf.log(mtf.maximum(length * slope + offset, 1.0))
+        return math.log(max(length * slope + offset, 1.0))
+
+
+@gin.configurable(module="meshtf.layers")
+@dataclasses.dataclass(frozen=True)
+class LongRopeRotaryScaling:
+    """Each pair has factors of its own, for short sequences and for long ones (Ding et al. 2024, Phi-3).
+
+    One and the same token is rotated otherwise in a long sequence: see `DynamicRotaryScaling`.
+
+    Attributes:
+      short_factors: of each pair, by which its wavelength is longer.
+      long_factors: the same for sequences longer than `original_max_length`.
+      original_max_length: of the sequences of the earlier training.
+      magnitude: queries and keys are multiplied with it.
+
+    Examples:
+      >>> scaling = mtf.layers.LongRopeRotaryScaling([1.0, 2.0], [1.0, 8.0], original_max_length=64)
+      >>> scaling(np.array([1.0, 0.1])), scaling.growth(64), scaling.growth(65)
+      (array([1.  , 0.05]), 0.0, 1.0)
+    """
+
+    short_factors: Sequence[float]
+    long_factors: Sequence[float]
+    original_max_length: int
+    magnitude: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "original_max_length", "magnitude")
+        for name in ("short_factors", "long_factors"):
+            if not all(factor > 0 for factor in getattr(self, name)):
+                raise ValueError(f"LongRopeRotaryScaling: {name} must be above 0, and are {getattr(self, name)!r}")
+
+    def __call__(self, frequencies: np.ndarray) -> np.ndarray:
+        """Raises ShapeError where there are other numbers of factors and of pairs."""
+        return frequencies / self._factors("short_factors", len(frequencies))
+
+    def decay(self, frequencies: np.ndarray) -> np.ndarray:
+        long, short = (self._factors(name, len(frequencies)) for name in ("long_factors", "short_factors"))
+        return np.log(long / short)
+
+    def growth(self, length: int | mtf.Tensor) -> float | mtf.Tensor:
+        if isinstance(length, mtf.Tensor):
+            return mtf.to_float(mtf.greater(length, self.original_max_length))
+        return float(length > self.original_max_length)
+
+    def _factors(self, name: str, pairs: int) -> np.ndarray:
+        factors = getattr(self, name)
+        if len(factors) != pairs:
+            raise ShapeError(f"LongRopeRotaryScaling: {name} has {len(factors)} factors for {pairs} rotated pairs")
+        return np.array(factors, np.float64)
+
+
+def _check_pairs(scaling: object, frequencies: np.ndarray) -> None:
+    if len(frequencies) < 2:
+        raise ShapeError(
+            f"{type(scaling).__name__} goes by the ratio of neighbouring pairs' wavelengths, and one pair is rotated; "
+            f"make d_kv, or the part of it that is rotated, larger"
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from meshtf.errors import unknown_name
 from meshtf.layers.transformer.attention import CrossAttention, Rotary, SelfAttention
+from meshtf.layers.transformer.chained_stacks import ChainedStacks
 from meshtf.layers.transformer.context import Context, DecodingSpace, Memory
 from meshtf.layers.transformer.embedding import (
     LearnedPositions,
@@ -24,6 +25,7 @@ from meshtf.layers.transformer.token_loss import TokenLoss
 
 __all__ = [
     "AUXILIARY_LOSS",
+    "ChainedStacks",
     "Context",
     "CrossAttention",
     "DecodingSpace",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 import gin
 
@@ -11,11 +12,13 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.layers.normalization import layer_norm, rms_norm
 
+Dims: TypeAlias = "mtf.Dimension | Sequence[mtf.Dimension]"
+
 
 class Norm(Protocol):
-    """Normalizes x over a dimension. Its variables go under a scope `norm`."""
+    """Normalizes x over a dimension, or several together. Its variables go under a scope `norm`."""
 
-    def __call__(self, x: mtf.Tensor, dim: mtf.Dimension) -> mtf.Tensor: ...
+    def __call__(self, x: mtf.Tensor, dim: Dims) -> mtf.Tensor: ...
 
 
 @gin.configurable(module="meshtf.layers")
@@ -32,7 +35,7 @@ class RmsNorm:
     scale_offset: float = 0.0
 
     @language_function
-    def __call__(self, x: mtf.Tensor, dim: mtf.Dimension) -> mtf.Tensor:
+    def __call__(self, x: mtf.Tensor, dim: Dims) -> mtf.Tensor:
         return rms_norm(x, dim, self.epsilon, scale_offset=self.scale_offset, name="norm")
 
 
@@ -45,5 +48,5 @@ class LayerNorm:
     use_bias: bool = True
 
     @language_function
-    def __call__(self, x: mtf.Tensor, dim: mtf.Dimension) -> mtf.Tensor:
+    def __call__(self, x: mtf.Tensor, dim: Dims) -> mtf.Tensor:
         return layer_norm(x, dim, self.epsilon, use_bias=self.use_bias, name="norm")

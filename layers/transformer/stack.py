@@ -72,16 +72,20 @@ class RelativeBias:
 class Residual:
     """The residual connection around each sublayer: x + dropout(sublayer(norm(x))), or norm(x + dropout(sublayer(x))).
 
-    With `norms_output`, the sublayer's result has a norm of its own before dropout, in the scope `output` (Gemma 2).
-    With `is_parallel`, all sublayers of a layer get the same x, and their results are all added to it.
+    With `norms_output` what the sublayer gives has a norm of its own, in the scope `output`, before dropout (Gemma 2);
+    without `norms_input` it is the only one (OLMo 2).
+
+    With `is_parallel` all sublayers of a layer are given the same x, and what each adds is added to it.
 
     Attributes:
       norm: the norm of each sublayer.
       is_post_norm: the second form (Vaswani et al. 2017, BERT).
-      is_parallel: whether the sublayers of a layer work side by side (GPT-NeoX), in the first form.
-      norms_output: whether a sublayer's result has a norm, too.
-      shares_norm: whether parallel sublayers share one norm, in the layer's scope (GPT-J).
-      dropout_rate: the share of a sublayer's result that is dropped.
+      is_parallel: whether the sublayers of a layer stand side by side (GPT-NeoX); of the first form.
+      norms_output: whether what a sublayer gives has a norm, too.
+      norms_input: whether what a sublayer is given has a norm, in the first form.
+      scale: what a sublayer gives is multiplied with (Granite).
+      shares_norm: whether they have one norm, in the layer's scope (GPT-J).
+      dropout_rate: of what a sublayer adds.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
     """
 
@@ -90,12 +94,19 @@ class Residual:
     is_parallel: bool = False
     shares_norm: bool = False
     norms_output: bool = False
+    norms_input: bool = True
+    scale: float = 1.0
     dropout_rate: float = 0.0
     dropout_broadcast_dims: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.is_parallel and self.is_post_norm:
             raise ValueError("Residual: sublayers that stand side by side have norms before them; is_post_norm is not")
+        if not self.norms_input and (self.is_parallel or self.is_post_norm):
+            raise ValueError(
+                "Residual: norms_input = False is for sublayers one after the other, with a norm of what they give; "
+                f"is_parallel is {self.is_parallel} and is_post_norm {self.is_post_norm}"
+            )
         if self.shares_norm and not self.is_parallel:
             raise ValueError("Residual: shares_norm is for sublayers side by side; is_parallel is False")
 
@@ -110,13 +121,14 @@ class Residual:
         if self.shares_norm:
             return entry[0]
         given = entry[0] if entry else x
-        return given if self.is_post_norm else self.norm(given, given.shape[-1])
+        return given if self.is_post_norm or not self.norms_input else self.norm(given, given.shape[-1])
 
     def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
         """x with the sublayer's result."""
         if self.norms_output:
             with mtf.variable_scope("output"):
                 y = self.norm(y, y.shape[-1])
+        y = y if self.scale == 1.0 else y * self.scale
         y = x + self.dropped(y, is_training=is_training)
         return self.norm(y, y.shape[-1]) if self.is_post_norm else y
 
@@ -186,7 +198,7 @@ class TransformerStack:
         """The result of a call, and the sublayers' observations."""
         context = self._with_bias(x.mesh, context)
         y, tallies = self._pipelined(x, context, self.pipeline) if self.pipeline else self._plain(x, context)
-        return self._ended(y, context), self._observations(tallies)
+        return self.ended(y, context), self._observations(tallies)
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         """The result of a call, and the state from which decoding goes on, over [layers, ..]."""
@@ -197,7 +209,7 @@ class TransformerStack:
             return [y], state
 
         (x,), state = self._layers(layer, x, [])
-        return self._ended(x, context), state
+        return self.ended(x, context), state
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
         """The state from which decoding starts, over [layers, ..]."""
@@ -231,7 +243,7 @@ class TransformerStack:
 
         (x,), renewed = self._layers(layer, x, state)
         new = iter(renewed)
-        return self._ended(x, context), [next(new) if n else old for n, old in zip(is_new, state, strict=True)]
+        return self.ended(x, context), [next(new) if n else old for n, old in zip(is_new, state, strict=True)]
 
     def _in_turn(
         self, x: mtf.Tensor, context: Context, run: Run, state: list[mtf.Tensor]
@@ -316,7 +328,8 @@ class TransformerStack:
             return context
         return dataclasses.replace(context, bias=self.bias.make(mesh, is_bidirectional=context.is_bidirectional))
 
-    def _ended(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
+    def ended(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
+        """x as the stack gives it, after its last layer: normalized and dropped out, where it ends so."""
         if not self.use_final_norm:
             return x
         with mtf.variable_scope("final"):

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.layers import AttentionConfig, AttentionOptions, VocabularyEmbedding
+from meshtf.layers import AttentionConfig, AttentionOptions, QueryKeyNorm, VocabularyEmbedding, YarnRotaryScaling
 from meshtf.layers.transformer import (
+    ChainedStacks,
     CrossAttention,
     DistanceBias,
     FeedForward,
@@ -21,6 +22,7 @@ from meshtf.layers.transformer import (
     PositionEmbedding,
     RelativeBias,
     Residual,
+    RmsNorm,
     Rotary,
     SelfAttention,
     SinusoidalPositions,
@@ -44,6 +46,7 @@ ROWS = {
 MULTI_HEAD = AttentionConfig(num_heads=4, d_kv=4, use_bias=True)
 MULTI_QUERY = AttentionConfig(num_heads=4, num_kv_heads=1, d_kv=4)
 GROUPED = AttentionConfig(num_heads=4, num_kv_heads=2, d_kv=4)
+NORMED = AttentionConfig(num_heads=4, num_kv_heads=2, d_kv=4, query_key_norm=QueryKeyNorm(RmsNorm(), over_heads=True))
 
 Features = Mapping[str, mtf.Tensor]
 TERMS = 4 * (3 * 8 + 3 * (2 * 8 + 4 + LENGTH.size) + 12 + 8 * FUNCTION_TERMS) + 8
@@ -112,6 +115,17 @@ VARIANTS = {
     "one norm, neighbours turned, caps": language_model(
         SelfAttention(MULTI_HEAD, AttentionOptions(logit_cap=2.0), Rotary(fraction=0.5, is_interleaved=True)),
         residual=Residual(is_parallel=True, shares_norm=True),
+    ),
+    "chained stacks, yarn, norms of queries": lambda unroll: TransformerLM(
+        8,
+        embedding(),
+        ChainedStacks(
+            [
+                dataclasses.replace(stack(SelfAttention(MULTI_HEAD, window=2), unroll=unroll), num_layers=1),
+                stack(SelfAttention(NORMED, rotary=Rotary(scaling=YarnRotaryScaling(2.0, 4))), unroll=unroll),
+                dataclasses.replace(stack(SelfAttention(MULTI_QUERY, rotary=Rotary()), unroll=unroll), num_layers=1),
+            ]
+        ),
     ),
     "encoder and decoder": encoder_decoder(GROUPED),
     "lean, inputs of another vocabulary": encoder_decoder(

@@ -26,6 +26,7 @@ MODELS = {
     "gpt2_xl": "TransformerLM",
     "llama": "TransformerLM",
     "llama_2_70b": "TransformerLM",
+    "qwen3_8b": "TransformerLM",
     "bert": "MaskedLM",
     "t5_1_0": "EncoderDecoder",
     "t5_1_1": "EncoderDecoder",
@@ -35,6 +36,8 @@ MODELS = {
 WITH_TASKS_OR_EXPERTS = {
     "lm_tiny": "TransformerLM",
     "moe_tiny": "TransformerLM",
+    "qwen3_30b_a3b": "TransformerLM",
+    "mixtral_8x7b": "TransformerLM",
     **dict.fromkeys((f"gshard_{n}b" for n in (12, 37, 50, 150, 200, 600)), "EncoderDecoder"),
     **dict.fromkeys((f"switch_{size}" for size in ("base", "large", "xxl", "c")), "EncoderDecoder"),
 }

@@ -1,4 +1,8 @@
-"""Shapes as text: `d_model (heads d_kv)` has two dimensions, the second of which is two axes together, row by row."""
+"""Shapes as text: `d_model (heads d_kv)` has two dimensions, the second of which is two axes together, row by row.
+
+In `(heads + queries d_kv)` the axes behind the plus are a part of what one place of `heads` has: all rules that name
+this tensor have a part each, in the order of the rules. So `(+ heads d_kv)` is a part of the dimension.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import math
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from meshtf.checkpoint._box import Box
 
 Region = Mapping[str, tuple[int, int]]
 """For each axis the first index and the one behind the last."""
 
-_TOKEN = re.compile(r"[a-z_][a-z_0-9]*|[()1]|\S")
+_TOKEN = re.compile(r"[a-z_][a-z_0-9]*|[()+1]|\S")
 
 
 class RuleFault(ValueError):  # noqa: N818  # whoever reads the file of rules tells of it
@@ -20,10 +26,31 @@ class RuleFault(ValueError):  # noqa: N818  # whoever reads the file of rules te
 
 
 @dataclasses.dataclass(frozen=True)
+class Part:
+    """Of a dimension that several rules share.
+
+    Attributes:
+      outer: how many of its axes all rules have; each place of these holds the parts of all.
+      start: the place of the first element of this part in there.
+      total: elements of all parts.
+    """
+
+    outer: int
+    start: int = 0
+    total: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Axes:
-    """The axes that each dimension of a tensor is made of; a dimension of none has size 1."""
+    """The axes that each dimension of a tensor is made of; a dimension of none has size 1.
+
+    Attributes:
+      groups: the axes, by dimension.
+      parts: of dimensions that several rules share, by number.
+    """
 
     groups: tuple[tuple[str, ...], ...]
+    parts: Mapping[int, Part] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Axes:
@@ -33,6 +60,7 @@ class Axes:
         """
         groups: list[tuple[str, ...]] = []
         inner: list[str] | None = None
+        parts: dict[int, Part] = {}
         for match in _TOKEN.finditer(text):
             token = match[0]
             if token == "(" and inner is None:
@@ -40,6 +68,8 @@ class Axes:
             elif token == ")" and inner is not None:
                 groups.append(tuple(inner))
                 inner = None
+            elif token == "+" and inner is not None and len(groups) not in parts:
+                parts[len(groups)] = Part(len(inner))
             elif token == "1" and inner is None:
                 groups.append(())
             elif token[0].isalpha() or token[0] == "_":
@@ -48,7 +78,7 @@ class Axes:
                 raise RuleFault(f"{token!r} cannot stand here:\n    {text}\n    {' ' * match.start()}^")
         if inner is not None:
             raise RuleFault(f"a bracket is not closed:\n    {text}")
-        found = cls(tuple(groups))
+        found = cls(tuple(groups), parts)
         if len(set(found.names)) < len(found.names):
             raise RuleFault(f"an axis is there twice:\n    {text}")
         return found
@@ -58,29 +88,74 @@ class Axes:
         return tuple(name for group in self.groups for name in group)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(math.prod(sizes[name] for name in group) for group in self.groups)
+        """Of the whole tensor, whatever part of it these axes are."""
+        whole = [math.prod(sizes[name] for name in group) for group in self.groups]
+        for number, part in self.parts.items():
+            whole[number] = math.prod(sizes[name] for name in self.groups[number][: part.outer]) * part.total
+        return tuple(whole)
+
+    def part_size(self, number: int, sizes: Mapping[str, int]) -> int:
+        """Elements of the part that these axes are of a dimension, in each place that all rules have."""
+        return math.prod(sizes[name] for name in self.groups[number][self.parts[number].outer :])
+
+    def placed(self, starts: Mapping[int, int], totals: Mapping[int, int]) -> Axes:
+        """The same, where it is known what is before each part, and how many elements there are in all."""
+        parts = {n: dataclasses.replace(p, start=starts[n], total=totals[n]) for n, p in self.parts.items()}
+        return dataclasses.replace(self, parts=parts)
 
     def region_of(self, box: Box, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """The smallest region that has all of a box and is whole in all axes but the first of each dimension."""
+        """The smallest region that has all of a box and is whole in all axes but the first of each dimension.
+
+        Of a box that has nothing of a part, the region is empty.
+        """
         region: dict[str, tuple[int, int]] = {}
-        for group, start, size in zip(self.groups, box.start, box.size, strict=True):
-            for name in group[1:]:
-                region[name] = (0, sizes[name])
-            if group:
+        for number, (group, start, size) in enumerate(zip(self.groups, box.start, box.size, strict=True)):
+            part, end = self.parts.get(number), start + size
+            region.update({name: (0, sizes[name]) for name in group})
+            if part is None or part.outer == 0:
                 inner = math.prod(sizes[name] for name in group[1:])
-                region[group[0]] = (start // inner, -(-(start + size) // inner))
+                first = 0 if part is None else part.start
+                start, end = max(start - first, 0), max(min(end - first, inner * sizes[group[0]]), 0) if group else 1
+            else:
+                inner = math.prod(sizes[name] for name in group[1 : part.outer]) * part.total
+            if group:
+                region[group[0]] = (start // inner, -(-end // inner))
         return region
 
     def box_of(self, region: Region, sizes: Mapping[str, int]) -> tuple[Box, dict[str, tuple[int, int]]]:
         """A box of the tensor that has all of a region, and the region that this box is."""
         covered: dict[str, tuple[int, int]] = {}
         start, size = [], []
-        for group in self.groups:
+        for number, group in enumerate(self.groups):
+            part = self.parts.get(number)
             inner = math.prod(sizes[name] for name in group[1:])
+            if part is not None and part.outer:
+                inner = math.prod(sizes[name] for name in group[1 : part.outer]) * part.total
             first, end = region[group[0]] if group else (0, 1)
             covered.update({name: (0, sizes[name]) for name in group[1:]})
             if group:
                 covered[group[0]] = (first, end)
-            start.append(first * inner)
+            start.append(first * inner + (part.start if part is not None and not part.outer else 0))
             size.append((end - first) * inner)
         return Box(tuple(start), tuple(size)), covered
+
+    def indices(self, region: Region, sizes: Mapping[str, int]) -> list[np.ndarray]:
+        """Where the elements of a region are in the whole tensor, along each dimension, in the order of its axes."""
+        found = []
+        for number, group in enumerate(self.groups):
+            part = self.parts.get(number)
+            outer = len(group) if part is None else part.outer
+            places = _flat(group[:outer], region, sizes)
+            if part is not None:
+                inner = part.start + _flat(group[outer:], region, sizes)
+                places = (places[:, None] * part.total + inner).reshape(-1)
+            found.append(places)
+        return found
+
+
+def _flat(names: tuple[str, ...], region: Region, sizes: Mapping[str, int]) -> np.ndarray:
+    """The numbers of a region's places in axes that are one dimension together."""
+    found = np.zeros(1, np.int64)
+    for name in names:
+        found = (found[:, None] * sizes[name] + np.arange(*region[name])).reshape(-1)
+    return found

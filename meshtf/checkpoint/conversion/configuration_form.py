@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from meshtf.checkpoint.conversion.axes import RuleFault
-from meshtf.checkpoint.conversion.configuration_readers import READERS
+from meshtf.checkpoint.conversion.configuration_readers import READERS as _READERS
+from meshtf.checkpoint.conversion.decoders.readers import READERS as _OF_DECODERS
 from meshtf.checkpoint.conversion.settings import evaluated
 from meshtf.errors import CheckpointError, nearest
 
+READERS = {**_READERS, **_OF_DECODERS}
 _FIELDS = ("aliases", "defaults", "defaults_of", "fallbacks", "optional", "readers", "without_effect")
 _UNKNOWN = """\
 the configuration {where} has {keys}, of which the rules {rules} know nothing: the model may compute something else. \

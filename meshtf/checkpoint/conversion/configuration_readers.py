@@ -15,7 +15,7 @@ Configuration = Mapping[str, Any]
 
 _PATTERN = """\
 the configuration {where} has {count} entries of {key} for {num_layers} layers; Transformers refuses it, too"""
-_ODD = """\
+ODD = """\
 the configuration {where} rotates {rotated} of {size} elements of a head (a part of {fraction}); here elements are \
 rotated in pairs, so there is no such model"""
 _MOST_LAYERS = 100_000
@@ -75,7 +75,7 @@ def _neox_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
     if isinstance(width, int) and isinstance(heads, int) and 0 < heads <= width and _is_part(fraction):
         rotated = int(width // heads * fraction)
         if rotated % 2:
-            raise CheckpointError(_ODD.format(where=where, rotated=rotated, size=width // heads, fraction=fraction))
+            raise CheckpointError(ODD.format(where=where, rotated=rotated, size=width // heads, fraction=fraction))
         table["partial_rotary_factor"] = rotated / (width // heads)
     return found
 

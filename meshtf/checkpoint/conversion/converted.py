@@ -36,7 +36,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class _Made:
-    """A tensor that is made: by which rule, and which of the rule's tensors it is."""
+    """A tensor that is made, or a part of it: by which rule, and which of the rule's tensors it is."""
 
     source: Side
     target: Side
@@ -73,7 +73,7 @@ class ConvertedSource:
     ) -> None:
         self.step, self.state = source.step, state or {}
         self._source, self._sizes, self._dtype, self._dtypes = source, sizes, dtype, dtypes or {}
-        self._made: dict[str, _Made] = {}
+        self._made: dict[str, list[_Made]] = {}
         self.tensors: dict[str, SavedTensor] = {}
         self.missing: list[str] = []
         self.other_form: list[str] = []
@@ -84,17 +84,43 @@ class ConvertedSource:
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
         """A tensor, or a part of it."""
-        made, tensor, axes = self._made[name], self.tensors[name], self._sizes.axes
+        made, tensor = self._made[name], self.tensors[name]
         wanted = box or Box.whole(tensor.shape)
-        region = made.target.axes.region_of(wanted, axes)
-        region |= {axis: (number, number + 1) for axis, number in made.numbers.items()}
+        value = self._joined(made, wanted) if made[0].target.axes.parts else self._single(made[0], wanted)
+        return tf.cast(tf.constant(np.ascontiguousarray(value)), tensor.dtype)
+
+    def _single(self, made: _Made, wanted: Box) -> np.ndarray:
+        """A box of a tensor that one rule makes."""
+        region = made.target.axes.region_of(wanted, self._sizes.axes)
+        around, _ = made.target.axes.box_of(region, self._sizes.axes)
+        return self._of_region(made, region).reshape(around.size)[wanted.relative_to(around).slices]
+
+    def _joined(self, parts: Sequence[_Made], wanted: Box) -> np.ndarray:
+        """A box of a tensor of which several rules make a part each."""
+        found: np.ndarray | None = None
+        for made in parts:
+            region = made.target.axes.region_of(wanted, self._sizes.axes)
+            if any(first >= end for first, end in region.values()):
+                continue
+            value = self._of_region(made, region)
+            found = np.empty(wanted.size, value.dtype) if found is None else found
+            places = [
+                index - start
+                for index, start in zip(made.target.axes.indices(region, self._sizes.axes), wanted.start, strict=True)
+            ]
+            inside = [(at >= 0) & (at < size) for at, size in zip(places, wanted.size, strict=True)]
+            value = value.reshape([len(at) for at in places])[np.ix_(*inside)]
+            found[np.ix_(*(at[own] for at, own in zip(places, inside, strict=True)))] = value
+        assert found is not None
+        return found
+
+    def _of_region(self, made: _Made, region: Region) -> np.ndarray:
+        """The numbers of a region, in the order of the target's axes."""
+        region = {**region, **{axis: (number, number + 1) for axis, number in made.numbers.items()}}
         value, order = self._gathered(made, region)
         kept = [axis for axis in order if axis in made.target.axes.names]
         value = value.reshape([region[axis][1] - region[axis][0] for axis in kept])
-        value = value.transpose([kept.index(axis) for axis in made.target.axes.names])
-        around, _ = made.target.axes.box_of(region, axes)
-        value = value.reshape(around.size)[wanted.relative_to(around).slices]
-        return tf.cast(tf.constant(np.ascontiguousarray(value)), tensor.dtype)
+        return value.transpose([kept.index(axis) for axis in made.target.axes.names])
 
     def _gathered(self, made: _Made, region: Region) -> tuple[np.ndarray, list[str]]:
         """A region of the axes, from all tensors of the source that have parts of it, and the order of its axes."""
@@ -106,7 +132,11 @@ class ConvertedSource:
         parts = []
         for numbers in itertools.product(*ranges):
             name = side.name.at(dict(zip(side.name.axes, numbers, strict=True)), self._sizes.labels)
-            parts.append(self._source.read(name, box).numpy().reshape(whole)[inside])
+            read = self._source.read(name, box).numpy()
+            if side.axes.parts:
+                places = side.axes.indices(covered, axes)
+                read = read[np.ix_(*(at - start for at, start in zip(places, box.start, strict=True)))]
+            parts.append(read.reshape(whole)[inside])
         value = parts[0] if len(parts) == 1 else np.stack(parts)
         shape = [*map(len, ranges), *(region[axis][1] - region[axis][0] for axis in side.axes.names)]
         return value.reshape(shape), [*side.name.axes, *side.axes.names]
@@ -128,7 +158,7 @@ class ConvertedSource:
             if dtype.is_floating:
                 dtype = self._dtypes.get(name, self._dtype or dtype)
             self.tensors[name] = described(to_side.axes.shape(axes), dtype)
-            self._made[name] = _Made(from_side, to_side, numbers)
+            self._made.setdefault(name, []).append(_Made(from_side, to_side, numbers))
         return used
 
     def _fit(self, names: Sequence[str], shape: tuple[int, ...]) -> bool:

@@ -6,9 +6,9 @@ Users write such files, too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,13 @@ from typing import Any
 from meshtf.checkpoint.conversion.axes import RuleFault
 from meshtf.checkpoint.conversion.configuration_form import ConfigurationForm
 from meshtf.checkpoint.conversion.converted import Sizes
+from meshtf.checkpoint.conversion.decoders.layer_plan import LayerPlan
+from meshtf.checkpoint.conversion.decoders.layers import Layers
+from meshtf.checkpoint.conversion.family_parts import read_rules
 from meshtf.checkpoint.conversion.names import NamePattern
-from meshtf.checkpoint.conversion.rule import TensorRule, rules_of
+from meshtf.checkpoint.conversion.rule import TensorRule, placed, rules_of
 from meshtf.checkpoint.conversion.settings import Setting, Shapes, Value, alternatives, evaluated, holds, keys_of
 from meshtf.errors import CheckpointError, counted, nearest
-from meshtf.files.regular_file import read_regular
-
-LARGEST = 1 << 20
-"""Bytes of a file of rules."""
 
 _KEYS = (
     "format",
@@ -40,6 +39,7 @@ _KEYS = (
     "gin",
     "configuration",
     "tied",
+    "layers",
 )
 _MOST_TENSORS = 100_000
 _NO_SIZE = """\
@@ -74,6 +74,7 @@ class Family:
       gin: the model as gin.
       form: how its configurations are read.
       tied: tensors of the other library that are copies of others where `is_tied` holds, and of which.
+      layers: of several kinds, where that is so.
     """
 
     path: Path
@@ -91,6 +92,7 @@ class Family:
     gin: tuple[GinPart, ...]
     form: ConfigurationForm
     tied: Mapping[str, str]
+    layers: Layers | None
 
     @property
     def name(self) -> str:
@@ -103,8 +105,7 @@ class Family:
           CheckpointError: the file cannot be read, or has what no such file has.
         """
         try:
-            content = tomllib.loads(read_regular(path, LARGEST).decode())
-            return _parsed(path, content)
+            return _parsed(path, read_rules(path))
         except OSError as error:
             raise CheckpointError(f"the rules {path} cannot be read: {error.strerror or error}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -136,11 +137,12 @@ class Family:
                     "means nothing; write there what the model was trained with"
                 )
         settings = {setting.name: setting.value(configuration, shapes, where) for setting in self.settings}
-        for setting in {*self.axes.values()}:
-            value = settings[setting]
+        plan = None if self.layers is None else self.layers.plan(configuration, where)
+        model = FamilyModel(self, settings, plan)
+        for axis in model.asked_axes:
+            value = settings[self.axes[axis]]
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise CheckpointError(_NO_SIZE.format(where=where, what=setting, value=value))
-        model = FamilyModel(self, settings)
+                raise CheckpointError(_NO_SIZE.format(where=where, what=self.axes[axis], value=value))
         model.check_counts(where)
         return model
 
@@ -149,6 +151,7 @@ class Family:
         sources = (*self.required, *self.needs, *itertools.chain(*self.needs.values()), *self.form.fallbacks.values())
         consumed = {key for source in sources for key in keys_of(source)}
         consumed |= {key for setting in self.settings for key in setting.keys}
+        consumed |= set() if self.layers is None else {self.layers.key}
         self.form.check_keys(configuration, consumed, ignored, self.path.name, where)
 
     def is_tied(self, configuration: Mapping[str, Any], where: str) -> bool:
@@ -174,16 +177,28 @@ class FamilyModel:
 
     family: Family
     settings: Mapping[str, Value]
+    plan: LayerPlan | None = None
 
-    @property
+    @functools.cached_property
     def rules(self) -> list[TensorRule]:
-        return [rule for rule in self.family.rules if holds(rule.when, self.settings)]
+        return placed(self._rules, self.sizes.axes)
 
-    @property
+    @functools.cached_property
     def sizes(self) -> Sizes:
         given = {axis: self.settings[setting] for axis, setting in self.family.axes.items()}
         sizes = {axis: size for axis, size in given.items() if isinstance(size, int)}
-        return Sizes({**sizes, **{axis: len(names) for axis, names in self.family.labels.items()}}, self.family.labels)
+        labels = {**self.family.labels, **({} if self.plan is None else self.plan.labels)}
+        return Sizes({**sizes, **{axis: len(names) for axis, names in labels.items()}}, labels)
+
+    @property
+    def asked_axes(self) -> list[str]:
+        """Those of the family's axes that rules of this model have."""
+        asked = {axis for rule in self._rules for axis in rule.there.all_axes}
+        return [axis for axis in self.family.axes if axis in asked]
+
+    @property
+    def _rules(self) -> list[TensorRule]:
+        return [rule for rule in self.family.rules if holds(rule.when, self.settings)]
 
     @property
     def names_there(self) -> frozenset[str]:
@@ -205,6 +220,7 @@ class FamilyModel:
     def gin(self) -> str:
         """The model's gin file."""
         written = {name: repr(value) for name, value in self.settings.items()}
+        written |= {} if self.plan is None else {"stacks": self.plan.gin}
         parts = [part.text.format(**written) for part in self.family.gin if holds(part.when, self.settings)]
         return "".join(parts)
 
@@ -253,6 +269,7 @@ def _parsed(path: Path, content: Mapping[str, Any]) -> Family:
         tuple(GinPart(entry["text"], _as_tuple(entry.get("when", ()))) for entry in content.get("gin", [])),
         ConfigurationForm.parse(content.get("configuration", {})),
         dict(content.get("tied", {})),
+        Layers.parse(content["layers"]) if "layers" in content else None,
     )
     _check_names(family)
     return family
@@ -266,11 +283,16 @@ def _check_names(family: Family) -> None:
     for name in (*family.axes.values(), *asked, *(["is_tied"] if family.tied else [])):
         if name not in settings:
             raise RuleFault(f"there is no setting {name!r}{nearest(name, settings)}")
-    known = (*family.axes, *family.labels)
+    known = (*family.axes, *family.labels, *(() if family.layers is None else family.layers.axes))
+    labels = (*family.labels, *(() if family.layers is None else family.layers.labels))
     for rule in family.rules:
         for axis in sorted(rule.there.all_axes):
             if axis not in known:
                 raise RuleFault(f"{rule.there.name.text}: there is no axis {axis!r}{nearest(axis, known)}")
+        for name in (rule.there.name, rule.here.name):
+            for label in name.labelled:
+                if label not in labels:
+                    raise RuleFault(f"{name.text}: there are no labels {label!r}{nearest(label, labels)}")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

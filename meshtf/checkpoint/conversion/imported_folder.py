@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from meshtf.checkpoint.conversion.family_parts import copy_rules
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, copy_companions, read_json
 from meshtf.errors import CheckpointError
 from meshtf_programs.strict_json import json_text
@@ -79,7 +80,7 @@ class ImportedFolder:
             if configuration is not None:
                 text = json_text(dict(configuration), indent=2, sort_keys=True) + "\n"
                 (self.original / CONFIGURATION).write_text(text, "utf-8")
-            self.rules.write_bytes(rules.read_bytes())
+            copy_rules(rules, self.rules)
             return copy_companions(source, self.original)
         except OSError as error:
             raise CheckpointError(f"{self.original} cannot be written: {error.strerror or error}") from error

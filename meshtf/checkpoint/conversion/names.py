@@ -9,15 +9,17 @@ from collections.abc import Mapping
 from meshtf.checkpoint.conversion.axes import RuleFault
 
 Labels = Mapping[str, tuple[str, ...]]
-"""For axes whose places have names of their own, these names."""
+"""For axes whose places have names of their own, these names; for `layer:scope`, what `{layer:scope}` stands for."""
 
-_PLACE = re.compile(r"\{(?:(?P<factor>\d+)\*)?(?P<axis>[a-z_][a-z_0-9]*)(?:\+(?P<offset>\d+))?(?P<padded>:3)?\}")
+_PLACE = re.compile(
+    r"\{(?:(?P<factor>\d+)\*)?(?P<axis>[a-z_][a-z_0-9]*)(?:\+(?P<offset>\d+))?(?::(?P<view>3|[a-z_]+))?\}"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class NamePattern:
     """A name, in which `{layer}` is a number from 0 on, `{2*layer+1}` another that it gives, `{layer:3}` one of three
-    digits. Of an axis that has labels, the label is written."""
+    digits. Of an axis that has labels, the label is written; `{layer:scope}` is that of the labels of this name."""
 
     text: str
 
@@ -25,7 +27,7 @@ class NamePattern:
         if left := re.search(r"[{}]", _PLACE.sub("", self.text)):
             raise RuleFault(
                 f"{left[0]!r} in {self.text!r} is part of no place for a number; those are written {{layer}}, "
-                f"{{layer:3}} or {{2*layer+1}}"
+                f"{{layer:3}}, {{layer:scope}} or {{2*layer+1}}"
             )
 
     @property
@@ -33,15 +35,23 @@ class NamePattern:
         """Whose numbers are in the name, each once."""
         return tuple(dict.fromkeys(match["axis"] for match in _PLACE.finditer(self.text)))
 
+    @property
+    def labelled(self) -> tuple[str, ...]:
+        """The labels that it asks for by name, such as `layer:scope`."""
+        found = (f"{match['axis']}:{match['view']}" for match in _PLACE.finditer(self.text))
+        return tuple(name for name in found if not name.endswith((":None", ":3")))
+
     def at(self, numbers: Mapping[str, int], labels: Labels) -> str:
         """The name of one tensor."""
 
         def written(match: re.Match[str]) -> str:
-            number = numbers[match["axis"]]
+            number, view = numbers[match["axis"]], match["view"]
+            if view not in (None, "3"):
+                return labels[f"{match['axis']}:{view}"][number]
             if match["axis"] in labels:
                 return labels[match["axis"]][number]
             number = number * int(match["factor"] or 1) + int(match["offset"] or 0)
-            return f"{number:03d}" if match["padded"] else str(number)
+            return f"{number:03d}" if view else str(number)
 
         return _PLACE.sub(written, self.text)
 

@@ -63,6 +63,28 @@ class TensorRule:
             )
 
 
+def placed(rules: Sequence[TensorRule], sizes: Mapping[str, int]) -> list[TensorRule]:
+    """The rules, of which those that have a part of one tensor each know which, in their order."""
+    totals: dict[tuple[str, int], int] = {}
+    starts = []
+    for rule in rules:
+        own = {}
+        for number in rule.there.axes.parts:
+            key = (rule.there.name.text, number)
+            own[number] = totals.get(key, 0)
+            totals[key] = own[number] + rule.there.axes.part_size(number, sizes)
+        starts.append(own)
+    return [
+        rule if not own else dataclasses.replace(rule, there=_with_parts(rule.there, own, totals))
+        for rule, own in zip(rules, starts, strict=True)
+    ]
+
+
+def _with_parts(side: Side, starts: Mapping[int, int], totals: Mapping[tuple[str, int], int]) -> Side:
+    axes = side.axes.placed(starts, {number: totals[side.name.text, number] for number in starts})
+    return dataclasses.replace(side, axes=axes)
+
+
 def rules_of(entry: Mapping[str, Any]) -> list[TensorRule]:
     """The rules of a table with `rules`, a line each, and `when`.
 

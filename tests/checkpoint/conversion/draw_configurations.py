@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import decoder_configurations
 import numpy as np
 import torch
 import transformers
@@ -50,6 +51,7 @@ ROPE = [
     {"type": "llama3", **LLAMA_3, "rope_theta": 30.0},
     {"rope_type": "dynamic", "factor": 2.0},
     {"rope_type": "yarn", "factor": 2.0},
+    *(table for table in decoder_configurations.ROPE if isinstance(table, dict)),
     {"full_attention": {"rope_type": "default", "rope_theta": 20.0}},
     {"sliding_attention": {"rope_theta": 20.0}, "full_attention": {"rope_theta": 90.0}},
     {"factor": 2.0},
@@ -203,6 +205,7 @@ KEYS: dict[str, dict[str, list[Any]]] = {
         "num_labels": [1, 3],
         "problem_type": [None, "regression", "single_label_classification", "multi_label_classification"],
     },
+    **decoder_configurations.KEYS,
 }
 
 
@@ -210,7 +213,9 @@ KEYS |= encoder_configurations.KEYS
 
 
 def stored(name: str) -> dict[str, Any]:
-    """The configuration of a stored model, or of mT5, which is made of T5's."""
+    """The configuration of a stored model, of mT5, which is made of T5's, or of a decoder that is not stored."""
+    if name in decoder_configurations.CONFIGURATIONS:
+        return dict(decoder_configurations.CONFIGURATIONS[name])
     folder = MODELS / {"mt5": "t5_1_1"}.get(name, name)
     if name in encoder_configurations.BASES:  # which is no file
         return dict(encoder_configurations.BASES[name])
@@ -322,6 +327,7 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
         "as saved",
     ),
     "switch, a router of float16": ("switch_transformers", {"router_dtype": "float16"}, "as saved"),
+    **decoder_configurations.NAMED,
 }
 
 HEADS = {
@@ -431,6 +437,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--only", help="draws of these families alone, with commas between")
     parser.add_argument("--named", action="store_true", help="the cases that have names, in place of drawn ones")
     given = parser.parse_args()
     cases = []
@@ -440,7 +447,8 @@ def main() -> None:
         given.count = 0
     for number in range(given.count):
         dice = random.Random(f"{given.seed}/{number}")
-        name = sorted(KEYS)[number % len(KEYS)]
+        names = given.only.split(",") if given.only else sorted(KEYS)
+        name = names[number % len(names)]
         configuration, head = drawn(dice, name)
         cases.append({"name": f"{given.seed}/{number} {name}, head {head}", **understood(configuration, head)})
     json.dump(cases, sys.stdout, indent=None, separators=(",", ":"))

@@ -13,7 +13,7 @@ import tensorflow as tf
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.conversion.axes import Axes
 from meshtf.checkpoint.conversion.converted import ConvertedSource, Sizes
-from meshtf.checkpoint.conversion.rule import rules_of
+from meshtf.checkpoint.conversion.rule import placed, rules_of
 from meshtf.checkpoint.conversion.tied_tensors import WithoutCopies
 from meshtf.checkpoint.formats.tensor_source import described
 from meshtf.checkpoint.manifest import SavedTensor
@@ -106,6 +106,49 @@ def test_every_part_of_every_tensor_is_what_the_axes_say(seed: int) -> None:
         size = [int(generator.integers(1, n - s + 1)) for n, s in zip(tensor.shape, start, strict=True)]
         box = Box(tuple(start), tuple(size))
         np.testing.assert_array_equal(made.read(name, box), values[name][box.slices])
+
+
+JOINED = """
+w [b (+ a c)] = x [c b a]
+w [b (+ d)] = y [d b]
+w [b (+ c)] = z [b c]
+u [(a + c d) b] = p [a c d b]
+u [(a + d) b] = q [b a d]
+u [(a + c) b] = r [c a b]
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_of_unequal_size_are_cut_and_joined(seed: int) -> None:
+    """`w` is [b, a·c + d + c]; `u` has for each place of `a` parts of c·d, d and c rows."""
+    generator = np.random.default_rng(seed)
+    rules = placed(rules_of({"rules": JOINED}), SIZES)
+    shapes = {"x": "c b a", "y": "d b", "z": "b c", "p": "a c d b", "q": "b a d", "r": "c a b"}
+    here = {name: generator.normal(size=[SIZES[axis] for axis in axes.split()]) for name, axes in shapes.items()}
+    w = np.concatenate([here["x"].transpose(1, 2, 0).reshape(3, 8), here["y"].T, here["z"]], 1)
+    rows = [here["p"].reshape(2, 20, 3), here["q"].transpose(1, 2, 0), here["r"].transpose(1, 0, 2)]
+    there = {"w": w, "u": np.concatenate(rows, 1).reshape(-1, 3)}
+    for source, expected, sides in (
+        (there, here, [(rule.there, rule.here) for rule in rules]),
+        (here, there, [(rule.here, rule.there) for rule in rules]),
+    ):
+        made = ConvertedSource(Arrays(source), sides, Sizes(SIZES, {}))
+        made.check("the arrays", "")
+        assert {name: tensor.shape for name, tensor in made.tensors.items()} == {
+            n: v.shape for n, v in expected.items()
+        }
+        for name, value in expected.items():
+            np.testing.assert_array_equal(made.read(name), value)
+            start = [int(generator.integers(size)) for size in value.shape]
+            size = [int(generator.integers(1, n - s + 1)) for s, n in zip(start, value.shape, strict=True)]
+            box = Box(tuple(start), tuple(size))
+            np.testing.assert_array_equal(made.read(name, box), value[box.slices])
+
+
+def test_a_joined_tensor_lacks_a_part() -> None:
+    rules = placed(rules_of({"rules": JOINED}), SIZES)
+    made = ConvertedSource(Arrays({"w": np.zeros([3, 16])}), [(r.there, r.here) for r in rules[:3]], Sizes(SIZES, {}))
+    assert made.other_form == ["w is [3, 16], and must be [3, 17]"]
 
 
 def test_of_the_source_only_what_a_part_needs_is_read() -> None:

@@ -19,8 +19,6 @@ FOLDER = Path(__file__).parent
 STORED = {case["name"]: case for case in json.loads((FOLDER / "drawn_models.json").read_text())}
 PATTERN = r"has layer_pattern = '{}'; models of these rules, \w+, have '\w+ \w+'"
 REFUSED = {
-    "gemma 2, sfff": PATTERN.format("sliding_attention full_attention full_attention full_attention"),
-    "gemma 2, sffs": PATTERN.format("sliding_attention full_attention full_attention sliding_attention"),
     "t5, null scale": r"has scale_decoder_outputs = null, .* write the value that the model was trained with",
     "t5, an embedding of the encoder": r"taken by no rule \(1\):\n +encoder\.embed_tokens\.weight \[20, 8\] float32",
     "gpt-2, not causal": r"has is_causal = False; models of these rules, gpt2, have True: there is no such model here",

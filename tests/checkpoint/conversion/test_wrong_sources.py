@@ -89,8 +89,8 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     ),
     "turns of layers that are not there": (
         "gemma2",
-        lambda f: with_configuration(f, layer_types=["full_attention"] * 4),
-        "has layer_pattern = 'full_attention'; models of these rules, gemma2, have 'sliding_attention full_attention'",
+        lambda f: with_configuration(f, layer_types=["chunked_attention"] * 4),
+        "has a layer of kind 'chunked_attention'; models of these rules have 'sliding_attention' or 'full_attention'",
     ),
     "no table of rotary embeddings": (
         "llama",
@@ -105,7 +105,27 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "kinds of no layers": (
         "gemma2",
         lambda f: with_configuration(f, layer_types=[], num_hidden_layers=0),
-        "gives num_layers = 0, which is no size",
+        "has no layers, by its num_hidden_layers; it was changed",
+    ),
+    "kinds of fewer layers": (
+        "gemma2",
+        lambda f: with_configuration(f, layer_types=["full_attention"] * 3),
+        "has 3 entries of layer_types for 4 layers; Transformers refuses it, too",
+    ),
+    "a window of no size": (
+        "gemma2",
+        lambda f: with_configuration(f, sliding_window=None),
+        "has layers that see a window, and does not say how wide it is, in sliding_window",
+    ),
+    "more layers than any model": (
+        "gemma2",
+        lambda f: with_configuration(f, layer_types=None, num_hidden_layers=10**9),
+        "has num_hidden_layers = 1,000,000,000, and no model has more than 100,000; it was changed",
+    ),
+    "more layers of several kinds than any model": (
+        "gemma2",
+        lambda f: with_configuration(f, layer_types=None, num_hidden_layers=2000),
+        "has 2,000 layers of several kinds, and no model has more than 1,000; it was changed",
     ),
     "a part of a head that is no number": (
         "gpt_neox",
@@ -142,8 +162,8 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     ),
     "a variant of rotary embeddings": (
         "llama",
-        lambda f: with_configuration(f, rope_parameters={"rope_type": "yarn", "factor": 2.0}),
-        "has rope_parameters.rope_type = 'yarn'; models of these rules, llama, have 'default' or 'linear'",
+        lambda f: with_configuration(f, rope_parameters={"rope_type": "axial"}),
+        "has rope_parameters.rope_type = 'axial'; models of these rules, llama, have 'default' or 'linear'",
     ),
     "a part of each head rotated": (
         "llama",
@@ -153,7 +173,7 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "attention to both sides": (
         "gemma",
         lambda f: with_configuration(f, use_bidirectional_attention=True),
-        "has use_bidirectional_attention = True; models of these rules, llama, have False",
+        "has use_bidirectional_attention = True; models of these rules, gemma, have False",
     ),
     "what no model has": (
         "gpt_neox",
@@ -266,6 +286,10 @@ WRONG_RULES = {
     '[[tensors]]\nrules = "a [x] = b [(x]"': r"a bracket is not closed:\n    \(x",
     '[[tensors]]\nrules = "a [x ) y] = b"': r"'\)' cannot stand here:\n    x \) y\n      \^",
     '[[tensors]]\nrules = "a [x x] = b"': "an axis is there twice",
+    '[[tensors]]\nrules = "a [(x + y + z)] = b"': r"'\+' cannot stand here:\n    \(x \+ y \+ z\)\n           \^",
+    'parts = ["rotry"]': "there is no part 'rotry'; did you mean \"rotary\"",
+    '[layers]\nkey = "layer_kinds"': r"\[layers\] must have `key`, and `kinds`",
+    '[labels]\na = ["b"]\n[[tensors]]\nrules = "w{a} [] = w{a:her} []"': "w{a:her}: there are no labels 'a:her'",
     '[[tensors]]\nrules = "a{x} [x] = b [x]"': r"a\{x\}: x is in its name and in its shape",
     '[[tensors]]\nrules = "a{x [y] = b"': "'{' in 'a{x' is part of no place for a number",
     '[[tensors]]\nrules = "a [x] = b"': "a: there is no axis 'x'",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,11 @@ import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers import (
     AttentionConfig,
+    DynamicRotaryScaling,
+    LongRopeRotaryScaling,
     RelativePositionBias,
+    RotaryScaling,
+    YarnRotaryScaling,
     learned_positions,
     relative_position_bucket,
     rotary_embedding,
@@ -57,6 +63,85 @@ def test_rotary(base: float, fraction: float, size: int, check_layers: Any) -> N
         terms=FUNCTION_TERMS,
         magnitude=(1 + POSITIONS[:, :, None, None]) * largest(x),
     )
+
+
+def yarn(i: int, pairs: int, base: float, truncate: bool) -> float:
+    """Of Peng et al. 2023: the share of pair i that is not scaled, for 16 positions and turns from 0.5 to 4."""
+    begin, end = (pairs * math.log(16 / (turns * 2 * math.pi)) / math.log(base) for turns in (4.0, 0.5))
+    if truncate:
+        begin, end = math.floor(begin), math.ceil(end)
+    begin, end = max(begin, 0), min(end, 2 * pairs - 1)
+    return 1.0 - min(max((i - begin) / (end - begin), 0.0), 1.0)
+
+
+def grown(length: int, pairs: int, base: float) -> float:
+    """The base of "NTK-aware" scaling by 2 from 4 positions."""
+    return base * max(2.0 * length / 4 - 1.0, 1.0) ** (2 * pairs / (2 * pairs - 2))
+
+
+BASE, PAIRS, LENGTH = 50.0, 3, 7
+SHORT, LONG = (1.0, 1.5, 2.0), (2.0, 5.0, 7.0)
+SCALINGS: dict[str, tuple[RotaryScaling, Callable[[int, int], float], float]] = {
+    # a scaling, the frequency of pair i in a sequence of a length, and by what elements are multiplied
+    **{
+        f"yarn, truncate={truncate}": (
+            YarnRotaryScaling(5.0, 16, beta_fast=4.0, beta_slow=0.5, truncate=truncate),
+            lambda i, _, t=truncate: BASE ** (-i / PAIRS) * ((s := yarn(i, PAIRS, BASE, t)) + (1 - s) / 5.0),
+            0.1 * math.log(5.0) + 1.0,
+        )
+        for truncate in (True, False)
+    },
+    "dynamic": (DynamicRotaryScaling(2.0, 4), lambda i, length: grown(length, PAIRS, BASE) ** (-i / PAIRS), 1.0),
+    "longrope": (
+        LongRopeRotaryScaling(SHORT, LONG, original_max_length=5, magnitude=1.25),
+        lambda i, length: BASE ** (-i / PAIRS) / (LONG if length > 5 else SHORT)[i],
+        1.25,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_scalings(name: str) -> None:
+    """Of a whole sequence, short or long; and of single positions, where the sequence ends with each of them."""
+    scaling, frequency, magnitude = SCALINGS[name]
+    for length, is_step in ((4, False), (LENGTH, False), (LENGTH, True)):
+        x = normal([length, 8], 3)  # the first six elements of eight are rotated
+
+        def program(x: mtf.Tensor, is_step: bool = is_step) -> mtf.Tensor:
+            dim = x.shape[0]
+            wide = mtf.rename_dimension(x, dim.name, "batch") if is_step else x
+            positions = mtf.range(x.mesh, wide.shape[0])
+            return rotary_embedding(wide, positions, BASE, 2 * PAIRS / 8, scaling=scaling)
+
+        shape = mtf.Shape([("length", length), ("d_kv", 8)])
+        for mesh_shape, layout in (("rows:1", ""), ("rows:2", "d_kv:rows")):
+            y = interpret(program, {"x": (shape, x)}, mesh_shape, layout).results
+            expected = x.astype(np.float64)
+            for place, i in itertools.product(range(length), range(PAIRS)):
+                angle = place * frequency(i, place + 1 if is_step else length)
+                a, b = x[place, i], x[place, i + PAIRS]
+                expected[place, i] = magnitude * (a * math.cos(angle) - b * math.sin(angle))
+                expected[place, i + PAIRS] = magnitude * (a * math.sin(angle) + b * math.cos(angle))
+            assert_close(y, expected, terms=4 * FUNCTION_TERMS, magnitude=LENGTH * largest(x))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        (YarnRotaryScaling(2.0, 16), "YarnRotaryScaling goes by the ratio of neighbouring pairs' wavelengths, and one"),
+        (DynamicRotaryScaling(2.0, 1), "DynamicRotaryScaling goes by the ratio"),
+        (LongRopeRotaryScaling((1.0, 2.0), (1.0,), 4), "short_factors has 2 factors for 1 rotated pairs"),
+    ],
+)
+def test_scalings_that_do_not_fit(scaling: RotaryScaling, message: str) -> None:
+    def program(mesh: mtf.Mesh) -> None:
+        x = mtf.ones(mesh, "length:4 d_kv:2")
+        rotary_embedding(x, mtf.range(mesh, x.shape[0]), scaling=scaling)
+
+    with pytest.raises(ShapeError, match=message):
+        build(program)
+    with pytest.raises(ValueError, match=r"long_factors must be above 0, and are \(0.0,\)"):
+        LongRopeRotaryScaling((1.0,), (0.0,), 4)
 
 
 def test_products_of_rotated_vectors_depend_on_the_distance() -> None:

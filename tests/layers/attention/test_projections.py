@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from written_out import normal
 import meshtf as mtf
 from meshtf.layers import (
     AttentionConfig,
+    QueryKeyNorm,
     project_keys_and_values,
     project_output,
     project_queries,
     t5_attention_initializers,
 )
+from meshtf.layers.transformer import RmsNorm
 from meshtf.testing import interpret
 
 X = mtf.Shape([("batch", 2), ("length", 4), ("d_model", 8)])
@@ -50,6 +53,32 @@ def test_projections(name: str, check_layers: Any) -> None:
         *"qkvo",
         *(f"{key}_bias" for key in "qkvo" if config.use_bias),
     }
+
+
+@pytest.mark.parametrize("over_heads", [False, True])
+@pytest.mark.parametrize("name", ["multi-head", "multi-query", "grouped-query"])
+def test_norms_of_queries_and_keys(name: str, over_heads: bool, check_layers: Any) -> None:
+    """x / sqrt(mean of squares + 0.1) · scale, of each head or of all together, before queries are scaled."""
+    config = dataclasses.replace(
+        CONFIGS[name][0], use_bias=False, query_key_norm=QueryKeyNorm(RmsNorm(0.1), over_heads)
+    )
+    of_q, of_k = CONFIGS[name][1:]
+
+    def layer(x: mtf.Tensor) -> list[mtf.Tensor]:
+        return [project_queries(x, config), *project_keys_and_values(x, config)]
+
+    def normed(y: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+        axes = list(range(2, y.shape.rank)) if over_heads else [-1]
+        assert scale.shape == (y.shape[2:] if over_heads else y.shape[-1:])
+        return y / tf.sqrt(tf.reduce_mean(y * y, axes, keepdims=True) + 0.1) * scale
+
+    def formula(w: Any, x: tf.Tensor) -> list[tf.Tensor]:
+        q, k, v = (tf.einsum(f"blm,{f}->bl{f[1:]}", x, w[key]) for key, f in (("q", of_q), ("k", of_k), ("v", of_k)))
+        scale = 1.0 if name == "multi-query" else 0.5
+        return [scale * normed(q, w["queries/norm/scale"]), normed(k, w["keys/norm/scale"]), v]
+
+    layouts = ["batch:rows;heads:cols", "d_model:rows;d_kv:cols"]
+    check_layers(layer, formula, {"x": (X, normal([2, 4, 8], 0))}, layouts)
 
 
 def test_keys_of_one_token_have_no_length() -> None:

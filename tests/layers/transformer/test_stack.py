@@ -97,6 +97,18 @@ def test_the_norm_is_before_the_sublayer_or_after_the_sum(unroll: bool) -> None:
     assert_close(applied(after), expected, terms=2 * (2 * 8 + 2 * FUNCTION_TERMS))
 
 
+def test_the_norm_is_behind_the_sublayer_alone_and_what_it_gives_is_scaled() -> None:
+    residual = Residual(norms_input=False, norms_output=True, scale=0.5)
+    expected = VALUES
+    for _ in range(2):
+        expected = expected + 0.5 * rms(3.0 * expected)
+    assert_close(applied(TransformerStack([Tripled()], 2, residual)), rms(expected), terms=3 * (8 + 2 * FUNCTION_TERMS))
+    with pytest.raises(
+        ValueError, match=r"norms_input = False is for sublayers one after the other.*is_parallel is True"
+    ):
+        Residual(norms_input=False, is_parallel=True)
+
+
 def test_dropout_is_of_what_a_sublayer_adds_and_of_the_end() -> None:
     residual = Residual(dropout_rate=0.5, dropout_broadcast_dims=("length",))
     stack = TransformerStack([Tripled()], 1, residual, use_final_norm=False)

@@ -1,0 +1,109 @@
+"""In which stacks layers of several kinds stand: what comes first, a period that repeats, and what is left of it.
+
+With s for a layer that sees a window, f for one that sees everything, and eight layers
+
+    s s f s s f s s   is  (s s f) twice, then (s s)
+    d m m m m m m m   is  (d), then (m) seven times
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+Kinds = Mapping[str, Mapping[str, str]]
+"""For each kind of layer its sublayers, in order: by scope, in gin."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Layers that one stack has: `kinds`, and all of them again until there are `repeats`."""
+
+    kinds: tuple[str, ...]
+    repeats: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerPlan:
+    """The stacks of a model.
+
+    Attributes:
+      segments: of which each is a stack.
+      kinds: the sublayers of each kind of layer.
+      imports: modules of sublayers that gin does not know without.
+    """
+
+    segments: tuple[Segment, ...]
+    kinds: Kinds
+    imports: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, layers: Sequence[str], kinds: Kinds, imports: Sequence[str] = ()) -> LayerPlan:
+        """The plan with the fewest layers to be built, for the kind of each layer."""
+        return cls(_shortest(tuple(layers)), kinds, tuple(imports))
+
+    @property
+    def places(self) -> dict[str, list[tuple[int, str]]]:
+        """For each scope the layers that have it, and where: `stack_1/layer_000/self_attention_1`."""
+        found: dict[str, list[tuple[int, str]]] = {scope: [] for kind in self.kinds.values() for scope in kind}
+        number = 0
+        for index, segment in enumerate(self.segments):
+            stack = f"stack_{index}/" if len(self.segments) > 1 else ""
+            for layer in range(segment.repeats):
+                seen: Counter[str] = Counter()
+                for kind in segment.kinds:
+                    for scope in self.kinds[kind]:
+                        place = f"{scope}_{seen[scope]}" if seen[scope] else scope
+                        found[scope].append((number, f"{stack}layer_{layer:03d}/{place}"))
+                        seen[scope] += 1
+                    number += 1
+        return found
+
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """For names in rules: `{self_attention}` is the number of each layer that has this sublayer, and
+        `{self_attention:here}` the scope of its variables, which is in the scope `{self_attention:layer}`."""
+        numbers = {scope: tuple(str(number) for number, _ in own) for scope, own in self.places.items()}
+        for scope, own in self.places.items():
+            numbers[f"{scope}:here"] = tuple(place for _, place in own)
+            numbers[f"{scope}:layer"] = tuple(place.rpartition("/")[0] for _, place in own)
+        return numbers
+
+    @property
+    def gin(self) -> str:
+        """The stacks of `TransformerLM`, the longest under no scope."""
+        longest = max(range(len(self.segments)), key=lambda index: self.segments[index].repeats)
+        scopes = ["" if index == longest else f"stack_{index}/" for index in range(len(self.segments))]
+        lines = [
+            line for scope, segment in zip(scopes, self.segments, strict=True) for line in self._stack(scope, segment)
+        ]
+        if len(scopes) > 1:
+            stacks = ", ".join(f"@{scope}TransformerStack()" for scope in scopes)
+            lines = ["TransformerLM.stack = @ChainedStacks()", f"ChainedStacks.stacks = [{stacks}]", *lines]
+        return "\n".join([*(f"import {module}" for module in self.imports), *lines])
+
+    def _stack(self, scope: str, segment: Segment) -> list[str]:
+        sublayers = ", ".join(sublayer for kind in segment.kinds for sublayer in self.kinds[kind].values())
+        return [
+            f"{scope}TransformerStack.num_layers = {segment.repeats}" if scope else f"num_layers = {segment.repeats}",
+            f"{scope}TransformerStack.sublayers = [{sublayers}]",
+        ]
+
+
+def _shortest(layers: tuple[str, ...]) -> tuple[Segment, ...]:
+    """What comes first, the period, and what is left; without what is empty."""
+    count = len(layers)
+    best, fewest = (Segment(layers, 1),), count
+    for first, period in itertools.product(range(count), range(1, count)):
+        if first + period >= fewest:
+            continue
+        kinds, repeats = layers[first : first + period], 1
+        while layers[first + repeats * period : first + (repeats + 1) * period] == kinds:
+            repeats += 1
+        last = layers[first + repeats * period :]
+        if repeats > 1 and (built := first + period + len(last)) < fewest:
+            ends = [Segment(layers[:first], 1)] * bool(first), [Segment(last, 1)] * bool(last)
+            best, fewest = (*ends[0], Segment(kinds, repeats), *ends[1]), built
+    return best
