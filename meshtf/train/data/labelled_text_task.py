@@ -13,9 +13,9 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import counted, nearest
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data._shuffled_batches import ShuffledBatches
 from meshtf.train.data._tokenized_text import is_held_out
 from meshtf.train.data.array_task import ArrayTask
+from meshtf.train.data.shuffled_batches import ShuffledBatches
 from meshtf.train.data.sources.labelled_files import LabelledSource, LabelledText
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.task import Batch, Fingerprint, Position
