@@ -212,12 +212,6 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "The number of sequences that beam search keeps and returns; 4 by default.",
         flag_values=values,
     )
-    flags.DEFINE_float(
-        "alpha", None, "The exponent of beam search's length penalty; 0.6 by default.", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "num_samples", None, "The number of samples that are ranked; 4 by default.", flag_values=values
-    )
     flags.DEFINE_enum(
         "beam_rules",
         None,
@@ -226,16 +220,25 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "of Hugging Face's Transformers.",
         flag_values=values,
     )
-    flags.DEFINE_float("alpha", None, "Of meshtf's length penalty; 0.6 by default.", flag_values=values)
-    flags.DEFINE_float("length_penalty", None, "Of Transformers' rules; 1 by default.", flag_values=values)
+    flags.DEFINE_float(
+        "alpha", None, "The exponent of the length penalty, by meshtf's rules; 0.6 by default.", flag_values=values
+    )
+    flags.DEFINE_float(
+        "length_penalty",
+        None,
+        "The exponent of the length penalty, by Transformers' rules; 1 by default.",
+        flag_values=values,
+    )
     flags.DEFINE_enum(
         "early_stopping",
         None,
         ["true", "false", "never"],
-        "Of Transformers' rules: when a beam search ends; false by default.",
+        "When a beam search ends, by Transformers' rules; false by default.",
         flag_values=values,
     )
-    flags.DEFINE_integer("num_samples", None, "Samples that are ranked; 4 by default.", flag_values=values)
+    flags.DEFINE_integer(
+        "num_samples", None, "The number of samples that are ranked; 4 by default.", flag_values=values
+    )
     flags.DEFINE_integer(
         "max_length",
         None,
