@@ -55,7 +55,7 @@ def _before_autograph() -> Site:
 
     between = contextlib.__file__  # a context manager that decorates a function of ours
     frames = [f for f in written_frames() if not (f.filename == between or _is_our_file(f.filename))]
-    return Site(frames[-1].filename, frames[-1].lineno, frames[-1].name)
+    return Site(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name)
 
 
 def _is_our_file(filename: str) -> bool:

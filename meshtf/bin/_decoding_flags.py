@@ -29,7 +29,7 @@ def given_options(values: flags.FlagValues) -> dict[str, Any]:
     names = dict.fromkeys(["method", *of_methods, *OF_ALL_METHODS, "stop"])
     given = {name: values[name].value for name in names if values[name].value not in (None, [])}
     if "early_stopping" in given:
-        given["early_stopping"] = {"true": True, "false": False}.get(given["early_stopping"], NEVER)
+        given["early_stopping"] = NEVER if given["early_stopping"] == NEVER else given["early_stopping"] == "true"
     return given
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, final
 
 import tensorflow as tf
 
@@ -54,6 +54,7 @@ class PlainWork:
 PLAIN_WORK = PlainWork()
 
 
+@final
 class CoreProgram:
     """Emits instructions of a plan for one core. It is the `Scope` of control flow in which a value has one tensor.
 
@@ -127,14 +128,14 @@ class CoreProgram:
                 if value in self._checked and self._may_assign is not None:
                     self.slices[value] = tf.logical_and(self.slices[value], self._may_assign)
 
-    def inside(self) -> Self:
+    def inside(self) -> CoreProgram:
         inner = copy.copy(self)
         inner._core = self._core.inside()
         inner.slices, inner._parts = dict(self.slices), dict(self._parts)
         inner._last_update = []
         return inner
 
-    def compiled(self, given: Mapping[Value, Tensors], in_parts: frozenset[Value], work: LocalWork) -> Self:
+    def compiled(self, given: Mapping[Value, Tensors], in_parts: frozenset[Value], work: LocalWork) -> CoreProgram:
         """This program inside a function of its own that XLA compiles.
 
         Args:

@@ -8,7 +8,7 @@ carries two tensors of x for four cores.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 import tensorflow as tf
 
@@ -57,6 +57,7 @@ class SegmentWork(Protocol):
         ...
 
 
+@final
 class AllCores:
     """The tensors of all cores of a process, and the emission of instructions for all of them.
 

@@ -212,8 +212,8 @@ def _content(example: LabelledText) -> bytes:
 
 def _check_labels(labels: Sequence[str] | int) -> None:
     is_count = isinstance(labels, int) and not isinstance(labels, bool) and labels >= 2
-    is_names = isinstance(labels, list | tuple) and all(isinstance(name, str) and name for name in labels)
-    if not is_count and not (is_names and len(set(labels)) == len(labels) >= 2):
+    names = labels if isinstance(labels, list | tuple) and all(isinstance(n, str) and n for n in labels) else []
+    if not is_count and not len(set(names)) == len(names) >= 2:
         raise ConfigurationError(
             "LabelledTextTask.labels must be the names of the classes, two or more and no two alike, or how many there "
             f"are, and is {labels!r}"

@@ -33,7 +33,7 @@ def _attention_factor(configuration: Configuration, where: str) -> dict[str, Any
         return dict(configuration)
     table, length = dict(table), configuration.get("max_position_embeddings")
     original = table.get("original_max_position_embeddings")
-    if table.get("factor") is None and _are_sizes(length, original):
+    if table.get("factor") is None and length is not None and original is not None and _are_sizes(length, original):
         table["factor"] = length / original
     if table.get("attention_factor") is None and _are_sizes(table.get("factor"), original):
         table["attention_factor"] = _of_yarn(table) if table["rope_type"] == "yarn" else _of_longrope(table)
@@ -54,7 +54,7 @@ def _rotary_part(configuration: Configuration, where: str) -> dict[str, Any]:
     rotated = int(size * fraction)
     if rotated % 2:
         raise CheckpointError(ODD.format(where=where, rotated=rotated, size=size, fraction=fraction))
-    return {**configuration, "rope_parameters": {**table, "partial_rotary_factor": rotated / size}}
+    return {**configuration, "rope_parameters": {**dict(table or {}), "partial_rotary_factor": rotated / size}}
 
 
 def _phi3_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
@@ -90,7 +90,9 @@ def _of_yarn(table: Mapping[str, Any]) -> float:
         return 0.1 * mscale * math.log(table["factor"]) + 1.0 if table["factor"] > 1 else 1.0
 
     mscale, of_all = table.get("mscale"), table.get("mscale_all_dim")
-    return scale(mscale) / scale(of_all) if _are_sizes(mscale, of_all) else scale(1.0)
+    if mscale is None or of_all is None or not _are_sizes(mscale, of_all):
+        return scale(1.0)
+    return scale(mscale) / scale(of_all)
 
 
 def _of_longrope(table: Mapping[str, Any]) -> float:
@@ -162,7 +164,7 @@ def _smollm3_layers(configuration: Configuration, where: str) -> dict[str, Any]:
 
     def kind(number: int, configuration: Configuration) -> str:
         has_window = configuration.get("use_sliding_window") and configuration.get("sliding_window") is not None
-        return _SLIDING if has_window and not rotated[number] else _FULL
+        return _SLIDING if has_window and not (rotated and rotated[number]) else _FULL
 
     found = _layer_kinds(kind)(configuration, where)
     kinds = [k if r else f"{k}, not rotated" for k, r in zip(found.get("layer_kinds", []), rotated or [], strict=False)]
