@@ -36,7 +36,7 @@ def test_called_eagerly(step: mtf.Function) -> None:
     assert [float(step(x=X)) for _ in range(3)] == [28, 56, 84]
     assert float(step(X)) == 112
     assert step.variables["total"] == 112
-    assert set(step._execution.program.traces.values()) == {1}
+    assert set(step._execution.program.cores.traces.values()) == {1}
 
 
 def test_called_in_a_tf_function_twice(step: mtf.Function) -> None:
@@ -48,7 +48,7 @@ def test_called_in_a_tf_function_twice(step: mtf.Function) -> None:
         first, second = twice(X)
         assert (float(first), float(second)) == (start + 28, start + 84)
     assert float(step(X)) == 196
-    assert set(step._execution.program.traces.values()) == {1}
+    assert set(step._execution.program.cores.traces.values()) == {1}
 
 
 def test_called_in_a_loop(step: mtf.Function) -> None:

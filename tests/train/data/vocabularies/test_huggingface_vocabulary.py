@@ -102,7 +102,7 @@ def test_the_vocabulary_that_bert_came_with(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "vocab.txt").write_text("\n".join([*names, "Play"]))
     assert of_plays(tmp_path) == [11, 5]
-    with pytest.raises(ConfigurationError, match=r"lower_case is of a vocab\.txt; .*words\.json says itself"):
+    with pytest.raises(ConfigurationError, match=r"lower_case is for a vocab\.txt; .*words\.json itself says"):
         HuggingFaceVocabulary(str(tmp_path / "words.json"), lower_case=True)
     (tmp_path / "vocab.txt").write_text("just\nwords\n")
     with pytest.raises(ConfigurationError, match=r"vocab\.txt is no tokenizer of the package tokenizers: "):
