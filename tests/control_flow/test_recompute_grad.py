@@ -211,7 +211,7 @@ def needed(how, keep, rows):
     rng = np.random.default_rng(0)
     x = rng.normal(size=specs["x"].shape.to_integer_list).astype("f")
     w = (rng.normal(size=specs["w"].shape.to_integer_list) / 20).astype("f")
-    step._execution.program._traced(asserted=False)
+    step._execution.program._function(asserted=False)
     open("/proc/self/clear_refs", "w").write("5")
     before = status("VmRSS")
     step(x=x, w=w)
