@@ -1,4 +1,4 @@
-"""Cores with TensorFlow's collectives between them, and where a program communicates: in memory or between processes."""
+"""Cores between which TensorFlow's collectives are, and where a program communicates: in memory, or by these."""
 
 from __future__ import annotations
 
