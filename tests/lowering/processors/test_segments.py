@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 
 import meshtf as mtf
-from meshtf.layers import PipelineSchedule, dense, pipeline
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.processors.segments import Segment, segments_of_body, segments_of_program
-from meshtf.planning.plan import AssignVariable, Collective, Instruction, Loop, Plan, Value, walk
+from meshtf.lowering.processors.segments import Segment, segments_of_program
+from meshtf.planning.plan import AssignVariable, Collective, Instruction, Plan, Value, walk
 
 LAYERS = 6
 
@@ -36,15 +35,15 @@ def segments_of(plan: Plan) -> list[Segment]:
     return segments_of_program(PlanFacts.of(plan, writes_in_place=True), communicates)
 
 
-def test_updates_cut_no_segment_that_ends_soon_anyway() -> None:
-    plan = plan_of_normalized_layers()
-    sums = [c for c in plan.collectives if c.step.reduction and math.prod(c.input.slice_shape) < 4096]
-    updates = [c for c in plan.collectives if c not in sums]
-    assert len(updates) >= LAYERS
-    # Statistics: the mean, the variance, and in the gradient one sum of two. The last weight has its gradient alone.
-    segments = segments_of(plan)
-    assert 3 * LAYERS < len(segments) <= 3 * LAYERS + 4
-    assert sum(len(s.together) > 1 for s in segments) >= LAYERS - 2
+def test_a_segment_ends_where_something_needs_what_is_done_together() -> None:
+    """And nowhere else: what begins the next needs it. Sums that follow one another are made in one place."""
+    segments = segments_of(plan_of_normalized_layers())
+    assert len(segments) >= 3 * LAYERS  # statistics: the mean, the variance, and in the gradient one sum of two
+    assert any(len(s.together) > 1 for s in segments)
+    for before, segment in itertools.pairwise(segments):
+        made = {v for i in before.together for v in i.outputs}
+        first = segment.instructions[0] if segment.instructions else None
+        assert segment.ends_program or (first is not None and not made.isdisjoint(first.inputs))
 
 
 def test_everything_is_there_once_when_it_is_needed() -> None:
@@ -68,40 +67,3 @@ def test_everything_is_there_once_when_it_is_needed() -> None:
             assert isinstance(instruction, Collective)
             assert set(instruction.inputs) <= made
             made.update(instruction.outputs)
-
-
-def test_a_permute_of_what_was_there_comes_first_and_cuts_nothing() -> None:
-    """In the gradient of a pipeline each stage computes its layers again, and differentiates them, in one segment."""
-
-    def step(x: mtf.Tensor) -> mtf.Tensor:
-        (y,) = pipeline(
-            lambda xs, _: [mtf.relu(dense(xs[0], [xs[0].shape[-1]]))],
-            x,
-            mtf.Dimension("layers", 4),
-            PipelineSchedule(2, 4),
-            recompute="nothing",
-        )
-        loss = mtf.reduce_sum(y)
-        mtf.optimize.SgdOptimizer(0.1).minimize(loss)
-        return loss
-
-    program = mtf.function(
-        step, mtf.PlanMeshImpl("stages:2", "stage:stages"), {"x": mtf.TensorSpec("batch:8 d_model:4")}
-    )
-    plan = program.lowering.execution([program.results]).plan
-    forward, backward = (i for i in plan.instructions if isinstance(i, Loop))
-    facts = PlanFacts.of(plan, writes_in_place=True)
-
-    def segments_of(loop: Loop) -> list[Segment]:
-        results = [*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)]
-        return segments_of_body(loop.body, results, facts, communicates)
-
-    def loops_and_permutes(segment: Segment) -> tuple[int, int]:
-        return sum(isinstance(i, Loop) for i in segment.instructions), len(segment.together)
-
-    # What a stage has made goes to the next behind it; its gradient has come before.
-    assert [loops_and_permutes(s) for s in segments_of(forward)] == [(1, 1), (0, 0)]
-    assert [loops_and_permutes(s) for s in segments_of(backward)] == [(0, 1), (2, 0)]
-    before, behind = segments_of(backward)
-    assert not before.instructions
-    assert {v for i in before.together for v in i.outputs} <= set(behind.entering)
