@@ -57,6 +57,12 @@ REFUSED: dict[str, tuple[Callable[[mtf.Tensor], mtf.Tensor], str, dict[str, Any]
         "it has the all_reduce of reduce_max_1",
     ),
     "switched off": (looped(doubled), "rows:1", {"compile_loops": False}, "compile_loops=False"),
+    "collectives of TensorFlow's": (
+        looped(doubled),
+        "rows:2",
+        {"share_memory": False},
+        "its cores are no virtual CPUs that share their memory",
+    ),
     "a print": (looped(lambda x: mtf.print_tensor(x, x, "x")), "rows:1", {}, "print_tensor prints"),
     "random bits": (
         looped(lambda x: mtf.dropout(x, True, rate=0.5)),
