@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.machine import machine
-from meshtf.lowering.emit.emission import EmittedProgram
+from meshtf.lowering.emit.cores import SeparateCores
 from meshtf.lowering.lowering import Lowering
 
 WIDTH = 64
@@ -62,8 +62,8 @@ def measure(operations: int, mesh_shape: str, calls: bool) -> list[float]:
     impl = mtf.SpmdMeshImpl(mesh_shape, "batch:rows;d_ff:cols" if "cols" in mesh_shape else "batch:rows")
     lower, lowering = timed(lambda: Lowering(graph, {mesh: impl}))
     plan, execution = timed(lambda: lowering.execution([loss]))
-    program = EmittedProgram(execution.plan, impl, {})
-    trace, _ = timed(lambda: program.core_functions)
+    cores = SeparateCores(execution.plan, impl, {})
+    trace, _ = timed(lambda: cores.function)
     feed = tf.constant(np.ones([64, WIDTH], np.float32))
     call = timed(lambda: execution([feed]))[0] if calls else float("nan")
     return [len(graph.operations), build, lower + plan, trace, build + lower + plan + trace, call]

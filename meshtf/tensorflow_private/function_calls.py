@@ -1,18 +1,16 @@
-"""How traced functions are called: with which settings, and how with the least work for each call.
+"""With which settings traced functions are called.
 
 Public ways that do not do:
 
 - `Context.function_call_options`: `tf.config.optimizer.set_experimental_options` sets the optimizer of the whole
   process, for other threads too, and is slow for a call in each step.
-- `Context.call_function`: calling a `ConcreteFunction` binds its arguments to its signature, asks the gradient tapes,
-  and prepares to look errors up in its graph. That takes a tenth of a millisecond for some dozens of variables.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, cast
 
 import tensorflow as tf
@@ -40,14 +38,3 @@ def called_with(config: bytes) -> Iterator[None]:
 @functools.lru_cache(maxsize=8)
 def _options(executor_type: str | None, config: bytes) -> Any:
     return cast("Any", context).FunctionCallOptions(executor_type, tf.compat.v1.ConfigProto.FromString(config))
-
-
-def call_eagerly(name: str, arguments: Sequence[tf.Tensor], num_results: int) -> Sequence[tf.Tensor]:
-    """Calls a function that TensorFlow knows by this name, outside of any trace, while no tape records.
-
-    Args:
-      name: of a traced function.
-      arguments: of its shapes and dtypes, in the order of its inputs, those that it captured last.
-      num_results: how many it has.
-    """
-    return running().call_function(name, [*arguments], num_results)

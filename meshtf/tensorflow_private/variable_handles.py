@@ -1,11 +1,9 @@
-"""Variables of a handle, and handles of variables that have no name.
+"""Variables of a handle.
 
 Public ways that do not do:
 
 - `_variable_handle_from_shape_and_dtype` and `BaseResourceVariable`: `tf.Variable` takes two to six times as long, has
   TensorFlow make a kernel for each name, and keeps its initial value.
-- `context.anonymous_name`: `tf.raw_ops.VarHandleOp` makes a variable that lasts as long as its name, unless it has this
-  name: then it goes when nothing refers to it any more, inside of a function too, where `tf.Variable` is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 from tensorflow.python.ops import resource_variable_ops
 
 
@@ -37,8 +34,3 @@ def eager_variable(value: tf.Tensor, name: str) -> tf.Variable:
         initial_value=None,  # it would be kept
         in_graph_mode=False,
     )
-
-
-def unnamed_handle(dtype: tf.DType, shape: tf.TensorShape) -> tf.Tensor:
-    """The handle of a new variable without a value, which lasts as long as something refers to it."""
-    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=cast("Any", context).anonymous_name())

@@ -7,8 +7,6 @@ cores. `tf.xla` does not exist. Plain operations in place of each:
   collectives of `tf.raw_ops` that XLA compiles (`CrossReplicaSum`, `AllToAll`) do so for TPUs alone, and lack dtypes.
 - `xla_replica_id`: nothing else tells a core its number inside of one program for all cores.
 - `xla_optimization_barrier`: nothing of `tf.control_dependencies` is left in what XLA compiles.
-- `xla_dynamic_update_slice`: XLA refuses `tf.raw_ops.TensorStridedSliceUpdate` with a begin that is no constant, and
-  makes a scatter of `tf.tensor_scatter_nd_update`. (`tf.slice` does as `xla_dynamic_slice` does.)
 """
 
 from __future__ import annotations
@@ -52,8 +50,3 @@ def replica_id() -> tf.Tensor:
 def tied_together(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """The same tensors, none of which is there before all are made: XLA moves nothing from one side to the other."""
     return list(cast("Any", gen_xla_ops).xla_optimization_barrier(input=list(tensors)))
-
-
-def with_slice(x: tf.Tensor, part: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
-    """A tensor with another part where a tensor says; XLA writes it in place if nothing else needs the old one."""
-    return cast("Any", gen_xla_ops).xla_dynamic_update_slice(x, part, begin)

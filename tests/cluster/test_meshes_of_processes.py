@@ -11,8 +11,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.cluster.cluster import Cluster
 from meshtf.errors import DeviceError
-from meshtf.lowering.emit.emission import EmittedProgram
 from tests.cluster.joined_processes import JoinedProcesses
+from tests.lowering.emitted import graph_of
 from tests.properties.random_programs.checking import check_values
 from tests.properties.random_programs.emission import Batch, Joint, run_joint
 
@@ -123,9 +123,7 @@ def what_sums_wait_for(cluster: Cluster) -> tuple[bool, bool]:
     mesh_impl = mtf.SpmdMeshImpl("data:2;model:2", "batch:data;d_ff:model", bucket_bytes=0)
     step = mtf.function(program, mesh_impl, {"x": mtf.TensorSpec([batch, d_ff])})
     step(x=np.ones([8, 8], np.float32))
-    program = step.lowering.execution(step._fetches).program
-    assert isinstance(program, EmittedProgram)
-    operations = program._on_all_cores[False].function.graph.get_operations()
+    operations = graph_of(step).get_operations()
     near = [op for op in operations if op.type == "AddV2" and ".all_reduce.model" in op.name]
     far = {op for op in operations if op.type.startswith("Collective") and ".all_reduce.data" in op.name}
     return any(far & ancestors(op) for op in near), bool(near and far)

@@ -28,13 +28,6 @@ def _runs_eagerly_in_a_graph(eager_mode: Any) -> None:
             assert int(tf.constant(3)) == 3
 
 
-def _names_nothing_twice(anonymous_name: Any) -> None:
-    first, second = (tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=anonymous_name()) for _ in range(2))
-    for handle, value in ((first, 1), (second, 2)):
-        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
-    assert int(tf.raw_ops.ReadVariableOp(resource=first, dtype=tf.int32)) == 1, "the two are one variable"
-
-
 def _has_the_config(options: Any) -> None:
     config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=7)
     made = options(None, config)
@@ -53,12 +46,6 @@ def _is_of_a_thread(options: Any) -> None:
         assert seen == [own.config_proto_serialized], "other threads see it"
     finally:
         state.function_call_options = own
-
-
-def _calls(call_function: Any) -> None:
-    doubled: Any = tf.function(lambda x: x * 2, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
-    (result,) = call_function(runtime_state(), doubled.name, [tf.constant(4)], 1)
-    assert int(result) == 8
 
 
 def _has_settings(config: Any) -> None:
@@ -105,7 +92,6 @@ RUNTIME = (
         (),
         _is_of_a_thread,
     ),
-    PrivateName(_CONTEXT, "Context.call_function", "function_calls", "call a function with the least work", (), _calls),
     PrivateName(
         _CONTEXT,
         "Context.configure_collective_ops",
@@ -136,14 +122,6 @@ RUNTIME = (
     PrivateName(_CONTEXT, "Context.set_config_key_value", "cluster_server", "keep a text", ("key", "value")),
     PrivateName(_CONTEXT, "Context.get_config_key_value", "cluster_server", "wait for a text", ("key",)),
     PrivateName(_CONTEXT, "Context.delete_config_key_value", "cluster_server", "forget a text", ("key",)),
-    PrivateName(
-        _CONTEXT,
-        "anonymous_name",
-        "variable_handles",
-        "make variables that last as long as something refers to them",
-        (),
-        _names_nothing_twice,
-    ),
     PrivateName(
         "tensorflow.python.ops.resource_variable_ops",
         "_variable_handle_from_shape_and_dtype",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import platform
 from typing import Any
 
 import tensorflow as tf
@@ -51,10 +48,6 @@ def _is_a_barrier(xla_optimization_barrier: Any) -> None:
     assert "opt-barrier" in _hlo(lambda x, y: xla_optimization_barrier(input=[x, y]), spec, spec)
 
 
-def _updates(xla_dynamic_update_slice: Any) -> None:
-    assert _compiled(xla_dynamic_update_slice, [0, 0, 0, 0], [7, 8], [1]) == [0, 7, 8, 0]
-
-
 def _gives_stablehlo_and_draws_nothing(_: Any) -> None:
     tf.random.set_seed(3)
     drawn = [float(tf.random.uniform([])) for _ in range(2)]
@@ -74,18 +67,6 @@ def _has_entries(proto: Any) -> None:
 
 def _is_a_kind(kind: Any) -> None:
     assert isinstance(kind, int)
-
-
-def _is_false_without(is_enabled: Any) -> None:
-    assert is_enabled() in (True, False)
-
-
-def _tells_labels(get_registered_kernels_for_op: Any) -> None:
-    assert any(kernel.device_type == "CPU" for kernel in get_registered_kernels_for_op("MatMul").kernel)
-    if platform.machine() == "x86_64":
-        for name in ("_MklMatMul", "_MklBatchMatMulV2", "_MklNativeConv2DBackpropInput"):
-            labels = {kernel.label for kernel in get_registered_kernels_for_op(name).kernel}
-            assert "MklNameChangeOp" in labels, f"the operation {name} has kernels with the labels {labels} only"
 
 
 def _has_slices(proto: Any) -> None:
@@ -135,48 +116,10 @@ def _sees_compiled_callers(is_inside: Any) -> None:
     assert seen == [False, True]
 
 
-def _is_a_graph(kind: Any) -> None:
-    graph = kind("f")
-    outside = tf.constant(2.0)
-    with graph.as_default():
-        assert graph.capture(outside).graph is graph
-    assert len(graph.internal_captures) == 1
-    assert graph.control_outputs == []
-    assert len(graph.function_captures.capture_types) == 1
-
-
-def _orders_effects(kind: Any) -> None:
-    graph = importlib.import_module("tensorflow.python.framework.func_graph").FuncGraph("f")
-    with graph.as_default(), kind() as dependencies:
-        handle = tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name="x")
-        first = tf.raw_ops.AssignVariableOp(resource=handle, value=1)
-        second = tf.raw_ops.AssignVariableOp(resource=handle, value=2)
-    assert first in second.control_inputs, "the second of two assignments does not wait for the first"
-    assert second in dependencies.ops_which_must_run, "a call does not wait for an assignment"
-    assert not dependencies.collective_manager_ids_used
-
-
-def _is_of_specs(from_structured_signature: Any) -> None:
-    spec = tf.TensorSpec([2])
-    made = from_structured_signature(((spec,), {}), (spec,), {})
-    assert len(made.parameters) == 1
-    assert made.output is not None
-
-
-def _is_made_of_a_graph(kind: Any) -> None:
-    assert [*inspect.signature(kind.from_func_graph).parameters] == [
-        "graph",
-        "function_type",
-        "attrs",
-        "shared_func_graph",
-    ]
-
-
 TRACING = (
     PrivateName(_XLA, "xla_call_module", "xla_operations", "run a StableHLO module", (), _runs_a_module),
     PrivateName(_XLA, "xla_replica_id", "xla_operations", "tell a core its number", (), _is_the_replica),
     PrivateName(_XLA, "xla_optimization_barrier", "xla_operations", "keep the order of operations", (), _is_a_barrier),
-    PrivateName(_XLA, "xla_dynamic_update_slice", "xla_operations", "update a variable in blocks", (), _updates),
     PrivateName(
         "tensorflow.python.eager.context",
         "Context.get_compiler_ir",
@@ -187,22 +130,6 @@ TRACING = (
     ),
     PrivateName(_HLO, "HloModuleProto", "xla_modules", "read and change HLO", (), _has_entries),
     PrivateName(_HLO, "MAY_ALIAS", "xla_modules", "write variables in place on TPUs", (), _is_a_kind),
-    PrivateName(
-        "tensorflow.python.util._pywrap_util_port",
-        "IsMklEnabled",
-        "onednn_operations",
-        "know whether oneDNN computes",
-        (),
-        _is_false_without,
-    ),
-    PrivateName(
-        "tensorflow.python.framework.kernels",
-        "get_registered_kernels_for_op",
-        "onednn_operations",
-        "find oneDNN's kernels",
-        ("name",),
-        _tells_labels,
-    ),
     PrivateName(_BUNDLE, "BundleEntryProto", "bundle_protos", "check indexes of checkpoints", (), _has_slices),
     PrivateName(_BUNDLE, "BundleHeaderProto", "bundle_protos", "find the files of a checkpoint", (), _has_shards),
     PrivateName(
@@ -223,32 +150,5 @@ TRACING = (
         "refuse programs inside of what XLA compiles",
         (),
         _sees_compiled_callers,
-    ),
-    PrivateName(
-        "tensorflow.python.framework.func_graph", "FuncGraph", "traced_functions", "trace a function", (), _is_a_graph
-    ),
-    PrivateName(
-        "tensorflow.python.framework.auto_control_deps",
-        "AutomaticControlDependencies",
-        "traced_functions",
-        "keep effects in order",
-        (),
-        _orders_effects,
-    ),
-    PrivateName(
-        "tensorflow.core.function.polymorphism.function_type",
-        "from_structured_signature",
-        "traced_functions",
-        "say what a traced function takes",
-        (),
-        _is_of_specs,
-    ),
-    PrivateName(
-        "tensorflow.python.eager.polymorphic_function.concrete_function",
-        "ConcreteFunction",
-        "traced_functions",
-        "make a function of a graph",
-        (),
-        _is_made_of_a_graph,
     ),
 )

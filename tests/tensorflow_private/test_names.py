@@ -32,7 +32,7 @@ CHANGES = {
     "gone": (dataclasses.replace(RUNTIME[0], name="contexts"), "AttributeError: contexts is gone"),
     "moved": (dataclasses.replace(RUNTIME[0], module="tensorflow.python.eager.gone"), "No module named"),
     "a parameter gone": (
-        dataclasses.replace(RUNTIME[0], name="anonymous_name", parameters=("seed",)),
+        dataclasses.replace(RUNTIME[0], parameters=("seed",)),
         r"TypeError: the parameters \['seed'\] are gone; it has \[\]",
     ),
     "another result": (dataclasses.replace(RUNTIME[0], behaves=_refuses), "AssertionError: it gives 3, not 4"),

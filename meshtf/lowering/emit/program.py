@@ -12,6 +12,7 @@ from meshtf.lowering.emit.cores import Cores
 from meshtf.lowering.emit.function_calls import grappler_off
 from meshtf.mesh_impl.mesh_impl import Results
 from meshtf.planning.plan import Plan
+from meshtf.tensorflow_private.traced_functions import NOT_INLINED
 
 
 class SpmdProgram:
@@ -48,7 +49,9 @@ class SpmdProgram:
         if asserted not in self._functions:
             specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
             body = self._on_every_core_asserted if asserted else self._on_every_core
-            self._functions[asserted] = tf.function(body, autograph=False).get_concrete_function(*specs)
+            # Inlined into a function of the user's, it would be optimized with what stands around it.
+            traced = tf.function(body, autograph=False, experimental_attributes=NOT_INLINED)
+            self._functions[asserted] = traced.get_concrete_function(*specs)
         return self._functions[asserted]
 
     def _on_every_core(self, *feeds: tf.Tensor) -> list[tf.Tensor]:

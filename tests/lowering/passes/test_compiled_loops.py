@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import NonFiniteError
-from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.lowering.emitted import LOOPS, compiled_calls, core_functions, cores_in_memory, nodes_in
 
 BATCH, D, LAYERS = mtf.Dimension("batch", 4), mtf.Dimension("d", 8), mtf.Dimension("layers", 3)
 TURNS = mtf.Dimension("turns", 40)
@@ -57,6 +57,12 @@ REFUSED: dict[str, tuple[Callable[[mtf.Tensor], mtf.Tensor], str, dict[str, Any]
         "it has the all_reduce of reduce_max_1",
     ),
     "switched off": (looped(doubled), "rows:1", {"compile_loops": False}, "compile_loops=False"),
+    "collectives of TensorFlow's": (
+        looped(doubled),
+        "rows:2",
+        {"share_memory": False},
+        "its cores are no virtual CPUs that share their memory",
+    ),
     "a print": (looped(lambda x: mtf.print_tensor(x, x, "x")), "rows:1", {}, "print_tensor prints"),
     "random bits": (
         looped(lambda x: mtf.dropout(x, True, rate=0.5)),
@@ -160,13 +166,10 @@ def test_it_computes_the_same_and_is_one_function() -> None:
         step = mtf.function(many_things, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])}, seed=3)
         found[compile_loops] = [y.numpy() for y in step(x=x)]
         assert step.variables["count"] == 37
-        program = step._execution.program
-        assert isinstance(program, EmittedProgram)
-        assert set(program.traces.values()) == {1}
-        graph = program.core_functions[0].graph
-        calls = [o for o in graph.get_operations() if "_XlaMustCompile" in o.node_def.attr]
-        loops = [o for o in graph.get_operations() if o.type in ("While", "StatelessWhile")]
-        assert (len(calls), len(loops)) == ((1, 0) if compile_loops else (0, 1))
+        assert set(cores_in_memory(step).traces.values()) == {1}
+        (core_function,) = core_functions(step)
+        assert len(compiled_calls(core_function.graph)) == compile_loops
+        assert any(o.type in LOOPS for o in core_function.graph.get_operations()) != compile_loops
         anew = mtf.function(many_things, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])}, seed=3)
         again.append([y.numpy() for y in anew(x=x)])
     for one, other in zip(again, (found[False], found[True]), strict=True):
@@ -211,10 +214,8 @@ def test_layers_inside_have_their_caches_one_by_one() -> None:
         mesh_impl = mtf.SpmdMeshImpl("rows:1", "", compile_loops=compile_loops)
         step = mtf.function(with_caches, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, D])}, seed=3)
         found.append([y.numpy() for y in step(x=x)])
-    program = step._execution.program
-    assert isinstance(program, EmittedProgram)
-    functions = program.core_functions[0].graph.as_graph_def().library.function
-    (loop,) = [node for f in functions for node in f.node_def if node.op in ("While", "StatelessWhile")]
+    (core_function,) = core_functions(step)
+    (loop,) = [node for node in nodes_in(core_function.graph) if node.op in LOOPS]
     sizes = [[d.size for d in shape.dim] for shape in loop.attr["output_shapes"].list.shape]
     assert sizes.count([BATCH.size, TURNS.size, D.size]) == LAYERS.size
     assert [LAYERS.size, BATCH.size, TURNS.size, D.size] not in sizes
@@ -241,10 +242,8 @@ def test_loops_in_loops_are_not_unrolled_beyond_measure() -> None:
         inputs={"x": mtf.TensorSpec([BATCH, D])},
     )
     np.testing.assert_array_equal(step(x=np.zeros([4, 8], np.float32))[0].numpy(), np.full([4, 8], 40 * 30 * 40.0))
-    program = step._execution.program
-    assert isinstance(program, EmittedProgram)
-    functions = program.core_functions[0].graph.as_graph_def().library.function
-    assert len([n for f in functions for n in f.node_def if n.op in ("While", "StatelessWhile")]) == 2
+    (core_function,) = core_functions(step)
+    assert len([node for node in nodes_in(core_function.graph) if node.op in LOOPS]) == 2
 
 
 def test_a_check_inside_ends_the_step() -> None:

@@ -353,10 +353,10 @@ def test_a_stack_whose_weights_are_kept_split_on_devices() -> None:
 
 
 BAD = [
-    (tf.int32, "it is tf.int32"),
-    ("floats32", "it is 'floats32'; did you mean \"float32\"\\?"),
-    (tf.float64, "it is tf.float64"),
-    (True, "it is True"),
+    (tf.int32, "is tf.int32"),
+    ("floats32", "is 'floats32'; did you mean \"float32\"\\?"),
+    (tf.float64, "is tf.float64"),
+    (True, "is True"),
 ]
 
 
@@ -364,7 +364,9 @@ BAD = [
 def test_a_dtype_in_which_nothing_is_summed(dtype: object, said: str) -> None:
     makers: list[Callable[..., object]] = [mtf.PlanMeshImpl, mtf.SpmdMeshImpl, mtf.TpuMeshImpl]
     for mesh_impl in makers:
-        with pytest.raises(UsageError, match=f"tf.float32 or tf.bfloat16, or None for each in its own; {said}"):
+        with pytest.raises(
+            UsageError, match=f"gradient_sum_dtype must be one of float32, bfloat16, or None, and {said}"
+        ):
             mesh_impl("all:1", "", gradient_sum_dtype=dtype)
 
 

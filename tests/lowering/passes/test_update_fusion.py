@@ -1,13 +1,13 @@
 """Updates that write to variables where they are: never what a failed check refuses."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import meshtf as mtf
 from meshtf.errors import NonFiniteError
-from meshtf.lowering.emit.emission import EmittedProgram
 from meshtf.lowering.passes.update_fusion import updates_in_place
 
 pytestmark = pytest.mark.plain_cpu
@@ -30,7 +30,7 @@ def gradient_is_checked(loss: mtf.Tensor, weight: mtf.Tensor) -> None:
     mtf.check_finite(mtf.reduce_sum(mtf.square(grad)))
 
 
-def program(finite: Finite, mesh_shape: str, layout: str, parameter_layout: str | None = None) -> mtf.Function:
+def program(finite: Finite, mesh_shape: str, layout: str, **options: Any) -> mtf.Function:
     def step(x: mtf.Tensor) -> mtf.Tensor:  # [batch, rows]
         weight = mtf.get_variable(x.mesh, "weight", [ROWS, COLUMNS])
         loss = mtf.reduce_mean(mtf.square(mtf.einsum([x, weight], [BATCH, COLUMNS]) - 1.0))
@@ -38,7 +38,7 @@ def program(finite: Finite, mesh_shape: str, layout: str, parameter_layout: str 
         mtf.optimize.AdamWOptimizer(0.1).minimize(loss)
         return loss
 
-    mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout, parameter_layout=parameter_layout)
+    mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout, **options)
     return mtf.function(step, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, ROWS])})
 
 
@@ -51,9 +51,20 @@ BAD = np.where(np.arange(4 * 64).reshape(4, 64) == 7, np.nan, GOOD).astype(np.fl
 
 
 @pytest.mark.parametrize("finite", [loss_is_checked, gradient_is_checked])
-@pytest.mark.parametrize("mesh", [("all:1", ""), ("all:2", "batch:all"), ("all:2", "batch:all", "rows:all")])
-def test_a_step_that_a_check_refuses_changes_no_variable(finite: Finite, mesh: tuple[str, ...]) -> None:
-    checked, free = program(finite, *mesh), program(no_check, *mesh)
+@pytest.mark.parametrize("share_memory", [True, False])
+@pytest.mark.parametrize(
+    ("mesh", "options"),
+    [
+        (("all:1", ""), {}),
+        (("all:2", "batch:all"), {"shard_weight_update": False}),  # written where they are, behind the checks
+        (("all:2", "batch:all"), {"parameter_layout": "rows:all"}),
+    ],
+)
+def test_a_step_that_a_check_refuses_changes_no_variable(
+    finite: Finite, mesh: tuple[str, str], options: dict[str, Any], share_memory: bool
+) -> None:
+    """Neither where cores share their memory, nor where TensorFlow's collectives are between them."""
+    checked, free = (program(f, *mesh, share_memory=share_memory, **options) for f in (finite, no_check))
     for step in (checked, free):
         step(x=GOOD)
     before = state(checked)
@@ -92,39 +103,3 @@ def test_what_a_check_reads_is_not_written_before_it() -> None:
         "weight": [1.0],
         "moment": [1.0],
     }
-
-
-def with_bias(finite: Finite) -> mtf.Function:
-    """TensorFlow has no kernel for Lion's updates, of which one is of few elements."""
-
-    def step(x: mtf.Tensor) -> mtf.Tensor:  # [batch, rows]
-        weight, bias = mtf.get_variable(x.mesh, "weight", [ROWS, COLUMNS]), mtf.get_variable(x.mesh, "bias", [COLUMNS])
-        loss = mtf.reduce_mean(mtf.square(mtf.einsum([x, weight], [BATCH, COLUMNS]) + bias - 1.0))
-        finite(loss, weight)
-        mtf.optimize.LionOptimizer(0.1).minimize(loss)
-        return loss
-
-    mesh_impl = mtf.SpmdMeshImpl("all:2", "batch:all", shard_weight_update=False)
-    return mtf.function(step, mesh_impl, inputs={"x": mtf.TensorSpec([BATCH, ROWS])})
-
-
-@pytest.mark.parametrize("finite", [no_check, loss_is_checked])
-def test_updates_of_few_elements_are_kernels_that_wait_for_checks_too(finite: Finite) -> None:
-    step, free = with_bias(finite), with_bias(no_check)
-    for each in (step, free):
-        each(x=GOOD)
-    before, program = state(step), step._execution.program
-    assert isinstance(program, EmittedProgram)
-    functions = [node for f in program.core_functions for node in f.graph.as_graph_def().node]  # type: ignore[attr-defined]
-    compiled = [node for node in functions if "_XlaMustCompile" in node.attr]
-    assert len(compiled) == 1
-    if finite is loss_is_checked:
-        with pytest.raises(NonFiniteError):
-            step(x=BAD)
-        assert all(np.array_equal(before[name], value) for name, value in state(step).items())
-    for each in (step, free):
-        each(x=GOOD)
-    expected = state(free)
-    for name, value in state(step).items():
-        np.testing.assert_array_equal(value, expected[name], name)
-        assert not np.array_equal(before[name], value), name

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering.emit.emission import EmittedProgram
+from tests.lowering.emitted import graph_of
 
 KINDS = ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")
 PRODUCTS = ("MatMul", "BatchMatMulV2")
@@ -42,12 +42,6 @@ def train_step(images: mtf.Tensor, taps: int) -> list[mtf.Tensor]:
     return [loss, by_images]
 
 
-@pytest.fixture(autouse=True)
-def kernels_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if these were of oneDNN, on a machine where they are not."""
-    monkeypatch.setattr("meshtf.lowering.emit.batched_work.is_onednn_on", lambda: True)
-
-
 class Run:
     """One step on a mesh: its results, its variables, and how many kernels of each kind the program starts."""
 
@@ -58,9 +52,7 @@ class Run:
         step = mtf.function(lambda images: train_step(images, taps), mesh_impl, {"images": spec})
         self.results = [x.numpy() for x in step(images=images)]
         self.variables = {name: step.variables[name] for name in step.variables}
-        program = step._execution.program
-        assert isinstance(program, EmittedProgram)
-        graph = program._on_all_cores[False].function.graph.as_graph_def()
+        graph = graph_of(step).as_graph_def()
         bodies = {f.signature.name: f.node_def for f in graph.library.function}
         self.kernels = collections.Counter(_started(graph.node, bodies))
 
@@ -119,27 +111,16 @@ def test_cores_of_different_processes_go_apart() -> None:
 
 
 def test_cores_with_many_rows_convolve_by_themselves() -> None:
-    """A first layer of 48 x 48 positions for each image, and a second of a quarter of them."""
-    alone, run = Run("all:1", "", side=48), Run("all:8", "batch:all", side=48)
+    """A first layer of 16 x 16 positions for each image, and a second of a quarter of them."""
+    alone, run = Run("all:1", "", side=16), Run("all:8", "batch:all", side=16)
     check(run, alone)
     assert run.kernels == {"Conv2D": 8 + 1, "Conv2DBackpropInput": 8 + 1, "Conv2DBackpropFilter": 8 + 1}
 
 
 @pytest.mark.parametrize(("side", "times"), [(4, 1), (16, 8)])
 def test_single_elements_are_a_product(side: int, times: int) -> None:
-    """Which prepares less, so that fewer rows keep a processor busy."""
+    """Of few rows on each core one for all cores, as a convolution is."""
     alone, run = Run("all:1", "", side, taps=1), Run("all:8", "batch:all", side, taps=1)
     check(run, alone)
     assert alone.kernels == {"MatMul": 6}
     assert run.kernels == {"MatMul": 6 * times}
-
-
-@pytest.mark.parametrize(("side", "own"), [(8, 8), (4, 1)])
-def test_kernels_of_eigen_divide_the_images_of_a_core_better(
-    side: int, own: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But for those of very few rows: 64 or 16 in the first layer, a quarter of it in the second."""
-    monkeypatch.setattr("meshtf.lowering.emit.batched_work.is_onednn_on", lambda: False)
-    run = Run("all:8", "batch:all", side)
-    check(run, Run("all:1", "", side))
-    assert run.kernels == dict.fromkeys(KINDS, own + 1)

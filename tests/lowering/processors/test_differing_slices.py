@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches.differing_slices import DifferingSlices
+from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
 from meshtf.planning.plan import Compute, Loop, Plan, Value, walk
 

@@ -1,4 +1,4 @@
-"""Which stretches share a traced function, and that results are those of functions of their own."""
+"""Which segments share a traced function, and that results are those of functions of their own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.lowering.emit import emission
-from meshtf.lowering.emit.emission import EmittedProgram
-from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches.alike_stretches import likeness
-from meshtf.lowering.emit.stretches.stretches import Stretch
+from meshtf.lowering.processors import cores_in_one_memory
+from meshtf.lowering.processors.segment_likeness import likeness
+from tests.lowering.emitted import cores_in_memory
 
 B, D, WIDE = mtf.Dimension("batch", 8), mtf.Dimension("d", 8), mtf.Dimension("wide", 16)
 LAYERS = 4
@@ -43,37 +41,30 @@ def trained(layer: Layer) -> mtf.Function:
     )
 
 
-def program_of(step: mtf.Function) -> EmittedProgram:
-    program = step._execution.program
-    assert isinstance(program, EmittedProgram)
-    return program
-
-
 def groups(layer: Layer) -> list[int]:
-    """How many stretches are alike, of each kind, the most first."""
-    program = program_of(trained(layer))
-    keys: collections.Counter[Hashable] = collections.Counter(
-        likeness(s, program._facts) or s for s in program._stretches
-    )
+    """How many segments are alike, of each kind, the most first."""
+    cores = cores_in_memory(trained(layer))
+    keys: collections.Counter[Hashable] = collections.Counter(likeness(s, cores.facts) or s for s in cores._segments)
     return sorted(keys.values(), reverse=True)
 
 
 def test_those_of_layers_are_traced_once() -> None:
     step = trained(dense)
     step(x=X)
-    program = program_of(step)
-    assert len(program._stretches) > len(program.traces)
-    assert set(program.traces.values()) == {1}
+    cores = cores_in_memory(step)
+    assert len(cores._segments) > len(cores.traces)
+    assert set(cores.traces.values()) == {1}
     assert groups(dense)[0] >= LAYERS - 1
 
 
 def test_results_are_those_of_functions_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = trained(dense)
     losses = [shared(x=X) for _ in range(3)]
-    monkeypatch.setattr(emission, "likeness", lambda stretch, facts: None)
+    monkeypatch.setattr(cores_in_one_memory, "likeness", lambda segment, facts: None)
     alone = trained(dense)
     np.testing.assert_array_equal(losses, [alone(x=X) for _ in range(3)])
-    assert len(program_of(alone).traces) == len(program_of(alone)._stretches)
+    cores = cores_in_memory(alone)
+    assert len(cores.traces) == len([s for s in cores._segments if s.instructions or s.ends_program])
     for name, value in shared.variables.items():
         np.testing.assert_array_equal(value, alone.variables[name])
 
@@ -107,27 +98,7 @@ def test_functions_of_the_user_s_are_traced_wherever_they_are() -> None:
     def layer(x: mtf.Tensor, n: int) -> mtf.Tensor:
         return mtf.slicewise(impure, [dense(x, n)], splittable_dims=["batch", "d"], grad_function=lambda _, dy: [dy])
 
-    assert all(likeness(s, PlanFacts.of(p, writes_in_place=True)) is None for p, s in users_stretches(layer))
-
-
-def users_stretches(layer: Layer) -> list[tuple[Any, Stretch]]:
-    program = program_of(trained(layer))
-    found = [s for s in program._stretches if any(i.operation.why_not_compiled for i in s.instructions)]
-    assert len(found) >= LAYERS - 1
-    return [(program._plan, s) for s in found]
-
-
-def test_what_may_fail_is_traced_for_each() -> None:
-    """So that an error names the layer: TensorFlow tells the operation in a function, and not which call it was."""
-
-    def layer(x: mtf.Tensor, n: int) -> mtf.Tensor:
-        y = dense(x, n)
-        ids = mtf.cast(mtf.argmax(y, D), tf.int32)
-        return y + mtf.gather(y, ids, D)
-
-    step = trained(layer)
-    step(x=X)
-    program = program_of(step)
-    failing = [f for f in program._functions.values() if f.may_fail]
-    assert len(failing) >= LAYERS - 1
-    assert len(failing) == len(set(failing))
+    cores = cores_in_memory(trained(layer))
+    own = [s for s in cores._segments if any(i.operation.why_not_compiled for i in s.instructions)]
+    assert len(own) >= LAYERS - 1
+    assert all(likeness(s, cores.facts) is None for s in own)

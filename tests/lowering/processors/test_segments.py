@@ -1,15 +1,13 @@
-"""Where a plan is cut into stretches."""
+"""Where a plan is cut into segments."""
 
 from __future__ import annotations
 
-import math
+import itertools
 
 import meshtf as mtf
-from meshtf.layers import PipelineSchedule, dense, pipeline
-from meshtf.lowering.emit.all_cores import takes_all_cores
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.emit.stretches.stretches import Stretch, stretches_of_body, stretches_of_program
-from meshtf.planning.plan import AssignVariable, Collective, Loop, Plan, Value
+from meshtf.lowering.processors.segments import Segment, segments_of_program
+from meshtf.planning.plan import AssignVariable, Collective, Instruction, Plan, Value, walk
 
 LAYERS = 6
 
@@ -29,25 +27,29 @@ def plan_of_normalized_layers() -> Plan:
     return program.lowering.execution([program.results]).plan
 
 
-def stretches_of(plan: Plan) -> list[Stretch]:
-    return stretches_of_program(PlanFacts.of(plan, writes_in_place=True), takes_all_cores)
+def communicates(instruction: Instruction) -> bool:
+    return any(isinstance(i, Collective) for i, _ in walk([instruction]))
 
 
-def test_updates_cut_no_stretch_that_ends_soon_anyway() -> None:
-    plan = plan_of_normalized_layers()
-    sums = [c for c in plan.collectives if c.step.reduction and math.prod(c.input.slice_shape) < 4096]
-    updates = [c for c in plan.collectives if c not in sums]
-    assert len(updates) >= LAYERS
-    # Statistics: the mean, the variance, and in the gradient one sum of two. The last weight has its gradient alone.
-    stretches = stretches_of(plan)
-    assert 3 * LAYERS < len(stretches) <= 3 * LAYERS + 4
-    assert sum(len(s.together) > 1 for s in stretches) >= LAYERS - 2
+def segments_of(plan: Plan) -> list[Segment]:
+    return segments_of_program(PlanFacts.of(plan, writes_in_place=True), communicates)
+
+
+def test_a_segment_ends_where_something_needs_what_is_done_together() -> None:
+    """And nowhere else: what begins the next needs it. Sums that follow one another are made in one place."""
+    segments = segments_of(plan_of_normalized_layers())
+    assert len(segments) >= 3 * LAYERS  # statistics: the mean, the variance, and in the gradient one sum of two
+    assert any(len(s.together) > 1 for s in segments)
+    for before, segment in itertools.pairwise(segments):
+        made = {v for i in before.together for v in i.outputs}
+        first = segment.instructions[0] if segment.instructions else None
+        assert segment.ends_program or (first is not None and not made.isdisjoint(first.inputs))
 
 
 def test_everything_is_there_once_when_it_is_needed() -> None:
     plan = plan_of_normalized_layers()
-    stretches = stretches_of(plan)
-    order = [i for s in stretches for i in (*s.instructions, *s.together)]
+    segments = segments_of(plan)
+    order = [i for s in segments for i in (*s.instructions, *s.together)]
     in_place = {
         name for pairs in PlanFacts.of(plan, writes_in_place=True).in_place.values() for _, name in pairs.values()
     }
@@ -55,50 +57,13 @@ def test_everything_is_there_once_when_it_is_needed() -> None:
     assert len(order) == len(set(order))
     assert set(order) == expected
     made: set[Value] = set()
-    for stretch in stretches:
-        assert set(stretch.entering) <= made
-        for instruction in stretch.instructions:
+    for segment in segments:
+        assert set(segment.entering) <= made
+        for instruction in segment.instructions:
             assert set(instruction.inputs) <= made
             made.update(instruction.outputs)
-        # What is done together takes what stretches made, and what others before it in the same place did.
-        for instruction in stretch.together:
+        # What is done together takes what segments made, and what others before it in the same place did.
+        for instruction in segment.together:
             assert isinstance(instruction, Collective)
             assert set(instruction.inputs) <= made
             made.update(instruction.outputs)
-
-
-def test_a_permute_of_what_was_there_comes_first_and_cuts_nothing() -> None:
-    """In the gradient of a pipeline each stage computes its layers again, and differentiates them, in one stretch."""
-
-    def step(x: mtf.Tensor) -> mtf.Tensor:
-        (y,) = pipeline(
-            lambda xs, _: [mtf.relu(dense(xs[0], [xs[0].shape[-1]]))],
-            x,
-            mtf.Dimension("layers", 4),
-            PipelineSchedule(2, 4),
-            recompute="nothing",
-        )
-        loss = mtf.reduce_sum(y)
-        mtf.optimize.SgdOptimizer(0.1).minimize(loss)
-        return loss
-
-    program = mtf.function(
-        step, mtf.PlanMeshImpl("stages:2", "stage:stages"), {"x": mtf.TensorSpec("batch:8 d_model:4")}
-    )
-    plan = program.lowering.execution([program.results]).plan
-    forward, backward = (i for i in plan.instructions if isinstance(i, Loop))
-    facts = PlanFacts.of(plan, writes_in_place=True)
-
-    def stretches_of(loop: Loop) -> list[Stretch]:
-        results = [*(c.leaving for c in loop.carried), *(s.part for s in loop.stacked)]
-        return stretches_of_body(loop.body, results, facts, takes_all_cores)
-
-    def loops_and_permutes(stretch: Stretch) -> tuple[int, int]:
-        return sum(isinstance(i, Loop) for i in stretch.instructions), len(stretch.together)
-
-    # What a stage has made goes to the next behind it; its gradient has come before.
-    assert [loops_and_permutes(s) for s in stretches_of(forward)] == [(1, 1), (0, 0)]
-    assert [loops_and_permutes(s) for s in stretches_of(backward)] == [(0, 1), (2, 0)]
-    before, behind = stretches_of(backward)
-    assert not before.instructions
-    assert {v for i in before.together for v in i.outputs} <= set(behind.entering)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering.emit.emission import EmittedProgram
-from meshtf.lowering.emit.stretches import work_done_once
+from meshtf.lowering.processors import work_done_once
+from meshtf.lowering.processors.cores_in_one_memory import CoresInOneMemory
 from meshtf.planning.plan import Compute, Loop, walk
+from tests.lowering.emitted import CALLS, LOOPS, cores_in_memory, graph_of
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 8), mtf.Dimension("d_model", 64), mtf.Dimension("d_ff", 512)
 LAYERS = mtf.Dimension("layers", 3)
 X = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def layer(x: mtf.Tensor, n: int) -> mtf.Tensor:
@@ -50,12 +50,6 @@ def trained(model: Any, mesh_shape: str = "rows:2;cols:4") -> mtf.Function:
     return mtf.function(step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs=inputs, seed=3)
 
 
-def program_of(step: mtf.Function) -> EmittedProgram:
-    program = step._execution.program
-    assert isinstance(program, EmittedProgram)
-    return program
-
-
 @pytest.fixture
 def done_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little it is."""
@@ -68,11 +62,11 @@ def test_results_are_the_same_to_the_bit(model: Any, monkeypatch: pytest.MonkeyP
     """Losses and every variable, as where each core does all of its work."""
     each = trained(model)
     expected = [each(x=X) for _ in range(3)]
-    assert all(s.axes is None for s in program_of(each)._stretches)
+    assert all(s.axes is None for s in cores_in_memory(each)._segments)
     monkeypatch.setattr(work_done_once, "_WORTH_BYTES", 0)
     once = trained(model)
     np.testing.assert_array_equal([once(x=X) for _ in range(3)], expected)
-    assert set(program_of(once).traces.values()) == {1}
+    assert set(cores_in_memory(once).traces.values()) == {1}
     for name, value in each.variables.items():
         np.testing.assert_array_equal(once.variables[name], value)
 
@@ -80,41 +74,40 @@ def test_results_are_the_same_to_the_bit(model: Any, monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("done_once")
 def test_norms_and_sums_are_done_once_for_each_part_of_the_batch() -> None:
     """Of eight cores, two; products, on all of them."""
-    program = program_of(trained(layers_one_by_one))
-    alike = [s for s in program._stretches if s.axes == ("rows",)]
+    step = trained(layers_one_by_one)
+    cores = cores_in_memory(step)
+    alike = [s for s in cores._segments if s.axes == ("rows",)]
     kinds = {i.kind for s in alike for i in s.instructions if isinstance(i, Compute)}
     assert {"square", "reduce_sum", "rsqrt", "multiply", "add"} <= kinds
     assert not any(i.facts.products for s in alike for i in s.instructions if isinstance(i, Compute))
-    calls = calls_by_function(program)
-    served = collections.Counter(name(program, s) for s in alike)
+    calls = calls_by_function(step)
+    served = collections.Counter(name(cores, s) for s in alike)
     assert {name: calls[name] for name in served} == {name: 2 * count for name, count in served.items()}
-    products = [
-        s for s in program._stretches if any(i.facts.products for i in s.instructions if isinstance(i, Compute))
-    ]
-    served = collections.Counter(name(program, s) for s in products)
+    products = [s for s in cores._segments if any(i.facts.products for i in s.instructions if isinstance(i, Compute))]
+    served = collections.Counter(name(cores, s) for s in products)
     assert {name: calls[name] for name in served} == {name: 8 * count for name, count in served.items()}
 
 
-def name(program: EmittedProgram, stretch: Any) -> str:
-    function: Any = program._function(stretch).function
+def name(cores: CoresInOneMemory, segment: Any) -> str:
+    function: Any = cores._function(segment).function
     return function.name.decode()
 
 
-def calls_by_function(program: EmittedProgram) -> collections.Counter[str]:
+def calls_by_function(step: mtf.Function) -> collections.Counter[str]:
     """Of the function that starts all cores."""
-    graph = program._traced(asserted=False).function.graph  # type: ignore[attr-defined]
-    return collections.Counter(o.get_attr("f").name for o in graph.get_operations() if o.type in CALLS)
+    return collections.Counter(o.get_attr("f").name for o in graph_of(step).get_operations() if o.type in CALLS)
 
 
 @pytest.mark.usefixtures("done_once")
 def test_a_loop_carries_what_cores_have_alike_once() -> None:
     """In a loop over layers the residual stream, of which the part of the batch tells which it is."""
-    program = program_of(trained(layers_in_a_loop))
-    forward = next(i for i in program._plan.instructions if isinstance(i, Loop) and i.stacked)
-    graph = program._traced(asserted=False).function.graph  # type: ignore[attr-defined]
-    loops = [o for o in graph.get_operations() if o.type in ("While", "StatelessWhile")]
+    step = trained(layers_in_a_loop)
+    cores, graph = cores_in_memory(step), graph_of(step)
+    forward = next(i for i in cores._plan.instructions if isinstance(i, Loop) and i.stacked)
+    loops = [o for o in graph.get_operations() if o.type in LOOPS]
     stream = [x for x in loops[0].outputs if x.shape.as_list() == [BATCH.size // 2, D_MODEL.size]]
-    kept = [x for x in loops[0].outputs if x.shape.as_list() == [LAYERS.size, BATCH.size // 2, D_MODEL.size]]
+    stacks = [o for o in graph.get_operations() if o.type == "TensorListStack" and o.inputs[0].op is loops[0]]
+    kept = [o for o in stacks if o.outputs[0].shape.as_list() == [LAYERS.size, BATCH.size // 2, D_MODEL.size]]
     assert len(forward.carried) == 1
     whole = [s for s in forward.stacked if s.part.slice_shape == (BATCH.size // 2, D_MODEL.size)]
     assert (len(stream), len(kept)) == (2, 2 * len(whole))
@@ -122,7 +115,7 @@ def test_a_loop_carries_what_cores_have_alike_once() -> None:
 
 def test_little_work_is_done_by_each() -> None:
     """To start a function costs as much; and nothing is replicated where all axes split the batch."""
-    assert all(s.axes is None for s in program_of(trained(layers_one_by_one))._stretches)
+    assert all(s.axes is None for s in cores_in_memory(trained(layers_one_by_one))._segments)
     wide = mtf.Dimension("wide", 1 << 18)
 
     def squares(x: mtf.Tensor) -> mtf.Tensor:
@@ -131,7 +124,7 @@ def test_little_work_is_done_by_each() -> None:
 
     for layout, axes in [("batch:rows", ("rows",)), ("batch:rows;wide:cols", None)]:
         step = mtf.function(squares, mtf.SpmdMeshImpl("rows:2;cols:4", layout), {"x": mtf.TensorSpec([BATCH])})
-        assert program_of(step)._stretches[0].axes == axes
+        assert cores_in_memory(step)._segments[0].axes == axes
         np.testing.assert_allclose(step(x=X[:, 0]), np.sum(np.square(X[:, 0])) * ((1 << 18) + 1), rtol=1e-5)
 
 
@@ -146,9 +139,9 @@ def test_what_is_written_where_it_lies_and_users_functions_are_of_each_core() ->
         return loss
 
     mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows")  # all weights are whole on every core
-    program = program_of(mtf.function(step, mesh_impl, {"x": mtf.TensorSpec([BATCH, D_MODEL])}))
-    for stretch in program._stretches:
-        for i, _ in walk(stretch.instructions):
-            if i in program._facts.in_place or i.operation.why_not_compiled:
-                assert stretch.axes is None
-    assert program._facts.in_place
+    cores = cores_in_memory(mtf.function(step, mesh_impl, {"x": mtf.TensorSpec([BATCH, D_MODEL])}))
+    for segment in cores._segments:
+        for i, _ in walk(segment.instructions):
+            if i in cores.facts.in_place or i.operation.why_not_compiled:
+                assert segment.axes is None
+    assert cores.facts.in_place

@@ -15,6 +15,7 @@ import meshtf as mtf
 from meshtf.layers import PipelineSchedule
 from meshtf.lowering.report._report_text import render
 from meshtf.lowering.report.report import Report
+from tests.lowering.emitted import core_functions, nodes_in
 
 BATCH, IN, HIDDEN, OUT = (
     mtf.Dimension("batch", 8),
@@ -74,9 +75,8 @@ def step_of(
 
 def emitted_collectives(step: mtf.Function) -> collections.Counter[str]:
     """Collective nodes of the traced per-core program, its loops included."""
-    (core_function,) = step.lowering.execution(step._fetches).program.core_functions
-    graph = core_function.graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    (core_function,) = core_functions(step)
+    nodes = nodes_in(core_function.graph)
     return collections.Counter(node.op for node in nodes if node.op.startswith("Collective"))
 
 

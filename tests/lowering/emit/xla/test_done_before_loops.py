@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering.emit._done_before_loops import done_before_loops
+from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
 from meshtf.testing import assert_close, terms_of
 
 BATCH, D_MODEL, VOCAB = mtf.Dimension("batch", 64), mtf.Dimension("d_model", 16), mtf.Dimension("vocab", 32)

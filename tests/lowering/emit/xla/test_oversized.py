@@ -9,7 +9,7 @@ import meshtf as mtf
 from meshtf.backends._running_on_pjrt import running_on_pjrt
 from meshtf.errors import CompilationError
 from meshtf.lowering.ahead import compile_ahead
-from meshtf.lowering.emit.oversized import says_oversized
+from meshtf.lowering.emit.xla.oversized import says_oversized
 from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer
 from meshtf.tensorflow_private import xla_modules
 
