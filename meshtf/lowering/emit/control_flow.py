@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.planning.plan import Branch, Instruction, Loop, Stacked, Value
+from meshtf.planning.plan import Branch, Instruction, Loop, Sliced, Stacked, Value
 
 Tensors: TypeAlias = list[tf.Tensor]
 
@@ -50,6 +50,14 @@ class Scope(Protocol):
 
     def give(self, value: Value, tensors: Sequence[tf.Tensor], like: Value) -> None:
         """Gives a value its tensors: one for each group of cores that hold `like` alike."""
+        ...
+
+    def rows(self, sliced: Sliced, index: tf.Tensor) -> Tensors:
+        """The parts that an iteration takes of a value, one for each group of cores that hold the part alike."""
+        ...
+
+    def give_stacks(self, stacked: Stacked, stacks: Sequence[tf.TensorArray]) -> None:
+        """Gives a value the stacks that a loop has filled, one for each group of cores that hold its part alike."""
         ...
 
     def emit(self, instructions: Sequence[Instruction], results: Sequence[Value]) -> None:
@@ -85,7 +93,7 @@ def emit_loop(scope: Scope, loop: Loop) -> None:
 
     def iterate(turn: tf.Tensor, values: list[Tensors], stacks: list[list[tf.TensorArray]]) -> Any:
         index = count - 1 - turn if loop.is_reversed else turn
-        rows = [[tf.gather(x, index, axis=s.dim) for x in scope.tensors(s.whole, s.part)] for s in loop.sliced]
+        rows = [scope.rows(s, index) for s in loop.sliced]
         leaving, made = _iterate(scope, loop, index, values, rows)
         filled = [
             [stack.write(index, part) for stack, part in zip(own, parts, strict=True)]
@@ -97,7 +105,7 @@ def emit_loop(scope: Scope, loop: Loop) -> None:
     scope.give_number(loop.trips, trips)
     _give_carried(scope, loop, finals)
     for s, own in zip(loop.stacked, filled, strict=True):
-        scope.give(s.whole, [stack.stack() for stack in own], s.part)
+        scope.give_stacks(s, own)
 
 
 def emit_unrolled(scope: ScopeOfParts, loop: Loop) -> None:
@@ -111,13 +119,12 @@ def emit_unrolled(scope: ScopeOfParts, loop: Loop) -> None:
     stacked: list[list[tf.Tensor]] = [[] for _ in loop.stacked]
     order = reversed(range(loop.length)) if loop.is_reversed else range(loop.length)
     for index in order:
+        turn = tf.constant(index)
         rows = [
-            [tf.gather(x, index, axis=s.dim) for x in scope.tensors(s.whole, s.part)]
-            if parts is None
-            else [parts[index]]
+            scope.rows(s, turn) if parts is None else [parts[index]]
             for s, parts in zip(loop.sliced, wholes, strict=True)
         ]
-        carried, made = _iterate(scope, loop, tf.constant(index), carried, rows)
+        carried, made = _iterate(scope, loop, turn, carried, rows)
         for parts, (part,) in zip(stacked, made, strict=True):
             parts.append(part)
     scope.give_number(loop.trips, tf.constant(loop.length))

@@ -25,6 +25,8 @@ from meshtf.planning.plan import (
     Instruction,
     Loop,
     ReadVariable,
+    Sliced,
+    Stacked,
     Value,
 )
 
@@ -83,6 +85,8 @@ class CoreProgram:
         self.slices: dict[Value, tf.Tensor] = {}
         self._parts: dict[Value, Tensors] = {}
         """Values that are also there in parts along their first dimension. XLA makes no whole that nothing reads."""
+        self._stacks: dict[Value, tf.TensorArray] = {}
+        """Stacks of loops that only loops read. Put together, each would be there twice."""
         self._in_parts: frozenset[Value] = frozenset()
         """Values whose parts a compiled loop carries, one tensor each."""
         self._facts = facts
@@ -131,7 +135,7 @@ class CoreProgram:
     def inside(self) -> CoreProgram:
         inner = copy.copy(self)
         inner._core = self._core.inside()
-        inner.slices, inner._parts = dict(self.slices), dict(self._parts)
+        inner.slices, inner._parts, inner._stacks = dict(self.slices), dict(self._parts), dict(self._stacks)
         inner._last_update = []
         return inner
 
@@ -146,7 +150,7 @@ class CoreProgram:
         inner = self.inside()
         inner._core = self._core.inside(is_cpu=False)
         inner._work = work
-        inner.slices, inner._parts, inner._in_parts = {}, {}, in_parts
+        inner.slices, inner._parts, inner._stacks, inner._in_parts = {}, {}, {}, in_parts
         for value, tensors in given.items():
             inner.give(value, tensors, value)
         return inner
@@ -165,7 +169,9 @@ class CoreProgram:
         return 1
 
     def tensors(self, value: Value, like: Value) -> Tensors:
-        return self.parts(value) if like in self._in_parts else [self.slices[value]]
+        if like in self._in_parts:
+            return self.parts(value)
+        return [self._whole(value)]
 
     def give(self, value: Value, tensors: Sequence[tf.Tensor], like: Value) -> None:
         if like in self._in_parts:
@@ -173,14 +179,31 @@ class CoreProgram:
         else:
             (self.slices[value],) = tensors
 
+    def rows(self, sliced: Sliced, index: tf.Tensor) -> Tensors:
+        if sliced.whole in self._stacks:
+            return [self._stacks[sliced.whole].read(index)]
+        return [tf.gather(self.slices[sliced.whole], index, axis=sliced.dim)]
+
+    def give_stacks(self, stacked: Stacked, stacks: Sequence[tf.TensorArray]) -> None:
+        (stack,) = stacks
+        if stacked.whole in self._facts.only_sliced:
+            self._stacks[stacked.whole] = stack
+        else:
+            self.slices[stacked.whole] = stack.stack()
+
     def parts(self, value: Value) -> Tensors:
         """The parts of a value along its first dimension."""
-        return self._parts[value] if value in self._parts else tf.unstack(self.slices[value])
+        if value in self._parts:
+            return self._parts[value]
+        return tf.unstack(self._whole(value))
 
     def give_parts(self, value: Value, parts: Sequence[tf.Tensor]) -> None:
         """Gives a value that is made of these parts along its first dimension."""
         self._parts[value] = list(parts)
         self.slices[value] = tf.stack(parts)
+
+    def _whole(self, value: Value) -> tf.Tensor:
+        return self._stacks[value].stack() if value in self._stacks else self.slices[value]
 
     def _compute(self, instruction: Compute) -> None:
         if instruction in self._facts.in_place:

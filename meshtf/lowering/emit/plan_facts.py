@@ -32,6 +32,7 @@ class PlanFacts:
         memory that it frees.
       late_assignments: all other assignments, which take place when the program ends.
       read: the values that something reads.
+      only_sliced: the stacks of loops that only other loops read, part by part: they need not be put together.
     """
 
     plan: Plan
@@ -40,6 +41,7 @@ class PlanFacts:
     unread: frozenset[Value]
     late_assignments: tuple[AssignVariable, ...]
     read: frozenset[Value]
+    only_sliced: frozenset[Value]
 
     @classmethod
     def of(cls, plan: Plan, *, writes_in_place: bool) -> PlanFacts:
@@ -66,6 +68,7 @@ class PlanFacts:
             unread=frozenset(read.output for read in plan.reads if is_unread(read)),
             late_assignments=tuple(i for i in plan.assignments if i.name not in done),
             read=read_values(plan),
+            only_sliced=_only_sliced(plan),
         )
 
     def awaited_by(self, instruction: Instruction) -> tuple[Value, ...]:
@@ -107,3 +110,19 @@ def read_values(plan: Plan) -> frozenset[Value]:
         read.update(instruction.inputs)
         read.update(given_outwards(instruction))
     return frozenset(read)
+
+
+def _only_sliced(plan: Plan) -> frozenset[Value]:
+    stacked: set[Value] = set()
+    used = {*plan.fetches, *(c.value for c in plan.checks)}
+    for instruction, _ in walk(plan.instructions):
+        if isinstance(instruction, Loop):
+            stacked.update(s.whole for s in instruction.stacked)
+            used.update(s.whole for s in instruction.sliced if s.dim != 0)
+            used.update(v for c in instruction.carried for v in (c.initial, c.leaving))
+            used.update(s.part for s in instruction.stacked)
+        elif isinstance(instruction, Branch):
+            used.update([*instruction.true_results, *instruction.false_results])
+        else:
+            used.update(instruction.inputs)
+    return frozenset(stacked - used)

@@ -21,7 +21,7 @@ from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.lowering.processors.segments import Segment
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, emit_for_all
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Branch, Collective, Compute, Instruction, Loop, Value
+from meshtf.planning.plan import Branch, Collective, Compute, Instruction, Loop, Sliced, Stacked, Value
 
 HeldByCore = Mapping[int, dict[Value, tf.Tensor]]
 """The tensors that each core holds, by value."""
@@ -90,6 +90,12 @@ class AllCores:
         for tensor, cores in zip(tensors, self._places(like).values(), strict=True):
             for core in cores:
                 self.held[core][value] = tensor
+
+    def rows(self, sliced: Sliced, index: tf.Tensor) -> Tensors:
+        return [tf.gather(x, index, axis=sliced.dim) for x in self.tensors(sliced.whole, sliced.part)]
+
+    def give_stacks(self, stacked: Stacked, stacks: Sequence[tf.TensorArray]) -> None:
+        self.give(stacked.whole, [stack.stack() for stack in stacks], stacked.part)
 
     def emit(self, instructions: Sequence[Instruction], results: Sequence[Value]) -> None:
         for segment in self._work.segments_of_body(tuple(instructions), results):

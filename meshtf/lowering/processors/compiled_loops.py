@@ -36,14 +36,14 @@ def emit_compiled(program: CoreProgram, loop: Loop) -> None:
       loop: of its plan.
     """
     in_parts = _entering_in_parts(loop)
-    given = {v: program.parts(v) if v in in_parts else [program.slices[v]] for v in loop.inputs}
+    given = {v: program.parts(v) if v in in_parts else program.tensors(v, v) for v in loop.inputs}
     results = program.read_of(loop)
 
     def run(given: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         tensors = dict(zip(loop.inputs, map(list, given), strict=True))
         inner = program.compiled(tensors, in_parts | {c.entering for c in _carried_in_parts(loop)}, _CompiledWork())
         emit_loop(inner, loop)
-        return [inner.slices[v] for v in results]
+        return [x for v in results for x in inner.tensors(v, v)]
 
     made: Any = tf.function(run, jit_compile=True, autograph=False)(list(given.values()))
     program.slices.update(zip(results, made, strict=True))
@@ -130,7 +130,7 @@ class _InlineSegments:
         program = CoreProgram(self.facts, traced, self.collectives, SlicesByValue({}))
         program.slices.update((v, held[v]) for v in segment.entering)
         program.emit(segment.instructions)
-        return [program.slices[v] for v in segment.leaving]
+        return [x for v in segment.leaving for x in program.tensors(v, v)]
 
     def loop(self, cores: AllCores, loop: Loop) -> None:
         emit_loop(cores, loop)

@@ -170,7 +170,7 @@ class CoresInOneMemory:
         program = CoreProgram(self.facts, core, self._no_collectives, variables, self._work)
         program.slices.update(entering)
         program.emit_part(segment.instructions, feeds)
-        return program.finish() if segment.ends_program else [program.slices[v] for v in segment.leaving]
+        return program.finish() if segment.ends_program else [x for v in segment.leaving for x in program.tensors(v, v)]
 
 
 def _crosses(step: CollectiveStep, plan: Plan) -> bool:
