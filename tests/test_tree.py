@@ -134,3 +134,35 @@ def _is_private(name: str, module: str) -> bool:
     own = package if package[0] in ("meshtf", "meshtf_programs") else ("meshtf", *package)
     private = [i for i, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")]
     return bool(private) and parts[0] in PACKAGES and own[: private[0]] != tuple(parts[: private[0]])
+
+
+def test_parameters_of_tests_have_an_order() -> None:
+    """Workers that collect tests in different orders end the run. The order of a set changes from process to process."""
+    found = [
+        f"{path.relative_to(TREE)}:{values.lineno}"
+        for path in TESTS.rglob("test_*.py")
+        for values in _parameters(ast.parse(path.read_text()))
+        if _is_set(values)
+    ]
+    assert not found, f"give a list: {found}"
+
+
+def test_a_set_of_parameters_is_seen() -> None:
+    for text in ("{1, 2}", "set(x)", "x.keys() - y.keys()", "frozenset(x)"):
+        decorated = f'@pytest.mark.parametrize("x", {text})\ndef test_x(x): ...'
+        assert [_is_set(values) for values in _parameters(ast.parse(decorated))] == [True]
+    assert not any(map(_is_set, _parameters(ast.parse('@pytest.mark.parametrize("x", sorted({1}))\ndef f(x): ...'))))
+
+
+def _parameters(tree: ast.AST) -> Iterator[ast.expr]:
+    """The values that tests are parametrized with."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.parametrize") and len(node.args) > 1:
+            yield node.args[1]
+
+
+def _is_set(values: ast.expr) -> bool:
+    if isinstance(values, ast.BinOp):
+        return _is_set(values.left) or ".keys()" in ast.unparse(values.left)
+    is_call = isinstance(values, ast.Call) and ast.unparse(values.func) in ("set", "frozenset")
+    return is_call or isinstance(values, ast.Set | ast.SetComp)

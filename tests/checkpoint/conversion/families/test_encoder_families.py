@@ -40,7 +40,7 @@ def test_a_model_that_there_is_not_is_refused(name: str, tmp_path: Path) -> None
     assert re.match(f"refused: .*{REFUSED[name]}", found), found
 
 
-@pytest.mark.parametrize("name", STORED.keys() - REFUSED.keys())
+@pytest.mark.parametrize("name", [name for name in STORED if name not in REFUSED])
 def test_models_are_those_of_transformers_and_back_again(name: str, tmp_path: Path) -> None:
     case = STORED[name]
     assert verdict(case, tmp_path, "rows:2;cols:2", LAYOUT) == "equal"
