@@ -137,7 +137,7 @@ def _is_private(name: str, module: str) -> bool:
 
 
 def test_parameters_of_tests_have_an_order() -> None:
-    """Workers that collect tests in different orders end the run. The order of a set changes from process to process."""
+    """The order of a set changes from process to process, and workers that collect different orders end the run."""
     found = [
         f"{path.relative_to(TREE)}:{values.lineno}"
         for path in TESTS.rglob("test_*.py")

@@ -70,8 +70,10 @@ class MeshOptions(MeshOptionFields):
         its need is counted from the plan.
       keep_freed_memory: whether this process keeps memory that a step has freed for the next one; the first mesh on
         devices that asks for it decides for the process, all of it: see `meshtf.mesh_impl.freed_memory`.
-      share_memory: whether virtual CPUs of one process hand one another their slices where these are, in the memory
-        that they have in common; False: by TensorFlow's collectives, as GPUs and processes do.
+      share_memory: whether virtual CPUs of one process run as one program in the memory that they share: collectives
+        are additions, work that several cores would repeat is done once, and loops may be compiled. False turns all of
+        `meshtf.lowering.processors` off: each core then runs the plain program by itself, with TensorFlow's
+        collectives between them, as GPUs and processes do.
       compile_loops: whether loops that ask for it, as those of decoding, become one function compiled by XLA where that
         is possible and pays: a program's report says which do. Their floats may differ in the last bits from those of
         loops that are not compiled.

@@ -13,11 +13,9 @@ from collections.abc import Mapping, Sequence
 from meshtf.layout import Axes
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.processors.differing_slices import AxesSet, DifferingSlices
+from meshtf.lowering.processors.thresholds import WORTH_BYTES, WORTH_FLOPS
 from meshtf.planning.plan import AssignVariable, Compute, Feed, Instruction, ReadVariable, Value, walk
 
-_WORTH_BYTES, _WORTH_FLOPS = 1 << 18, 1 << 21
-"""Of a core's work in a part: to call a function costs as much as the processor's time for these. However many cores
-do it alike, so that what a core runs is the same on all meshes."""
 _AT_HAND = (Feed, ReadVariable, AssignVariable)
 """What each core has of its own, and uses wherever it is wanted."""
 
@@ -59,7 +57,7 @@ def _worth_it(own: Mapping[Instruction, AxesSet]) -> list[AxesSet]:
             if isinstance(i, Compute):
                 made[axes] += times * (0 if i.facts.is_view else sum(v.slice_bytes for v in i.outputs))
                 flops[axes] += times * i.flops
-    return [axes for axes in made if made[axes] >= _WORTH_BYTES or flops[axes] >= _WORTH_FLOPS]
+    return [axes for axes in made if made[axes] >= WORTH_BYTES or flops[axes] >= WORTH_FLOPS]
 
 
 def _places(
