@@ -28,14 +28,14 @@ Cut: TypeAlias = tuple[int, Axes, int]
 
 
 class Core(Protocol):
-    """What a local computation may know of the core it runs on."""
+    """The core that a local computation runs on, as far as the computation may know it."""
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
         """Row-major position of this core along these mesh axes, an int32 scalar."""
         ...
 
     def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
-        """int32 [rank], where a slice begins: in each dimension the sum of what its cuts add, else 0."""
+        """The first position of a slice in each dimension, int32 [rank]: the sum of the dimension's cuts, or 0."""
         ...
 
     def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
@@ -103,7 +103,7 @@ class Compute:
 class Collective:
     """Communication that `operation` asked for.
 
-    members: of a bucket, the collectives that travel together in it, whose inputs were packed into its own.
+    members: the collectives that travel together in this one, if it is a bucket. Their inputs are packed into its own.
     """
 
     operation: Operation
@@ -211,10 +211,10 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoopCompilation:
-    """Of a loop that asks to be one function compiled by XLA.
+    """The compilation of a loop that asks to be one function compiled by XLA.
 
-    refusal: why it is not, as words that follow its name; empty where it is. is_joint: whether it is one function for
-    all cores, its collectives in it, and not one that each core calls.
+    refusal: why the loop is not compiled, as words that follow its name; empty where it is compiled. is_joint: whether
+    it is one function for all cores, with their collectives, and not one that each core calls.
     """
 
     refusal: str = ""
@@ -234,11 +234,14 @@ UNBOUNDED = 2**31 - 1
 class Loop:
     """Instructions repeated. Values from outside may be used inside as they are.
 
-    length: how many iterations there are at most. count: an int32 scalar, how many there are, where that is known
-    before the loop; condition: where it is found out on the way. With neither there are `length`. index: the number of
-    the iteration as the program counts (in a reversed loop from the last to 0). trips: how many there were. pipeline:
-    what is known of the iterations where they are the steps of a pipeline. compilation: whether it is compiled, where
-    it asks for it.
+    Attributes:
+      length: the largest number of iterations. There are as many if the loop has neither a count nor a condition.
+      count: the number of iterations, an int32 scalar, where it is known before the loop.
+      condition: decides after each iteration whether there is another, where the count is not known before.
+      index: the number of the iteration as the program counts: from the last to 0 in a reversed loop.
+      trips: the number of iterations that were made.
+      pipeline: the facts about the iterations where they are the steps of a pipeline.
+      compilation: whether the loop is compiled, where it asks for that.
     """
 
     operation: Operation
@@ -357,7 +360,7 @@ Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVari
 
 
 NOWHERE = 2**63 - 1
-"""What a core says that has found nothing."""
+"""The place that a core reports if it has found nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -398,7 +401,7 @@ class Check:
 
     @property
     def text(self) -> str:
-        """What is said when it fails, and nobody has asked where."""
+        """The message of a failure, without its place."""
         return failure_text(self.message, self.operation, self.advice)
 
     def failure(self, place: int = NOWHERE) -> MeshtfError:
@@ -410,7 +413,7 @@ class Check:
 
 
 def failure_text(fact: str, operation: Operation, advice: str) -> str:
-    """What is said when a check fails."""
+    """The message when a check fails."""
     where = f"in operation {operation.name}\n  at {operation.site}"
     return f"{fact}\n  {where}\n  nothing was assigned in this step" + (f"\n  {advice}" if advice else "")
 
@@ -436,9 +439,10 @@ class FeedCheck(Protocol):
 class Plan:
     """A whole program for every core of a mesh.
 
-    awaited: by instruction, an earlier one that it waits for, besides those that make its inputs.
-    feed_checks: of what the program is fed; the others are part of it. process_of_core: by core, the process that it is
-    in; empty where one has all.
+    Attributes:
+      awaited: for some instructions, an earlier one that they wait for, besides those that make their inputs.
+      feed_checks: the checks of the program's inputs. All other checks are part of the program.
+      process_of_core: the process that each core is in; empty where one process has all cores.
     """
 
     mesh_shape: Shape
@@ -475,7 +479,7 @@ class Plan:
 
     @functools.cached_property
     def unreduced(self) -> frozenset[Value]:
-        """What each core has of a maximum, or the like: slices that differ although no sum is pending."""
+        """The values of which each core has a term of a maximum or the like: they differ although no sum is pending."""
         reductions = [c for c in self.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
         return frozenset(x.input for c in reductions for x in (c, *c.members))
 

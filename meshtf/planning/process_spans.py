@@ -48,7 +48,7 @@ def groups_over(axes: Sequence[str], mesh_shape: Shape) -> np.ndarray:
 
 
 def crossing_axes(axes: Iterable[str], mesh_shape: Shape, process_of_core: ProcessOfCore) -> Axes:
-    """Those of the axes along which some neighbours are in different processes."""
+    """The axes along which some neighbours are in different processes."""
     if not process_of_core:
         return ()
     process = np.asarray(process_of_core)
@@ -110,7 +110,7 @@ def ring_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_on: int)
 
 
 def most_leaving(destinations: Sequence[int], process_of_core: ProcessOfCore) -> int:
-    """Of how many cores of a process the slice goes to another process, where most do."""
+    """The number of a process's slices that go to other processes, for the process with the most of them."""
     if not process_of_core:
         return 0
     leaving = [p for core, p in enumerate(process_of_core) if process_of_core[destinations[core]] != p]
@@ -118,11 +118,14 @@ def most_leaving(destinations: Sequence[int], process_of_core: ProcessOfCore) ->
 
 
 def laid_over(shape: Shape, num_processes: int, outermost: Axes) -> ProcessOfCore:
-    """By core, the process that it is in: blocks of the mesh, each of equally many cores.
+    """The process that each core is in: each process has a block of the mesh, all of equally many cores.
 
-    As many processes as go lie along the first axis, so many of the others along the next, and so on; along the axes
-    `outermost` before the others. Each process has a block of the mesh then, so that every group of cores along any
-    axes has equally many members in each process that it has members in.
+    The first axis is divided among as many processes as its size allows, the next axis among those that are left, and
+    so on. The axes `outermost` come before the others. Since each process has a block of the mesh, every group of cores
+    along any axes has equally many members in each process that it has members in.
+
+    For example, four processes on a mesh rows:2 cols:4 divide `rows` in two and `cols` in two. Each has a block of
+    1 x 2 cores.
     """
     names = [*outermost, *(n for n in shape.dimension_names if n not in outermost)]
     left, counts = num_processes, {}

@@ -69,7 +69,7 @@ def _spread(
 
 
 def bytes_sent(planner: Planner, inputs: Sequence[Tensor], outputs: Sequence[Tensor], splits: Splits) -> int:
-    """What brings the inputs to these splits, and the outputs from them to their own layouts."""
+    """The bytes that bring the inputs to these splits, and the outputs from the splits to their own layouts."""
     sent = sum(planner.tensors.bytes_to_read(x, layout_over(x.shape, splits)) for x in inputs)
     for y in outputs:
         source, size = layout_over(y.shape, splits), y.dtype.size

@@ -40,7 +40,6 @@ NOT_YET: tuple[str, ...] = (
     "meshtf/lowering",
     "meshtf/mesh_impl",
     "meshtf/plan_view",
-    "meshtf/planning",
     "meshtf/probe.py",
     "meshtf/symbolic_values.py",
     "meshtf/testing",

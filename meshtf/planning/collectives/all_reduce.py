@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllReduce:
-    """Of slices of any shape; the reduction is of the elements in one place."""
+    """The reduction of a group's slices, element by element: each core of the group receives the whole result."""
 
     kind = "all_reduce"
     split_dim = None

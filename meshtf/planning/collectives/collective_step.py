@@ -1,4 +1,4 @@
-"""What planning, passes, emission, the interpreter and reports ask of every kind of collective.
+"""The protocol of a collective, for planning, passes, emission, the interpreter and reports.
 
 A new kind is a frozen dataclass in a file beside this one, with a method of its name in `BackendCollectives`.
 """
@@ -26,7 +26,7 @@ class CollectiveStep(Protocol):
 
     @property
     def kind(self) -> str:
-        """Its name in reports and messages; nothing is decided by it."""
+        """The collective's name in reports and messages; no code decides by it."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class CollectiveStep(Protocol):
 
     @property
     def destinations(self) -> tuple[int, ...] | None:
-        """To which core each core's slice goes, where that is not said by groups of cores along `axes`."""
+        """The core that each core's slice goes to; None where the groups of cores along `axes` say that."""
         ...
 
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
@@ -73,14 +73,14 @@ class CollectiveStep(Protocol):
         ...
 
     def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
-        """What a core holds afterwards, inside the trace of its program."""
+        """Adds the collective to the trace of a core's program, and returns the slice that the core holds then."""
         ...
 
     def interpret(self, slices: Sequence[np.ndarray], groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """What every core holds afterwards, of what every core holds before.
+        """The slices that all cores hold after the collective, computed in NumPy.
 
         Args:
-          slices: by core.
+          slices: the slice of each core before the collective.
           groups: the cores that differ along `axes` only, each group in order of the position there.
         """
         ...

@@ -14,17 +14,18 @@ from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning.layouts.padding import padded_shape
 
 MOST_PADDING = 1 / 8
-"""Of what a core holds of a variable and sends: where more would be padding, its update is not divided."""
+"""The largest share of padding in a core's slice of a variable: with more, the variable's update is not divided."""
 
 MOST_MESH_AXES = 6
-"""Of a mesh with axes taken apart: a route between two layouts is searched for among all orders of the axes."""
+"""The most axes of a mesh whose axes are in parts: a route between two layouts is searched in all orders of the
+axes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Divisible:
-    """What is to be divided: a shape, how it is split already, and the mesh axes over which it is repeated.
+    """A variable to divide: its shape, its present layout, and the mesh axes over which it is repeated.
 
-    most_padding: of what a core holds; 0 where padding could not be left out.
+    most_padding: the largest share of padding in a core's slice; 0 where padding could not be left out.
     """
 
     shape: Shape
@@ -34,9 +35,9 @@ class Divisible:
 
 
 def divided(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> TensorLayout:
-    """Its layout with the repeated axes added: each to one dimension, or its parts to several.
+    """The variable's layout with the repeated axes added: each to one dimension, or its parts to several.
 
-    An axis that divides nothing, not even with some padding, is left out.
+    An axis is left out if it divides no dimension, not even with some padding.
     """
     axes = variable.layout.axes
     for group in _repeated_axes(variable, mesh_shape, axis_parts):
@@ -105,7 +106,8 @@ def _placed(axes: tuple[Axes, ...], added: Axes, places: Sequence[int]) -> tuple
 
 
 def _padding(variable: Divisible, axes: tuple[Axes, ...], mesh_shape: Shape) -> float:
-    """Of what the cores hold in this layout: infinite where a dimension that is split already would be padded."""
+    """The padding in a layout as a share of the elements; infinite where a dimension that is split already needs
+    some."""
     for dim, before, after in zip(variable.shape, variable.layout.axes, axes, strict=True):
         if before and dim.size % axes_size(after, mesh_shape):
             return math.inf

@@ -37,7 +37,7 @@ class RuleSet:
     def of_variables(
         cls, rules: LayoutRules, activations: LayoutRules | None, variables: Iterable[Operation]
     ) -> RuleSet:
-        """For a program with these variables."""
+        """The rules of a program with these variables."""
         names = frozenset(d.name for variable in variables for t in variable.outputs for d in t.shape)
         return cls(rules, activations or LayoutRules(()), names)
 
@@ -57,18 +57,18 @@ class RuleSet:
         return dataclasses.replace(self, rules=self.rules.map_axes(fn), activations=self.activations.map_axes(fn))
 
     def with_rules(self, rules: LayoutRules) -> RuleSet:
-        """Of variables that are kept by rules of their own."""
+        """The rule set of variables that are kept by rules of their own."""
         return RuleSet(rules, parameter_dims=self.parameter_dims)
 
     def axes(
         self, shape: Shape, places: Sequence[tuple[str, ...]], fixed: Mapping[str, Axes] | None = None
     ) -> dict[str, Axes]:
-        """By name of dimension, the axes that split it.
+        """The axes that split each dimension of a tensor, keyed by the dimension's name.
 
         Args:
-          shape: of the tensor.
-          places: of `rules` and of `activations`, the places where it is.
-          fixed: of dimensions that are laid out already.
+          shape: the tensor's shape.
+          places: the places of `rules` in which the tensor is, and then those of `activations`.
+          fixed: the axes of dimensions that are laid out already.
         """
         fixed = fixed or {}
         is_activation = self.is_activation(shape)
@@ -96,7 +96,7 @@ def _overlaid(axes: Mapping[str, Axes], own: Mapping[str, Axes], fixed: Mapping[
 
 
 def places_of(rules: LayoutRules, scoped_name: ScopedName) -> tuple[str, ...]:
-    """Those of the rules' places where an operation is.
+    """The places of the rules in which an operation is.
 
     Raises:
       LayoutError: a place is that of some layers of a scan only.

@@ -3,8 +3,8 @@
 They are NaN where a term is. TensorFlow's kernels keep a NaN; XLA on a CPU takes the first of two unless the second is
 larger, and decides by itself which is the first, so it loses some NaNs, and in a reduction every one.
 
-Of 0 and -0, which are equal, they are 0. TensorFlow takes either, as it happens to compare them in a vector with
-others, or by themselves at the end of a slice.
+The maximum and the minimum of 0 and -0, which are equal, are 0. TensorFlow takes either: it depends on whether it
+compares them in a vector with others, or by themselves at the end of a slice.
 """
 
 from __future__ import annotations

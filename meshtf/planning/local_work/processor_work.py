@@ -14,7 +14,7 @@ class ProcessorWork(Protocol):
     """An `Emit` in two forms, for the same result: called, it is that for compilers and all other devices."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the core and its slices, as those of any `Emit`."""
+        """Does the work on a core's slices, as any `Emit`."""
         ...
 
     def on_processors(self, *args: Any, **kwargs: Any) -> Any:

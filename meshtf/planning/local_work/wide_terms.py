@@ -47,5 +47,5 @@ class _WideWork:
 
 class _WideProcessorWork(_WideWork):
     def on_processors(self, core: Any, *slices: tf.Tensor) -> Any:
-        """As on other devices, by the work's form for processors."""
+        """Does the same as on other devices, by the work's form for processors."""
         return self._done_by(self.emit.on_processors, core, slices)

@@ -11,9 +11,10 @@ class PlannedChecks:
     """The checks of a program or a block, in program order.
 
     Args:
-      moves: of the program or the block.
+      moves: the moves of the program or the block.
       finds_failures: whether checks are to say where they fail, which a step that goes well need not know.
-      is_of_program: whether they are the program's own. Those of a block are taken up by what surrounds it.
+      is_of_program: whether they are the program's own. A block's checks are taken up by the program or block around
+        it.
     """
 
     def __init__(self, moves: MovedValues, finds_failures: bool, is_of_program: bool) -> None:
@@ -43,12 +44,12 @@ class PlannedChecks:
 
     @property
     def open(self) -> tuple[OpenCheck, ...]:
-        """Those of a block, for what surrounds it to take up."""
+        """The checks of a block, for the program or block around it to take up."""
         return tuple(self._open)
 
     @property
     def closed(self) -> tuple[Check, ...]:
-        """Those of the program, each a flag of the whole mesh."""
+        """The checks of the program, each a flag of the whole mesh."""
         return tuple(self._closed)
 
     @property

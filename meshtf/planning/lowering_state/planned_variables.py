@@ -17,8 +17,8 @@ class PlannedVariables:
 
     Args:
       storage: says in which layout each variable is kept.
-      layouts: of all tensors.
-      record: of the program or the block.
+      layouts: the layouts of all tensors.
+      record: the record of the program or the block.
       outside: the variables around the block, if this is one.
     """
 

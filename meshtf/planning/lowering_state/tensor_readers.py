@@ -16,9 +16,9 @@ class TensorReaders:
     """The readers of tensors.
 
     Args:
-      layouts: of all tensors.
-      pending_sums: of the program or the block.
-      record: of the same, which knows the operation that asks.
+      layouts: the layouts of all tensors.
+      pending_sums: the pending sums of the program or the block.
+      record: the record of the program or the block, which knows the operation that asks.
       outside: the readers around the block, if this is one.
       leaving: for tensors of the block, the tensors of their shape that they are outside.
     """

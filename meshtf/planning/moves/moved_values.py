@@ -1,7 +1,8 @@
 """Values brought to other layouts, each once.
 
-What was moved is remembered by value: x [batch:8/rows] gathered for one reader is there for the next. Inside a loop or
-a branch, a value from outside is moved outside, once, and not in every iteration: the block asks the moves around it.
+A move is remembered by value. If one reader has gathered x [batch:8/rows], the next reader finds it whole and sends
+nothing. A loop or a branch asks the moves around it for a value from outside, so that the value is moved once, and not
+in every iteration.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class MovedValues:
     """Moves values, by instructions that it adds to a record.
 
     Args:
-      record: of the plan or the block.
+      record: the record of the plan or the block.
       outside: the moves around the block, if this is one.
     """
 
@@ -48,7 +49,7 @@ class MovedValues:
         return self.record.mesh_shape
 
     def once(self, value: Value, key: object, make: Callable[[], Value]) -> Value:
-        """What `make` gives; when the same is asked of a value again, what it gave the first time."""
+        """Calls `make` for a value and a key, the first time only; later calls return the first result."""
         if (value, key) not in self._moved:
             self._moved[value, key] = make()
         return self._moved[value, key]
@@ -172,7 +173,7 @@ class MovedValues:
         self._from_outside.add(value)
 
     def made_outside(self, make: Callable[[], Value]) -> Value:
-        """What `make` gives, which adds to what is around this block on behalf of the operation being lowered here."""
+        """Calls `make`, which adds instructions around this block, on behalf of the operation being lowered here."""
         assert self._outside is not None
         record = self._outside.record
         asking, record.operation = record.operation, self.record.operation

@@ -1,4 +1,4 @@
-"""Into, between and out of layouts with padded slices, which are moved as those of the padded tensor: see
+"""Moves into, between and out of layouts with padded slices. These move as slices of the padded tensor: see
 `padding`."""
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Refinement:
     def merged(self, mesh_shape: Shape) -> Refinement:
         """The same over the fewest factors: neighbours whose splits are, in both layouts, one split of their product.
 
-        What moves from one merged factor to another moves at once; what moves from a part of one cannot any more.
+        An axis moves from one merged factor to another in one collective. It can no longer move from a part of one.
         """
         sizes, sources, targets = [self.sizes[:1], self.source.axes[:1], self.target.axes[:1]]
         for size, source, target in zip(self.sizes[1:], self.source.axes[1:], self.target.axes[1:], strict=True):

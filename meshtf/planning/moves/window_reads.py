@@ -1,6 +1,7 @@
-"""What a core needs of the slices beside its own: windows along a dimension that may be split.
+"""Windows along a dimension that may be split: a core reads parts of the slices beside its own.
 
-Only what a core lacks is sent: the border of a slice, or of several where a window reaches further.
+A core is sent only the elements that it lacks: the border of a slice, or of several where a window reaches further. For
+example, a convolution with a window of 3 over [rows:8/cols] on two cores sends each core one row of its neighbour.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Window:
     divisor: int = 1
 
     def start(self, position: Any) -> Any:
-        """Of an integer, or of an int32 tensor."""
+        """The first element of the window at a position, which is an integer or an int32 tensor."""
         start = position * self.step + self.begin
         return start if self.divisor == 1 else start // self.divisor
 
@@ -68,7 +69,7 @@ def read_window(
 
 
 def part_of(planner: Planner, value: Value, dim: int, begin: int, size: int) -> Value:
-    """A stretch of each core's own slice. Sums stay pending."""
+    """The `size` elements from `begin` on of each core's own slice, along a dimension. Sums stay pending."""
     n = value.slice_shape[dim]
     if size == n:
         return value
@@ -118,13 +119,13 @@ class _Assembly:
         return sum(p.end - p.begin for p in self.pieces if p.distance % parts)
 
     def num_received(self, parts: int) -> int:
-        """In how many pieces."""
+        """The number of pieces that come from other cores."""
         return sum(1 for p in self.pieces if p.distance % parts)
 
     def kernel(
         self, dim: int, size: Sequence[int], axes: tuple[str, ...], dtype: tf.DType, fill: complex | bool
     ) -> Emit:
-        """From the pieces to the window."""
+        """The work that joins the pieces to the window."""
 
         def filled(n: int) -> list[tf.Tensor]:
             shape = [n if i == dim else m for i, m in enumerate(size)]
