@@ -142,7 +142,7 @@ def _name_caller(error: MeshtfError, caller: str) -> None:
 
 
 def _public_name(wrapper: Callable[..., object]) -> str:
-    """Under which users call a function of the language: `mtf.einsum`, `mtf.layers.conv1d`."""
+    """The name by which users call a function of the language: `mtf.einsum`, `mtf.layers.conv1d`."""
     parts = wrapper.__module__.split(".")
     for length in range(1, len(parts)):
         found: object = sys.modules.get(".".join(parts[:length]))

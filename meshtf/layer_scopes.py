@@ -30,7 +30,7 @@ class BatchCut:
     count: int
 
     def neighbours(self, dim: Dimension) -> int:
-        """Along a dimension of a micro-batch, how many positions are of one example."""
+        """The number of positions of one example along a dimension of a micro-batch."""
         return max(1, dim.size // self.size) if dim.size % self.size == 0 else 1
 
 
@@ -40,9 +40,9 @@ class Abreast:
 
     Attributes:
       along: the dimension along which tensors belong to different layers.
-      numbers: int32 [along]: which layer each is.
-      cut: of the batch into micro-batches; None where it is whole.
-      microbatches: int32 [along]: which of them each layer works on.
+      numbers: int32 [along]: the number of each layer.
+      cut: the cut of the batch into micro-batches; None where it is whole.
+      microbatches: int32 [along]: the number of the micro-batch that each layer works on.
     """
 
     along: Dimension
@@ -64,7 +64,7 @@ class LayerScope:
       dim: the dimension that counts the layers.
       number: which layer it is, where they are unrolled; None where the scope is that of all of them, in a scan.
       stacked: the dimensions that stacked variables have in place of `dim`, of the same size together.
-      abreast: what is being computed at once, in row-major order of `stacked`.
+      abreast: the layers that are being computed at once, in row-major order of `stacked`.
     """
 
     label: str
@@ -98,7 +98,7 @@ class LayerScope:
 class ScopedName:
     """The name of an operation, and the scopes of layers that were open there: rules by place go by both.
 
-    What a gradient is made of is where the operation is that it is the gradient of.
+    The operations of a gradient are at the place of the operation that it is the gradient of.
     """
 
     name: str
@@ -106,12 +106,12 @@ class ScopedName:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name in each layer that it is for, as if these were unrolled."""
+        """The operation's name in each layer that it is for, as if the layers were unrolled."""
         return layer_names(self.name, scopes_of(self.name, self.layer_scopes))
 
 
 def scopes_of(name: str, open_scopes: Sequence[LayerScope]) -> tuple[LayerScope, ...]:
-    """Those of the open scopes, outermost first, under which a name stands: not all, where it was given at the root."""
+    """The open scopes, outermost first, under which a name stands; not all, if the name was given at the root."""
     return tuple(scope for scope in open_scopes if scope.has(name))
 
 
@@ -121,7 +121,7 @@ def stacked_dims(scopes: Sequence[LayerScope]) -> Shape:
 
 
 def abreast_of(scopes: Sequence[LayerScope]) -> Abreast | None:
-    """What the scopes say of layers that are computed at once; of scopes in scopes, only one may."""
+    """The layers that are computed at once in these scopes, or None. Of nested scopes only one may have some."""
     return next((scope.abreast for scope in scopes if scope.abreast is not None), None)
 
 

@@ -1,4 +1,4 @@
-"""What Python, NumPy and TensorFlow would ask of a value, answered by a tensor that has none yet."""
+"""Answers for a tensor without a value, to questions that Python, NumPy and TensorFlow ask of values."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from meshtf.errors import DtypeError, nearest
 
 
 def dtype_of(x: Any) -> tf.DType:
-    """As `tf.as_dtype`; DtypeError with the nearest name for what is none."""
+    """Converts to a dtype as `tf.as_dtype` does. If `x` is no dtype, raises DtypeError with the nearest name."""
     try:
         dtype = tf.as_dtype(x)
     except TypeError:

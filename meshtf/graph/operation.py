@@ -48,7 +48,7 @@ class Operation(abc.ABC):
     """Linear in all inputs together: sums of its inputs over cores may be left to its consumers."""
 
     prefers_sums_done: bool = False
-    """It rounds, so that where it costs nothing its inputs' sums over cores are done first."""
+    """Rounds its results, so that its inputs' sums over cores are done first where that costs nothing."""
 
     takes_any_layout: bool = False
     """Works on its input as it is held, whatever layout that is; its output may then be brought to its own."""
@@ -99,7 +99,7 @@ class Operation(abc.ABC):
         self.like: Tensor | None = None
         """The tensor whose layout the one output has, where it is that tensor's gradient."""
         self.source: Tensor | None = None
-        """What it is in a block, or is there a part of, where it is given to a block."""
+        """The tensor outside that this one is in a block, or is a part of; None unless it is a block's input."""
         self.graph.operations.append(self)
 
     @property
@@ -139,9 +139,9 @@ class Operation(abc.ABC):
         return ()
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        """Why it gathers what is split, where that is for want of a way to work on slices; empty where it is not.
+        """Why the operation gathers split tensors, if it lacks a way to work on slices; else empty.
 
-        What operands or results are gathered for because their layouts say so is no such want.
+        It is also empty if tensors are gathered only because the layouts of operands or results say so.
         """
         return ""
 

@@ -105,7 +105,7 @@ class Scopes:
 
     @contextlib.contextmanager
     def gradient_of(self, operation: Operation) -> Iterator[None]:
-        """Opens the scope of gradients. What is made inside is for rules by place where the operation is."""
+        """Opens the scope of gradients. To rules by place, operations made inside are where `operation` is."""
         before, self._scoped_name = self._scoped_name, operation.scoped_name
         try:
             with self.variable_scope("gradients"):

@@ -131,7 +131,8 @@ def _initial_layers(variable: Variable, mesh: Mesh) -> Tensor:
 
 
 def _each_layer(mesh: Mesh, layers: Sequence[Dimension], layer: Callable[[], Tensor]) -> Tensor:
-    """What a function gives for each element of some dimensions, whose numbers its random bits depend on."""
+    """Calls `layer` once for each layer, in scans over the dimensions `layers`. Random bits depend on the layer's
+    number."""
     if not layers:
         return layer()
     outermost, *inner = layers

@@ -209,7 +209,7 @@ class Interpreter:
                 _assert_same(first[where], array, message)
 
     def collective(self, step: CollectiveStep, slices: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What each core holds after a collective."""
+        """The slice that each core holds after a collective."""
         return step.interpret(slices, self._groups_over(step.axes))
 
     def _groups_over(self, axes: Axes) -> list[list[int]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
 
 _MOST_BYTES = 1 << 30
-"""Of all that is computed again, in NumPy: an error must come soon, and not end for want of memory."""
+"""The most bytes of tensors that are computed again in NumPy. An error must come soon, and must not exhaust memory."""
 
 
 def slicewise_failure(
@@ -31,9 +31,10 @@ def slicewise_failure(
 ) -> ExecutionError | None:
     """The error of a slicewise with the core on which it failed, which TensorFlow does not tell, and its slices.
 
-    What TensorFlow says depends on which core is heard first: the function's own error, or only that collectives were
-    cancelled. So the function's operands are computed again, without devices, and it is run on one core's slices after
-    another. None where `error` is of something else, the function does not fail again, or that would take too much.
+    TensorFlow reports the core that it hears first: with the function's own error, or only with collectives that were
+    cancelled. So the function's operands are computed again, without devices, and the function is run on one core's
+    slices after another. Returns None if `error` has another cause, or if the function does not fail again, or if
+    computing again would take too much memory.
     """
     if len({(d.job, d.replica, d.task) for d in map(tf.DeviceSpec.from_string, lowering.device_mesh.devices)}) > 1:
         return None  # what other processes hold is not here
@@ -56,7 +57,7 @@ def slicewise_failure(
 
 
 def _suspects(error: MeshtfError, lowering: Lowering) -> Iterator[Operation]:
-    """Those with a slicewise: of the line that the error names, or all if it names none."""
+    """The operations with a slicewise that may have failed: those of the error's line, or all if it names no line."""
     is_lost = lost_its_text(error)
     if not is_lost and not isinstance(error, ExecutionError):
         return

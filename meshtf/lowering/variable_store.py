@@ -106,7 +106,7 @@ class VariableSlices:
 
     @property
     def num_cores(self) -> int:
-        """Of the whole mesh."""
+        """The number of cores of the whole mesh."""
         return self.mesh_shape.size
 
     @says_where

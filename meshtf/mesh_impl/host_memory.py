@@ -39,7 +39,7 @@ def _machine(root: Path) -> HostMemory:
 
 
 def _control_groups(root: Path) -> Iterator[HostMemory]:
-    """Of the process's groups, and of all that these are in, those that have a limit. Both versions of Linux's."""
+    """The control groups around this process that have a limit, in version 1 and in version 2 of Linux's cgroups."""
     try:
         lines = [line.split(":", 2) for line in (root / _CONTROLLERS).read_text().splitlines()]
     except OSError:

@@ -1,4 +1,4 @@
-"""What lowering needs of a mesh: the one protocol of backends."""
+"""The one protocol of backends: everything that lowering needs of a mesh."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore
 
 Results: TypeAlias = tuple[list[tf.Tensor], tf.Tensor]
-"""Of a run of a program: the fetches, whole, and the index in `plan.checks` of the check that failed, or -1."""
+"""The results of a program's run: the whole fetches, and the index in `plan.checks` of the check that failed, or -1."""
 
 
 class Program(Protocol):
@@ -79,15 +79,15 @@ class MeshImpl(Protocol):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """By core number, the device that it is: programs that share variables have the same. Empty on paper.
+        """The device of each core, by core number; empty on paper. Programs that share variables have the same devices.
 
-        DeviceError where devices are needed and not there.
+        Raises DeviceError if devices are needed and not there.
         """
         ...
 
     @property
     def process_of_core(self) -> ProcessOfCore:
-        """By core, the process that it is in: the same in all of them. Empty where one process has all cores."""
+        """The process that each core is in, the same in all processes; empty where one process has all cores."""
         ...
 
     @property
@@ -115,12 +115,12 @@ class MeshImpl(Protocol):
         ...
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
-        """The plan, to be run on the mesh.
+        """Makes a program of the plan, to be run on the mesh.
 
         Args:
-          plan: what each core does.
-          slices: of each of the plan's variables, as `zero_slices` made them.
-          runs_once: so that what is compiled costs more than what it then saves.
+          plan: the instructions of each core.
+          slices: the slices of each of the plan's variables, as `zero_slices` made them.
+          runs_once: whether the program runs only once, so that compiling costs more than it saves.
         """
         ...
 
@@ -143,7 +143,7 @@ class MeshImpl(Protocol):
 def checked_mesh(
     shape: ShapeLike, layout_rules: LayoutLike, options: MeshOptions | None, changes: MeshOptionKeywords
 ) -> tuple[Shape, LayoutRules, MeshOptions]:
-    """What every mesh is made of: its shape, its rules, and its options, some of them given by keyword.
+    """The parts of every mesh, checked: its shape, its rules, and its options, some of which are given by keyword.
 
     Raises:
       DeviceError: an axis has no cores.

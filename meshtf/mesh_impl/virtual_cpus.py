@@ -66,6 +66,6 @@ def _threads_of_each(n: int) -> int:
 
 
 def num_processors() -> int:
-    """Of this machine, those that this process may use."""
+    """The number of this machine's processors that this process may use."""
     # Only Linux says which are this process's own.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -237,7 +237,7 @@ class Loop:
     Attributes:
       length: the largest number of iterations. There are as many if the loop has neither a count nor a condition.
       count: the number of iterations, an int32 scalar, where it is known before the loop.
-      condition: decides after each iteration whether there is another, where the count is not known before.
+      condition: says before each iteration whether there is one, where the count is not known before the loop.
       index: the number of the iteration as the program counts: from the last to 0 in a reversed loop.
       trips: the number of iterations that were made.
       pipeline: the facts about the iterations where they are the steps of a pipeline.

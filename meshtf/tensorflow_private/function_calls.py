@@ -28,7 +28,7 @@ def call_config() -> bytes:
 
 @contextlib.contextmanager
 def called_with(config: bytes) -> Iterator[None]:
-    """Inside, functions are traced and called with another `ConfigProto`, in this thread."""
+    """Traces and calls functions with another `ConfigProto` inside, in this thread."""
     own = running().function_call_options
     running().function_call_options = _options(own.executor_type, config)
     try:
@@ -46,8 +46,8 @@ def call_eagerly(name: str, arguments: Sequence[tf.Tensor], num_results: int) ->
     """Calls a function that TensorFlow knows by this name, outside of any trace, while no tape records.
 
     Args:
-      name: of a traced function.
-      arguments: of its shapes and dtypes, in the order of its inputs, those that it captured last.
-      num_results: how many it has.
+      name: the name of a traced function.
+      arguments: its inputs in their order, with their shapes and dtypes; captured inputs come last.
+      num_results: the number of its results.
     """
     return running().call_function(name, [*arguments], num_results)

@@ -36,10 +36,10 @@ def traced(
     for no effect, but a call of the function ends when all is done.
 
     Args:
-      body: of the function.
-      signature: of its arguments.
-      name: part of its own, and of names in traces of what runs.
-      attributes: of the function, as `NOT_INLINED`.
+      body: the function's body.
+      signature: the shapes and dtypes of its arguments.
+      name: a part of its own name, and of names in traces of runs.
+      attributes: the function's attributes, such as `NOT_INLINED`.
     """
     graph: Any = func_graph.FuncGraph(name)
     dependencies: Any = auto_control_deps.AutomaticControlDependencies()

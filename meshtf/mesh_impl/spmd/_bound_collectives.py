@@ -32,7 +32,8 @@ another core waits for what stands earlier in the program, so collectives of dif
 
 @dataclasses.dataclass(frozen=True)
 class BoundPairs:
-    """For a group so large that blocks are exchanged in pairs; each vector is by position in the group."""
+    """The pairs of a group that is so large that blocks are exchanged in pairs. Each vector is by position in the
+    group."""
 
     own_position: tf.Tensor  # int32[]
     keys: tf.Tensor  # int32[members]: of the group of two with the member there
@@ -67,7 +68,7 @@ class BoundStages:
 
     @property
     def members(self) -> int:
-        """In each process."""
+        """The number of the group's members in each process."""
         return self.within.size if self.within else 1
 
 
@@ -211,7 +212,8 @@ class BoundCollectives:
         return tf.reshape(blocks, [group.size, *x.shape])
 
     def _exchange(self, blocks: tf.Tensor, group: BoundGroup | BoundStages) -> tf.Tensor:
-        """Of `[members, ..]`, block j goes to position j; the result is by the position that sent."""
+        """Sends block j of `[members, ..]` to position j, and returns the blocks that came, by the position that
+        sent."""
         if not blocks.shape.num_elements():
             return blocks
         if isinstance(group, BoundStages):
@@ -239,7 +241,11 @@ class BoundCollectives:
         return moved if group.ranks is None else tf.gather(moved, group.ranks)
 
     def _exchange_in_pairs(self, blocks: tf.Tensor, group: BoundGroup, pairs: BoundPairs) -> tf.Tensor:
-        """In round r, positions p and q with p + q = r (modulo the size) exchange; alone where p = q."""
+        """Exchanges blocks in rounds: in round r, positions p and q exchange if p + q = r, modulo the group's size.
+
+        Among three cores, positions 0 and 1 exchange in round 1 while position 2 keeps its own block, since 2 + 2 = 1
+        modulo 3. So every pair meets once.
+        """
         size = group.size
 
         def exchange(turn: tf.Tensor, received: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -266,7 +272,11 @@ class BoundCollectives:
         return blocks if stages.placed is None else tf.gather(blocks, stages.placed)
 
     def _exchange_in_stages(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """What goes to members of one number in all processes is brought together on the one of this process."""
+        """Exchanges within each process first, then between processes.
+
+        Member m of a process collects all blocks of this process that go to the members m of all processes. Then the
+        members m exchange with one another. So each pair of processes sends few large messages.
+        """
         moved = self._exchange(self._exchange_within(blocks, stages), stages.across)
         moved = tf.reshape(moved, blocks.shape)
         return moved if stages.placed is None else tf.gather(moved, stages.placed)
@@ -280,7 +290,7 @@ class BoundCollectives:
         return _exchanged_leading(self._exchange(_exchanged_leading(by_place), stages.within))
 
     def _reduce_scatter_in_stages(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """What is sent to another process is the sum over this one's members."""
+        """Sums the terms of this process's members before they are sent to another process."""
         if stages.members == 1 and stages.places is None:
             return stacked_sum(self._exchange(blocks, stages.across))
         terms = _exchanged_leading(self._exchange_within(blocks, stages))
@@ -321,7 +331,7 @@ class BoundCollectives:
         return tf.ensure_shape(tf.gather(both, permutation.row[None]), sent.shape)
 
     def new_instance_key(self) -> int:
-        """For a collective that comes next."""
+        """A new key, for the next collective."""
         if self._instance_keys is not None:
             return self._instance_keys()
         return collective_runtime().new_instance_key(spans_processes=self._waited is not None)

@@ -1,9 +1,12 @@
 """Ends a step in which a collective waits for ever.
 
-TensorFlow's own `timeout_seconds` is not used: each collective that has one keeps two threads asleep until the timeout
-is over, though it completed long before. At 300 seconds, eight cores and a hundred collectives a second that is more
-threads than a machine allows, and the process aborts; the threads also double the time of a small collective. Here one
-thread reads, now and then, the counters that each device has.
+One thread reads the counters of each device now and then. A counter is odd while its core is inside a collective. For
+example, let the counters of two cores be 7 and 8 at one look, and still 7 and 8 when the timeout is over. The first
+core is inside its fourth collective, and no core moves. So the step is ended.
+
+TensorFlow's own `timeout_seconds` is not used. Each collective with a timeout keeps two threads asleep until the
+timeout is over, even if it completed long before. At 300 seconds, eight cores and a hundred collectives a second these
+are more threads than a machine allows, and the process aborts. The threads also double the time of a small collective.
 """
 
 from __future__ import annotations

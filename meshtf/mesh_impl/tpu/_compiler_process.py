@@ -43,7 +43,8 @@ def _compiled(request: dict, folder: Path) -> dict:
 
 
 def _end_with_parent() -> None:
-    """Its standard input is a pipe that nothing is written to, and ends when the parent does."""
+    """Ends this process when its parent ends: standard input is a pipe, which nothing is written to, and closes
+    then."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 

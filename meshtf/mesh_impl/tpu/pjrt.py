@@ -31,12 +31,12 @@ from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssu
 from jaxlib.mlir import ir
 
 PjrtError = JaxRuntimeError
-"""What the runtime raises: where a program is compiled or started, or where its results are waited for. Its text begins
-with a status, as `RESOURCE_EXHAUSTED`."""
+"""The runtime's error, when a program is compiled or started, or when its results are waited for. Its text begins with
+a status, such as `RESOURCE_EXHAUSTED`."""
 
 
 class NotOpenedError(RuntimeError):
-    """There is a TPU, and its runtime does not start."""
+    """Says that there is a TPU, but its runtime does not start."""
 
 
 CoreArray: TypeAlias = jax.Array
@@ -85,12 +85,12 @@ class Client:
 
     @property
     def platform(self) -> str:
-        """As "tpu", "cuda" or "cpu"."""
+        """The name of the platform, such as "tpu", "cuda" or "cpu"."""
         return self._client.platform
 
     @functools.cached_property
     def devices(self) -> tuple[Device, ...]:
-        """Of all processes, in the order of their numbers."""
+        """The devices of all processes, in the order of their numbers."""
         return tuple(Device(d) for d in sorted(self._client.devices(), key=lambda d: d.id))
 
     def leave(self) -> None:
@@ -99,7 +99,7 @@ class Client:
             self._member.leave()
 
     def on(self, devices: Sequence[Device], check: Callable[[], None] | None = None) -> Cores:
-        """What runs programs on these devices: replica number c of a program on number c.
+        """The runner of programs on these devices: replica number c of a program runs on device number c.
 
         `check` is called now and then while results are waited for; its errors end the waiting.
         """
@@ -122,20 +122,20 @@ class Device:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """On a TPU: its chip's coordinates, then its number on the chip."""
+        """The core's place on a TPU: its chip's coordinates, then its number on the chip."""
         return (*self.handle.coords, self.handle.core_on_chip)
 
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """Those whose devices one runtime is to have.
+    """The processes whose devices one runtime has.
 
     Attributes:
-      index: which of them this one is; process 0 leads.
-      count: how many there are.
-      coordinator: where process 0 listens for the others, as "host:port".
-      host: by which the others reach this process.
-      loss_seconds: after which all know that a process is gone.
+      index: the number of this process; process 0 leads.
+      count: the number of processes.
+      coordinator: the address at which process 0 listens for the others, as "host:port".
+      host: the host name by which the others reach this process.
+      loss_seconds: the time after which all know that a process is gone.
     """
 
     index: int
@@ -194,7 +194,10 @@ def _plugin_client(platform: str, member: _Member | None) -> Client:
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """This process's part in a runtime of several. `coordinator`: process 0's own, which keeps what all tell."""
+    """The part of this process in a runtime of several processes.
+
+    coordinator: a process that process 0 alone has. It keeps what all processes tell one another.
+    """
 
     client: Any
     coordinator: subprocess.Popen[bytes] | None
@@ -259,7 +262,7 @@ class Cores:
         """The cores of this process."""
         kind = client.platform.upper()
         self.names = tuple(f"/job:pjrt/replica:0/task:{d.process_index}/device:{kind}:{d.id}" for d in devices)
-        """By core number, written as TensorFlow writes the names of its own."""
+        """The devices' names by core number, written as TensorFlow writes its own devices' names."""
 
     def put(self, pieces: Sequence[np.ndarray]) -> CoreArray:
         """Hands each core of this process an array, in row-major order, which nobody may write to any more."""
@@ -272,12 +275,12 @@ class Cores:
         return self._put((len(self._devices) * first.shape[0], *first.shape[1:]), pieces, self._local, self._in_parts)
 
     def first(self, array: CoreArray) -> np.ndarray:
-        """What the first of this process's cores has of a result, waited for."""
+        """Waits for a result, and returns the piece of it that the first of this process's cores has."""
         self._wait_for(array)
         return np.asarray(array)
 
     def piece(self, array: CoreArray, position: int) -> np.ndarray:
-        """What one of this process's cores has of an array, waited for. No copy where it is in the host's memory."""
+        """Waits for an array, and returns one core's piece of it. A piece in the host's memory is not copied."""
         self._wait_for(array)
         return np.asarray(_pieces(array)[position])
 
@@ -347,12 +350,12 @@ def _pieces(array: CoreArray) -> Sequence[Any]:
 
 
 def _module(hlo: bytes) -> ir.Module:
-    """As StableHLO, inside of a context of MLIR's."""
+    """The program as StableHLO. Call it inside a context of MLIR."""
     return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
 
 
 def _options(devices: Sequence[Any]) -> Any:
-    """As many replicas as there are devices: number c on device number c."""
+    """The options to compile a program with as many replicas as there are devices: number c runs on device number c."""
     options = xla_client.CompileOptions()
     options.num_replicas, options.num_partitions = len(devices), 1
     numbers = np.array([[device.id] for device in devices])
@@ -390,7 +393,7 @@ def _varint(value: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class AheadCompiled:
-    """What a compiler says of a program that it compiled for devices which are not there.
+    """The answer of a compiler to a program that it compiled for devices which are not there.
 
     memory: bytes of one core, by the names in `MEMORY`. cost: by the names in `COST`, where it is known. hlo: the
     program as it was optimized and scheduled, as text.

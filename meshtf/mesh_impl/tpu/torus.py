@@ -25,7 +25,7 @@ Neighbours of the mesh are neighbours on it for: {fitting}."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """What one mesh axis can be given: an axis of the torus (the last is that of a chip's cores), or half a square."""
+    """A part of the torus for one mesh axis: an axis of the torus (the last is a chip's cores), or half a square."""
 
     axis: int
     size: int
@@ -47,7 +47,7 @@ class Torus:
 
     @classmethod
     def of(cls, chips: str | Sequence[int] | Torus, cores_per_chip: int = 2) -> Torus:
-        """From "4x4x8" or [4, 4, 8], or itself. DeviceError where it is no torus."""
+        """The torus of "4x4x8", [4, 4, 8] or a torus. Raises DeviceError if it is none."""
         if isinstance(chips, Torus):
             return chips
         parts = chips.split("x") if isinstance(chips, str) else list(chips)

@@ -65,7 +65,7 @@ class TpuSystem:
     """A TPU's cores.
 
     Attributes:
-      torus: of its chips; None of a virtual TPU, which has none.
+      torus: the torus of its chips; None for a virtual TPU, which has no chips.
     """
 
     client: Client
@@ -74,7 +74,7 @@ class TpuSystem:
 
     @classmethod
     def of(cls, client: Client) -> TpuSystem:
-        """Of a runtime, with the cores of all its processes: on a TPU each has a place on the torus."""
+        """The system of a runtime, with the cores of all its processes. On a TPU each core has a place on the torus."""
         if client.platform != "tpu":
             return cls(client, client.devices)
         sizes = [max(place) + 1 for place in zip(*(d.place for d in client.devices), strict=True)]
@@ -84,8 +84,8 @@ class TpuSystem:
     def on(self, shape: Shape, positions: Sequence[tuple[int, ...]] | None, axes_over_processes: Axes = ()) -> Cores:
         """The cores of a mesh: at these positions of the torus, or the first that there are.
 
-        Of a virtual TPU over processes each has a block of the mesh: they lie along the axes in their order, but along
-        `axes_over_processes` first.
+        If a virtual TPU has several processes, each has a block of the mesh. The processes lie along the axes in their
+        order, but along `axes_over_processes` first.
 
         Raises:
           DeviceError: a virtual TPU has too few, or processes cannot have equal parts.
