@@ -64,7 +64,7 @@ class LayerScope:
       dim: the dimension that counts the layers.
       number: which layer it is, where they are unrolled; None where the scope is that of all of them, in a scan.
       stacked: the dimensions that stacked variables have in place of `dim`, of the same size together.
-      abreast: the layers that are being computed at once, in row-major order of `stacked`.
+      `abreast`: the layers that are being computed at once, in row-major order of `stacked`.
     """
 
     label: str
@@ -121,7 +121,7 @@ def stacked_dims(scopes: Sequence[LayerScope]) -> Shape:
 
 
 def abreast_of(scopes: Sequence[LayerScope]) -> Abreast | None:
-    """The layers that are computed at once in these scopes, or None. Of nested scopes only one may have some."""
+    """The layers that are computed at once in these scopes, or None. Only one of nested scopes may have some."""
     return next((scope.abreast for scope in scopes if scope.abreast is not None), None)
 
 

@@ -197,7 +197,7 @@ class Lowering:
 
     @property
     def _computes_on_one_device(self) -> bool:
-        """Whether all cores compute on one device, as the virtual CPUs of one process do.
+        """Whether all cores compute on one device, like the virtual CPUs of one process.
 
         On paper no device says otherwise, so the cores of one process are taken for virtual CPUs. Cores that stand for
         several processes are not, so that the program is the one that those processes run.

@@ -2,7 +2,8 @@
 
 One thread reads the counters of each device now and then. A counter is odd while its core is inside a collective. For
 example, let the counters of two cores be 7 and 8 at one look, and still 7 and 8 when the timeout is over. The first
-core is inside its fourth collective, and no core moves. So the step is ended.
+core has been inside its fourth collective all that time, and the second is in none. So the step is ended. The error
+names the core that waits and the core that is absent.
 
 TensorFlow's own `timeout_seconds` is not used. Each collective with a timeout keeps two threads asleep until the
 timeout is over, even if it completed long before. At 300 seconds, eight cores and a hundred collectives a second these

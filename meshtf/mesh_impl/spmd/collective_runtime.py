@@ -141,8 +141,8 @@ class CollectiveRuntime:
     def counters(self, device: str, timeout_seconds: float) -> tuple[tf.Variable, ...]:
         """The device's counters, `int64[]`, one for each of its tokens, on the device where its core computes.
 
-        Each counts how often the device entered or left a collective. The watchdog watches them: if no counter changes
-        for `timeout_seconds` and one is odd, a collective waits for ever.
+        Each counts how often the device entered or left a collective. The watchdog watches them: if one stays odd and
+        does not change for `timeout_seconds`, the device waits in a collective for ever.
         """
         with self._lock:
             if device not in self._counters:

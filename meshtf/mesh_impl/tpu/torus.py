@@ -1,8 +1,14 @@
-"""Laying the axes of a mesh onto the torus of chips that a TPU is.
+"""Lays the axes of a mesh onto the torus of chips that a TPU is.
 
-A mesh axis is made of whole axes of the torus, along which its positions wind to and fro as an ox ploughs (a reflected
-Gray code), so that each step is along one link, or from one core of a chip to the other. The only axis of a torus that
-can serve two mesh axes is a ring of four, which is a square.
+A mesh axis is made of whole axes of the torus. Its positions wind along them to and fro, as an ox ploughs (a reflected
+Gray code). So each step is along one link, or from one core of a chip to the other.
+
+For example, a mesh axis of 8 lies on a torus of 2x4 chips, of one core each, in this order:
+
+    (0,0) (0,1) (0,2) (0,3)
+    (1,3) (1,2) (1,1) (1,0)
+
+The only axis of a torus that can serve two mesh axes is a ring of four, which is a square.
 """
 
 from __future__ import annotations
