@@ -85,8 +85,7 @@ _SIZES = ProbeSizes()
 
 
 def cpu_clock() -> float:
-    """Seconds of this process's CPU time, as long as they would take on all its processors: a clock for a machine that
-    others use, too."""
+    """The CPU time of this process divided by its processors, in seconds: a clock for a machine that others use too."""
     return time.process_time() / num_processors()
 
 
@@ -95,9 +94,9 @@ def probe(
     on_step: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Machine:
-    """A description of this machine for its virtual CPUs, in less than a minute.
+    """Measures a description of this machine for its virtual CPUs, in less than a minute.
 
-    Links between processes are not measured: a program over several is taken for one.
+    Links between processes are not measured: predictions take a program over several processes for one in one process.
 
     Args:
       sizes: how much is measured.
@@ -267,7 +266,8 @@ def _unchanged(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _branched(y: Tensor, x: Tensor) -> Tensor:
-    """Three operations, of which two can be done at the same time, since what is alone waits for no other thread."""
+    """Makes three operations. Two of them can run at the same time, since an operation alone waits for no other
+    thread."""
     return tanh(y) + sin(y)
 
 
@@ -283,8 +283,7 @@ def _multiplied(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _convolved(channels: int) -> _Link:
-    """[outer, inner, height, width, in] with filters that make other channels of them, and with some that make as many
-    again."""
+    """Makes a link of two convolutions of [outer, inner, height, width, in]: to `channels` channels, and back."""
     made, window = Dimension("out", channels), [Dimension("filter_height", 3), Dimension("filter_width", 3)]
 
     def link(y: Tensor, x: Tensor) -> Tensor:

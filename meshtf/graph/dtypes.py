@@ -26,5 +26,5 @@ def is_differentiable(dtype: tf.DType) -> bool:
 
 
 def sum_dtype(dtype: tf.DType) -> tf.DType:
-    """The dtype in which to sum many of a dtype: float32 for those that are narrower."""
+    """The dtype in which to sum many elements of a dtype: float32 for narrower floats, else the dtype itself."""
     return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype

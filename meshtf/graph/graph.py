@@ -112,7 +112,7 @@ class Graph(Scopes):
         Args:
           what: names the block in messages.
           given: tensors that belong to the block.
-          beside: operations of other blocks that may be used, as those of a forward pass are by its gradient.
+          beside: operations of other blocks that may be used. A gradient uses operations of its forward pass.
         """
         (outside, self.operations), (before, self.place) = (self.operations, []), (self.place, Place(what))
         for tensor in given:
@@ -141,7 +141,7 @@ class Graph(Scopes):
         return (self._outside or [self.operations])[0]
 
     def every_operation(self) -> Iterator[Operation]:
-        """All operations made so far, in blocks too, those of blocks that are being built included."""
+        """All operations made so far, including the operations of blocks, and of blocks that are being built."""
         for operations in [*self._outside, self.operations]:
             yield from with_nested(operations)
 

@@ -54,7 +54,7 @@ class Operation(abc.ABC):
     """Works on its input as it is held, whatever layout that is; its output may then be brought to its own."""
 
     takes_padding: bool = False
-    """Works on slices of which the last end before they are full, and leaves such: see `Planner.read`."""
+    """Works on slices whose last ones are padded, and leaves such slices: see `Planner.read`."""
 
     is_product: bool = False
     """A contraction or a convolution: costly, and worth keeping rather than computing again."""
@@ -66,7 +66,7 @@ class Operation(abc.ABC):
     """Lowered although no fetch needs it (assignments, prints, checks)."""
 
     why_not_compiled: str = ""
-    """Why a loop that has it cannot be compiled by XLA, as words that follow its name; empty where it can."""
+    """Why XLA cannot compile a loop with this operation, as words that follow its name; empty if it can."""
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class Operation(abc.ABC):
         )
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Gradients of the inputs, from those of the outputs (None: unconnected).
+        """Gradients of the inputs, from the gradients of the outputs (None: unconnected).
 
-        One may have dimensions that its input lacks, as that of a broadcast has: autodiff sums over them.
+        A gradient may have dimensions that its input lacks, for example in a broadcast. Autodiff sums over them.
         """
         raise GraphError(f"operation {self.name} ({type(self).__name__}) has no gradient")
 
@@ -125,8 +125,10 @@ class Operation(abc.ABC):
         return [layouts.inherited(self.inputs, output.shape) for output in self.outputs]
 
     def needs_whole(self, name: str) -> bool:
-        """Whether it must see its tensors whole along a dimension of this name, where that is padded. All of those that
-        do not take padding must; but for one that treats the positions along a dimension alike."""
+        """Whether the operation must see its tensors whole along a padded dimension of this name.
+
+        Every operation that does not take padding must, unless it treats all positions along the dimension alike.
+        """
         return not self.takes_padding
 
     def lay_out_like(self, x: Tensor) -> None:

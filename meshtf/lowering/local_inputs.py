@@ -47,7 +47,7 @@ def whole_inputs(parts: Mapping[str, np.ndarray], boxes: Mapping[str, InputSlice
     """Arrays of the inputs' whole sizes, which hold these parts in their boxes, and zeros elsewhere.
 
     Raises:
-      FeedError: a part that does not have its box's sizes, or is of no input.
+      FeedError: if a part does not have its box's sizes, or belongs to no input.
     """
     feeds = _fed(plan)
     whole = {}

@@ -293,8 +293,8 @@ class Lowering:
     ) -> Compilation:
         """Compiles the program that returns these fetches with the TPU's own compiler: see `mtf.Function.compile`.
 
-        `trace` makes the program anew, with layers that keep no more than this for the gradient, and gives its mesh and
-        fetches: to find out whether it would fit then.
+        `trace` makes the program anew, with layers that keep no more than its argument for the gradient, and gives the
+        new program's mesh and fetches. It is called to find out whether the program would fit then.
         """
         chosen, key = TpuTopology.of(topology), tuple(fetches)
         chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?

@@ -60,7 +60,7 @@ def effects_with(check: Check, graph: Graph) -> list[Operation]:
 
 
 def first_failure(check: Check, plan: Plan, found: Sequence[np.ndarray]) -> MeshtfError:
-    """The error of a check that failed, from what a plan that finds failures returned: the first that is in place."""
+    """The error of a check that failed, with the first place of failure that a plan with findings returned."""
     findings = [c for c in plan.checks if c.finding is not None]
     own = [(int(x.min()), c) for c, x in zip(findings, found, strict=True) if c.operation is check.operation]
     place, finds = min(own, key=lambda pair: pair[0])

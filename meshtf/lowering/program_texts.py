@@ -63,7 +63,7 @@ def _described(operation: Operation) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """None of what says nothing by its text, or is said already."""
+    """The text of a field of an operation; None if its text says nothing, or other texts say it already."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, np.ndarray | np.generic | tf.Tensor):

@@ -23,7 +23,9 @@ def product_dtype(dtype: tf.DType) -> tf.DType:
 
 @functools.cache
 def _rounds_bfloat16_products() -> bool:
-    """Found by multiplying, once in a process: no list of processors says what TensorFlow makes of each.
+    """Whether TensorFlow rounds bfloat16 products here. It multiplies to find out, once in a process.
+
+    No list of processors says how TensorFlow uses each of them.
 
     The answer is the same in every process on one machine.
     """

@@ -100,7 +100,8 @@ def _of_each(names: Sequence[Sequence[str]], process_of_core: ProcessOfCore) -> 
 
 
 def shape_on_devices(shape: ShapeLike, devices: Sequence[str] | None) -> ShapeLike:
-    """A mesh shape; where an axis is as long as the devices allow, for these, or for all GPUs, else all CPUs.
+    """A mesh shape. If one axis is as long as the devices allow, it is for these devices, else for all GPUs or all
+    CPUs.
 
     Raises:
       DeviceError: there are too few, or processes cannot have equal parts.

@@ -12,7 +12,7 @@ _CONTROLLERS = "proc/self/cgroup"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Bytes that can still be taken, and what limits them, in words."""
+    """The bytes that can still be taken, and the name of the limit, in words."""
 
     available: int
     limit: str

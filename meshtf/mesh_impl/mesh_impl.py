@@ -39,9 +39,9 @@ class Program(Protocol):
         ...
 
     def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
-        """Starts a run, outside of a tf.function, and returns what waits for its results.
+        """Starts a run, outside of a tf.function, and returns a function that waits for its results.
 
-        Where a check fails, the runs that were started after it assign nothing either, and fail the same.
+        If a check fails, the runs that were started after it assign nothing either, and fail with the same check.
         """
         ...
 
@@ -61,11 +61,11 @@ class ProgramAtOnce:
 
 
 class MeshImpl(Protocol):
-    """A mesh's named shape, the layout of tensors over it, and what runs there.
+    """A mesh's named shape, the layout of tensors over it, and the backend that runs programs there.
 
     A backend is one class with these members. Planning asks for the first three alone, so that the plan and its report
     do not depend on the backend. Cores count the mesh row-major: the last axis is fastest. A plan may have an axis of
-    the mesh in parts; `plan.mesh_shape` then has them in its place, and cores keep their numbers.
+    the mesh in parts. Then `plan.mesh_shape` has the parts in the axis's place, and cores keep their numbers.
     """
 
     @property

@@ -28,7 +28,7 @@ def position(core: int, axes: Axes, mesh_shape: Shape) -> int:
 
 
 def block(core: int, axes: tuple[Axes, ...], mesh_shape: Shape) -> tuple[int, ...]:
-    """Which block of a tensor, whose dimensions are split over these axes, the core holds."""
+    """The number of the block, in each dimension, that a core holds of a tensor split over these axes."""
     return tuple(position(core, own, mesh_shape) for own in axes)
 
 

@@ -1,4 +1,4 @@
-"""Where the examples of a micro-batch are in its tensors: random bits are those that each example has in the whole."""
+"""Finds the examples of a micro-batch in its tensors, so that each example has its random bits of the whole batch."""
 
 from __future__ import annotations
 

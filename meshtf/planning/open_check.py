@@ -24,13 +24,13 @@ class OpenCheck:
     """How often a check failed on each core.
 
     Attributes:
-      operation: what checks.
-      message: what is wrong where it fails.
+      operation: the operation that checks.
+      message: the fault if it fails.
       failures: float32 scalar, more than 0 where it failed; a sum over cores may be pending.
-      error: the class of what is raised.
+      error: the class of the error to raise.
       can_find: whether it says where it failed, in a plan that asks for it.
-      finding: that, in such a plan.
-      advice: what to do, if that is to be said.
+      finding: the place where it failed, in such a plan.
+      advice: what the user can do, if there is something to say.
     """
 
     operation: Operation

@@ -32,7 +32,7 @@ from meshtf.planning.local_work.wide_terms import term_dtype
 from meshtf.planning.moves.reshard import cheapest_route
 
 _MASK_SHARE = 16
-"""A mask touches memory only: one sixteenth of what sending the tensor costs."""
+"""A mask touches memory only. It costs one sixteenth of sending the tensor."""
 
 _START, _END = "start", "end"
 

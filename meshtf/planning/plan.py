@@ -82,7 +82,7 @@ class Value:
 class Compute:
     """Local work of every core.
 
-    kind: what reports call it, which may be a name that a user gave; `facts` are what passes go by.
+    kind: its name in reports, which may be a name that a user gave. Passes decide by `facts`.
     """
 
     operation: Operation
@@ -94,7 +94,8 @@ class Compute:
     facts: WorkFacts = NOTHING_KNOWN
 
     def bytes_of(self, value: Value) -> int:
-        """How much it reads or writes of an input or an output: of what it adds a part to, that part."""
+        """The bytes that it reads or writes of an input or an output. A sum to whose part it adds counts by that
+        part."""
         adds_to_it = self.facts.adds_to_part and value in (self.inputs[0], self.outputs[0])
         return self.inputs[1].slice_bytes if adds_to_it else value.slice_bytes
 
@@ -174,7 +175,7 @@ class AssignVariable:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Carried:
-    """A value carried round a loop: before it, as an iteration begins, as the iteration ends, and after the loop."""
+    """A value carried round a loop: before the loop, at an iteration's begin, at its end, and after the loop."""
 
     initial: Value
     entering: Value
@@ -184,7 +185,7 @@ class Carried:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Sliced:
-    """A value of which each iteration has its part along a dimension."""
+    """A value that a loop reads slice by slice along a dimension, one slice in each iteration."""
 
     whole: Value
     dim: int
@@ -193,7 +194,7 @@ class Sliced:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Stacked:
-    """A value of which each iteration makes a part, along the first dimension."""
+    """A value that a loop makes slice by slice along the first dimension, one slice in each iteration."""
 
     part: Value
     whole: Value
@@ -227,7 +228,7 @@ class LoopCompilation:
 
 
 UNBOUNDED = 2**31 - 1
-"""The length of a loop of which nobody knows how many iterations it has."""
+"""The length of a loop whose number of iterations nobody knows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -312,7 +313,7 @@ def free_values(instructions: Sequence[Instruction], bound: set[Value], returned
 
 
 def used_directly(instruction: Instruction) -> Iterator[Value]:
-    """The values that an instruction names, those apart that are named by instructions inside it."""
+    """The values that an instruction names itself, without the values that only instructions inside it name."""
     if isinstance(instruction, Loop):
         yield from (v for c in instruction.carried for v in (c.initial, c.leaving))
         yield from (s.whole for s in instruction.sliced)
@@ -370,7 +371,7 @@ class Finding:
     Attributes:
       value: int64 [cores], split over the mesh axes along which cores have found something else: where each core has,
         or NOWHERE. The least tells the first.
-      described: that number in words, as "batch 3, length 5".
+      described: puts that number into words, such as "batch 3, length 5".
     """
 
     value: Value
@@ -382,13 +383,13 @@ class Check:
     """A flag (bool scalar, alike on all cores) that must be true for the step's assignments to take place.
 
     Attributes:
-      operation: what checks.
-      message: what is wrong where it fails.
+      operation: the operation that checks.
+      message: the fault if it fails.
       value: the flag.
-      error: its class.
+      error: the class of the error to raise.
       can_find: whether a plan can be made that says where it failed.
-      finding: where, in such a plan.
-      advice: what to do, if that is to be said.
+      finding: the place where it failed, in such a plan.
+      advice: what the user can do, if there is something to say.
     """
 
     operation: Operation
@@ -419,7 +420,7 @@ def failure_text(fact: str, operation: Operation, advice: str) -> str:
 
 
 class FeedCheck(Protocol):
-    """A check of what is fed, which is looked at once, before a step begins, and not by the cores."""
+    """A check of the arrays that are fed. It runs once, before a step begins, and not on the cores."""
 
     @property
     def feeds(self) -> tuple[str, ...]:
@@ -467,7 +468,7 @@ class Plan:
         return [i for i in self.instructions if isinstance(i, AssignVariable)]
 
     def refused_feed(self, feeds: Mapping[str, Any]) -> MeshtfError | None:
-        """The error of the first check of what is fed that fails, if one does. `feeds`: arrays, by name."""
+        """The error of the first failing check of the arrays that are fed, or None. `feeds`: the arrays, by name."""
         for check in self.feed_checks:
             if error := check.failure([_array(feeds[name]) for name in check.feeds]):
                 return error

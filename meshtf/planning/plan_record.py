@@ -1,7 +1,7 @@
 """The instructions of a plan, or of a block in it, as they are added: one list, in program order.
 
-Each instruction is for an operation, whose line reports and errors name. `operation` is the one being lowered; whoever
-adds on behalf of another sets it for as long.
+Each instruction is for an operation, whose line reports and errors name. `operation` is the one being lowered. Code
+that adds an instruction on behalf of another operation sets it meanwhile.
 """
 
 from __future__ import annotations

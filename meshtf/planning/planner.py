@@ -112,7 +112,7 @@ class Planner:
 
     @property
     def layouts(self) -> LayoutTable:
-        """The tensors' layouts, as the operation that is being lowered is to see them."""
+        """The tensors' layouts, as the operation that is being lowered sees them."""
         return self._table.seen_by(self.record.operation)
 
     # From operations to a plan
@@ -123,7 +123,7 @@ class Planner:
         operation.lower(self)
 
     def plan(self, fetches: Sequence[Tensor]) -> Plan:
-        """The finished plan, which returns these tensors, each in its own layout, and then what checks have found."""
+        """The finished plan. It returns these tensors, each in its own layout, and then the findings of checks."""
         values = []
         for tensor in fetches:
             self.record.operation = tensor.operation
@@ -154,7 +154,7 @@ class Planner:
     def read(self, tensor: Tensor, layout: TensorLayout | None = None, fill: Fill | None = ZEROS) -> Value:
         """The tensor's value with no sum pending, in `layout` (by default the tensor's own).
 
-        `fill` is what stands beyond the ends of dimensions that are padded; None: anything.
+        `fill` is the value of the padding, beyond the ends of dimensions; None: anything.
         """
         return self.tensors.read(tensor, layout, fill)
 
@@ -163,8 +163,8 @@ class Planner:
     ) -> list[Value]:
         """The inputs of an operation that passes pending sums, in these layouts, padded with `fill`.
 
-        Where the operation was chosen to leave sums to its consumers, all the values returned are pending over the
-        same mesh axes; else none is.
+        If the operation leaves sums to its consumers, all values returned are pending over the same mesh axes. Else no
+        value is pending.
         """
         return self.tensors.read_operands(operation, layouts, fill)
 
@@ -192,12 +192,12 @@ class Planner:
     ) -> tuple[Value, ...]:
         """Adds local work: `emit(core, *slices)` gives one slice, or a sequence where there are several outputs.
 
-        `kind` is what reports call it. `facts` are what passes may know of it; by default they assume nothing.
+        `kind` is its name in reports. `facts` are the facts that passes may use; by default they assume nothing.
         """
         return self.record.compute(kind, emit, inputs, outputs, pending=pending, flops=flops, facts=facts)
 
     def collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes = ()) -> Value:
-        """Adds communication; `layout` and `pending` are those of what it leaves."""
+        """Adds communication, which leaves the value in `layout` and with the sums `pending`."""
         return self.moves.collective(step, value, layout, pending)
 
     def all_reduce(self, value: Value, axes: Axes, reduction: Reduction) -> Value:
@@ -209,7 +209,7 @@ class Planner:
         return self.moves.all_gather(value, dim)
 
     def permute(self, value: Value, axes: Axes, place: Callable[[int], int]) -> Value:
-        """Each core's slice goes to position `place(its own)` along these mesh axes; sums stay pending."""
+        """Sends each core's slice to position `place(own position)` along these mesh axes. Sums stay pending."""
         return self.moves.permute(value, axes, place)
 
     def reshard(self, value: Value, layout: TensorLayout) -> Value:

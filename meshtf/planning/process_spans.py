@@ -23,12 +23,12 @@ ProcessOfCore = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessSpan:
-    """How the groups of cores over some mesh axes lie over processes: each in the same way.
+    """The way in which groups of cores over some mesh axes lie over processes, the same for every group.
 
     Attributes:
-      processes: how many processes a group has members in.
-      members: how many members a group has in each of them.
-      groups_of_each: in how many such groups a process takes part.
+      processes: the number of processes that a group has members in.
+      members: the number of a group's members in each of these processes.
+      groups_of_each: the number of such groups that a process takes part in.
     """
 
     processes: int
@@ -56,7 +56,7 @@ def crossing_axes(axes: Iterable[str], mesh_shape: Shape, process_of_core: Proce
 
 
 def split_over_processes(layout: TensorLayout, mesh_shape: Shape, process_of_core: ProcessOfCore) -> TensorLayout:
-    """The layout with whole dimensions but for those that are split over processes, which stay as they are."""
+    """The layout in which only the dimensions that are split over processes stay split."""
     crossing = set(crossing_axes(layout.used, mesh_shape, process_of_core))
     return TensorLayout(tuple(own if crossing & set(own) else () for own in layout.axes))
 
@@ -90,7 +90,8 @@ def by_process(groups: np.ndarray, process_of_core: ProcessOfCore, span: Process
 
 
 def exchanged_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_to_each: int) -> int:
-    """The most that a process sends to others where each core of a group sends so many bytes to each other one."""
+    """The most bytes that a process sends to others, if each core of a group sends so many bytes to every other
+    core."""
     processes = np.asarray(process_of_core)
     sent: dict[int, int] = {}
     for group in groups if process_of_core else ():
@@ -101,8 +102,10 @@ def exchanged_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_to_
 
 
 def ring_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_on: int) -> int:
-    """The most that a process sends to others where each core of a group sends so many bytes to the next one, in an
-    order in which those of one process follow one another."""
+    """The most bytes that a process sends to others, if each core of a group sends so many bytes to the next core.
+
+    The cores of one process follow one another in the order.
+    """
     processes = np.asarray(process_of_core)
     spanning = [np.unique(processes[group]) for group in groups] if process_of_core else []
     taking_part = [process for which in spanning if len(which) > 1 for process in which.tolist()]

@@ -38,7 +38,7 @@ def whole_splits(
 
 
 def whole_because(layouts: LayoutTable, inputs: Sequence[Tensor], names: Iterable[str], why: str) -> str:
-    """`why`, with the dimensions among these that are split, where some are; else nothing."""
+    """The reason `why` with the split dimensions among these, if there are some; else nothing."""
     whole = set(names)
     dims = (
         d.name for x in inputs for d, axes in zip(x.shape, layouts[x].axes, strict=True) if axes and d.name in whole

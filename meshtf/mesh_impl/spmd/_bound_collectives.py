@@ -1,7 +1,7 @@
 """Emits collectives inside the trace of a per-core program.
 
-The program is one for all cores: what differs between them is in tensors. Blocks are in order of mesh position on both
-sides of every function here, whatever the order of the devices.
+The program is one for all cores, so everything that differs between cores is in tensors. Blocks are in order of mesh
+position on both sides of every function here, whatever the order of the devices.
 """
 
 from __future__ import annotations

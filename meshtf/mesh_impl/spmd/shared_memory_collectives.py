@@ -119,9 +119,9 @@ class SharedMemoryCollectives:
 
 @dataclasses.dataclass(eq=False)
 class _AskedForMoreError(Exception):
-    """Ends what a core does where it asks for something of the others.
+    """Ends a core's run of `emit` where it asks the other cores for something.
 
-    x: what it sends. ask: does it, for what all send.
+    x: the slice that the core sends. ask: does the collective, on the slices that all cores send.
     """
 
     x: tf.Tensor
@@ -129,7 +129,7 @@ class _AskedForMoreError(Exception):
 
 
 class _OfOneCore:
-    """`BackendCollectives` of a core that has the answers to what it asks first."""
+    """`BackendCollectives` of a core that has the answers to its first questions."""
 
     def __init__(self, answers: Sequence[tf.Tensor]) -> None:
         self._answers = iter(answers)

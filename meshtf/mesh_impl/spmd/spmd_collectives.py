@@ -1,4 +1,4 @@
-"""The collectives of one per-core program, before it is traced: what each core must be handed."""
+"""The collectives of one per-core program before it is traced, and the arguments that each core needs for them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ from meshtf.planning.process_spans import ProcessOfCore
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMesh:
-    """Devices in a mesh, by core number, how long one of them may wait in a collective, and the process of each, where
-    collectives between processes are to go in stages."""
+    """The devices of a mesh, by core number.
+
+    It also has the time that a device may wait in a collective, and the process of each core if collectives between
+    processes go in stages.
+    """
 
     shape: Shape
     devices: tuple[str, ...]

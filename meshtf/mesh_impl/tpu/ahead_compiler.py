@@ -140,7 +140,7 @@ def _compiled(
 
 
 def start_compiler(folder: Path, log: int) -> subprocess.Popen[bytes]:
-    """The process that compiles what is in a folder. It ends with this one, since its standard input then does."""
+    """Starts the process that compiles the program in a folder. It ends when this process does and its input closes."""
     command = [sys.executable, "-P", str(_PROCESS), str(folder)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
 

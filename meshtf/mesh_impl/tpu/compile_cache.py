@@ -19,10 +19,10 @@ _FORMAT = "1"
 
 @dataclasses.dataclass(frozen=True)
 class CompileCache:
-    """A file for each answer, by a hash of all that it depends on: the program, and what was asked of the compiler.
+    """A file for each answer, named by a hash of the program and of the request to the compiler.
 
     Attributes:
-      folder: made where it is not there.
+      folder: the folder of the files; it is made if it is not there.
     """
 
     folder: Path

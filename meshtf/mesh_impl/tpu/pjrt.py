@@ -229,13 +229,15 @@ class _Member:
 
 
 def _keep_for_ever(client: Any) -> None:
-    """Where another process is gone, the end of what works with it waits without end, or is that of this whole process
-    without a word."""
+    """Keeps an object that works with another process from being deleted.
+
+    If that process is gone, deleting the object waits for ever, or ends this whole process without a word.
+    """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
 
 def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
-    """Started where process 0 is, of which it is no part: what a terminal sends to that does not reach it."""
+    """Starts the coordinator beside process 0, apart from it: signals of a terminal to process 0 do not reach it."""
     numbers = [str(processes.count), str(processes.loss_seconds)]
     started = subprocess.Popen(
         [sys.executable, "-P", str(_COORDINATOR), processes.coordinator, *numbers],
@@ -318,7 +320,7 @@ class Cores:
     def compile(self, hlo: bytes, results: Sequence[tuple[tuple[int, ...], Any]]) -> Executable:
         """Compiles a serialized HloModuleProto, for as many replicas as there are cores.
 
-        `results`: shapes and dtypes of what it gives.
+        `results`: the shapes and dtypes of its results.
         """
         with mlir.make_ir_context():
             devices, options = _jax.DeviceList(self._devices), _options(self._devices)
@@ -366,12 +368,12 @@ def _options(devices: Sequence[Any]) -> Any:
 def _without_search_for_checksums(options: Any) -> Any:
     """The same options, with one more of LLVM's, which compiles for CPUs.
 
-    LLVM looks for checksums in loops of 8, 16, 24 and so on iterations: from what a loop selects it goes back by every
-    way there is through the arithmetic. Each of Threefry's 20 rounds multiplies the ways; so the index of the largest
-    of random numbers, which XLA draws where they are compared, never compiled.
+    LLVM looks for checksums in loops of 8, 16, 24 and so on iterations. It starts from a value that the loop selects,
+    and follows every path back through the arithmetic. Each of Threefry's 20 rounds multiplies the number of paths. XLA
+    draws random numbers where they are compared, so a program with the index of the largest of them never compiled.
 
-    jaxlib has no name for these options. They are a map in a message of protobuf's, and such messages are merged where
-    one's bytes follow another's; so what a user says in XLA_FLAGS stays.
+    jaxlib has no name for these options. They are a map in a protobuf message. Two such messages are merged if the
+    bytes of one follow the bytes of the other. So the user's options in XLA_FLAGS stay.
     """
     debug_options = _field(_XLA_BACKEND_EXTRA_OPTIONS, _field(1, _NO_CHECKSUMS) + _field(2, b""))
     added = _field(_EXECUTABLE_BUILD_OPTIONS, _field(_DEBUG_OPTIONS, debug_options))

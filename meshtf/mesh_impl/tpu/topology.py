@@ -1,4 +1,8 @@
-"""Topologies of TPUs, by the names that Google Cloud gives them: `v5e:4x4`, `v5p:2x2x4`."""
+"""Topologies of TPUs, by the names that Google Cloud gives them: `v5e:4x4`, `v5p:2x2x4`.
+
+A name is a generation and the chips along each axis. For example, `v5p:2x2x4` has 16 chips on a torus of three axes.
+Programs see one core on each v5p chip, so it holds meshes of 16 cores.
+"""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ class Torus:
     def place(self, mesh_shape: Shape) -> tuple[tuple[int, ...], ...]:
         """Where each core of a mesh is, by core number: its chip's coordinates, then its number on the chip.
 
-        Cores that follow one another along a mesh axis are on one chip or on chips with a link between them; so are the
-        last and the first, unless the axis is made of several odd ones of the torus.
+        Cores that follow one another along a mesh axis are on one chip, or on chips with a link between them. The last
+        and the first are neighbours too, unless the mesh axis is made of several torus axes of odd size.
 
         Raises:
           DeviceError: the mesh does not fit; lists some that do.
@@ -132,8 +132,10 @@ class Torus:
 
 
 def _ploughed(coordinate: int, sizes: Sequence[int]) -> list[int]:
-    """The digits of a number, outermost first, each reversed where the number that those outside it make is odd: so a
-    step of one changes one digit by one."""
+    """The digits of a number in a reflected Gray code, outermost first: a step of one changes one digit by one.
+
+    A digit is reversed if the number that the digits outside it make is odd.
+    """
     digits, outside = [], 0
     for n in range(len(sizes)):
         inner = math.prod(sizes[n + 1 :])

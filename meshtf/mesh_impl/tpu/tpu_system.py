@@ -217,9 +217,9 @@ def _held_port(cluster: Cluster) -> Iterator[int]:
 def virtual_tpu(n: int) -> None:
     """Gives this process a TPU of `n` virtual cores, which run on this machine's processors.
 
-    Programs on an `mtf.TpuMeshImpl` are compiled by XLA for its CPUs then, and run through PJRT, as on a TPU. To be
-    called before the first mesh. Nothing is changed where there are as many already. In a cluster
-    (`mtf.initialize_cluster`) each process calls it, and meshes span the cores of all.
+    XLA then compiles programs on an `mtf.TpuMeshImpl` for CPUs, and PJRT runs them, as on a TPU. Call it before the
+    first mesh. Nothing is changed if there are as many cores already. In a cluster (`mtf.initialize_cluster`) each
+    process calls it, and meshes span the cores of all processes.
 
     Raises:
       DeviceError: the process has another TPU already, or `n` is less than 1 or more than 4,096.

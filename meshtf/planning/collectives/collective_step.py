@@ -36,17 +36,17 @@ class CollectiveStep(Protocol):
 
     @property
     def reduction(self) -> Reduction | None:
-        """How it combines what the cores send; None where it only moves."""
+        """The way in which the collective combines the cores' slices; None where it only moves them."""
         ...
 
     @property
     def split_dim(self) -> int | None:
-        """The dimension of what is sent that is cut into a block for each core; None where all is sent to all."""
+        """The dimension of the input that is cut into a block for each core; None where every core is sent all."""
         ...
 
     @property
     def concat_dim(self) -> int | None:
-        """The dimension along which what is received stands one block behind the other; None where there is one."""
+        """The dimension along which received blocks stand one behind the other; None where there is one block."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class CollectiveStep(Protocol):
         ...
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
-        """Bytes beside its input and its output: of what it receives, and of copies that put blocks in order."""
+        """Bytes beside its input and its output: received blocks, and copies that put blocks in order."""
         ...
 
     def for_bucket(self) -> CollectiveStep | None:

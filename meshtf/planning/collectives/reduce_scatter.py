@@ -1,4 +1,4 @@
-"""Reduce-scatter: the sum over the cores along some axes, of which each keeps its block of a dimension."""
+"""Reduce-scatter: sums over the cores along some axes, and each core keeps its block of a dimension of the sum."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def divided(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> Te
 
 
 def parts_that_help(variables: Sequence[Divisible], mesh_shape: Shape) -> AxisParts:
-    """The axes to take apart, and how, so that the most elements of these variables are divided. Perhaps none."""
+    """The parts into which to take axes apart, so that the most elements of these variables are divided; perhaps
+    none."""
     sizes: dict[str, tuple[int, int]] = {}
     for axis in mesh_shape.dims[: max(0, MOST_MESH_AXES - mesh_shape.ndims)]:
         if any(mesh_shape.has(part) for part in part_names(axis.name, 2)):
@@ -70,7 +71,7 @@ def parts_that_help(variables: Sequence[Divisible], mesh_shape: Shape) -> AxisPa
 def _elements_divided(
     variables: Mapping[Divisible, int], axis: Dimension, pair: tuple[int, int], mesh_shape: Shape
 ) -> int:
-    """How many elements are in those of the variables that an axis in these parts divides."""
+    """The number of elements in the variables that an axis in these parts divides."""
     axis_parts = AxisParts.of(mesh_shape, {axis.name: pair})
     finer = axis_parts.taken_apart(mesh_shape)
     total = 0

@@ -80,7 +80,7 @@ class LayoutTable:
         return self._whole_along.setdefault(names, _WholeAlong(self, names)) if names else self
 
     def gathers_because(self, operation: Operation, axes: Axes) -> str:
-        """Why an operation gathers over these mesh axes, where that is for want of a way to work on slices."""
+        """Why an operation gathers over these mesh axes, if it lacks a way to work on slices; else empty."""
         if reason := operation.gathers_because(self):
             return reason
         uneven = [name for name, used in self._uneven_for(operation).items() if not used.isdisjoint(axes)]
@@ -252,14 +252,14 @@ class _WholeAlong(LayoutTable):
 
 
 def _listed(operation: Operation) -> str:
-    """An operation by its outputs; of a loop, which may have hundreds, by the first ones."""
+    """The outputs of an operation as text. A loop may have hundreds, so only its first ones are listed."""
     first = ", ".join(map(repr, operation.outputs[:MOST_LISTED]))
     more = len(operation.outputs) - MOST_LISTED
     return f"{first}, and {more} more" if more > 0 else first
 
 
 def warn_unused_rules(rules: Mapping[str, LayoutRules | None], operations: Sequence[Operation]) -> None:
-    """Warns (LayoutWarning) of rules, by what they are called, that have no effect, at the user's line that lowers the
+    """Warns (LayoutWarning) of rules that have no effect, by their names, at the user's line that lowers the
     program."""
     site = user_site()
     for kind, own in rules.items():

@@ -35,7 +35,7 @@ def whole_in(layout: TensorLayout, dims: list[int]) -> TensorLayout:
 
 
 def padded_shape(shape: Shape, mesh_shape: Shape, *layouts: TensorLayout) -> Shape:
-    """The shape with each dimension rounded up to what all of the layouts divide, where one does not divide it."""
+    """The shape with each dimension rounded up to a size that all of the layouts divide."""
     if not any(uneven_dims(layout, shape, mesh_shape) for layout in layouts):
         return shape
     dims = []

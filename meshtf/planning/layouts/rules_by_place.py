@@ -1,4 +1,4 @@
-"""Which rules of a layout hold for a tensor: those of the program, of activations, of the places where it is made."""
+"""Finds the rules of a layout that hold for a tensor: the program's, the activations', and the rules of its places."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Local work of sums that are added to part by part: zeros to begin with, and the addition.
+"""Local work of sums that grow part by part: zeros to begin with, and the addition to one part.
 
-Called as any other work, both make new tensors, of which a compiler reuses the memory. On processors, where TensorFlow
-executes operation by operation, it would copy the whole sum to add to a part: there `in_place` writes over it.
+Called as any other work, both make new tensors, and a compiler reuses their memory. On processors TensorFlow executes
+operation by operation, and would copy the whole sum to add to a part. So `in_place` writes over the sum there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows of a tensor written in its own memory, on processors.
 
 TensorFlow's kernel writes element by element, whatever the elements are: four numbers of 4 bytes take it as long as
-four of 16. So rows are written as the widest elements there are, bit by bit what they were.
+four of 16. So rows are written as the widest elements there are, with the same bits.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class PlannedChecks:
         self._of_feeds: list[FeedCheck] = []
 
     def add(self, check: OpenCheck) -> None:
-        """Makes the program's assignments depend on a check, once what surrounds this block has taken it up.
+        """Makes the program's assignments depend on a check, once the program or block around has taken it up.
 
         The sum over cores stands right behind the check, so that updates need not wait for the end of the program.
         """
@@ -39,7 +39,7 @@ class PlannedChecks:
             record.operation = before
 
     def add_of_feeds(self, check: FeedCheck) -> None:
-        """Makes the whole step depend on a check of what it is fed."""
+        """Makes the whole step depend on a check of the arrays that it is fed."""
         self._of_feeds.append(check)
 
     @property

@@ -46,9 +46,11 @@ class TensorReaders:
         return self._pending_sums.is_used(tensor)
 
     def layout_wanted(self, tensor: Tensor) -> TensorLayout | None:
-        """The layout in which everything that uses the tensor works; None where that is not one, or not known.
+        """The one layout in which everything that uses the tensor works; None if there are several, or if it is
+        unknown.
 
-        Looked for behind what takes a tensor as it is held, as an override does, and where the tensor leaves a block.
+        The search goes on behind operations that take a tensor as it is held, as an override does. It also goes on
+        outside a block where the tensor leaves it.
         """
         wanted = {*self._layouts_wanted(tensor)}
         return wanted.pop() if len(wanted) == 1 else None

@@ -57,7 +57,7 @@ class MovedValues:
     # Collectives
 
     def collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes = ()) -> Value:
-        """The value communicated; `layout` and `pending` are those of what the collective leaves."""
+        """The value after a collective, which leaves it in `layout` and with the sums `pending`."""
         if self._is_outside(value):
             return self._done_outside(lambda outside: outside.collective(step, value, layout, pending))
         return self.record.collective(step, value, layout, pending)
@@ -78,7 +78,8 @@ class MovedValues:
         return self.collective(AllGather(own, dim), value, layout, value.pending)
 
     def permute(self, value: Value, axes: Axes, place: Callable[[int], int]) -> Value:
-        """Each core's slice at position `place(its own)` along these mesh axes; sums stay pending."""
+        """The value with each core's slice sent to position `place(own position)` along these mesh axes. Sums stay
+        pending."""
         destinations = core_positions.destinations(axes, place, self.mesh_shape)
         if destinations == tuple(range(len(destinations))):
             return value
@@ -102,7 +103,8 @@ class MovedValues:
         return moved_with_padding(self, value, layout)
 
     def take_route(self, value: Value, layout: TensorLayout) -> Value:
-        """The cheapest steps to a layout; those that were taken from the same value before are not taken again."""
+        """Takes the cheapest steps to a layout. Steps that were taken from the same value before are not taken
+        again."""
         route = self.route(value, layout)
         taken = zip(route.steps, route.states, strict=True)
         for is_slice, group in itertools.groupby(
@@ -147,7 +149,7 @@ class MovedValues:
         return not uneven_dims(value.layout, value.shape, self.mesh_shape)
 
     def filled(self, value: Value, fill: Fill | None) -> Value:
-        """The value with what is wanted beyond the ends of dimensions that are padded; None: as it is."""
+        """The value with its padding filled as `fill` says; None: as it is."""
         if fill is None or self.is_even(value):
             return value
         if self._is_outside(value):
@@ -169,7 +171,7 @@ class MovedValues:
     # Values from outside
 
     def take_from_outside(self, value: Value) -> None:
-        """Says that a value of what is around this block is used in it."""
+        """Says that a value from around this block is used in it."""
         self._from_outside.add(value)
 
     def made_outside(self, make: Callable[[], Value]) -> Value:

@@ -1,13 +1,15 @@
-"""The common refinement of two shapes of equal size: factors of which the dimensions of both are products.
+"""The common refinement of two shapes of equal size: every dimension of both shapes is a product of its factors.
 
-A reshape between split tensors is local over factors: [batch:rows, heads*key] to [batch:rows, heads:cols, key] is, over
-the factors (batch, heads, key), a change of layout like any other. Dimensions split into n parts contribute a factor
-n, so that a split of part of a dimension can be said.
+Over factors a reshape between split tensors is a change of layout like any other. For example, the reshape from
+[batch:rows, heads*key] to [batch:rows, heads:cols, key] has the factors (batch, heads, key). A dimension split into n
+parts adds a factor n, so that the split of a part of a dimension can be written down.
 
-[heads*key:64] and [heads:8 key:8] have the factors (8, 8). With 64 split over cols:4, of which each core then holds two
-heads, the factors are (4, 2, 8), of which the first is split over `cols`: so the reshape sends nothing, and gives
-[heads:8/cols key:8]. Where boundaries do not divide one another, as in [6, 4] and [4, 6], what lies between two that
-both shapes share is cut only where a split asks for it.
+Another example: [heads*key:64] and [heads:8 key:8] have the factors (8, 8). If the 64 are split over cols:4, each core
+holds two heads. The factors are then (4, 2, 8), and the first is split over `cols`. So the reshape sends nothing, and
+gives [heads:8/cols key:8].
+
+Boundaries may not divide one another, as in [6, 4] and [4, 6]. Then the part between two boundaries that both shapes
+share is cut only where a split asks for it.
 """
 
 from __future__ import annotations
@@ -167,7 +169,7 @@ def _over_factors(
 
 
 def _covering(position: int, axes: list[str], chain: Sequence[int], mesh_shape: Shape) -> Axes | None:
-    """The axes that split the factor at `position`: as many as fill it, or all that are left if they fit in it."""
+    """The axes that split the factor at `position`: enough to fill it, or all that are left if they fit in it."""
     if position not in chain or position == chain[-1]:
         return None
     size = chain[chain.index(position) + 1] // position

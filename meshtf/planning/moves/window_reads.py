@@ -44,9 +44,9 @@ def read_window(
 ) -> Value:
     """Each core's window of a dimension; sums stay pending.
 
-    Elements outside the dimension are `fill`, or with `wrap` those of the other end. Where it is padded, its padding
-    counts as elements inside. The result is split as the value is, and its size is the number of parts times the
-    window's length.
+    Elements outside the dimension are `fill`, or with `wrap` the elements of its other end. A dimension's padding
+    counts as elements inside. The result is split as the value is. Its size is the number of parts times the window's
+    length.
     """
     axes, n = value.layout.axes[dim], value.slice_shape[dim]
     parts = axes_size(axes, planner.mesh_shape)
