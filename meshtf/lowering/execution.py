@@ -194,7 +194,7 @@ def _stored_layouts(plan: Plan) -> dict[str, TensorLayout]:
 
 
 def make_variables(values: Mapping[str, Any], plan: Plan, lowering: Lowering) -> None:
-    """Gives variables their values; makes those of a plan that the store lacks."""
+    """Gives variables their values, and makes a plan's variables that the store lacks."""
     store, layouts = lowering.variables, _stored_layouts(plan)
     made = [name for name in layouts if name in values and name not in store]
     try:

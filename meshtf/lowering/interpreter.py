@@ -255,7 +255,7 @@ class _Done:
 
 
 def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np.ndarray:
-    """The whole array of which the cores hold slices, its padding included; slices that should be alike must be."""
+    """The whole array of the cores' slices, including its padding. Slices that should be alike must be."""
     blocks: dict[tuple[int, ...], np.ndarray] = {}
     for core, piece in enumerate(slices):
         first = blocks.setdefault(core_positions.block(core, layout.axes, plan.mesh_shape), piece)

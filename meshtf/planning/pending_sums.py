@@ -161,6 +161,8 @@ class PendingSums:
         self._passing.update(o for o in component if o in pending)
 
     def _add_tensor(self, cut: networkx.DiGraph, tensor: Tensor) -> None:
+        # Consumers hang on this node by edges without capacity, which no cut can take. So a cut pays for the tensor's
+        # sum once, on the edge before it, however many consumers need it.
         reduction = ("reduction", tensor)
         own, whole = self._own[tensor], self._reduction_bytes(tensor)
         # A sum of the operation's own is pending in any case; it costs more over the axes of its inputs' too.
@@ -184,6 +186,7 @@ class PendingSums:
         if any(self._own[output] for output in operation.outputs):
             return
         for x in operation.inputs:
+            # If the operation is pending and x is not, only one core may add x: the others mask it with zeros.
             cost = max(1, self._reduction_bytes(x) // _MASK_SHARE)
             producer = x.operation
             if x not in self._candidates:

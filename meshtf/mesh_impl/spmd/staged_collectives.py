@@ -4,8 +4,8 @@ They go in stages. The cores of a process sum or join their slices in memory. On
 result with one core of each other process, by TensorFlow's collectives. Then all cores of the process are handed the
 result.
 
-For example, an allreduce over two processes of four cores each sends one slice from each process, and not four: each
-process first sums its four slices in memory.
+For example, take an allreduce over two processes of four cores each. Each process first sums its four slices in memory.
+So it sends the bytes of one slice. In a ring of all eight cores it would send the bytes of 1.75 slices.
 """
 
 from __future__ import annotations

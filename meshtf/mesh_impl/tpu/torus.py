@@ -96,6 +96,7 @@ class Torus:
         """Every way to share the torus among mesh axes. The last of these gets the cores of a chip if it can."""
         sizes = [*self.chips, self.cores_per_chip]
         wholes = [_Part(axis, size) for axis, size in reversed(list(enumerate(sizes))) if size > 1]
+        # A ring of four is one part, or a square of two parts of two. Ways with fewer parts come first.
         choices = [[[p], [_Part(p.axis, 2, 1), _Part(p.axis, 2, 0)]] if p.size == 4 else [[p]] for p in wholes]
         for chosen in sorted(itertools.product(*choices), key=lambda parts: sum(map(len, parts))):
             parts = [p for part in chosen for p in part]

@@ -38,6 +38,8 @@ class Refinement:
         """
         sizes, sources, targets = [self.sizes[:1], self.source.axes[:1], self.target.axes[:1]]
         for size, source, target in zip(self.sizes[1:], self.source.axes[1:], self.target.axes[1:], strict=True):
+            # Two splits are one split of the product if the inner factor is whole, or if the outer one is split fully.
+            # Else a slice would be several runs of the product.
             if all(
                 not axes or axes_size(before[-1], mesh_shape) == sizes[-1]
                 for before, axes in ((sources, source), (targets, target))
@@ -53,6 +55,7 @@ def refine(
     source: Shape, source_layout: TensorLayout, target: Shape, target_layout: TensorLayout, mesh_shape: Shape
 ) -> Refinement | None:
     """The factors over which both layouts can be said, or None."""
+    # Cuts are products of sizes, counted from the outermost dimension: [4, 6] has the cuts 1, 4 and 24.
     cuts = {1, source.size}
     for shape, layout in ((source, source_layout), (target, target_layout)):
         cuts |= set(_cuts(shape, layout, mesh_shape))
@@ -92,6 +95,7 @@ def over_dimensions(shape: Shape, sizes: Sequence[int], axes: Sequence[Axes], me
         own: Axes = ()
         is_open, product = True, 1
         while product < dim.size and factor < len(sizes):
+            # Inside a factor that is not split fully, a split would give each core several runs of the dimension.
             if axes[factor] and not is_open:
                 return None
             own += axes[factor]
@@ -128,6 +132,7 @@ def _chain(source: Shape, target: Shape, cuts: list[int]) -> list[int] | None:
         return None
     if all(b % a == 0 for a, b in itertools.pairwise(cuts)):
         return cuts
+    # In [6, 4] and [4, 6] neither 6 nor 4 divides the other. Such cuts are given up, and only shared boundaries stay.
     shared = sorted(_boundaries(source) & _boundaries(target))
     chain = [1]
     for low, high in itertools.pairwise(shared):

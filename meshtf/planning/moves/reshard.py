@@ -84,6 +84,7 @@ def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, 
     whole = dtype_size
     for n in sizes:
         whole *= n
+    # The counter orders states of equal cost, which cannot be compared, and keeps the result the same on every run.
     counter = itertools.count()
     heap: list[tuple[int, int, int, State, tuple[Step, ...], tuple[State, ...]]] = [
         (0, 0, next(counter), start, (), ())
@@ -133,6 +134,7 @@ def _reductions(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: S
 
 
 def _slices(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    # A slice along an axis needs equal values along it, which is not so where the axis splits or a sum is pending.
     used = {a for axes in state.axes for a in axes} | set(state.pending)
     for dim, wanted in enumerate(goal.axes):
         for axes in _runs(wanted):
@@ -154,6 +156,8 @@ def _moves(state: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[
 
 
 def _permutes(state: State, goal: State, mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    # A permute changes no slice's size. It may lead to the goal itself, or to another order of one dimension's axes, or
+    # to other axes of the same sizes.
     candidates = []
     if [axes_size(a, mesh_shape) for a in state.axes] == [axes_size(a, mesh_shape) for a in goal.axes]:
         candidates.append(goal.axes)

@@ -154,12 +154,15 @@ def _assembled_by(window: Window, parts: int, n: int, origin: int, wrap: bool) -
     """The least that makes up the windows of all cores, of slices of n elements."""
     starts = [window.start(j) for j in range(parts)]
     wanted = [(s, s + window.length) for s in starts]
+    # Nothing is sent for elements outside the dimension: they are filled.
     if not wrap:
         wanted = [(max(start, 0), min(end, n if not origin else parts * n)) for start, end in wanted]
     inside = [(start - j * origin, end - j * origin) for j, (start, end) in enumerate(wanted) if start < end and n]
+    # All cores run one program, so each receives the pieces that any of them needs, relative to its own slice.
     first, end = (min(s for s, _ in inside), max(e for _, e in inside)) if inside else (0, 0)
     distances = range(first // n, -(-end // n)) if inside else ()
     pieces = tuple(_Piece(d, max(first - d * n, 0), min(end - d * n, n)) for d in distances)
+    # A window may begin before the pieces or end behind them, by other amounts on other cores. The most is filled.
     offsets = [s - j * origin - first for j, s in enumerate(starts)]
     before, after = max(0, -min(offsets)), max(0, max(offsets) + window.length - (end - first))
     is_fixed = len(set(offsets)) == 1 and end - first + before + after == window.length
