@@ -26,8 +26,9 @@ from meshtf.planning.local_work.reductions import NATIVE, STACKED, Reduction, re
 _ALL_TO_ALL_TAKES = NATIVE
 _GATHER_TAKES = tuple(dtype for dtype in NATIVE if dtype != tf.bfloat16)
 FORWARD, BACKWARD, BETWEEN_PROCESSES = 0, 1, 2
-"""The tokens of a device. Each orders the collectives that take it, in all cores alike; a core that waits in one for
-another core waits for what stands earlier in the program, so collectives of different tokens never wait in a circle."""
+"""The tokens of a device. Each orders the collectives that take it, on all cores alike. A core that waits in a
+collective waits for another core to reach an earlier place of the program. So collectives of different tokens never
+wait in a circle."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,14 +128,15 @@ class BoundCollectives:
         return merge_from_front(self._gather_blocks(x, group), dim)
 
     def all_to_all(self, x: tf.Tensor, axes: Sequence[str], split_dim: int, concat_dim: int) -> tf.Tensor:
-        """Block j of `split_dim` goes to position j along `axes`; those received stand in order along `concat_dim`."""
+        """Sends block j of `split_dim` to position j along `axes`. Received blocks stand in order along
+        `concat_dim`."""
         group = self._group(axes)
         if group is None:
             return x
         return merge_from_front(self._exchange(split_to_front(x, split_dim, group.size), group), concat_dim)
 
     def reduce_scatter(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
-        """The sum over the cores along `axes` ("or" of bool), of which position j keeps block j of dimension `dim`."""
+        """Sums over the cores along `axes` ("or" of bool). Position j keeps block j of dimension `dim` of the sum."""
         group = self._group(axes)
         if group is None:
             return x
@@ -155,8 +157,8 @@ class BoundCollectives:
         return tf.reshape(moved, x.shape)
 
     def across_processes(self, axes: Sequence[str]) -> BoundCollectives:
-        """Collectives over these axes, which go in stages, among the group's members of the core's number alone: one
-        of each process, in their order."""
+        """The collectives over these axes among one core of each process: the cores with this core's number in
+        theirs."""
         stages = self._groups[tuple(axes)]
         assert isinstance(stages, BoundStages)
         apart = copy.copy(self)
@@ -264,7 +266,7 @@ class BoundCollectives:
         return tf.ensure_shape(loop[1], blocks.shape)
 
     def _gather_in_stages(self, x: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """Each core hears from those of its number in other processes, and then from the others of its process."""
+        """Gathers across processes first, among cores of one number, and then within each process."""
         blocks = self._gather_blocks(x, stages.across)
         if stages.within is not None:
             blocks = _exchanged_leading(self._gather_blocks(blocks, stages.within))
@@ -282,7 +284,8 @@ class BoundCollectives:
         return moved if stages.placed is None else tf.gather(moved, stages.placed)
 
     def _exchange_within(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """`[processes, members, ..]`: by the process that they go to, and the member of this process that sent them."""
+        """Exchanges blocks within the process. The result is `[processes, members, ..]`: by the process that they go
+        to, and by the member of this process that sent them."""
         by_place = blocks if stages.places is None else tf.gather(blocks, stages.places)
         by_place = tf.reshape(by_place, [stages.across.size, stages.members, *blocks.shape[1:]])
         if stages.within is None:
@@ -297,9 +300,11 @@ class BoundCollectives:
         return stacked_sum(self._exchange(stacked_sum(terms), stages.across))
 
     def _reduce_in_stages(self, x: tf.Tensor, stages: BoundStages, merge_op: str) -> tf.Tensor:
-        """Each member of a process reduces its part of what the process has, then the same part with other processes.
+        """Reduces in three stages, each core one part of the elements.
 
-        In the order of places, so that sums are the same bits however many processes there really are.
+        Each member of a process reduces its part over the process, then reduces the same part over other processes. At
+        the end all parts are gathered. Terms are taken in the order of places, so that sums have the same bits however
+        many processes there really are.
         """
         combine, elements = STACKED[merge_op], x.shape.num_elements()
         parts = stages.across.size * stages.members
@@ -314,10 +319,11 @@ class BoundCollectives:
         return tf.reshape(tf.slice(tf.reshape(whole, [-1]), [0], [elements]), x.shape)
 
     def _send_and_receive(self, sent: tf.Tensor, permutation: BoundPermutation) -> tf.Tensor:
-        """Two gathers over groups of two, of which only the sender's half is used, or one where cores exchange. A core
-        that keeps its own is alone.
+        """Sends a slice to one core and receives one from another, by two gathers over groups of two.
 
-        The two are not ordered, since a core's sender may wait for it to send: hence a token for each direction.
+        Only the sender's half of each gather is used. Where cores exchange, one gather does both. A core that keeps its
+        own slice is alone in its group. The two gathers are not ordered, since a core's sender may wait for the core to
+        send. So each direction has a token.
         """
         options: dict[str, Any] = {
             "input": sent,
