@@ -1,4 +1,4 @@
-"""Where a core keeps its slices of variables, and computes."""
+"""The device where a core keeps its slices of variables, and computes."""
 
 from __future__ import annotations
 

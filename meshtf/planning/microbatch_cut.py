@@ -1,4 +1,9 @@
-"""Finds the examples of a micro-batch in its tensors, so that each example has its random bits of the whole batch."""
+"""Finds the examples of a micro-batch in its tensors, so that each example has its random bits of the whole batch.
+
+For example, let two micro-batches cut batch:8 into its even and its odd examples. Example 2 is the second of its
+micro-batch, and must draw the bits of position 2. After a reshape of [batch:4 beams:2] to [rows:8], two positions of
+`rows` in a row are of one example.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +39,14 @@ class MicrobatchCut:
         return cls(batch, count, {batch: 1}, frozenset([batch.name]))
 
     def dimension(self, shape: Shape) -> Dimension | None:
-        """The one along which a tensor of the micro-batch is cut; None where it has the same for all examples."""
+        """The dimension along which a tensor of the micro-batch is cut; None if it is the same for all examples."""
         if self.batch in shape:
             return self.batch
         exact, others = (d for d in shape if d in self.neighbours), (d for d in shape if d.name in self.names)
         return next(itertools.chain(exact, others), None)
 
     def neighbours_along(self, dim: Dimension) -> int:
-        """How many positions in a row stay together along a dimension that is cut."""
+        """The number of positions in a row that stay together along a dimension that is cut."""
         return self.neighbours.get(dim, 1)
 
     def after_reshape(self, old: Shape, new: Shape) -> MicrobatchCut:

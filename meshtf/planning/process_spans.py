@@ -1,7 +1,7 @@
-"""How a mesh lies over processes: which axes cross them, and how groups of cores are made up of processes' members.
+"""The way in which a mesh lies over processes: the axes that cross them, and the members of a group in each process.
 
-Within a process values move through memory, between processes over a network: a collective whose group spans processes
-is done in stages, so that each byte crosses once per process.
+Values move through memory within a process, and over a network between processes. So a collective whose group spans
+processes is done in stages, so that each byte crosses once per process.
 """
 
 from __future__ import annotations

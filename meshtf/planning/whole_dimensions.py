@@ -1,4 +1,8 @@
-"""Where to work on dimensions that every core must have in one piece: another dimension takes over their split."""
+"""Chooses splits for work on dimensions that every core must have whole: another dimension takes over their split.
+
+For example, a sort along `length` of [batch:8 length:16/cols] needs `length` whole. With [batch:8/cols length:16] each
+core sorts a part of the batch, which sends less than a gather of everything on every core.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ def whole_because(layouts: LayoutTable, inputs: Sequence[Tensor], names: Iterabl
 
 
 def _bases(planner: Planner, tensors: Sequence[Tensor], whole: set[str]) -> Iterator[dict[str, Axes]]:
-    """How each of the tensors splits the other dimensions."""
+    """The splits of the other dimensions in each of the tensors."""
     for tensor in tensors:
         layout = planner.layouts[tensor]
         yield {d.name: a for d, a in zip(tensor.shape, layout.axes, strict=True) if a and d.name not in whole}

@@ -1,4 +1,4 @@
-"""Time in which a process runs: while it is stopped (SIGSTOP, a debugger, a job that is held), nothing can stall."""
+"""Measures the time in which a process runs. Nothing stalls while it is stopped (SIGSTOP, a debugger, a held job)."""
 
 from __future__ import annotations
 

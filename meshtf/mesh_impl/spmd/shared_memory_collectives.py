@@ -1,8 +1,8 @@
 """Collectives of cores that share a memory, inside of a program that has the slices of all: nothing is sent.
 
-A sum over eight cores is seven additions, and each core is handed the one result; of a gathered weight there is one
-copy, and not one for each. The runtime's collectives would copy blocks from device to device, and let each core add
-them up.
+A sum over eight cores is seven additions, and each core is handed the one result. A gathered weight is there once, and
+not once for each core. The runtime's collectives would copy blocks from device to device, and let each core add them
+up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""How the cores along some mesh axes divide a variable among themselves, and which axes to take apart for it."""
+"""Divides variables among the cores along some mesh axes, and chooses the axes to take apart for that.
+
+For example, [d_model:768 d_ff:768] repeated over data:512 has no dimension that 512 divides. In parts of 16 and 32 the
+axis divides both: `data.0` splits d_model into slices of 48, and `data.1` splits d_ff into slices of 24.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning.layouts.padding import padded_shape
 
 MOST_PADDING = 1 / 8
-"""The largest share of padding in a core's slice of a variable: with more, the variable's update is not divided."""
+"""The most padding, as a share of a variable's own elements: with more, the variable's update is not divided."""
 
 MOST_MESH_AXES = 6
 """The most axes of a mesh whose axes are in parts: a route between two layouts is searched in all orders of the
@@ -25,7 +29,7 @@ axes."""
 class Divisible:
     """A variable to divide: its shape, its present layout, and the mesh axes over which it is repeated.
 
-    most_padding: the largest share of padding in a core's slice; 0 where padding could not be left out.
+    most_padding: the most padding, as a share of the variable's elements; 0 where padding could not be left out.
     """
 
     shape: Shape
@@ -92,7 +96,8 @@ def _pairs(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _repeated_axes(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> Iterator[Axes]:
-    """The repeated axes that do not split it yet, in the mesh's order; of an axis that is taken apart, its parts."""
+    """The repeated axes that do not split the variable yet, in the mesh's order. An axis that is taken apart gives its
+    parts."""
     free = variable.repeated - variable.layout.used
     for axis in axis_parts.joined(mesh_shape).dimension_names:
         if group := tuple(part for part in axis_parts.axes_taken_apart((axis,)) if part in free):
@@ -100,7 +105,7 @@ def _repeated_axes(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts
 
 
 def _placed(axes: tuple[Axes, ...], added: Axes, places: Sequence[int]) -> tuple[Axes, ...]:
-    """`axes` with each of the added ones at the end of those of the dimension of its place."""
+    """`axes` with each of the added axes at the end of the axes of the dimension at its place."""
     return tuple(
         (*own, *(axis for axis, place in zip(added, places, strict=True) if place == i)) for i, own in enumerate(axes)
     )

@@ -1,4 +1,4 @@
-"""Which layout each tensor of a graph has: from the rules, or inherited from overridden tensors; all checked."""
+"""Finds and checks the layout of each tensor of a graph: from the rules, or inherited from overridden tensors."""
 
 from __future__ import annotations
 

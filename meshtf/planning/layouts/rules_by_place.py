@@ -73,6 +73,7 @@ class RuleSet:
         fixed = fixed or {}
         is_activation = self.is_activation(shape)
         axes = {**dict.fromkeys(shape.dimension_names, ()), **_of(self.rules, shape), **fixed}
+        # An activation rule replaces the layout's rule for its dimension, but takes no axis from another dimension.
         if is_activation:
             own = {name: given for name, given in _of(self.activations, shape).items() if name not in fixed}
             taken = {a for name, given in axes.items() if name not in own for a in given}
@@ -89,7 +90,7 @@ def _of(rules: LayoutRules, shape: Shape) -> dict[str, Axes]:
 
 
 def _overlaid(axes: Mapping[str, Axes], own: Mapping[str, Axes], fixed: Mapping[str, Axes]) -> dict[str, Axes]:
-    """`axes` with those of a place, which no longer split other dimensions."""
+    """`axes` overlaid by the axes `own` of a place. These no longer split other dimensions."""
     taken = {a for given in own.values() for a in given}
     left = {n: a if n in fixed else tuple(axis for axis in a if axis not in taken) for n, a in axes.items()}
     return {**left, **own}

@@ -1,7 +1,7 @@
-"""Local work that processors do otherwise than compilers.
+"""Local work with one form for compilers and another for processors.
 
 A compiler needs shapes that it knows, and reuses memory by itself. TensorFlow on processors executes operation by
-operation: there shapes may follow from values, and a result may be written piece by piece into memory of its own.
+operation. So shapes may follow from values there, and a result may be written piece by piece into memory of its own.
 """
 
 from __future__ import annotations

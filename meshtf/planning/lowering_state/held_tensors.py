@@ -1,7 +1,7 @@
 """The versions in which tensors are held, and how operations read them.
 
-A tensor is held first as it was computed, perhaps with a sum pending, then in whatever layouts were asked for. A read
-takes the route with the fewest bytes from any version that there is, and keeps the result as one more version.
+A tensor is held first as it was computed, perhaps with a sum pending. Later it is also held in the layouts that were
+asked for. A read takes the route with the fewest bytes from any version, and keeps the result as one more version.
 """
 
 from __future__ import annotations
