@@ -18,7 +18,7 @@ _OURS = frozenset((
     "meshtf", "tensorflow", "keras", "optree", "numpy", "contextlib", "functools", "dataclasses", "copy",
     "collections",
 ))  # fmt: skip
-_WRITTEN_IN_THE_LANGUAGE = ("bin", "models", "train")  # of meshtf's, those whose lines a reader of a report looks for
+_WRITTEN_IN_THE_LANGUAGE = ("bin", "models", "train")  # folders of meshtf whose lines a reader of a report looks for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def _name_caller(error: MeshtfError, caller: str) -> None:
     text = str(error)
     if error.site != user_site() or not text.startswith(f"{before}: "):  # type: ignore[attr-defined]
         return
-    is_layer = caller.count(".") > 1  # of which the user knows the parts no less than the whole
+    is_layer = caller.count(".") > 1  # the user knows a layer's parts as well as the layer
     is_alike = caller.rpartition(".")[2] == named_by.rpartition(".")[2]
     shown = f"{caller}, in {named_by}" if is_layer and not is_alike else caller
     error.args = (shown + text.removeprefix(before),)

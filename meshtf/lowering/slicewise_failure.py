@@ -37,7 +37,7 @@ def slicewise_failure(
     computing again would take too much memory.
     """
     if len({(d.job, d.replica, d.task) for d in map(tf.DeviceSpec.from_string, lowering.device_mesh.devices)}) > 1:
-        return None  # what other processes hold is not here
+        return None  # the slices of other processes are not here
     arrays = {f.name: host_array(x) for f, x in zip(plan.feeds, feeds, strict=True)}
     for operation in _suspects(error, lowering):
         again = lowering.plan_for(list(operation.outputs), effects=())
@@ -51,7 +51,7 @@ def slicewise_failure(
             return ExecutionError(
                 f"{text}\nThe process must be restarted." if isinstance(error, CollectiveError) else text
             )
-        except Exception:  # of what comes before it, or of a function that does not always fail: nothing is known then
+        except Exception:  # work before it failed, or the function does not always fail: nothing is known then
             return None
     return None
 
@@ -87,7 +87,7 @@ class _Again(Interpreter):
         if isinstance(instruction.operation, SlicewiseOperation):
             for core in self._range:
                 own = [slices[v][core] for v in instruction.inputs]
-                # As in the program: what raises in Python is TensorFlow's error there, and itself if run eagerly.
+                # A graph, as in the program: there an error raised in Python becomes TensorFlow's. Eagerly it would not.
                 local = tf.function(functools.partial(instruction.emit, KnownCore(self.plan, core)), autograph=False)
                 try:
                     local(*map(tf.constant, own))

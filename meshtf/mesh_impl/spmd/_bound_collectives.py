@@ -388,8 +388,8 @@ def _time_after(x: tf.Tensor) -> tf.Tensor:
     """When it was there, in seconds, float64[]."""
     with tf.control_dependencies([x]):
         now = tf.timestamp()
-    # TensorFlow would order all times of a program, and so the two directions of a permute, each of which waits for
-    # the other on some cores.
+    # TensorFlow would order all timestamps of a program. That would order the two directions of a permute too, and each
+    # of them waits for the other on some cores.
     if (dependencies := tf.compat.v1.get_default_graph().experimental_acd_manager) is not None:
         dependencies.run_independently(now.op)
     return now

@@ -27,7 +27,7 @@ from meshtf.tensorflow_private.eager_context import eager_mode
 
 _LONGEST_PERIOD = 5.0  # seconds between two looks
 _LOOKS_PER_TIMEOUT = 10
-_LONGEST_BETWEEN_LOOKS = 2.0  # periods; in what is longer the process was stopped
+_LONGEST_BETWEEN_LOOKS = 2.0  # periods; in a longer time the process was stopped
 _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 

@@ -51,4 +51,4 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    os._exit(0)  # what native libraries do when a process ends may abort, too
+    os._exit(0)  # native libraries may abort, too, when a process ends by itself

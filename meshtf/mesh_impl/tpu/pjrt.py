@@ -273,7 +273,7 @@ class Cores:
             return self._put(first.shape, pieces, self._local, self._alike)
         if not first.ndim:
             return self._joined(first.shape, [self._put_on(p, position) for position, p in enumerate(pieces)])
-        # JAX sends the first alone of what it takes for copies of one array.
+        # If they were copies of one array to JAX, it would send only the first. So they are parts of a larger one.
         return self._put((len(self._devices) * first.shape[0], *first.shape[1:]), pieces, self._local, self._in_parts)
 
     def first(self, array: CoreArray) -> np.ndarray:

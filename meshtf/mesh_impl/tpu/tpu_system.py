@@ -191,7 +191,7 @@ def tpu_system(size: int) -> TpuSystem:
 def _membership(cluster: Cluster, port: int) -> dict[str, Any]:
     """The fields of `pjrt.Processes`. Called by all processes of a cluster, once: process 0 says where it listens."""
     host = Address.from_text(cluster.addresses[cluster.process_index]).host
-    # All are there, or it is known who is gone: in what follows jaxlib waits for each by itself.
+    # Here all processes are there, or an error says who is gone. After this, jaxlib waits for each by itself.
     told = cluster.gathered("pjrt", str(Address(host, port)) if cluster.is_leader else "", _JOIN_SECONDS)
     return {
         "index": cluster.process_index,

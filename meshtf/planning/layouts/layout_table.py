@@ -127,7 +127,7 @@ class LayoutTable:
                     self._note_padding(output, layout)
             except LayoutError as error:
                 if "\n  in operation " in str(error):
-                    raise  # it is of one inside a loop or a branch, and says of which
+                    raise  # the error is of an operation inside a loop or a branch, and names it
                 raise LayoutError(f"{error}\n  in operation {_listed(operation)}\n  at {operation.site}") from None
 
     def give(self, layouts: Mapping[Tensor, ResolvedLayout]) -> None:

@@ -54,7 +54,7 @@ def read_window(
     fill = bool(fill) if value.dtype == tf.bool else fill
     assembly = _assembled_by(window, parts, n, n, wrap)
     held = value
-    # One piece travels as it is: what it costs to gather two slices, without the place for both.
+    # One piece travels as it is. It sends as much as a gather of two slices, and needs no memory for both.
     if assembly.num_received(parts) > 1 and assembly.received(parts) >= n * (parts - 1):
         held = planner.moves.once(value, ("whole", dim), lambda: planner.all_gather(value, dim))
         assembly = _assembled_by(window, parts, n * parts, 0, wrap)
