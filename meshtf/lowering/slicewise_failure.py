@@ -87,7 +87,7 @@ class _Again(Interpreter):
         if isinstance(instruction.operation, SlicewiseOperation):
             for core in self._range:
                 own = [slices[v][core] for v in instruction.inputs]
-                # A graph, as in the program: there an error raised in Python becomes TensorFlow's. Eagerly it would not.
+                # A graph, as in the program: it turns an error raised in Python into one of TensorFlow.
                 local = tf.function(functools.partial(instruction.emit, KnownCore(self.plan, core)), autograph=False)
                 try:
                     local(*map(tf.constant, own))
