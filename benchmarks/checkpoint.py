@@ -1,4 +1,4 @@
-"""What saving a checkpoint costs the training around it.
+"""Measures the cost of saving a checkpoint to the training around it.
 
     python -m benchmarks.checkpoint
 
@@ -30,7 +30,7 @@ STEPS_BETWEEN = 10
 
 @dataclasses.dataclass
 class Times:
-    """In seconds; `ratios` compare the steps around each save with those before it."""
+    """Times in seconds; `ratios` compare the steps around each save with the steps before it."""
 
     others: list[float] = dataclasses.field(default_factory=list)
     around: list[float] = dataclasses.field(default_factory=list)

@@ -5,8 +5,8 @@
 First, on the loopback: each collective between two cores, of one process and of two, beside a plain socket that sends
 as many bytes both ways at once. Then two processes of four cores each in network namespaces, on links of 100 Mbit/s:
 collectives in stages against the same ones flat, and the bytes that a process wrote to its connections, as the kernel
-counts them, against the plan's. What is said to be sent is what a process sends to others. Time, CPU time and page
-faults are of one process, the mean of some calls.
+counts them, against the plan's. Bytes sent are the bytes that a process sends to others. Time, CPU time and page faults
+are of one process, the mean of some calls.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Case:
     is_flat: bool = False
 
     def bytes_between(self, num_processes: int) -> int:
-        """That the plan says a process sends to others."""
+        """The bytes that a process sends to others, by the plan."""
         n, each = self.elements * FLOAT_BYTES, self.cores // num_processes
         if self.is_flat:
             return flat_bytes(self.kind, n, self.cores, each)
@@ -75,8 +75,10 @@ class Case:
 
 
 def flat_bytes(kind: str, n: int, cores: int, each: int) -> int:
-    """What a process of so many of the cores sends to others where every core takes part by itself: in a ring, or each
-    to each."""
+    """The bytes that a process of `each` cores sends to others if every core takes part by itself.
+
+    An alltoall sends from each core to each. All others send in a ring.
+    """
     if kind == "all_reduce":
         return 2 * n * (cores - 1) // cores
     if kind == "all_gather":
@@ -108,7 +110,7 @@ def step_of(case: Case) -> Callable[[], object]:
 
     @tf.function(autograph=False)
     def in_stages(x: tf.Tensor) -> list[tf.Tensor]:
-        """As programs do, where the cores of a process share its memory."""
+        """The collective as programs do it, where the cores of a process share its memory."""
         bound = {core: collectives.bind(collectives.arguments(core)) for core in own}
         staged = StagedCollectives(case.mesh_shape, process_of_core, bound)
         made = emit_for_all(STEPS[case.kind], dict.fromkeys(own, x), staged)
@@ -126,9 +128,10 @@ def collective_cost(index: int, case: Case) -> Cost:
 
 
 def costs_on_links(running: Processes, case: Case) -> list[tuple[Cost, float]]:
-    """Of each process, and the bytes that it sent to others in each call.
+    """The costs of each process, and the bytes that it sent to others in each call.
 
-    They are counted when all have their results. A process that has its own may still be sending what others wait for.
+    The bytes are counted when all processes have their results. A process that has its own may still be sending results
+    that others wait for.
     """
     running.run(_call_once, case)
     before = running.run(_sent_until_now)

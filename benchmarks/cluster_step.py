@@ -2,11 +2,13 @@
 
     python -m benchmarks.cluster_step
 
-First on the loopback: eight cores, as one process, as two of four and as four of two. Then two processes in network
-namespaces, on links of a fast and of a limited rate. If all were sent when nothing is computed, a step would take its
-time on the fast link and, besides, the time that its bytes take on the slow one; what it is shorter is overlap, here as
-a share of the shorter of the two. On a mesh of one core in each process, and on one where sums within a process stand
-between those of gradients. Rounds alternate; times are medians of steps, CPU time and page faults means, of process 0.
+It measures first on the loopback: eight cores, as one process, as two of four and as four of two. Then it measures two
+processes in network namespaces, on links of a fast and of a limited rate.
+
+A step without overlap sends only when nothing is computed. It takes its time on the fast link, and besides the time
+that its bytes take on the slow one. A measured step is shorter than that by its overlap, given here as a share of the
+shorter of the two times. One mesh has one core in each process. In the other, sums within a process stand between the
+sums of gradients. Rounds alternate. Times are medians of steps, CPU time and page faults are means, all of process 0.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Layout:
 
     @property
     def cores(self) -> int:
-        """Of each process."""
+        """The number of cores of each process."""
         return mtf.convert_to_shape(self.mesh_shape).size // self.num_processes
 
     def __str__(self) -> str:
@@ -51,7 +53,7 @@ ON_LINKS = [Layout("all:2", "batch:all", 2), Layout("data:2;model:2", "batch:dat
 
 @dataclasses.dataclass
 class Steps:
-    """What was measured of a program: costs of its steps, bytes that a process sends in one, its last loss."""
+    """The measurements of a program: costs of its steps, bytes that a process sends in one, its last loss."""
 
     costs: list[Cost] = dataclasses.field(default_factory=list)
     num_bytes: int = 0
@@ -79,7 +81,7 @@ def take_step(step: mtf.Function) -> float:
 
 
 def some_steps(index: int, layout: Layout, number: int) -> Steps:
-    """In each process: so many steps."""
+    """Takes `number` steps; runs in each process."""
     step, losses = started(layout), [0.0]
     costs = [Cost.of(lambda: losses.append(take_step(step)), 1) for _ in range(number)]
     return Steps(costs, step.report().bytes_between_processes, losses[-1])

@@ -37,7 +37,7 @@ def step(image: mtf.Tensor, kernel: mtf.Tensor) -> list[mtf.Tensor]:
 
 
 def candidates(program: Callable, image: np.ndarray, kernel: np.ndarray) -> dict[str, Callable[[], object]]:
-    """On one core, and on eight in two layouts. The arrays are variables, so that no feed is timed."""
+    """The programs on one core, and on eight in two layouts. The arrays are variables, so that no feed is timed."""
     channels, batch = image.shape[-1], image.shape[0]
 
     def body(mesh: mtf.Mesh) -> object:

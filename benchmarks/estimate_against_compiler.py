@@ -1,4 +1,4 @@
-"""What a training step takes on a TPU: as predicted, and as the TPU's own compiler estimates it at best.
+"""Compares the predicted cost of a training step on a TPU with the best-case estimate of the TPU's own compiler.
 
     python -m benchmarks.estimate_against_compiler [--rows=2] [--cache_dir=FOLDER]
 

@@ -97,7 +97,7 @@ def as_table(rates: Machine) -> str:
 
 
 def text() -> str:
-    """What was measured, and the table."""
+    """The measured rates of the machine, and the table."""
     rates = Machine.measured()
     return (
         f"{machine()}: products {rates.flops / 1e9:.0f} GFLOP/s, memory {rates.bandwidth / 1e9:.1f} GB/s, "

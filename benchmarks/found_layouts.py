@@ -32,7 +32,7 @@ from meshtf.train.training import Training, configured_training
 CORES = 8
 TABLES = ("mesh_shape", "layout", "parameter_layout", "activation_layout")
 UNSPLIT = {"mesh_shape": "rows:4;cols:2", "layout": ""}
-"""What a search begins with."""
+"""The mesh and the layout that a search begins with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Case:
     recipes: Sequence[str]
 
     def training(self, recipe: str = "", tables: dict[str, str | None] | None = None) -> Training:
-        """Under its own layout, that of a recipe, or one that is given."""
+        """The training under its own layout, or under a recipe's, or under one that is given."""
         names = [*self.files, *([f"recipes/{recipe}.gin"] if recipe else [])]
         given = {} if tables is None else {name: tables.get(name) for name in TABLES}
         bindings = [*self.bindings, *(f"Training.{name} = {value!r}" for name, value in given.items())]
@@ -80,7 +80,7 @@ T5_BASE = Case(
     ],
     DENSE,
 )  # fmt: skip
-"""On paper only: T5 1.1 base on 512 cores."""
+"""A training on paper only: T5 1.1 base on 512 cores."""
 CASES = {
     "lm_tiny": Case(["lm_tiny.gin"], [], DENSE),
     "moe_tiny": Case(["moe_tiny.gin"], [], ["experts", "experts_tensor", *DENSE]),
@@ -90,7 +90,8 @@ CASES = {
 
 
 def name_of(case: str, tables: dict[str, str | None]) -> str:
-    """Of a program: `lm_tiny layout=batch:rows mesh_shape=rows:8`, from which it can be made in another process."""
+    """The name of a program, such as `lm_tiny layout=batch:rows mesh_shape=rows:8`. Another process can make the
+    program from it."""
     return " ".join([case, *(f"{name}={tables[name]}" for name in TABLES if tables.get(name) is not None)])
 
 

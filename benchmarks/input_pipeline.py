@@ -1,12 +1,12 @@
-"""Does a training step wait for its input: batches of text, alone and beside steps of a given time.
+"""Measures whether a training step waits for its input: batches of text, alone and beside steps of a given time.
 
     python -m benchmarks.input_pipeline --step_ms 50
 
-For each objective: batches a second with nothing else to do; then the share of the time that training waits for its
-next batch, with steps that leave the host's cores free, as an accelerator's, and with steps that keep all of them busy,
-as training on virtual CPUs does. A control repeats one batch that is never made anew: what it waits is the price of
-`next`, and of whatever else the machine does. The text is the Python library's, in bytes, or in pieces of a
-SentencePiece model.
+For each objective it gives batches a second with nothing else to do. Then it gives the share of the time that training
+waits for its next batch. Some steps leave the host's cores free, as steps on an accelerator do. Others keep all cores
+busy, as training on virtual CPUs does. A control repeats one batch that is never made anew: it waits for `next` itself,
+and for whatever else the machine does. The text is the Python library's, in bytes, or in pieces of a SentencePiece
+model.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def batches_per_second(batches: Iterator[Batch], count: int) -> float:
 
 
 def share_waited(batches: Iterator[Batch], count: int, step: Callable[[], object]) -> float:
-    """Of the time of `count` steps, that spent on `next`."""
+    """The share of the time of `count` steps that is spent on `next`."""
     waited = began = 0.0
     for number in range(-WARM_UP, count):
         if number == 0:

@@ -30,7 +30,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Of one call, in one process: wall time and CPU time in seconds, pages that were faulted in."""
+    """The cost of one call in one process: wall time and CPU time in seconds, and the pages that were faulted in."""
 
     wall: float
     cpu: float
@@ -48,7 +48,7 @@ class Cost:
 
 
 class Processes:
-    """They run: all of them call the function that is given, with their index and more arguments."""
+    """Processes that run. Each calls the functions that it is given, with its index and more arguments."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
         self._connections = connections

@@ -16,12 +16,12 @@ _INTERFACE = "wire"
 
 
 class NoNamespacesError(Exception):
-    """This machine does not let us make network namespaces; the text says why."""
+    """Says why this machine does not let us make network namespaces."""
 
 
 @contextlib.contextmanager
 def limited_hosts(number: int, rate: str) -> Iterator[list[Place]]:
-    """So many hosts, each of which sends at most at a rate, as "100mbit"; at one time one such set of each rate.
+    """Makes hosts that each send at most at a rate, such as "100mbit". Only one set of each rate may exist at a time.
 
     Raises:
       NoNamespacesError: they cannot be made here.

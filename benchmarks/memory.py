@@ -8,9 +8,10 @@ the limits: on one core at most 15 % from what was predicted; on several, whose 
 the cores times what was predicted for one. Before, a small program of the same kind has run, so that what TensorFlow
 loads and compiles at first use is not counted.
 
-What is freed goes back to the system at once: TensorFlow takes its memory from malloc (TF_ONEDNN_USE_SYSTEM_ALLOCATOR),
-and malloc takes from 64 KiB on from the system. With `--pool` both are left as they are by default: TensorFlow keeps
-what making the variables took and gives chunks that are larger than asked for, which no plan knows of.
+Freed memory goes back to the system at once. TensorFlow takes its memory from malloc (TF_ONEDNN_USE_SYSTEM_ALLOCATOR),
+and malloc takes blocks from 64 KiB on from the system. With `--pool` both are left as they are by default. Then
+TensorFlow keeps the memory that making the variables took, and gives chunks that are larger than asked for. No plan
+knows of these.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Step: TypeAlias = Callable[[mtf.Tensor], mtf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Of a program whose memory is to be large, or small."""
+    """The sizes of a program, for much memory or for little."""
 
     batch: int
     width: int

@@ -2,10 +2,10 @@
 
     python -m benchmarks.mixture_of_experts
 
-Both are sublayers as a Transformer has them. Each token goes to two experts, and an expert has as many places as it
-needs at even load, or, dropless, as many as it has tokens, so that the products are those of a dense layer of twice an
-expert's d_ff. Measured are the values alone, and with them the gradients by the tokens and all weights, of which the
-mixture has 32 times as many. Times are medians of steps taken in turn.
+Both are sublayers as a Transformer has them. Each token goes to two experts. An expert has as many places as it needs
+at even load. A dropless one has as many places as it has tokens. So the products are the products of a dense layer of
+twice an expert's d_ff. The table has the values alone, and the values with the gradients by the tokens and all weights.
+The mixture has 32 times as many weights. Times are medians of steps taken in turn.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def gradient_step(layer: Sublayer, *, with_gradients: bool) -> Callable[..., lis
 
 
 def layers(sizes: Sizes) -> dict[str, Sublayer]:
-    """By the name of the row; the first is what the others are compared with."""
+    """The sublayers by the names of their rows; the others are compared with the first."""
     router = Top2Router(second_is_random=False)
 
     def mixture(capacity: Capacity | None, dispatch: GatherDispatch | ProductDispatch, group_size: int) -> Sublayer:

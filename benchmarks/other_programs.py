@@ -31,7 +31,7 @@ class ProcessorTime:
 
 
 def _busy_seconds() -> float | None:
-    """Of all processors since the machine started: all but idle and waiting for disks."""
+    """The busy seconds of all processors since the machine started: neither idle nor waiting for disks."""
     try:
         with open("/proc/stat") as lines:
             user, nice, system, _, _, *rest = map(int, next(lines).split()[1:9])

@@ -1,4 +1,4 @@
-"""What a process has sent to other hosts, as the kernel counts it for each of its connections."""
+"""Counts the bytes that a process has sent to other hosts, from the kernel's counts for each of its connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 _SENT = struct.Struct("=200xQQ")
-"""In the `tcp_info` of Linux 4.19 and later: `tcpi_bytes_sent`, and `tcpi_bytes_retrans` of them."""
+"""The counts in the `tcp_info` of Linux 4.19 and later: `tcpi_bytes_sent`, and `tcpi_bytes_retrans` of them."""
 
 
 def payload_sent() -> int:
@@ -33,7 +33,7 @@ def payload_sent() -> int:
 
 
 def _connections() -> Iterator[socket.socket]:
-    """Those by TCP among the open files, each by a descriptor of its own."""
+    """The TCP connections among the open files, each by a descriptor of its own."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # it was closed since
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):

@@ -31,7 +31,7 @@ def examples() -> np.ndarray:
 
 
 def by_hand() -> Step:
-    """With TensorFlow's fused update."""
+    """The step written by hand, with TensorFlow's fused update."""
     weights = [tf.Variable(w) for w in initial_weights()]
     moments = [tf.Variable(tf.zeros_like(w)) for w in weights]
     x = tf.constant(examples())

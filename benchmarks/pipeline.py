@@ -80,7 +80,7 @@ def seconds(row: Row, steps: int) -> float:
 
 
 def measured(row: Row, steps: int) -> float:
-    """As `seconds`, in a process of its own, on as many cores as there are stages."""
+    """Measures `seconds` in a process of its own, on as many cores as there are stages."""
     numbers = [str(n) for n in dataclasses.astuple(row)]
     command = [sys.executable, "-m", "benchmarks.pipeline", "--steps", str(steps), "--worker", *numbers]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What makes a CPU with AVX-512 compute as one without, for tests (`tests/plain_cpu.py`) and for benchmarks."""
+"""Makes a CPU with AVX-512 compute as one without, for tests (`tests/plain_cpu.py`) and for benchmarks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESTRICTIONS = {
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
 }
-"""What TensorFlow, oneDNN and XLA's compiler read when they start, so that it takes processes of its own.
+"""Variables that TensorFlow, oneDNN and XLA's compiler read when they start, so that they need a process of their own.
 
 TensorFlow turns oneDNN on only where the CPU has AVX-512 VNNI or bfloat16, AVX-VNNI or AMX; its own kernels take
 float32 products from oneDNN all the same. JAX has the flags of XLA.
@@ -20,7 +20,7 @@ float32 products from oneDNN all the same. JAX has the flags of XLA.
 
 
 def flags_of_this_cpu(cpuinfo: str) -> str:
-    """Of the first processor in the text of /proc/cpuinfo; none on another architecture, which has no AVX-512."""
+    """The flags of the first processor in the text of /proc/cpuinfo; empty on other architectures without AVX-512."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())
     return next((value for name, _, value in lines if name.strip() == "flags"), "")
 

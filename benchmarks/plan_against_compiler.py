@@ -1,9 +1,9 @@
-"""Memory of training steps on one core of a TPU: as planned, and as the TPU's own compiler has it.
+"""Compares the planned memory of training steps on one core of a TPU with the memory that the TPU's compiler reports.
 
     python -m benchmarks.plan_against_compiler [--only=TEXT] [--compile=kept|missing|anew] [--cache_dir=FOLDER]
 
-What the compiler said is kept in `plan_against_compiler.json` beside this file, with the compiler's version, since the
-last rows take many minutes to compile; plans are made anew. `--compile=missing` compiles the rows that are not there
+The compiler's answers are kept in `plan_against_compiler.json` beside this file, with the compiler's version, since the
+last rows take many minutes to compile. Plans are made anew. `--compile=missing` compiles the rows that are not there
 yet, `--compile=anew` all of them. No TPU is needed, and nothing runs.
 """
 
@@ -44,7 +44,7 @@ PUBLISHED = [
     ("Lingvo 41B 16x32 by rules", "v4:4x8x16"),
     ("GShard 512E 12L", "v4:8x8x8"),
 ]
-"""Of `benchmarks.published_trainings`, and topologies of as many cores."""
+"""Trainings of `benchmarks.published_trainings`, and topologies of as many cores."""
 
 KEPT = Path(__file__).with_suffix(".json")
 _USED = re.compile(r"(?:Used |\()([\d.]+\w)")
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """By which its numbers are kept."""
+        """The key by which the row's numbers are kept."""
         return f"{self.name} on {self.topology}, {self.mesh_shape}"
 
 
@@ -137,7 +137,7 @@ def rows() -> list[Row]:
 
 
 def said_by_compiler(step: mtf.Function, topology: str, cache_dir: str | None) -> dict[str, Any]:
-    """What is kept of a row: the compiler's version, and its numbers or its refusal."""
+    """The compiler's answer to a row, as it is kept: the compiler's version, and its numbers or its refusal."""
     try:
         compiled = step.compile(topology, cache_dir=cache_dir)
     except MeshtfError as error:
@@ -151,7 +151,7 @@ def said_by_compiler(step: mtf.Function, topology: str, cache_dir: str | None) -
 
 
 def cells(row: Row, said: Mapping[str, Any], planned: MemoryRecord) -> tuple[str, ...]:
-    """Of the table."""
+    """The cells of a row of the table."""
     if "refused" in said:
         used = _USED.search(said["refused"])
         fact = f"over: {used[1]}" if used else "refused"

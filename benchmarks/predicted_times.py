@@ -4,12 +4,16 @@
     python -m benchmarks.predicted_times --models=mlp --parts=virtual --machine=here.toml --page=
     python -m benchmarks.predicted_times --clock=cpu
 
-On 8 virtual CPUs of one process; on two processes of 4 each, joined on the loopback; and the peak of resident memory
-of one process that gives freed memory back (see `benchmarks.memory`), beside what the report's course of memory says of
-8 cores that take turns on the processors (`taking_turns`). The machine is probed first, unless a file describes it, and
-the link between two processes, when they have joined. In the end: the rank correlation (Spearman's) of measured and
-predicted times over all steps and within each model, and the median of relative errors. The tables are written into
-docs/cost_model.md.
+There are three parts:
+
+- 8 virtual CPUs of one process;
+- two processes of 4 virtual CPUs each, joined on the loopback;
+- the peak of resident memory of one process that gives freed memory back (see `benchmarks.memory`), beside the report's
+  course of memory for 8 cores that take turns on the processors (`taking_turns`).
+
+The machine is probed first, unless a file describes it. The link between two processes is probed when they have joined.
+The end gives the rank correlation (Spearman's) of measured and predicted times, over all steps and within each model,
+and the median of relative errors. The tables are written into docs/cost_model.md.
 
 With `--clock=cpu` seconds are of CPU time over the processors, for a machine that others use.
 """
@@ -67,7 +71,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What was measured of a case, and what was predicted: seconds, or bytes."""
+    """The measured and the predicted figure of a case, in seconds or bytes."""
 
     case: Case
     measured: float
@@ -94,13 +98,13 @@ def least(call: Callable[[], object], runs: int, clock: str) -> float:
 
 
 def timed(index: int, case: Case, own: Machine, runs: int, clock: str) -> tuple[float, float]:
-    """In each process: seconds of a step, and those that are predicted."""
+    """The measured and the predicted seconds of a step; runs in each process."""
     step, x = case.step(), case.example()
     return least(lambda: step(x=x), runs, clock), predict(step.report(), own).seconds
 
 
 def summed_between(index: int, elements: int, runs: int, clock: str) -> float:
-    """In each process: seconds of a sum over the processes, of all cores at once."""
+    """The seconds of a sum over the processes, of all cores at once; runs in each process."""
     mesh_impl = mtf.SpmdMeshImpl(f"hosts:2;inner:{CORES // 2}", "hosts:hosts;inner:inner")
     shape = [mtf.Dimension("hosts", 2), mtf.Dimension("inner", CORES // 2), mtf.Dimension("elements", elements)]
 
@@ -122,7 +126,7 @@ def summed_between(index: int, elements: int, runs: int, clock: str) -> float:
 
 
 def in_all(results: Sequence[float], clock: str) -> float:
-    """Of what each process measured: the longest by the clock on the wall, the sum of their CPU time."""
+    """The time of all processes together: the longest by the clock on the wall, or the sum of their CPU time."""
     return sum(results) if clock == "cpu" else max(results)
 
 
@@ -153,7 +157,7 @@ def on_processes(listed: Sequence[Case], own: Machine, runs: int, clock: str) ->
 
 
 def of_memory(listed: Sequence[Case]) -> list[Row]:
-    """Of each model in a process of its own."""
+    """The rows of memory, each model's measured in a process of its own."""
     rows = []
     for name in dict.fromkeys(case.model for case in listed):
         own = [case for case in listed if case.model == name]
@@ -167,8 +171,11 @@ def of_memory(listed: Sequence[Case]) -> list[Row]:
 
 
 def memory_of(listed: Sequence[Case]) -> list[tuple[int, int]]:
-    """Of each case, bytes of all cores together, measured and predicted. What is measured is how far the process rises
-    above what it has between steps, when all is compiled; the variables, which it has then, are added."""
+    """The bytes of all cores together for each case, measured and predicted.
+
+    The measurement is the rise of the process's memory in a step above its memory between steps, when all is compiled.
+    The variables are added, since the process has them between steps too.
+    """
     found = []
     for case in listed:
         step, x = case.step(), case.example()

@@ -23,10 +23,10 @@ class Published:
     """A training, and how fast it was.
 
     Attributes:
-      training: planned as it was published.
-      seconds: of a step.
-      told: what the source says.
-      machine: on which.
+      training: the training, planned as it was published.
+      seconds: the seconds of a step.
+      told: the words of the source.
+      machine: the machine that it ran on.
     """
 
     training: Training
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def _short(x: float) -> str:
-    """To three digits."""
+    """The number with three digits."""
     return f"{x:.{max(0, 2 - math.floor(math.log10(abs(x))))}f}" if x else "0"
 
 

@@ -69,13 +69,13 @@ class Training:
     """A training as it was published.
 
     Attributes:
-      name: of the row.
-      mesh_shape, layout: of the mesh.
-      batch_size: sequences, or images.
-      length: tokens of each sequence; 0 for none.
+      name: the name of its row.
+      mesh_shape, layout: the mesh's shape and the layout on it.
+      batch_size: the number of sequences, or of images.
+      length: the tokens of each sequence; 0 for images.
       files: gin files of the model.
-      bindings: after these.
-      gibibytes: of one core of its machine.
+      bindings: gin bindings that follow these.
+      gibibytes: the memory of one core of its machine.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Training:
     gibibytes: int = 16
 
     def report(self) -> Report:
-        """Of one step, planned as meshtf-plan does it."""
+        """The report of one step, planned as meshtf-plan does it."""
         read_configuration([find_gin_file(name) for name in self.files], [*self.all_bindings()])
         training = configured_training()
         mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)

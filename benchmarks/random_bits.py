@@ -113,7 +113,8 @@ def eight_cores(size: int, rounds: int) -> None:
 
 
 def first_calls() -> None:
-    """What compiling costs. Segments are compiled once a device in the process, so these run before all else."""
+    """Measures the cost of compiling. Segments are compiled once a device in the process, so these run before all
+    else."""
 
     def variables(core: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         sums = []

@@ -106,7 +106,7 @@ HEADS = ["training", "mesh", "planned, MiB", "measured, MiB", "ratio"]
 
 
 def measured(name: str) -> Row:
-    """In this process."""
+    """Measures a training in this process."""
     own = TRAININGS[name]
     read_configuration([find_gin_file(file) for file in own.files], [*own.all_bindings()])
     training = configured_training()

@@ -1,7 +1,7 @@
 """Programs side by side: each in a process of its own, their rounds taking turns, so that one runs at a time.
 
-What is compared is so measured under the same load. Times of rounds go up and down with what else the machine does, and
-their ratios and CPU times much less.
+So all programs are measured under the same load. Times of rounds go up and down with the other work of the machine.
+Their ratios and CPU times do so much less.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Program = Callable[[], Step] | OfProcesses
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What a process has used: seconds by the clock, CPU seconds (its own, the kernel's), minor page faults."""
+    """The resources that a process has used: seconds, CPU seconds (its own, the kernel's), minor page faults."""
 
     wall: float
     user: float
@@ -65,16 +65,17 @@ class Round:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Of one program.
+    """The measurements of one program.
 
     Attributes:
-      first_call: until the first step was over, tracing and compilation in it, s; imports are not in it.
+      first_call: seconds until the first step was over, with tracing and compilation, without imports.
       step: median of all steps, ms.
-      ratios: of each round's median to the first program's in the same round.
+      ratios: the ratio of each round's median to the first program's in the same round.
       user, system: CPU time of a step, ms, the least of the rounds.
       faults: page faults of a step in the last round.
-      peak_mib: the largest resident size of its process beyond what it had before the first call, all imported, MiB.
-      loss: the last, after as many steps as the others; None if it cannot be compared with theirs.
+      peak_mib: MiB by which the process's resident size rose at most above its size before the first call, after all
+        imports.
+      loss: the last loss, after as many steps as the others; None if it cannot be compared with theirs.
     """
 
     first_call: float
@@ -88,8 +89,10 @@ class Row:
 
 
 def side_by_side(module: str, names: Sequence[str], steps: int, rounds: int, warm_up: int = 3) -> dict[str, Row]:
-    """Measures some of the programs of `module.PROGRAMS`, where they stand by name: functions that make a step, or
-    `OfProcesses`. The first is what the others are compared with. What it does is told on standard error."""
+    """Measures some programs of `module.PROGRAMS`, by their names, and tells on standard error how far it is.
+
+    A program is a function that makes a step, or `OfProcesses`. The others are compared with the first.
+    """
     spawning = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         pools = {
@@ -142,7 +145,7 @@ def _made(module: str, name: str) -> Step:
 
 
 def _loss_of(step: Step) -> float | None:
-    """After the step is over."""
+    """The loss of a step, once the step is over."""
     value = step()
     return None if value is None else float(value)
 
@@ -183,7 +186,7 @@ HEAD = (
 
 
 def as_table(rows: Mapping[str, Row]) -> str:
-    """In Markdown: the median of the ratios, and the least and the largest."""
+    """The rows as a table in Markdown, with the median of the ratios, the least and the largest."""
     return "\n".join([HEAD, *(_line(name, row) for name, row in rows.items())])
 
 

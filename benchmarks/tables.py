@@ -64,7 +64,7 @@ def drawn(title: str, rows: Mapping[str, Row]) -> Figure:
 
 
 def put(page: Path, name: str, text: str) -> None:
-    """Between the comments `<!-- name -->` and `<!-- end of name -->`."""
+    """Puts a text between the comments `<!-- name -->` and `<!-- end of name -->` of a page."""
     old = page.read_text()
     new, found = _place(name).subn(lambda _: f"<!-- {name} -->\n\n{text}\n<!-- end of {name} -->", old)
     if found != 1:

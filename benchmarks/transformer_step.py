@@ -2,8 +2,8 @@
 
     python -m benchmarks.transformer_step
 
-4 layers, d_model 256, 8 heads, d_ff 1024, bytes as vocabulary, batch 16 x 128, Adam. Each program has a process, as it
-would have, with TensorFlow's own choice of threads for one device.
+The model has 4 layers, d_model 256, 8 heads and d_ff 1024. Its vocabulary is bytes, its batch 16 x 128, its optimizer
+Adam. Each program has a process, as it would have, with TensorFlow's own choice of threads for one device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEARNING_RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Of the model and its batch."""
+    """The sizes of the model and its batch."""
 
     layers: int
     d_model: int
@@ -43,7 +43,7 @@ class Sizes:
 
     @property
     def names(self) -> dict[str, list[str]]:
-        """Those of the dimensions of each variable."""
+        """The names of the dimensions of each variable."""
         of_layers = [f"layer_{i}/{name}" for i in range(self.layers) for name in LAYER_NAMES]
         variables = ["embedding", "positions", *of_layers, "final_scale", "logits"]
         return {name: NAMES[name.split("/")[-1]].split() for name in variables}

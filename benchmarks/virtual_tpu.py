@@ -53,7 +53,7 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
 
 
 def host_overhead(cores: int) -> float:
-    """In a process of its own: milliseconds of the host to start a step with 100 variables."""
+    """The host's milliseconds to start a step with 100 variables; run it in a process of its own."""
     mtf.virtual_tpu(cores)
 
     def count(mesh: mtf.Mesh) -> mtf.Tensor:

@@ -60,7 +60,7 @@ def gradients(
 def differentiate(
     ys: Sequence[Tensor], xs: Sequence[Tensor], grad_ys: Sequence[Tensor | None], operations: Sequence[Operation]
 ) -> list[Tensor | None]:
-    """Gradients as of `gradients`, through `operations` (in program order): those of a program, or those of a block."""
+    """Computes gradients as `gradients` does, through `operations` (in program order) of a program or of a block."""
     grads = _initial(ys, grad_ys)
     between = _between(ys, set(xs), operations)
     for operation in reversed(between):
@@ -111,7 +111,7 @@ def _lay_out_like(grad: Tensor, x: Tensor) -> None:
 
 
 def _accumulate(grads: dict[Tensor, list[Tensor]], x: Tensor, grad: Tensor) -> None:
-    """Adds what one use of x contributes.
+    """Adds the term of one use of x to its gradient.
 
     Narrow terms wait apart for a while, so that few of their sums are rounded.
     """

@@ -48,7 +48,7 @@ class AxisParts:
         return Shape([part for axis in mesh_shape for part in parts.get(axis, (axis,))])
 
     def named(self, mesh_shape: Shape) -> Shape:
-        """All axes that a rule may name: those of the whole mesh, and their parts."""
+        """All axes that a rule may name: the axes of the whole mesh, and their parts."""
         return Shape([*mesh_shape, *(part for _, own in self.parts for part in own)])
 
     def joined(self, mesh_shape: Shape) -> Shape:

@@ -18,7 +18,7 @@ _OURS = frozenset((
     "meshtf", "tensorflow", "keras", "optree", "numpy", "contextlib", "functools", "dataclasses", "copy",
     "collections",
 ))  # fmt: skip
-_WRITTEN_IN_THE_LANGUAGE = ("bin", "models", "train")  # of meshtf's, those whose lines a reader of a report looks for
+_WRITTEN_IN_THE_LANGUAGE = ("bin", "models", "train")  # folders of meshtf whose lines a reader of a report looks for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,8 +69,8 @@ def _is_our_file(filename: str) -> bool:
 def language_function(fn: Callable[P, T]) -> Callable[P, T]:
     """Adds to an error raised inside the name of what the user called, the operands' named shapes, and the user's line.
 
-    A function that is called within another adds operands and line, which are nearest to the fault; the outermost that
-    the same line of the user's called gives its name.
+    A function that is called within another adds operands and line, since it is nearest to the fault. The name is that
+    of the outermost function that the same line of the user called.
     """
 
     @functools.wraps(fn)
@@ -94,7 +94,8 @@ def language_function(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def says_where(fn: Callable[P, T]) -> Callable[P, T]:
-    """Adds the user's line to an error raised inside that has none yet: for what is called outside operations, too."""
+    """Adds the user's line to an error raised inside that has none yet, also for functions called outside
+    operations."""
 
     @functools.wraps(fn)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -110,7 +111,7 @@ def says_where(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def _misfit(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
-    """Why a function cannot be called with these arguments; empty where it can."""
+    """Why a function cannot be called with these arguments; empty if it can."""
     signature = inspect.signature(fn)
     try:
         signature.bind(*args, **kwargs)
@@ -129,12 +130,13 @@ def _locate(error: MeshtfError, name: str, arguments: list[object]) -> None:
 
 
 def _name_caller(error: MeshtfError, caller: str) -> None:
-    """Puts the name of the caller in place of that of what it called, if both were reached from one line."""
+    """Puts the caller's name in place of the name of the function that it called, if one line of the user reached
+    both."""
     named_by, before = error.named_by, error.shown_name  # type: ignore[attr-defined]
     text = str(error)
     if error.site != user_site() or not text.startswith(f"{before}: "):  # type: ignore[attr-defined]
         return
-    is_layer = caller.count(".") > 1  # of which the user knows the parts no less than the whole
+    is_layer = caller.count(".") > 1  # the user knows a layer's parts as well as the layer
     is_alike = caller.rpartition(".")[2] == named_by.rpartition(".")[2]
     shown = f"{caller}, in {named_by}" if is_layer and not is_alike else caller
     error.args = (shown + text.removeprefix(before),)
@@ -142,7 +144,7 @@ def _name_caller(error: MeshtfError, caller: str) -> None:
 
 
 def _public_name(wrapper: Callable[..., object]) -> str:
-    """Under which users call a function of the language: `mtf.einsum`, `mtf.layers.conv1d`."""
+    """The name by which users call a function of the language: `mtf.einsum`, `mtf.layers.conv1d`."""
     parts = wrapper.__module__.split(".")
     for length in range(1, len(parts)):
         found: object = sys.modules.get(".".join(parts[:length]))

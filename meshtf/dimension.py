@@ -253,7 +253,7 @@ def convert_to_shape(x: ShapeLike | None) -> Shape | None:
 
 
 def shape_of(x: ShapeLike) -> Shape:
-    """As `convert_to_shape`, for a shape that must be given."""
+    """Converts to a shape as `convert_to_shape` does, but refuses None."""
     shape = convert_to_shape(x)
     if shape is None:
         raise ShapeError('a shape is needed here, and None was given; for a scalar give [] or ""')

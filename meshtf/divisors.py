@@ -8,7 +8,9 @@ _MOST_TRIED = 10**6
 
 
 def divisors(number: int) -> list[int]:
-    """The positive divisors in rising order; of numbers above 10^12 only those up to 10^6, so that none takes long.
+    """The positive divisors in rising order.
+
+    A number above 10^12 gives only its divisors up to 10^6, so that no number takes long.
 
     Examples:
       >>> divisors(12)

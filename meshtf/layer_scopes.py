@@ -1,5 +1,7 @@
-"""Scopes of a stack's layers. Unrolled layers have a scope each, a scan has one for all: names in files are those of
-the first, random bits the same in both."""
+"""Scopes of a stack's layers.
+
+Unrolled layers have a scope each, and a scan has one scope for all layers. Names in files are the unrolled layers'
+names in both cases, and random bits are the same."""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchCut:
-    """How a batch is cut into micro-batches: each has every `count`-th example.
+    """The cut of a batch into micro-batches: each has every `count`-th example.
 
     Attributes:
-      names: what the dimension is called, and what a layer calls others that it makes of it: each example becomes as
-        many neighbours along them.
-      size: examples of a micro-batch.
-      count: micro-batches.
+      names: the names of the batch dimension, and of dimensions that a layer makes of it. Along these, each example
+        becomes equally many neighbours.
+      size: the number of examples of a micro-batch.
+      count: the number of micro-batches.
     """
 
     names: tuple[str, ...]
@@ -30,7 +32,7 @@ class BatchCut:
     count: int
 
     def neighbours(self, dim: Dimension) -> int:
-        """Along a dimension of a micro-batch, how many positions are of one example."""
+        """The number of positions of one example along a dimension of a micro-batch."""
         return max(1, dim.size // self.size) if dim.size % self.size == 0 else 1
 
 
@@ -40,9 +42,9 @@ class Abreast:
 
     Attributes:
       along: the dimension along which tensors belong to different layers.
-      numbers: int32 [along]: which layer each is.
-      cut: of the batch into micro-batches; None where it is whole.
-      microbatches: int32 [along]: which of them each layer works on.
+      numbers: int32 [along]: the number of each layer.
+      cut: the cut of the batch into micro-batches; None where it is whole.
+      microbatches: int32 [along]: the number of the micro-batch that each layer works on.
     """
 
     along: Dimension
@@ -64,7 +66,7 @@ class LayerScope:
       dim: the dimension that counts the layers.
       number: which layer it is, where they are unrolled; None where the scope is that of all of them, in a scan.
       stacked: the dimensions that stacked variables have in place of `dim`, of the same size together.
-      abreast: what is being computed at once, in row-major order of `stacked`.
+      abreast: the layers that are being computed at once, in row-major order of `stacked`.
     """
 
     label: str
@@ -90,7 +92,7 @@ class LayerScope:
         return f"{self.label}_{number:03d}"
 
     def has(self, name: str) -> bool:
-        """Whether what bears this name was made in the scope."""
+        """Whether the thing of this name was made in the scope."""
         return name.startswith(f"{self.path}/")
 
 
@@ -98,7 +100,7 @@ class LayerScope:
 class ScopedName:
     """The name of an operation, and the scopes of layers that were open there: rules by place go by both.
 
-    What a gradient is made of is where the operation is that it is the gradient of.
+    The operations of a gradient are at the place of the operation that it is the gradient of.
     """
 
     name: str
@@ -106,27 +108,27 @@ class ScopedName:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name in each layer that it is for, as if these were unrolled."""
+        """The operation's name in each layer that it is for, as if the layers were unrolled."""
         return layer_names(self.name, scopes_of(self.name, self.layer_scopes))
 
 
 def scopes_of(name: str, open_scopes: Sequence[LayerScope]) -> tuple[LayerScope, ...]:
-    """Those of the open scopes, outermost first, under which a name stands: not all, where it was given at the root."""
+    """The open scopes, outermost first, under which a name stands; not all, if the name was given at the root."""
     return tuple(scope for scope in open_scopes if scope.has(name))
 
 
 def stacked_dims(scopes: Sequence[LayerScope]) -> Shape:
-    """The dimensions that count the layers of what is made in these scopes, where layers are stacked."""
+    """The dimensions that count the layers of things made in these scopes, where layers are stacked."""
     return Shape([dim for scope in scopes if scope.is_stacked for dim in scope.stacked_dims])
 
 
 def abreast_of(scopes: Sequence[LayerScope]) -> Abreast | None:
-    """What the scopes say of layers that are computed at once; of scopes in scopes, only one may."""
+    """The layers that are computed at once in these scopes, or None. Only one of nested scopes may have some."""
     return next((scope.abreast for scope in scopes if scope.abreast is not None), None)
 
 
 def without_numbers(name: str, scopes: Sequence[LayerScope]) -> str:
-    """A name as it is in every layer: what random bits are keyed by, beside the layers' numbers."""
+    """A name as it is in every layer. Random bits are keyed by it and by the layers' numbers."""
     for scope in reversed(scopes):
         name = scope.label + name.removeprefix(scope.path)
     return name

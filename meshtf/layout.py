@@ -223,9 +223,7 @@ def axes_size(axes: Iterable[str], mesh_shape: Shape) -> int:
 
 
 def padding_share(size: int, parts: int) -> float:
-    """The share of padding in what cores hold of a dimension in this many parts: 0.25 for size 3 in 2 parts is (4 - 3)
-    / 4.
-    """
+    """The share of padding in the slices of a dimension in this many parts. Size 3 in 2 parts has a share of 1/4."""
     padded = -(-size // parts) * parts
     return (padded - size) / padded if size else 0.0
 

@@ -1,8 +1,11 @@
-"""This machine, measured: how fast its virtual CPUs multiply, move memory, begin operations and talk to one another.
+"""Measures how fast this machine's virtual CPUs multiply, move memory, begin operations and talk to one another.
 
-What is measured are programs of the language on `SpmdMeshImpl`, since that is what a prediction is for. Each figure is
-what a longer chain of alike operations takes more than a shorter one that runs just before it, the median of some such
-pairs: what a program takes besides is not in it, nor that a processor is quicker at one moment than at another.
+It measures programs of the language on `SpmdMeshImpl`, since predictions are for such programs. Each figure compares
+two chains of alike operations that run one just after the other: the difference of their times over the difference of
+their lengths. So the figure leaves out the time that every program takes besides. The median of several pairs counts,
+since a processor is quicker at one moment than at another.
+
+For example, if a chain of 16 products takes 20 ms, and one of 48 products takes 52 ms, a product takes 1 ms.
 """
 
 from __future__ import annotations
@@ -31,40 +34,42 @@ from meshtf.ops import slice as sliced
 
 _FLOAT_BYTES = 4
 _FEW = 8
-"""Rows, of a product that is done as fast as its other operand is read."""
+"""The rows of a product that is done as fast as its other operand is read."""
 
 _FEW_CHANNELS, _CHANNELS, _MANY_CHANNELS = 2, 16, 32
-"""That filters make, and are made of again: fewer than a processor computes at once, and a multiple of that."""
+"""Channels between two convolutions: `_FEW` are fewer than a processor computes at once, `_MANY` are a multiple of
+that."""
 
 _SMALL_SIDE = 4
-"""Of an image whose convolution takes no time worth naming, but what it takes to begin."""
+"""The side of an image so small that its convolution takes no longer than it takes to begin one."""
 
 _LARGEST_TILE = 64
-"""Elements of a vector that are multiplied at once, of any processor."""
+"""The most elements of a vector that any processor multiplies at once."""
 
 _LEAST = 1e-9
-"""Seconds, of what is too quick to be measured."""
+"""The seconds of work that is too quick to be measured."""
 
 _Chain: TypeAlias = Callable[[Tensor, int], Tensor]
-"""From what it begins with, so many links."""
+"""Makes a chain of operations: takes the first tensor and the number of links."""
 
 _Link: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""From what the chain has made so far, and what it began with, the next."""
+"""Makes one link of a chain: takes the last tensor and the first."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ProbeSizes:
-    """How much is measured.
+    """The sizes of the programs that are measured.
 
     Attributes:
-      cores: virtual CPUs, an even number.
-      side: of the matrices that are multiplied; four times that of a matrix by which a few rows are.
-      image_side: height and width of the images that are convolved.
-      elements: of the arrays of each core that are added, drawn and summed; three of them fit in a processor's cache.
-      many_elements: of arrays that do not fit.
-      chain: products and large operations one after the other; of small ones there are more, and of random
-        bits a quarter.
-      runs: of each program, of which the quickest counts.
+      cores: the number of virtual CPUs, an even number.
+      side: the side of the matrices that are multiplied. A few rows are multiplied by a matrix of four times that side.
+      image_side: the height and the width of the images that are convolved.
+      elements: the elements of each core's arrays that are added, drawn and summed. Three such arrays fit in a
+        processor's cache.
+      many_elements: the elements of arrays that do not fit.
+      chain: the number of products or large operations in a chain. Chains of small operations are longer, and chains of
+        random bits have a quarter.
+      runs: the number of runs of each program.
     """
 
     cores: int = 8
@@ -80,8 +85,7 @@ _SIZES = ProbeSizes()
 
 
 def cpu_clock() -> float:
-    """Seconds of this process's CPU time, as long as they would take on all its processors: a clock for a machine that
-    others use, too."""
+    """The CPU time of this process divided by its processors, in seconds: a clock for a machine that others use too."""
     return time.process_time() / num_processors()
 
 
@@ -90,9 +94,9 @@ def probe(
     on_step: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Machine:
-    """A description of this machine for its virtual CPUs, in less than a minute.
+    """Measures a description of this machine for its virtual CPUs, in less than a minute.
 
-    Links between processes are not measured: a program over several is taken for one.
+    Links between processes are not measured: predictions take a program over several processes for one in one process.
 
     Args:
       sizes: how much is measured.
@@ -185,10 +189,11 @@ class _Probe:
         return [*self._cores, Dimension("height", side), Dimension("width", side), Dimension("in", _CHANNELS)]
 
     def _product_tile(self, starting: float) -> int:
-        """Rows or columns of a product up to which fewer take no less time.
+        """The rows or columns of a processor's tile: a product with fewer takes no less time.
 
-        Of two convolutions, to so many channels and back, the one takes as long as a whole tile, the other as its
-        terms are.
+        Measures a pair of convolutions, to other channels and back, with few and with many channels in between. The
+        convolution to few channels takes as long as one to a whole tile of them. All others take time by their terms.
+        So the ratio of the two pairs gives the size of the tile.
         """
         few, many = (
             self._less(self._each(_convolved(channels), self._image(self._sizes.image_side)), 2 * starting)
@@ -246,8 +251,10 @@ def _linked(link: _Link) -> _Chain:
 
 
 def _kept(x: Tensor, links: int) -> Tensor:
-    """Twice as many sums as links, of arrays that are all new, and read again when the others have been made: as in
-    training, where the gradient reads them. What is added in place stays in a processor's cache."""
+    """Makes `links` new arrays, one sum each, then reads them all again in reverse for as many sums more.
+
+    A training does the same: its gradient reads the arrays again. A sum in place would stay in a processor's cache.
+    """
     made = [x]
     for _ in range(links):
         made.append(made[-1] + x)
@@ -259,7 +266,8 @@ def _unchanged(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _branched(y: Tensor, x: Tensor) -> Tensor:
-    """Three operations, of which two can be done at the same time, since what is alone waits for no other thread."""
+    """Makes three operations. Two of them can run at the same time, since an operation alone waits for no other
+    thread."""
     return tanh(y) + sin(y)
 
 
@@ -275,8 +283,7 @@ def _multiplied(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _convolved(channels: int) -> _Link:
-    """[outer, inner, height, width, in] with filters that make other channels of them, and with some that make as many
-    again."""
+    """Makes a link of two convolutions of [outer, inner, height, width, in]: to `channels` channels, and back."""
     made, window = Dimension("out", channels), [Dimension("filter_height", 3), Dimension("filter_width", 3)]
 
     def link(y: Tensor, x: Tensor) -> Tensor:

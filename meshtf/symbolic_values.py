@@ -1,4 +1,4 @@
-"""What Python, NumPy and TensorFlow would ask of a value, answered by a tensor that has none yet."""
+"""Answers for a tensor without a value, to questions that Python, NumPy and TensorFlow ask of values."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _REFLECTED = {
     "greater": "__lt__",
     "greater_equal": "__le__",
 }
-"""The method that does what a function of NumPy does, of its second operand: operators of NumPy's call these."""
+"""The method of the second operand for a function of NumPy. NumPy's operators call these."""
 
 _VALUES = (bool, int, float, complex, np.ndarray, np.generic, tf.Tensor, tf.Variable)
 
 
 class SymbolicValue:
-    """Base of `Tensor`: every question for a value is a UsageError that says what to write instead."""
+    """The base of `Tensor`: every question for a value is a UsageError, which says what to write instead."""
 
     if not TYPE_CHECKING:  # a type checker would take it for a promise of every attribute
 

@@ -14,7 +14,7 @@ _registered: dict[str, Callable[..., Any]] = {}
 
 
 def register_operators(**functions: Callable[..., Any]) -> None:
-    """Says which functions the operators call, by the functions' names: `add` for `x + y` and `1 + y`."""
+    """Sets the functions that operators call, by the functions' names: `add` for `x + y` and `1 + y`."""
     _registered.update(functions)
 
 

@@ -27,7 +27,7 @@ HWCAPS = ",".join(f"-AVX512{part}" for part in ("F", "VL", "BW", "DQ", "CD"))
 
 
 def libraries(packages: Path) -> list[Path]:
-    """Those of the environment that have a CPUID instruction, or bytes that look like one."""
+    """The libraries of the environment that have a CPUID instruction, or bytes that look like one."""
     found = [path for pattern in LIBRARIES for path in sorted(packages.glob(pattern))]
     return [path for path in found if CPUID in path.read_bytes()]
 

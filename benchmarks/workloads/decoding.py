@@ -18,7 +18,7 @@ WORKLOAD = Workload(__name__, "Decoding", steps=1)
 
 
 def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
-    """It returns the mean log-likelihood of what was added."""
+    """The step on virtual CPUs. It returns the mean log-likelihood of the added tokens."""
     mtf.virtual_cpus(mtf.convert_to_shape(mesh_shape).size)
     decode, given = program(mesh_shape, layout, compile_loops=True), prompts()
     decode.initialize(weights())

@@ -20,7 +20,7 @@ Cache = list[tuple[jax.Array, jax.Array]]  # of each layer: k and v, [batch, hea
 
 
 def jax_by_hand(rows: int, cols: int) -> Step:
-    """It returns the mean log-likelihood of what was added."""
+    """The step written by hand in JAX. It returns the mean log-likelihood of the added tokens."""
     mesh = jax_mesh(rows=rows, cols=cols)
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("rows"))
     of_weights = {name: NamedSharding(mesh, PartitionSpec(*map(RULES.get, dims))) for name, dims in NAMES.items()}
@@ -52,7 +52,8 @@ def _generated(w: Weights, given: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _logits(w: Weights, tokens: jax.Array, start: int | jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-    """Of tokens [batch, some] that stand from `start` on, the last one's [batch, vocab]; and the cache with them."""
+    """The logits [batch, vocab] of the last of the tokens [batch, some] from `start` on, and the cache with the
+    tokens."""
     positions = start + jnp.arange(tokens.shape[1])
     hidden = jnp.where(jnp.arange(LENGTH) <= positions[:, None], 0.0, -1e9)  # [some, LENGTH]
     x, new = w[EMBEDDING][tokens], []

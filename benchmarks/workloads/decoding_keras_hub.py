@@ -15,9 +15,9 @@ NEVER = VOCAB - 1
 
 
 def by_generate(*, compile_loops: bool) -> Step:
-    """It has no loss to compare: it looks whether each prompt has got its new tokens.
+    """The step by KerasHub's `generate`. It has no loss to compare, but checks that each prompt has its new tokens.
 
-    `compile_loops`: by XLA, where Keras by itself runs operations one by one on processors.
+    `compile_loops`: whether XLA compiles it. By itself Keras runs operations one by one on processors.
     """
     backbone = keras_hub.models.GPT2Backbone(
         vocabulary_size=VOCAB,

@@ -52,7 +52,7 @@ def _mixture(w: Mapping[str, jax.Array], x: jax.Array, mesh: Mesh) -> jax.Array:
 
 
 def _routed(probabilities: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of a sequence [length, experts]: each token's two places among those of all experts, and their weights."""
+    """The two places of each token of a sequence [length, experts] among all experts' places, and their weights."""
     weights, experts = jax.lax.top_k(probabilities, 2)
     weights /= jnp.sum(weights, -1, keepdims=True)
     in_order = jax.nn.one_hot(experts.T.reshape(-1), EXPERTS, dtype=jnp.int32)  # first choices, then second ones

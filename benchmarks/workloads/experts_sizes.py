@@ -1,4 +1,4 @@
-"""What the programs of the experts' step share."""
+"""The sizes and the initial weights that the programs of the experts' step share."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class OnTwoProcesses:
 
 
 def _follow(commands: Connection, joined: Callable[[int, Sequence[str]], Step], addresses: Sequence[str]) -> None:
-    """In the second process, until the first has gone."""
+    """Takes steps in the second process, until the first has gone."""
     commands.send("imported")
     commands.recv()
     step = joined(1, addresses)

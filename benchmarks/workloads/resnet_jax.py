@@ -59,7 +59,7 @@ def _step(state: dict[str, Arrays], images: jax.Array, labels: jax.Array) -> tup
 
 
 def _loss(w: Arrays, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, tuple[Arrays, Arrays]]:
-    """And the mean and the variance of each normalization, over the whole batch."""
+    """The loss, and the mean and the variance of each normalization over the whole batch."""
     means: Arrays = {}
     variances: Arrays = {}
 

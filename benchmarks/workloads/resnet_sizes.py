@@ -1,4 +1,4 @@
-"""What the programs of ResNet-50's step share: its convolutions, initial weights and a batch."""
+"""The convolutions, the initial weights and the batch that the programs of ResNet-50's step share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGES = (3, 4, 6, 3)
 
 @dataclasses.dataclass(frozen=True)
 class Convolution:
-    """Of `size` x `size`, without a bias, followed by batch normalization."""
+    """A convolution of `size` x `size`, without a bias, followed by batch normalization."""
 
     name: str
     size: int
@@ -61,7 +61,7 @@ def convolutions() -> Iterator[Convolution]:
 
 
 def initial_weights() -> dict[str, np.ndarray]:
-    """By the names that the model has for them; all that is trained."""
+    """The initial values of everything that is trained, by the model's names."""
     generator, found = np.random.default_rng(0), {}
     for each in convolutions():
         shape, deviation = [each.size, each.size, each.ins, each.outs], (2 / (each.size**2 * each.outs)) ** 0.5

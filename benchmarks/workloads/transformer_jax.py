@@ -20,7 +20,8 @@ RULES = {"batch": "rows", "heads": "cols", "d_ff": "cols", "vocab": "cols"}
 
 
 def jax_by_hand(cores: int, sizes: Sizes = SMALL) -> Step:
-    """What one writes for several devices: a step of each on its part of the batch, and a sum of gradients."""
+    """The program that one writes for several devices: each takes a step on its part of the batch, and gradients are
+    summed."""
     return _data_parallel(jax_mesh(all=cores), sizes)
 
 
@@ -54,7 +55,7 @@ def _data_parallel(mesh: Mesh, sizes: Sizes) -> Step:
 
 
 def jax_partitioned(rows: int, cols: int, sizes: Sizes = SMALL) -> Step:
-    """What one writes for data and model: shardings of weights and batch, and XLA places the collectives."""
+    """The program that one writes for data and model: it shards weights and batch, and XLA places the collectives."""
     mesh = jax_mesh(rows=rows, cols=cols)
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("rows"))
     of_weights = {
@@ -73,7 +74,7 @@ def jax_partitioned(rows: int, cols: int, sizes: Sizes = SMALL) -> Step:
 
 
 def jax_mesh(**axes: int) -> Mesh:
-    """Of as many virtual devices, which it sets up."""
+    """A mesh of as many virtual devices as the axes need; the function sets them up."""
     jax.config.update("jax_num_cpu_devices", int(np.prod(list(axes.values()))))
     return Mesh(np.array(jax.devices("cpu")).reshape(list(axes.values())), tuple(axes))
 

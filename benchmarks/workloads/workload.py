@@ -1,4 +1,4 @@
-"""What is measured in every system."""
+"""A workload that is measured in every system."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class Workload:
     """A table of docs/benchmarks.md, which says what is computed.
 
     Attributes:
-      module: its `PROGRAMS` are what is measured, by name; the first is what the others are compared with.
-      title: of the picture.
-      steps: of each program in a round.
-      rounds: how many, unless the command says so; few where a step is heavy.
+      module: a module whose `PROGRAMS` are measured, by name; the others are compared with the first.
+      title: the title of the picture.
+      steps: the steps of each program in a round.
+      rounds: the number of rounds, unless the command says another; few where a step is heavy.
       warm_up: steps before the first round, after the first call.
     """
 

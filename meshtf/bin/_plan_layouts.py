@@ -54,7 +54,7 @@ _TOO_MANY_CORES = "a page plans meshes of at most {most:,} cores, and [{shape}] 
 
 @dataclasses.dataclass
 class LayoutPlanner:
-    """Plans layouts of what files and bindings configure. Those of one program share its graph.
+    """Plans the layouts that files and bindings configure. All layouts of one program share its graph.
 
     Attributes:
       files, parameters: the configuration.

@@ -38,7 +38,7 @@ class Block:
 
 
 def with_nested(operations: Iterable[Operation]) -> Iterator[Operation]:
-    """Operations, and those of their blocks."""
+    """Operations, and the operations of their blocks."""
     for operation in operations:
         yield operation
         for block in operation.blocks:

@@ -10,7 +10,7 @@ from meshtf.errors import DtypeError, nearest
 
 
 def dtype_of(x: Any) -> tf.DType:
-    """As `tf.as_dtype`; DtypeError with the nearest name for what is none."""
+    """Converts to a dtype as `tf.as_dtype` does. If `x` is no dtype, raises DtypeError with the nearest name."""
     try:
         dtype = tf.as_dtype(x)
     except TypeError:
@@ -26,5 +26,5 @@ def is_differentiable(dtype: tf.DType) -> bool:
 
 
 def sum_dtype(dtype: tf.DType) -> tf.DType:
-    """The dtype in which to sum many of a dtype: float32 for those that are narrower."""
+    """The dtype in which to sum many elements of a dtype: float32 for narrower floats, else the dtype itself."""
     return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype

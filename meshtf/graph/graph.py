@@ -27,10 +27,10 @@ class Graph(Scopes):
     """Operations in the order in which they were made, the variables they use, and the scopes that name them.
 
     Args:
-      name: of the program, in messages and reports.
-      variable_dtype: of variables whose layer says none; `VariableDType()` by default, float32.
+      name: the program's name, in messages and reports.
+      variable_dtype: the dtype of variables whose layer says none; `VariableDType()` by default, float32.
       is_initial: whether the program computes initial values: its random bits then do not depend on a step.
-      layers_keep: what the gradients of scans and stacks of layers keep at most, whatever these say; see
+      layers_keep: the most that the gradients of scans and stacks of layers keep, whatever these say; see
         `RecomputePolicy`.
 
     Examples:
@@ -60,18 +60,18 @@ class Graph(Scopes):
         self.place = PROGRAM
         self.variables: dict[str, Operation] = {}
         self.summaries: dict[str, Any] = {}
-        """What goes to TensorBoard; see `mtf.scalar_summary`."""
+        """Values for TensorBoard, by name; see `mtf.scalar_summary`."""
         self.exports: dict[str, Tensor] = {}
         """Tensors that may be fetched by name; see `mtf.export`."""
         self.makes_variables: list[Any] = []
-        """What `mtf.get_variable` asks inside a stack of layers, innermost last; see `mtf.layer_stack`."""
+        """The stacks of layers around, innermost last, which `mtf.get_variable` asks; see `mtf.layer_stack`."""
 
     @property
     def trainable_variables(self) -> list[Any]:
         return [v for v in self.variables.values() if v.trainable]  # type: ignore[attr-defined]
 
     def operand(self, value: Any, beside: Tensor) -> Any:
-        """What an operator is given that stands between a tensor and a value: the value itself."""
+        """The operand of an operator between a tensor and a value: the value itself."""
         return value
 
     def tensor(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int) -> Tensor:
@@ -83,12 +83,12 @@ class Graph(Scopes):
         raise GraphError(f"{variable!r} is made, and keeps its name; give mtf.get_variable the name {name!r}")
 
     def attribute_of(self, operation: Operation, name: str) -> Any:
-        """What an operation is asked for that its class does not have."""
+        """Called when an operation is asked for an attribute that its class does not have."""
         raise AttributeError(f"{operation!r} has no attribute {name!r}", name=name, obj=operation)
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """At its end, what was made inside is forgotten: operations, variables, and names that were used up."""
+        """Forgets everything that was made inside, at its end: operations, variables, and names that were used up."""
         tables: list[dict[str, Any]] = [self.variables, self.summaries, self.exports, self._names]
         before = [dict(table) for table in tables]
         lists = [*self._outside, self.operations]
@@ -112,7 +112,7 @@ class Graph(Scopes):
         Args:
           what: names the block in messages.
           given: tensors that belong to the block.
-          beside: operations of other blocks that may be used, as those of a forward pass are by its gradient.
+          beside: operations of other blocks that may be used. A gradient uses operations of its forward pass.
         """
         (outside, self.operations), (before, self.place) = (self.operations, []), (self.place, Place(what))
         for tensor in given:
@@ -141,7 +141,7 @@ class Graph(Scopes):
         return (self._outside or [self.operations])[0]
 
     def every_operation(self) -> Iterator[Operation]:
-        """All operations made so far, in blocks too, those of blocks that are being built included."""
+        """All operations made so far, including the operations of blocks, and of blocks that are being built."""
         for operations in [*self._outside, self.operations]:
             yield from with_nested(operations)
 

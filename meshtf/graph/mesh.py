@@ -1,4 +1,4 @@
-"""The mesh of a graph's tensors, as long as nobody has said how large it is."""
+"""The mesh of a graph's tensors, before anybody has said how large it is."""
 
 from __future__ import annotations
 

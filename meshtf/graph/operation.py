@@ -48,13 +48,13 @@ class Operation(abc.ABC):
     """Linear in all inputs together: sums of its inputs over cores may be left to its consumers."""
 
     prefers_sums_done: bool = False
-    """It rounds, so that where it costs nothing its inputs' sums over cores are done first."""
+    """Rounds its results, so that its inputs' sums over cores are done first where that costs nothing."""
 
     takes_any_layout: bool = False
     """Works on its input as it is held, whatever layout that is; its output may then be brought to its own."""
 
     takes_padding: bool = False
-    """Works on slices of which the last end before they are full, and leaves such: see `Planner.read`."""
+    """Works on slices whose last ones are padded, and leaves such slices: see `Planner.read`."""
 
     is_product: bool = False
     """A contraction or a convolution: costly, and worth keeping rather than computing again."""
@@ -66,7 +66,7 @@ class Operation(abc.ABC):
     """Lowered although no fetch needs it (assignments, prints, checks)."""
 
     why_not_compiled: str = ""
-    """Why a loop that has it cannot be compiled by XLA, as words that follow its name; empty where it can."""
+    """Why XLA cannot compile a loop with this operation, as words that follow its name; empty if it can."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Operation(abc.ABC):
         self.like: Tensor | None = None
         """The tensor whose layout the one output has, where it is that tensor's gradient."""
         self.source: Tensor | None = None
-        """What it is in a block, or is there a part of, where it is given to a block."""
+        """The tensor outside that this one is in a block, or is a part of; None unless it is a block's input."""
         self.graph.operations.append(self)
 
     @property
@@ -114,9 +114,9 @@ class Operation(abc.ABC):
         )
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Gradients of the inputs, from those of the outputs (None: unconnected).
+        """Gradients of the inputs, from the gradients of the outputs (None: unconnected).
 
-        One may have dimensions that its input lacks, as that of a broadcast has: autodiff sums over them.
+        A gradient may have dimensions that its input lacks, for example in a broadcast. Autodiff sums over them.
         """
         raise GraphError(f"operation {self.name} ({type(self).__name__}) has no gradient")
 
@@ -125,8 +125,10 @@ class Operation(abc.ABC):
         return [layouts.inherited(self.inputs, output.shape) for output in self.outputs]
 
     def needs_whole(self, name: str) -> bool:
-        """Whether it must see its tensors whole along a dimension of this name, where that is padded. All of those that
-        do not take padding must; but for one that treats the positions along a dimension alike."""
+        """Whether the operation must see its tensors whole along a padded dimension of this name.
+
+        Every operation that does not take padding must, unless it treats all positions along the dimension alike.
+        """
         return not self.takes_padding
 
     def lay_out_like(self, x: Tensor) -> None:
@@ -139,9 +141,9 @@ class Operation(abc.ABC):
         return ()
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        """Why it gathers what is split, where that is for want of a way to work on slices; empty where it is not.
+        """Why the operation gathers split tensors, if it lacks a way to work on slices; else empty.
 
-        What operands or results are gathered for because their layouts say so is no such want.
+        It is also empty if tensors are gathered only because the layouts of operands or results say so.
         """
         return ""
 

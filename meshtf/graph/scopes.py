@@ -44,7 +44,8 @@ class Scopes:
         return f"{self.scope}/{name}" if self._scopes else name
 
     def check_scope_of_tensorflow(self) -> None:
-        """GraphError inside a tf.variable_scope opened since the graph began: it does not name what is made here."""
+        """Raises GraphError inside a tf.variable_scope opened since the graph began: that scope names nothing made
+        here."""
         opened = _scope_of_tensorflow()
         if opened != self._scope_of_tensorflow:
             name = opened.removeprefix(f"{self._scope_of_tensorflow}/")
@@ -105,7 +106,7 @@ class Scopes:
 
     @contextlib.contextmanager
     def gradient_of(self, operation: Operation) -> Iterator[None]:
-        """Opens the scope of gradients. What is made inside is for rules by place where the operation is."""
+        """Opens the scope of gradients. To rules by place, operations made inside are where `operation` is."""
         before, self._scoped_name = self._scoped_name, operation.scoped_name
         try:
             with self.variable_scope("gradients"):
@@ -129,7 +130,7 @@ class Scopes:
 
 @says_where
 def checked_name(name: object, what: str) -> str:
-    """A name, which is text. GraphError for what is none, and for one that is empty or has an empty part."""
+    """Checks a name, which is text. Raises GraphError if it is no text, or is empty, or has an empty part."""
     if not isinstance(name, str) or not all(name.split("/")):
         raise GraphError(f'the name of {what} is text, such as "decoder" or "decoder/layer", and not {name!r}')
     return name

@@ -21,10 +21,10 @@ class Tensor(TensorOperators):
     """A tensor over named dimensions: an output of an operation. It has no value while the graph is built.
 
     Attributes:
-      operation: what it is made by.
+      operation: the operation that makes it.
       shape: its named shape.
       dtype: its element type.
-      index: which of the operation's outputs it is.
+      index: its number among the operation's outputs.
 
     Examples:
       >>> isinstance(x, mtf.Tensor), x.name, x.shape, x.dtype.name
@@ -84,7 +84,7 @@ def check_tensors(xs: Any) -> list[Tensor]:
 
 
 def same_dtype(tensors: Sequence[Tensor]) -> tf.DType:
-    """The one dtype of all; DtypeError that names those that differ. There is no implicit promotion."""
+    """The one dtype of all. If they differ, raises DtypeError, which names them. There is no implicit promotion."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x.dtype != dtype:

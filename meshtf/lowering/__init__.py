@@ -1,1 +1,1 @@
-"""From a graph and a layout to a plan, and from a plan to one per-core TensorFlow program."""
+"""Lowers a graph with a layout to a plan, and a plan to one per-core TensorFlow program."""

@@ -86,19 +86,20 @@ class Execution:
 
         Raises:
           UsageError: under a GradientTape or jit_compile, or while another thread is inside a step.
-          NonFiniteError, IndexRangeError: a `check_finite` of the program found a NaN or an infinity, a `check_indices`
-            an id outside of its range; nothing was assigned.
+          NonFiniteError: a `check_finite` of the program found a NaN or an infinity. Nothing was assigned.
+          IndexRangeError: a `check_indices` of the program found an id outside of its range. Nothing was assigned.
           CollectiveError: a collective failed or timed out.
           ProcessLostError: a process of the cluster is gone; names it.
           ClusterError: before the first step, another process runs another program; says what differs first.
-          ExecutionError: an operation failed; names it, the user's line, and of a slicewise the core and its slices.
+          ExecutionError: an operation failed. The error names it and the user's line. If it is a slicewise, the error
+            names the core and its slices too.
         """
         self._check_surroundings()
         feeds = self._checked(feeds)
         return self._explained(functools.partial(self._run, feeds), feeds)
 
     def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], list[tf.Tensor]]:
-        """Starts the program, and returns what waits for its results, which raises what calling it would.
+        """Starts the program, and returns a function that waits for its results and raises the errors of a call.
 
         Raises:
           UsageError: inside a tf.function, or as when it is called.
@@ -193,7 +194,7 @@ def _stored_layouts(plan: Plan) -> dict[str, TensorLayout]:
 
 
 def make_variables(values: Mapping[str, Any], plan: Plan, lowering: Lowering) -> None:
-    """Gives variables their values; makes those of a plan that the store lacks."""
+    """Gives variables their values, and makes a plan's variables that the store lacks."""
     store, layouts = lowering.variables, _stored_layouts(plan)
     made = [name for name in layouts if name in values and name not in store]
     try:

@@ -56,7 +56,7 @@ class _Unfit(Exception):  # noqa: N818
 def _converted(value: Any, dtype: tf.DType, sizes: list[int]) -> tf.Tensor:
     """The value as a tensor. Python numbers take the input's dtype; arrays must have it."""
     if isinstance(value, tf.Tensor) and value.dtype == dtype and _has_sizes(value, sizes):
-        return value  # of what fits nothing else is asked: each step of a small program waits for it
+        return value  # a value that fits passes at once, since each step of a small program waits for this
     if isinstance(value, tf.Variable):
         value = tf.convert_to_tensor(value)
     elif tf.is_tensor(value) and not isinstance(value, tf.Tensor):

@@ -72,8 +72,10 @@ def initial_plan(
     seed: int,
     axis_parts: AxisParts = WHOLE_AXES,
 ) -> Plan:
-    """The plan that assigns the initial values, to slices in `layouts`; `rules` are those of what is computed on the
-    way. The random bits of each are keyed by the variable's name."""
+    """The plan that assigns the initial values to slices in `layouts`.
+
+    `rules` are the layout rules of tensors that are computed on the way. Random bits are keyed by the variable's name.
+    """
     graph = Graph("initial_values", is_initial=True)
     mesh = Mesh(graph)
     assignments = []
@@ -109,7 +111,7 @@ def initial_value(variable: Variable, mesh: Mesh) -> Tensor:
 
 
 def _initial_layers(variable: Variable, mesh: Mesh) -> Tensor:
-    """The initial values of all layers, those of the padding still among them."""
+    """The initial values of all layers, including the padding."""
     spec, shape = variable.spec, variable.shape
     initializer = RandomNormal(stddev=DEFAULT_STDDEV) if spec.initializer is None else spec.initializer
     if initializer in (zeros, ones):
@@ -131,7 +133,8 @@ def _initial_layers(variable: Variable, mesh: Mesh) -> Tensor:
 
 
 def _each_layer(mesh: Mesh, layers: Sequence[Dimension], layer: Callable[[], Tensor]) -> Tensor:
-    """What a function gives for each element of some dimensions, whose numbers its random bits depend on."""
+    """Calls `layer` once for each layer, in scans over the dimensions `layers`. Random bits depend on the layer's
+    number."""
     if not layers:
         return layer()
     outermost, *inner = layers

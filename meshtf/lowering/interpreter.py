@@ -35,7 +35,7 @@ from meshtf.planning.plan import (
 
 
 class KnownCore:
-    """A core whose coordinates are known already. It remembers what it was asked (every answer is from `_answer`)."""
+    """A core whose coordinates are known already. It remembers the questions (every answer is from `_answer`)."""
 
     def __init__(self, plan: Plan, core: int) -> None:
         self._plan = plan
@@ -74,9 +74,9 @@ class KnownCore:
 class Interpreter:
     """Executes a plan on arrays.
 
-    Local work is a function of a core's slices and of what it asks about itself: cores for which these are the same
-    arrays and answers share one result. `variables` maps a variable's name to the slices of all cores; `run` replaces
-    them.
+    Local work is a function of a core's slices and of the answers to its questions about the core. So cores with the
+    same arrays and the same answers share one result. `variables` maps a variable's name to the slices of all cores,
+    and `run` replaces these.
     """
 
     def __init__(self, plan: Plan, variables: Mapping[str, Sequence[np.ndarray]] | None = None) -> None:
@@ -90,9 +90,9 @@ class Interpreter:
         feeds: Mapping[str, np.ndarray],
         failure: Callable[[Check], MeshtfError] = lambda check: check.failure(),
     ) -> list[np.ndarray]:
-        """The fetches, whole. Fails where cores disagree on a value that should be alike.
+        """The whole fetches. Fails if cores disagree on a value that should be alike.
 
-        Where a check failed nothing is assigned, and what `failure` makes of it is raised.
+        If a check failed, nothing is assigned, and the error that `failure` makes of it is raised.
         """
         if error := self.plan.refused_feed(feeds):
             raise error
@@ -209,7 +209,7 @@ class Interpreter:
                 _assert_same(first[where], array, message)
 
     def collective(self, step: CollectiveStep, slices: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What each core holds after a collective."""
+        """The slice that each core holds after a collective."""
         return step.interpret(slices, self._groups_over(step.axes))
 
     def _groups_over(self, axes: Axes) -> list[list[int]]:
@@ -255,7 +255,7 @@ class _Done:
 
 
 def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np.ndarray:
-    """The whole array of which the cores hold slices, its padding included; slices that should be alike must be."""
+    """The whole array of the cores' slices, including its padding. Slices that should be alike must be."""
     blocks: dict[tuple[int, ...], np.ndarray] = {}
     for core, piece in enumerate(slices):
         first = blocks.setdefault(core_positions.block(core, layout.axes, plan.mesh_shape), piece)

@@ -16,15 +16,15 @@ InputSlice = tuple[slice, ...]
 
 
 def input_slices(plan: Plan, cores: Sequence[int]) -> dict[str, InputSlice]:
-    """By the name of each input that must be fed, the smallest box that holds all that these cores read of it.
+    """The part of each input that must be fed, by its name: the smallest box that holds all that these cores read.
 
-    That is all of it where one process has all cores. Arrays that the program was built with are no such inputs.
+    The box is the whole input if one process has all cores. Arrays that the program was built with are not fed.
     """
     return {name: _box(value, plan, cores) for name, value in _fed(plan).items()}
 
 
 def _fed(plan: Plan) -> dict[str, Value]:
-    """By name, the inputs whose values are not known before the program runs."""
+    """The inputs whose values are not known before the program runs, by name."""
     return {
         feed.name: feed.output
         for feed in plan.feeds
@@ -47,7 +47,7 @@ def whole_inputs(parts: Mapping[str, np.ndarray], boxes: Mapping[str, InputSlice
     """Arrays of the inputs' whole sizes, which hold these parts in their boxes, and zeros elsewhere.
 
     Raises:
-      FeedError: a part that does not have its box's sizes, or is of no input.
+      FeedError: if a part does not have its box's sizes, or belongs to no input.
     """
     feeds = _fed(plan)
     whole = {}

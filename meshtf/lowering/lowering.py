@@ -55,10 +55,10 @@ class Lowering:
     """A graph on a mesh. Making it checks the layout and plans; nothing runs.
 
     Args:
-      graph: what to run.
-      mesh_to_impl: the graph's mesh, and what it is.
+      graph: the graph to run.
+      mesh_to_impl: the graph's mesh, and its implementation.
       variables: holds the slices of the variables; a new store by default.
-      seed: of the program's random bits.
+      seed: the seed of the program's random bits.
       pass_options: the sizes from which on passes change a plan.
       effects: the assignments, prints and checks that take place; all of the graph's by default. With any, the count of
         steps takes place, too.
@@ -197,8 +197,11 @@ class Lowering:
 
     @property
     def _computes_on_one_device(self) -> bool:
-        """On paper, where no device says otherwise, the cores of one process are taken for virtual CPUs. Cores that
-        stand for several processes do not, so that a program is what it is in these."""
+        """Whether all cores compute on one device, like the virtual CPUs of one process.
+
+        On paper no device says otherwise, so the cores of one process are taken for virtual CPUs. Cores that stand for
+        several processes are not, so that the program is the one that those processes run.
+        """
         if self.mesh_impl.compiles_programs or len(set(self.mesh_impl.process_of_core)) > 1:
             return False
         return not self.mesh_impl.devices or have_one_home(self.mesh_impl.devices)
@@ -265,9 +268,9 @@ class Lowering:
                 )
 
     def hlo(self, fetches: Sequence[Tensor] = (), *, with_effects: bool = True) -> bytes:
-        """Of the program that returns these fetches: a serialized HloModuleProto for every core of a TPU.
+        """Compiles the program that returns these fetches to a serialized HloModuleProto, for every core of a TPU.
 
-        UsageError where programs are not compiled for the mesh, as they are for an mtf.TpuMeshImpl.
+        Raises UsageError if programs are not compiled for the mesh, as they are for an mtf.TpuMeshImpl.
         """
         self.execution(fetches, with_effects=with_effects)
         hlo = self._hlo[(tuple(fetches), with_effects)]
@@ -290,8 +293,8 @@ class Lowering:
     ) -> Compilation:
         """Compiles the program that returns these fetches with the TPU's own compiler: see `mtf.Function.compile`.
 
-        `trace` makes the program anew, with layers that keep no more than this for the gradient, and gives its mesh and
-        fetches: to find out whether it would fit then.
+        `trace` makes the program anew, with layers that keep no more than its argument for the gradient, and gives the
+        new program's mesh and fetches. It is called to find out whether the program would fit then.
         """
         chosen, key = TpuTopology.of(topology), tuple(fetches)
         chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?
@@ -325,8 +328,10 @@ class Lowering:
 
     @garbage_collection_paused()
     def brief_report(self, fetches: Sequence[Tensor] = ()) -> Report:
-        """As `report`, without the table of tensors and without the memory that undivided updates would take, for which
-        the program is planned a second time."""
+        """The report without the table of tensors and without the memory that undivided updates would take.
+
+        That memory is left out because it takes a second plan of the program.
+        """
         return Report.of(
             self.plan_for(fetches),
             self._layouts,

@@ -1,4 +1,4 @@
-"""From operations with layouts to a plan: they are lowered one by one, and passes change the plan."""
+"""Makes a plan of operations with layouts: lowers them one by one, and lets passes change the plan."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def make_plan(
 
 
 def effects_with(check: Check, graph: Graph) -> list[Operation]:
-    """What a program must do to find where a check of another one failed: the check, or the loop that it is in.
+    """The operations that a second program runs to find where a check failed: the check, or the loop around it.
 
-    Nothing was assigned in the step that failed, so that the same feeds give the same failure.
+    The step that failed assigned nothing, so the same feeds give the same failure.
     """
     return [o for o in graph.operations if check.operation in with_nested([o])]
 
 
 def first_failure(check: Check, plan: Plan, found: Sequence[np.ndarray]) -> MeshtfError:
-    """The error of a check that failed, from what a plan that finds failures returned: the first that is in place."""
+    """The error of a check that failed, with the first place of failure that a plan with findings returned."""
     findings = [c for c in plan.checks if c.finding is not None]
     own = [(int(x.min()), c) for c, x in zip(findings, found, strict=True) if c.operation is check.operation]
     place, finds = min(own, key=lambda pair: pair[0])

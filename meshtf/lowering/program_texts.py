@@ -1,4 +1,4 @@
-"""What a program is, as texts: for processes that are to run the same one, to find where theirs differ."""
+"""Describes a program in texts, so that processes that must run the same program find where theirs differ."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PLAIN = (bool, int, float, complex, str, type(None), tf.DType)
 
 
 def program_texts(lowering: Lowering, plan: Plan) -> dict[str, str]:
-    """By name, what must be the same in all processes: mesh, layouts, seed, inputs, operations and instructions.
+    """The texts that must be the same in all processes, by name, such as mesh, layouts, seed and instructions.
 
-    Operations come with their numbers and texts, and the user's line without its folder, which hosts may have in
-    different places. Numbers inside functions that a user gave are not seen.
+    Operations come with their numbers and texts, and with the user's line. The line's folder is left out, since hosts
+    may have it in different places. Numbers inside functions that a user gave are not seen.
     """
     mesh_impl = lowering.mesh_impl
     inputs = [f"{o.name}: {o.outputs[0].shape} {o.outputs[0].dtype.name}" for o in inputs_of(plan)]
@@ -63,7 +63,7 @@ def _described(operation: Operation) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """None of what says nothing by its text, or is said already."""
+    """The text of a field of an operation; None if its text says nothing, or other texts say it already."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, np.ndarray | np.generic | tf.Tensor):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
 
 _MOST_BYTES = 1 << 30
-"""Of all that is computed again, in NumPy: an error must come soon, and not end for want of memory."""
+"""The most bytes of tensors that are computed again in NumPy. An error must come soon, and must not exhaust memory."""
 
 
 def slicewise_failure(
@@ -31,12 +31,13 @@ def slicewise_failure(
 ) -> ExecutionError | None:
     """The error of a slicewise with the core on which it failed, which TensorFlow does not tell, and its slices.
 
-    What TensorFlow says depends on which core is heard first: the function's own error, or only that collectives were
-    cancelled. So the function's operands are computed again, without devices, and it is run on one core's slices after
-    another. None where `error` is of something else, the function does not fail again, or that would take too much.
+    TensorFlow reports the core that it hears first: with the function's own error, or only with collectives that were
+    cancelled. So the function's operands are computed again, without devices, and the function is run on one core's
+    slices after another. Returns None if `error` has another cause, or if the function does not fail again, or if
+    computing again would take too much memory.
     """
     if len({(d.job, d.replica, d.task) for d in map(tf.DeviceSpec.from_string, lowering.device_mesh.devices)}) > 1:
-        return None  # what other processes hold is not here
+        return None  # the slices of other processes are not here
     arrays = {f.name: host_array(x) for f, x in zip(plan.feeds, feeds, strict=True)}
     for operation in _suspects(error, lowering):
         again = lowering.plan_for(list(operation.outputs), effects=())
@@ -50,13 +51,13 @@ def slicewise_failure(
             return ExecutionError(
                 f"{text}\nThe process must be restarted." if isinstance(error, CollectiveError) else text
             )
-        except Exception:  # of what comes before it, or of a function that does not always fail: nothing is known then
+        except Exception:  # work before it failed, or the function does not always fail: nothing is known then
             return None
     return None
 
 
 def _suspects(error: MeshtfError, lowering: Lowering) -> Iterator[Operation]:
-    """Those with a slicewise: of the line that the error names, or all if it names none."""
+    """The operations with a slicewise that may have failed: those of the error's line, or all if it names no line."""
     is_lost = lost_its_text(error)
     if not is_lost and not isinstance(error, ExecutionError):
         return
@@ -86,7 +87,7 @@ class _Again(Interpreter):
         if isinstance(instruction.operation, SlicewiseOperation):
             for core in self._range:
                 own = [slices[v][core] for v in instruction.inputs]
-                # As in the program: what raises in Python is TensorFlow's error there, and itself if run eagerly.
+                # A graph, as in the program: it turns an error raised in Python into one of TensorFlow.
                 local = tf.function(functools.partial(instruction.emit, KnownCore(self.plan, core)), autograph=False)
                 try:
                     local(*map(tf.constant, own))

@@ -38,10 +38,11 @@ class VariableSlices:
     """One variable: its named shape, its layout, and by core, of the cores in this process, its slice.
 
     Attributes:
-      shape: as the slices hold it. unpadded_shape: as users and files see it, without the zeros at the ends.
-      stacked_dims: those of its dimensions that count layers.
+      shape: its shape in slices, with the zeros at the ends.
+      unpadded_shape: its shape for users and in files, without the zeros at the ends.
+      stacked_dims: the dimensions that count layers.
       axis_parts: the mesh axes that `mesh_shape` has in parts.
-      saved_names: under which each layer is kept in files, in row-major order of `stacked_dims`; else its own name.
+      saved_names: the names of its layers in files, in row-major order of `stacked_dims`; else its own name.
     """
 
     name: str
@@ -106,7 +107,7 @@ class VariableSlices:
 
     @property
     def num_cores(self) -> int:
-        """Of the whole mesh."""
+        """The number of cores of the whole mesh."""
         return self.mesh_shape.size
 
     @says_where

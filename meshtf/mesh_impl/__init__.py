@@ -1,1 +1,1 @@
-"""The backends: what runs a per-core program, and the collectives of each."""
+"""The parts of backends: devices, options, slices, and the collectives of a per-core program."""

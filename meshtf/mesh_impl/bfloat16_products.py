@@ -1,7 +1,7 @@
-"""In which type this machine's processor has to multiply matrices, so that a sum of products is rounded once.
+"""Chooses the type in which this machine's processor multiplies matrices, so that a sum of products is rounded once.
 
-A bfloat16 product of TensorFlow's is summed in float32 and rounded to nearest where the processor multiplies bfloat16
-itself. Elsewhere it is cut off: each element is too small by 0.3 % in the mean, in every step of a training.
+TensorFlow sums a bfloat16 product in float32 and rounds it to nearest if the processor multiplies bfloat16 itself. On
+other processors it cuts the sum off: each element is too small by 0.3 % in the mean, in every step of a training.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import functools
 import tensorflow as tf
 
 _TERMS = 1031
-"""So many ones: between 1024 and 1032 in bfloat16, nearer to the second; summed in bfloat16 they stay at 256."""
+"""The number of ones to sum. It is between the bfloat16 numbers 1024 and 1032, and nearer to 1032, so rounding to
+nearest and cutting off differ. A sum in bfloat16 would stay at 256."""
 
 
 def product_dtype(dtype: tf.DType) -> tf.DType:
@@ -22,7 +23,9 @@ def product_dtype(dtype: tf.DType) -> tf.DType:
 
 @functools.cache
 def _rounds_bfloat16_products() -> bool:
-    """Found by multiplying, once in a process: no list of processors says what TensorFlow makes of each.
+    """Whether TensorFlow rounds bfloat16 products here. It multiplies to find out, once in a process.
+
+    No list of processors says how TensorFlow uses each of them.
 
     The answer is the same in every process on one machine.
     """

@@ -94,13 +94,14 @@ def _check_even(names: Sequence[Sequence[str]], shape: Shape) -> None:
 
 
 def _of_each(names: Sequence[Sequence[str]], process_of_core: ProcessOfCore) -> tuple[str, ...]:
-    """For each core, in their order, the next device of its process."""
+    """The device of each core: the cores of a process take the devices of that process in their order."""
     left = [iter(own) for own in names]
     return tuple(next(left[process]) for process in process_of_core)
 
 
 def shape_on_devices(shape: ShapeLike, devices: Sequence[str] | None) -> ShapeLike:
-    """A mesh shape; where an axis is as long as the devices allow, for these, or for all GPUs, else all CPUs.
+    """A mesh shape. If one axis is as long as the devices allow, it is for these devices, else for all GPUs or all
+    CPUs.
 
     Raises:
       DeviceError: there are too few, or processes cannot have equal parts.
@@ -156,7 +157,7 @@ def _find(device: str, by_spec: Mapping[_Parts, str]) -> str | None:
 
 
 def _parts(spec: tf.DeviceSpec) -> _Parts:
-    """What names a device, where a part of a cluster that is left out is this process's own."""
+    """The parts of a device's name. A part of the cluster that the name leaves out is this process's own."""
     job = "localhost" if spec.job is None else spec.job
     return job, spec.replica or 0, spec.task or 0, spec.device_type, spec.device_index
 

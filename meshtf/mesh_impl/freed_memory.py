@@ -1,4 +1,4 @@
-"""What becomes of memory that a step has freed: it is kept for the next step, rather than handed back."""
+"""Keeps the memory that a step has freed for the next step, instead of handing it back to the system."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 _POOL, _POOL_MIB = "TF_CPU_ALLOCATOR_USE_BFC", "TF_CPU_BFC_MEM_LIMIT_IN_MB"
-"""What TensorFlow reads when it makes its first processor. Its own limit is 64 GiB."""
+"""Environment variables that TensorFlow reads when it makes its first processor. Its own limit is 64 GiB."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # numbers of malloc.h
 _SETTINGS = {_MMAP_THRESHOLD: (1 << 30, 32 << 20), _TRIM_THRESHOLD: (1 << 30,), _TOP_PAD: (64 << 20,)}
-"""In bytes, the first that glibc takes: before 2.36 a threshold of mmap is at most 32 MiB."""
+"""The sizes in bytes to try for each setting; the first that glibc accepts counts. Before 2.36 it accepts at most 32
+MiB as the threshold of mmap."""
 
 _OF_USER = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
 
 
 @contextlib.contextmanager
 def pool_of_processors(*, is_wanted: bool = True) -> Iterator[None]:
-    """If TensorFlow makes its processors inside, tensors on them are kept in a pool of its own (`BFCAllocator`), which
-    hands nothing back to the system.
+    """Lets TensorFlow keep tensors in a pool of its own (`BFCAllocator`), if it makes its processors inside the
+    context.
 
-    With oneDNN's kernels it has one anyway. Without, a step of a Transformer of width 1,024 on one core had 110,000
-    page faults by malloc, which keeps no block above 32 MiB, took a tenth longer, and the process needed 300 MiB more.
+    The pool hands nothing back to the system. With oneDNN's kernels TensorFlow has a pool anyway. Without them it takes
+    memory from malloc, which keeps no block above 32 MiB. A step of a Transformer of width 1,024 on one core then had
+    110,000 page faults and took a tenth longer, and the process needed 300 MiB more.
 
-    It holds for the process and cannot be undone. Nothing is done if it is not wanted, where there are GPUs, or where
-    the environment says which memory TensorFlow is to take (`TF_CPU_ALLOCATOR_USE_BFC`), or how glibc is to allocate.
+    The pool stays until the process ends. There is none if it is not wanted, or if there are GPUs, or if the
+    environment says which memory TensorFlow takes (`TF_CPU_ALLOCATOR_USE_BFC`) or how glibc allocates.
     """
     is_left_alone = not is_wanted or _POOL in os.environ or _user_sets_malloc()
     if is_left_alone or tf.config.list_physical_devices("GPU"):
@@ -47,14 +49,14 @@ def pool_of_processors(*, is_wanted: bool = True) -> Iterator[None]:
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """From now on glibc's malloc keeps up to a gibibyte that this process has freed; returns whether it does.
+    """Lets glibc's malloc keep up to a gibibyte that this process has freed, and returns whether it does.
 
-    A step frees what it took, and the next one takes as much. By default glibc maps large blocks anew each time, and
-    the kernel clears every page of them: 22,000 page faults a step of a small Transformer on one core, and 500 with
-    this, on a processor for which TensorFlow has no pool.
+    A step frees the memory that it took, and the next step takes as much. By default glibc maps large blocks anew each
+    time, and the kernel clears all their pages. On a processor for which TensorFlow has no pool, a step of a small
+    Transformer on one core had 22,000 page faults by default, and 500 with this setting.
 
-    It holds for the process, for everything in it that calls malloc, and cannot be undone. Nothing is done where the
-    environment says how glibc is to allocate, or where there is no glibc.
+    The setting holds for everything in the process that calls malloc, and cannot be undone. Nothing is set if the
+    environment says how glibc allocates, or if there is no glibc.
     """
     if not sys.platform.startswith("linux") or _user_sets_malloc():
         return False

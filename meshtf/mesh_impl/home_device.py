@@ -1,4 +1,4 @@
-"""Where a core keeps its slices of variables, and computes."""
+"""The device where a core keeps its slices of variables, and computes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _VIRTUAL_CPU = re.compile(r"(.*/device:CPU:)\d+")
 
 
 def home_device(device: str) -> str:
-    """For a virtual CPU, the first CPU of its process; any other device itself.
+    """The device on which a core computes: the first CPU of its process for a virtual CPU, else the core's own device.
 
-    The CPUs of a process share its processors and its memory, but what XLA compiles is compiled for each device that
-    runs it. So all cores on them compute on the first. Collectives alone, in which each core needs a device of its own,
-    are on the others.
+    The CPUs of a process share its processors and its memory. But XLA compiles a function once for each device that
+    runs it. So the cores of a process compute on its first CPU. Only collectives use the others, since each core needs
+    a device of its own in them.
 
     Examples:
       >>> home_device("/job:localhost/replica:0/task:0/device:CPU:3")

@@ -12,7 +12,7 @@ _CONTROLLERS = "proc/self/cgroup"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Bytes that can still be taken, and what limits them, in words."""
+    """The bytes that can still be taken, and the name of the limit, in words."""
 
     available: int
     limit: str
@@ -39,7 +39,7 @@ def _machine(root: Path) -> HostMemory:
 
 
 def _control_groups(root: Path) -> Iterator[HostMemory]:
-    """Of the process's groups, and of all that these are in, those that have a limit. Both versions of Linux's."""
+    """The control groups around this process that have a limit, in version 1 and in version 2 of Linux's cgroups."""
     try:
         lines = [line.split(":", 2) for line in (root / _CONTROLLERS).read_text().splitlines()]
     except OSError:

@@ -1,4 +1,4 @@
-"""How large the processors' largest cache is."""
+"""The size of the processors' largest cache."""
 
 from __future__ import annotations
 

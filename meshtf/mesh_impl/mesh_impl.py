@@ -1,4 +1,4 @@
-"""What lowering needs of a mesh: the one protocol of backends."""
+"""The one protocol of backends: everything that lowering needs of a mesh."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore
 
 Results: TypeAlias = tuple[list[tf.Tensor], tf.Tensor]
-"""Of a run of a program: the fetches, whole, and the index in `plan.checks` of the check that failed, or -1."""
+"""The results of a program's run: the whole fetches, and the index in `plan.checks` of the check that failed, or -1."""
 
 
 class Program(Protocol):
@@ -39,9 +39,9 @@ class Program(Protocol):
         ...
 
     def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
-        """Starts a run, outside of a tf.function, and returns what waits for its results.
+        """Starts a run, outside of a tf.function, and returns a function that waits for its results.
 
-        Where a check fails, the runs that were started after it assign nothing either, and fail the same.
+        If a check fails, the runs that were started after it assign nothing either, and fail with the same check.
         """
         ...
 
@@ -61,11 +61,11 @@ class ProgramAtOnce:
 
 
 class MeshImpl(Protocol):
-    """A mesh's named shape, the layout of tensors over it, and what runs there.
+    """A mesh's named shape, the layout of tensors over it, and the backend that runs programs there.
 
     A backend is one class with these members. Planning asks for the first three alone, so that the plan and its report
     do not depend on the backend. Cores count the mesh row-major: the last axis is fastest. A plan may have an axis of
-    the mesh in parts; `plan.mesh_shape` then has them in its place, and cores keep their numbers.
+    the mesh in parts. Then `plan.mesh_shape` has the parts in the axis's place, and cores keep their numbers.
     """
 
     @property
@@ -79,15 +79,15 @@ class MeshImpl(Protocol):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """By core number, the device that it is: programs that share variables have the same. Empty on paper.
+        """The device of each core, by core number; empty on paper. Programs that share variables have the same devices.
 
-        DeviceError where devices are needed and not there.
+        Raises DeviceError if devices are needed and not there.
         """
         ...
 
     @property
     def process_of_core(self) -> ProcessOfCore:
-        """By core, the process that it is in: the same in all of them. Empty where one process has all cores."""
+        """The process that each core is in, the same in all processes; empty where one process has all cores."""
         ...
 
     @property
@@ -115,12 +115,12 @@ class MeshImpl(Protocol):
         ...
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
-        """The plan, to be run on the mesh.
+        """Makes a program of the plan, to be run on the mesh.
 
         Args:
-          plan: what each core does.
-          slices: of each of the plan's variables, as `zero_slices` made them.
-          runs_once: so that what is compiled costs more than what it then saves.
+          plan: the instructions of each core.
+          slices: the slices of each of the plan's variables, as `zero_slices` made them.
+          runs_once: whether the program runs only once, so that compiling costs more than it saves.
         """
         ...
 
@@ -143,7 +143,7 @@ class MeshImpl(Protocol):
 def checked_mesh(
     shape: ShapeLike, layout_rules: LayoutLike, options: MeshOptions | None, changes: MeshOptionKeywords
 ) -> tuple[Shape, LayoutRules, MeshOptions]:
-    """What every mesh is made of: its shape, its rules, and its options, some of them given by keyword.
+    """The parts of every mesh, checked: its shape, its rules, and its options, some of which are given by keyword.
 
     Raises:
       DeviceError: an axis has no cores.

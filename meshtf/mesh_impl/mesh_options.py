@@ -1,4 +1,5 @@
-"""What can be asked of a mesh beside its shape and the layout, declared once for every mesh, for gin and for flags."""
+"""The options of a mesh, beside its shape and the layout. They are declared once for every mesh, for gin and for
+flags."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from meshtf.layout import MAX_PADDING, LayoutLike, LayoutRules, convert_to_layou
 from meshtf.planning.process_spans import ProcessOfCore, laid_over
 
 SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
-"""In which gradients may be summed over cores, by name."""
+"""The dtypes in which gradients may be summed over cores, by name."""
 
 _ON_OR_OFF = ("shard_weight_update", "check_memory", "keep_freed_memory", "share_memory", "compile_loops")
 _BYTES_END = 2**63
@@ -47,40 +48,40 @@ class MeshOptionFields:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshOptions(MeshOptionFields):
-    """How programs are planned and run on a mesh, beside its shape and the layout.
+    """Options for planning and running programs on a mesh, beside its shape and the layout.
 
-    None changes what a program computes; `gradient_sum_dtype`, `share_memory` and `compile_loops` change how it is
-    rounded.
+    No option changes a program's results, except for their rounding: `gradient_sum_dtype`, `share_memory` and
+    `compile_loops` change that.
 
     Attributes:
-      parameter_layout: of parameters and optimizer state as they are kept between steps; None: that of the mesh.
-      activation_layout: rules for tensors with a dimension that no variable has, such as `batch`. They count in place
-        of the layout's for the same dimension, but not over a mesh axis that splits another dimension of the tensor.
-      axis_parts: mesh axes in parts of these sizes, the first one major, so that one axis may split several dimensions:
-        with "data:16x32" a layout may name `data.0`, of 16 cores, and `data.1`, of 32, as well as `data`.
+      parameter_layout: the layout of parameters and optimizer state between steps; None: the layout of the mesh.
+      activation_layout: rules for tensors with a dimension that no variable has, such as `batch`. They replace the
+        layout's rules for the same dimension, but not over a mesh axis that splits another dimension of the tensor.
+      axis_parts: mesh axes in parts of these sizes, the first one major, so that one axis may split several dimensions.
+        With "data:16x32" a layout may name `data.0` with 16 cores and `data.1` with 32 cores, as well as `data`.
       shard_weight_update: whether cores that would repeat an update of weights divide it among themselves.
-      bucket_bytes: small collectives travel together in buckets of at most so many bytes of each core; 0: each alone.
-      gradient_sum_dtype: in which gradients are sent and summed over cores, tf.float32 or tf.bfloat16 (or its name);
-        None: each in its own.
+      bucket_bytes: the most bytes of each core in a bucket, in which small collectives travel together; 0: each alone.
+      gradient_sum_dtype: the dtype in which gradients are sent and summed over cores, tf.float32 or tf.bfloat16 (or its
+        name); None: each gradient's own.
       collective_timeout_seconds: how long a device may wait in one collective before the step is ended, where the mesh
         can tell.
-      max_padding: of what cores hold along a dimension that a layout does not divide, the largest share that may be
-        padding: a layout with more is an error.
-      check_memory: whether a program that needs more memory than the machine has left is refused before it takes any;
-        its need is counted from the plan.
-      keep_freed_memory: whether this process keeps memory that a step has freed for the next one; the first mesh on
-        devices that asks for it decides for the process, all of it: see `meshtf.mesh_impl.freed_memory`.
-      share_memory: whether virtual CPUs of one process run as one program in the memory that they share: collectives
-        are additions, work that several cores would repeat is done once, and loops may be compiled. False turns all of
-        `meshtf.lowering.processors` off: each core then runs the plain program by itself, with TensorFlow's
+      max_padding: the largest share of padding in a core's slice, along a dimension that a layout does not divide. A
+        layout with more is an error.
+      check_memory: whether a program that needs more memory than the machine has left is refused before it takes any.
+        Its need is counted from the plan.
+      keep_freed_memory: whether this process keeps memory that a step has freed for the next one. The first mesh on
+        devices that asks for it decides for the whole process: see `meshtf.mesh_impl.freed_memory`.
+      share_memory: whether virtual CPUs of one process run as one program in the memory that they share. Collectives
+        are then additions, work that several cores would repeat is done once, and loops may be compiled. False turns
+        all of `meshtf.lowering.processors` off: each core runs the plain program by itself, with TensorFlow's
         collectives between them, as GPUs and processes do.
-      compile_loops: whether loops that ask for it, as those of decoding, become one function compiled by XLA where that
-        is possible and pays: a program's report says which do. Their floats may differ in the last bits from those of
-        loops that are not compiled.
-      axes_over_processes: axes of the mesh that are laid over the processes of a cluster before the others, so that
-        these stay within a process; by default the mesh's first ones are.
-      num_processes: over how many processes to plan, where the mesh is on paper or in one process; None: one. A mesh
-        in a cluster has those of its devices.
+      compile_loops: whether loops that ask for it, such as decoding's, become one function compiled by XLA where that
+        is possible and pays. A program's report says which do. Their floats may differ in the last bits from the floats
+        of loops that are not compiled.
+      axes_over_processes: axes of the mesh that are laid over the processes of a cluster before the others, so that the
+        others stay within a process. By default the mesh's first axes are.
+      num_processes: the number of processes to plan for, where the mesh is on paper or in one process; None: one. A
+        mesh in a cluster has the processes of its devices.
 
     Raises:
       DeviceError: `collective_timeout_seconds` or `num_processes` is not positive.
@@ -117,9 +118,9 @@ class MeshOptions(MeshOptionFields):
             raise DeviceError(f"num_processes must be positive, or None for one, and is {number!r}")
 
     def process_of_core(self, shape: Shape) -> ProcessOfCore:
-        """By core of a mesh of this shape, the process that is planned for it. Empty where that is one.
+        """The process that is planned for each core of a mesh of this shape; empty if there is only one process.
 
-        DeviceError where the processes cannot have equally many cores each.
+        Raises DeviceError if the processes cannot have equally many cores each.
         """
         number = self.num_processes or 1
         if shape.size % number:

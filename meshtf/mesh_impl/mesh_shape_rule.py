@@ -28,10 +28,10 @@ class MeshShapeRule:
 
     @classmethod
     def parse(cls, x: ShapeLike) -> MeshShapeRule:
-        """From text such as "data:*;model:2", or from any mesh shape.
+        """Parses text such as "data:*;model:2", or converts any mesh shape.
 
         Raises:
-          ShapeError: it is none, or has two open sizes.
+          ShapeError: `x` is no mesh shape, or has two open sizes.
         """
         if not (isinstance(x, str) and OPEN in x):
             return cls(tuple((d.name, d.size) for d in convert_to_shape(x)))

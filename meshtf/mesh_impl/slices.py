@@ -1,4 +1,4 @@
-"""Slices of variables: what a backend's programs read and assign, and everything else asks for on the host."""
+"""Slices of variables, which a backend's programs read and assign, and which the host may ask for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Slice(Protocol):
 
 
 Slices: TypeAlias = Mapping[int, Slice]
-"""A variable's, by core, of the cores in this process."""
+"""The slices of a variable, by core, for the cores in this process."""
 
 
 def on_host(held: Slice) -> np.ndarray:

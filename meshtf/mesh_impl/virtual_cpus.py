@@ -20,15 +20,16 @@ start. Make the mesh smaller, or plan for it on paper, without devices: mtf.Plan
 def virtual_cpus(n: int) -> tuple[str, ...]:
     """Sets up `n` logical CPUs, and returns the names of the first `n`.
 
-    Nothing is changed where there are `n` or more already. To be called before TensorFlow starts, which it does at its
-    first op, or when a mesh lists the devices.
+    Call it before TensorFlow starts. TensorFlow starts at its first op, or when a mesh lists the devices. Nothing is
+    changed if there are `n` or more already.
 
-    Unless `tf.config.threading.set_intra_op_parallelism_threads` has been called, an op of one of them runs on as many
-    threads as its share of the processor has: they run ops at the same time, which would else wait for one another.
+    An op of one virtual CPU runs on as many threads as its share of the processor has, since virtual CPUs run ops at
+    the same time, and these would wait for one another's threads.
+    `tf.config.threading.set_intra_op_parallelism_threads` sets another number if it is called before.
 
     Raises:
-      DeviceError: if TensorFlow has started with fewer, or for more than 4,096, with which a program would take minutes
-        to start.
+      DeviceError: if TensorFlow has started with fewer, or if `n` is more than 4,096: a program would take minutes to
+        start.
       UsageError: `n` is no whole number.
 
     Examples:
@@ -66,6 +67,6 @@ def _threads_of_each(n: int) -> int:
 
 
 def num_processors() -> int:
-    """Of this machine, those that this process may use."""
+    """The number of this machine's processors that this process may use."""
     # Only Linux says which are this process's own.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

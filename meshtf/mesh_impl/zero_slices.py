@@ -12,7 +12,7 @@ from meshtf.tensorflow_private.variable_handles import eager_variable
 
 
 def zero_slices(devices: Sequence[str], slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
-    """By core, of the cores in this process: a slice where the core is at home, zero.
+    """A slice of zeros for each core in this process, on the device where the core computes.
 
     Cores that share a device share the memory of the zeros until they write to their slices.
     """

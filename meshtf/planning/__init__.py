@@ -1,1 +1,1 @@
-"""From sizes and layouts to a plan: all that an operation needs to lower itself. No TensorFlow op is made here."""
+"""Planning: everything that an operation needs to lower itself to a plan. No TensorFlow op is made here."""

@@ -28,7 +28,7 @@ def position(core: int, axes: Axes, mesh_shape: Shape) -> int:
 
 
 def block(core: int, axes: tuple[Axes, ...], mesh_shape: Shape) -> tuple[int, ...]:
-    """Which block of a tensor, whose dimensions are split over these axes, the core holds."""
+    """The number of the block, in each dimension, that a core holds of a tensor split over these axes."""
     return tuple(position(core, own, mesh_shape) for own in axes)
 
 
@@ -54,7 +54,10 @@ def groups_along(sizes: Sequence[int], axes: Sequence[int]) -> np.ndarray:
 
 
 def destinations(axes: Axes, place: Callable[[int], int], mesh_shape: Shape) -> tuple[int, ...]:
-    """For each core, the one at position `place(its own)` along these mesh axes, and beside it along the rest."""
+    """The core, for each core, at position `place(own position)` along these mesh axes, and at its own along the rest.
+
+    On a mesh rows:2 cols:2, `destinations(("cols",), lambda j: (j + 1) % 2, mesh)` is (1, 0, 3, 2).
+    """
     sizes = {d.name: d.size for d in mesh_shape}
     before = positions(axes, mesh_shape)
     after = np.array([place(j) for j in range(axes_size(axes, mesh_shape))], np.int64)[before]

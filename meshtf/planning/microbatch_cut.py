@@ -1,4 +1,9 @@
-"""Where the examples of a micro-batch are in its tensors: random bits are those that each example has in the whole."""
+"""Finds the examples of a micro-batch in its tensors, so that each example has its random bits of the whole batch.
+
+For example, let two micro-batches cut batch:8 into its even and its odd examples. Example 2 is the second of its
+micro-batch, and must draw the bits of position 2. After a reshape of [batch:4 beams:2] to [rows:8], two positions of
+`rows` in a row are of one example.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,12 @@ class MicrobatchCut:
     """How a loop cuts a batch: each iteration has every `count`-th example.
 
     Attributes:
-      batch: the dimension in a micro-batch.
-      count: micro-batches.
-      neighbours: of the batch, and of the dimensions that reshapes make of it and in which one example follows another,
-        how many positions in a row are of one example.
-      names: what else may tell examples apart: dimensions called so, whose positions have several, or parts of some.
+      batch: the batch dimension in a micro-batch.
+      count: the number of micro-batches.
+      neighbours: how many positions in a row are of one example, for the batch and for each dimension that a reshape
+        made of it and in which one example follows another.
+      names: names of other dimensions that may tell examples apart: a position holds several examples, or a part of
+        one.
     """
 
     batch: Dimension
@@ -28,29 +34,30 @@ class MicrobatchCut:
 
     @classmethod
     def of_batch(cls, batch: Dimension, count: int) -> MicrobatchCut:
-        """Where there is but the batch's own dimension yet."""
+        """The cut of a batch before any reshape: the batch's own dimension is the only one that tells examples
+        apart."""
         return cls(batch, count, {batch: 1}, frozenset([batch.name]))
 
     def dimension(self, shape: Shape) -> Dimension | None:
-        """The one along which a tensor of the micro-batch is cut; None where it has the same for all examples."""
+        """The dimension along which a tensor of the micro-batch is cut; None if it is the same for all examples."""
         if self.batch in shape:
             return self.batch
         exact, others = (d for d in shape if d in self.neighbours), (d for d in shape if d.name in self.names)
         return next(itertools.chain(exact, others), None)
 
     def neighbours_along(self, dim: Dimension) -> int:
-        """How many positions in a row stay together along a dimension that is cut."""
+        """The number of positions in a row that stay together along a dimension that is cut."""
         return self.neighbours.get(dim, 1)
 
     def after_reshape(self, old: Shape, new: Shape) -> MicrobatchCut:
-        """With the dimension in which one example follows another after a reshape."""
+        """The cut with the dimension in which one example follows another after a reshape added."""
         before = self.dimension(old)
         if before is None or before in new or not old.size:
             return self
         start = old.cumprod[old.axis(before)]
         end = start * before.size // self.neighbours_along(before)
         for first, dim in zip(new.cumprod, new, strict=True):
-            # Looked for is the one in which an example ends; where a micro-batch is one example, several may seem so.
+            # Looks for the dimension in which an example ends. If a micro-batch is one example, several may seem so.
             if dim in old or first * dim.size < end or first > max(start, end - 1):
                 continue
             several, rest = divmod(first * dim.size, end)

@@ -1,7 +1,7 @@
 """A check as each core has made it, before the cores have told each other.
 
-Of every check each core has how often it failed there. That is a term of a sum, which travels with other sums of the
-program: a check costs no collective of its own, and none in a loop, whose iterations are added up first.
+Each core counts how often the check failed there. That count is a term of a sum, which travels with other sums of the
+program. So a check needs no collective of its own, and none in a loop: the counts of its iterations are added up first.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class OpenCheck:
     """How often a check failed on each core.
 
     Attributes:
-      operation: what checks.
-      message: what is wrong where it fails.
+      operation: the operation that checks.
+      message: the fault if it fails.
       failures: float32 scalar, more than 0 where it failed; a sum over cores may be pending.
-      error: the class of what is raised.
+      error: the class of the error to raise.
       can_find: whether it says where it failed, in a plan that asks for it.
-      finding: that, in such a plan.
-      advice: what to do, if that is to be said.
+      finding: the place where it failed, in such a plan.
+      advice: what the user can do, if there is something to say.
     """
 
     operation: Operation
@@ -48,7 +48,7 @@ class OpenCheck:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """What a block hands out: the failures, and where they are, if that is asked for."""
+        """The values that a block hands out: the failures, and the places where they are if the plan finds them."""
         return (self.failures, *(f.value for f in self.findings))
 
     def outside(self, values: Sequence[Value]) -> OpenCheck:
@@ -67,12 +67,12 @@ class OpenCheck:
 
 
 def failure_spec(axes: Axes) -> OutputSpec:
-    """Of `failures`, where each of the cores along these mesh axes looks at a part of its own."""
+    """The spec of `failures`, if each of the cores along these mesh axes checks a part of its own."""
     return (Shape([]), tf.float32, TensorLayout(()), axes)
 
 
 def place_spec(axes: Axes, mesh_shape: Shape) -> OutputSpec:
-    """Of where each of the cores along these mesh axes has found something."""
+    """The spec of the places where the cores along these mesh axes have each found something."""
     return (Shape([Dimension("cores", axes_size(axes, mesh_shape))]), tf.int64, TensorLayout((axes,)))
 
 

@@ -1,15 +1,18 @@
 """Where sums over cores are done: as late as does not send more bytes.
 
-A contraction over a split dimension leaves each core with one term of a sum. Operations that are linear (add, scalar
-multiply, reshape, sums over other dimensions, ...) can work on the terms and leave the sum to their consumers. Which of
-them should is a minimum cut: a tensor on the near side is pending, one on the far side has been reduced; reducing a
-pending tensor costs its bytes once, however many consumers need it; an operand that is not pending beside one that is
-costs a mask. Of the cheapest cuts the one nearest to the consumers is taken; but a mean, which is more exact of a sum
-that is done, divides terms only where that sends less.
+A contraction over a split dimension leaves each core with one term of a sum. Linear operations (add, scalar multiply,
+reshape, sums over other dimensions, ...) can work on the terms and leave the sum to their consumers. A minimum cut
+decides which of them do. A tensor on the near side of the cut is pending. A tensor on the far side has been reduced.
 
-In y = x @ w + u @ v with both contractions split over `cols`, two allreduces could come before the sum of the two, or
-one after it: the addition is linear, so the cut behind it is crossed by one tensor instead of two. In tanh(x @ w) the
-sum is done before the tanh, which is not linear.
+- Reducing a pending tensor costs its bytes once, however many consumers need it.
+- An operand that is not pending beside one that is costs a mask.
+
+The cut nearest to the consumers wins among the cheapest. A mean is the exception. It is more exact if it divides a sum
+that is done, so it divides terms only where that sends less.
+
+For example, let both contractions in y = x @ w + u @ v be split over `cols`. Two allreduces could come before the
+addition, or one after it. The addition is linear, and one tensor crosses the cut behind it instead of two, so one
+allreduce comes after it. In tanh(x @ w) the sum is done before the tanh, which is not linear.
 
 A sum that is not done yet is a *pending sum* everywhere: each core holds a term of it, a value of the same shape.
 """
@@ -29,7 +32,7 @@ from meshtf.planning.local_work.wide_terms import term_dtype
 from meshtf.planning.moves.reshard import cheapest_route
 
 _MASK_SHARE = 16
-"""A mask touches memory only: one sixteenth of what sending the tensor costs."""
+"""A mask touches memory only. It costs one sixteenth of sending the tensor."""
 
 _START, _END = "start", "end"
 
@@ -72,7 +75,7 @@ class PendingSums:
         return frozenset()
 
     def left_by(self, outputs: Sequence[Tensor]) -> list[tuple[str, ...]]:
-        """For each output of a block, the mesh axes over which it may be left pending to whoever reads it."""
+        """The mesh axes over which each output of a block may be left pending to its readers."""
         return [() if self.is_needed_whole(t) else tuple(sorted(self.pending_over(t))) for t in outputs]
 
     def consumers(self, tensor: Tensor) -> Sequence[Operation]:
@@ -123,7 +126,7 @@ class PendingSums:
         return operation.takes_any_layout or not any(axes & layouts[t].used for t in operation.outputs)
 
     def is_able_to_pass(self, operation: Operation) -> bool:
-        """Whether it could take pending inputs as they are."""
+        """Whether the operation could take inputs as they are, with their sums pending."""
         return operation in self._able
 
     def _components(self) -> Iterable[list[Operation]]:
@@ -144,8 +147,9 @@ class PendingSums:
             yield sorted(component, key=order.__getitem__)
 
     def _solve(self, component: list[Operation]) -> None:
-        # The source side is pending. Of several minimum cuts networkx gives the one with the largest source side (it
-        # keeps on the far side only what still reaches the end): the sums are done as late as they can be.
+        # The source side is pending. If there are several minimum cuts, networkx gives the one with the largest source
+        # side: it keeps on the far side only the nodes that still reach the end. So sums are done as late as they can
+        # be.
         cut = networkx.DiGraph()
         cut.add_nodes_from([_START, _END])
         tensors = {x: None for o in component for x in (*o.inputs, *o.outputs) if x in self._candidates}
@@ -157,6 +161,8 @@ class PendingSums:
         self._passing.update(o for o in component if o in pending)
 
     def _add_tensor(self, cut: networkx.DiGraph, tensor: Tensor) -> None:
+        # Consumers hang on this node by edges without capacity, which no cut can take. So a cut pays for the tensor's
+        # sum once, on the edge before it, however many consumers need it.
         reduction = ("reduction", tensor)
         own, whole = self._own[tensor], self._reduction_bytes(tensor)
         # A sum of the operation's own is pending in any case; it costs more over the axes of its inputs' too.
@@ -180,6 +186,7 @@ class PendingSums:
         if any(self._own[output] for output in operation.outputs):
             return
         for x in operation.inputs:
+            # If the operation is pending and x is not, only one core may add x: the others mask it with zeros.
             cost = max(1, self._reduction_bytes(x) // _MASK_SHARE)
             producer = x.operation
             if x not in self._candidates:
@@ -203,10 +210,10 @@ class PendingSums:
 def block_sums(
     block: Block, whole: Iterable[Tensor], layouts: LayoutTable, accumulated: Iterable[Tensor] = (), times: int = 1
 ) -> PendingSums:
-    """Where the sums of a block are done; those of its tensors `whole` in any case inside it.
+    """Decides where the sums of a block are done. The sums of its tensors `whole` are always done inside it.
 
-    What is `accumulated` over the `times` that the block runs may be left for one sum over cores in the end.
-    Found once for a block and its layouts, and not again at every level of the blocks around it.
+    A tensor `accumulated` over the `times` that the block runs may be left for one sum over cores in the end.
+    The layouts keep the result, so that it is not found again at every level of the blocks around this one.
     """
     key = (block.operations, block.outputs)
     if key not in layouts.sums_of_blocks:
@@ -215,7 +222,7 @@ def block_sums(
 
 
 def needed_inside(block: Block) -> list[Operation]:
-    """Of a block's operations, those that its outputs or side effects need, in order."""
+    """The operations of a block that its outputs or side effects need, in order."""
     wanted = {t.operation for t in block.outputs} | {o for o in block.operations if o.has_side_effect}
     for operation in reversed(block.operations):
         if operation in wanted:

@@ -1,4 +1,4 @@
-"""What is known of a loop over the steps of a pipeline."""
+"""The facts about a loop over the steps of a pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meshtf.dimension import Dimension
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PipelineNote:
-    """What a loop over the steps of a pipeline is; its gradient's loop has the same. See `mtf.PipelineSteps`.
+    """The facts about a loop over the steps of a pipeline and about its gradient's loop. See `mtf.PipelineSteps`.
 
     num_idle: pairs of a step and a stage in which the stage computes nothing useful.
     """

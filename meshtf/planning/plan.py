@@ -28,14 +28,14 @@ Cut: TypeAlias = tuple[int, Axes, int]
 
 
 class Core(Protocol):
-    """What a local computation may know of the core it runs on."""
+    """The core that a local computation runs on, as far as the computation may know it."""
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
         """Row-major position of this core along these mesh axes, an int32 scalar."""
         ...
 
     def begin(self, rank: int, cuts: tuple[Cut, ...]) -> tf.Tensor:
-        """int32 [rank], where a slice begins: in each dimension the sum of what its cuts add, else 0."""
+        """The first position of a slice in each dimension, int32 [rank]: the sum of the dimension's cuts, or 0."""
         ...
 
     def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
@@ -82,7 +82,7 @@ class Value:
 class Compute:
     """Local work of every core.
 
-    kind: what reports call it, which may be a name that a user gave; `facts` are what passes go by.
+    kind: its name in reports, which may be a name that a user gave. Passes decide by `facts`.
     """
 
     operation: Operation
@@ -94,7 +94,8 @@ class Compute:
     facts: WorkFacts = NOTHING_KNOWN
 
     def bytes_of(self, value: Value) -> int:
-        """How much it reads or writes of an input or an output: of what it adds a part to, that part."""
+        """The bytes that it reads or writes of an input or an output. A sum to whose part it adds counts by that
+        part."""
         adds_to_it = self.facts.adds_to_part and value in (self.inputs[0], self.outputs[0])
         return self.inputs[1].slice_bytes if adds_to_it else value.slice_bytes
 
@@ -103,7 +104,7 @@ class Compute:
 class Collective:
     """Communication that `operation` asked for.
 
-    members: of a bucket, the collectives that travel together in it, whose inputs were packed into its own.
+    members: the collectives that travel together in this one, if it is a bucket. Their inputs are packed into its own.
     """
 
     operation: Operation
@@ -174,7 +175,7 @@ class AssignVariable:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Carried:
-    """A value carried round a loop: before it, as an iteration begins, as the iteration ends, and after the loop."""
+    """A value carried round a loop: before the loop, at an iteration's begin, at its end, and after the loop."""
 
     initial: Value
     entering: Value
@@ -184,7 +185,7 @@ class Carried:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Sliced:
-    """A value of which each iteration has its part along a dimension."""
+    """A value that a loop reads slice by slice along a dimension, one slice in each iteration."""
 
     whole: Value
     dim: int
@@ -193,7 +194,7 @@ class Sliced:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Stacked:
-    """A value of which each iteration makes a part, along the first dimension."""
+    """A value that a loop makes slice by slice along the first dimension, one slice in each iteration."""
 
     part: Value
     whole: Value
@@ -211,10 +212,10 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoopCompilation:
-    """Of a loop that asks to be one function compiled by XLA.
+    """The compilation of a loop that asks to be one function compiled by XLA.
 
-    refusal: why it is not, as words that follow its name; empty where it is. is_joint: whether it is one function for
-    all cores, its collectives in it, and not one that each core calls.
+    refusal: why the loop is not compiled, as words that follow its name; empty where it is compiled. is_joint: whether
+    it is one function for all cores, with their collectives, and not one that each core calls.
     """
 
     refusal: str = ""
@@ -227,18 +228,21 @@ class LoopCompilation:
 
 
 UNBOUNDED = 2**31 - 1
-"""The length of a loop of which nobody knows how many iterations it has."""
+"""The length of a loop whose number of iterations nobody knows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Loop:
     """Instructions repeated. Values from outside may be used inside as they are.
 
-    length: how many iterations there are at most. count: an int32 scalar, how many there are, where that is known
-    before the loop; condition: where it is found out on the way. With neither there are `length`. index: the number of
-    the iteration as the program counts (in a reversed loop from the last to 0). trips: how many there were. pipeline:
-    what is known of the iterations where they are the steps of a pipeline. compilation: whether it is compiled, where
-    it asks for it.
+    Attributes:
+      length: the largest number of iterations. There are as many if the loop has neither a count nor a condition.
+      count: the number of iterations, an int32 scalar, where it is known before the loop.
+      condition: says before each iteration whether there is one, where the count is not known before the loop.
+      index: the number of the iteration as the program counts: from the last to 0 in a reversed loop.
+      trips: the number of iterations that were made.
+      pipeline: the facts about the iterations where they are the steps of a pipeline.
+      compilation: whether the loop is compiled, where it asks for that.
     """
 
     operation: Operation
@@ -309,7 +313,7 @@ def free_values(instructions: Sequence[Instruction], bound: set[Value], returned
 
 
 def used_directly(instruction: Instruction) -> Iterator[Value]:
-    """The values that an instruction names, those apart that are named by instructions inside it."""
+    """The values that an instruction names itself, without the values that only instructions inside it name."""
     if isinstance(instruction, Loop):
         yield from (v for c in instruction.carried for v in (c.initial, c.leaving))
         yield from (s.whole for s in instruction.sliced)
@@ -357,7 +361,7 @@ Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVari
 
 
 NOWHERE = 2**63 - 1
-"""What a core says that has found nothing."""
+"""The place that a core reports if it has found nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -367,7 +371,7 @@ class Finding:
     Attributes:
       value: int64 [cores], split over the mesh axes along which cores have found something else: where each core has,
         or NOWHERE. The least tells the first.
-      described: that number in words, as "batch 3, length 5".
+      described: puts that number into words, such as "batch 3, length 5".
     """
 
     value: Value
@@ -379,13 +383,13 @@ class Check:
     """A flag (bool scalar, alike on all cores) that must be true for the step's assignments to take place.
 
     Attributes:
-      operation: what checks.
-      message: what is wrong where it fails.
+      operation: the operation that checks.
+      message: the fault if it fails.
       value: the flag.
-      error: its class.
+      error: the class of the error to raise.
       can_find: whether a plan can be made that says where it failed.
-      finding: where, in such a plan.
-      advice: what to do, if that is to be said.
+      finding: the place where it failed, in such a plan.
+      advice: what the user can do, if there is something to say.
     """
 
     operation: Operation
@@ -398,7 +402,7 @@ class Check:
 
     @property
     def text(self) -> str:
-        """What is said when it fails, and nobody has asked where."""
+        """The message of a failure, without its place."""
         return failure_text(self.message, self.operation, self.advice)
 
     def failure(self, place: int = NOWHERE) -> MeshtfError:
@@ -410,13 +414,13 @@ class Check:
 
 
 def failure_text(fact: str, operation: Operation, advice: str) -> str:
-    """What is said when a check fails."""
+    """The message when a check fails."""
     where = f"in operation {operation.name}\n  at {operation.site}"
     return f"{fact}\n  {where}\n  nothing was assigned in this step" + (f"\n  {advice}" if advice else "")
 
 
 class FeedCheck(Protocol):
-    """A check of what is fed, which is looked at once, before a step begins, and not by the cores."""
+    """A check of the arrays that are fed. It runs once, before a step begins, and not on the cores."""
 
     @property
     def feeds(self) -> tuple[str, ...]:
@@ -436,9 +440,10 @@ class FeedCheck(Protocol):
 class Plan:
     """A whole program for every core of a mesh.
 
-    awaited: by instruction, an earlier one that it waits for, besides those that make its inputs.
-    feed_checks: of what the program is fed; the others are part of it. process_of_core: by core, the process that it is
-    in; empty where one has all.
+    Attributes:
+      awaited: for some instructions, an earlier one that they wait for, besides those that make their inputs.
+      feed_checks: the checks of the program's inputs. All other checks are part of the program.
+      process_of_core: the process that each core is in; empty where one process has all cores.
     """
 
     mesh_shape: Shape
@@ -463,7 +468,7 @@ class Plan:
         return [i for i in self.instructions if isinstance(i, AssignVariable)]
 
     def refused_feed(self, feeds: Mapping[str, Any]) -> MeshtfError | None:
-        """The error of the first check of what is fed that fails, if one does. `feeds`: arrays, by name."""
+        """The error of the first failing check of the arrays that are fed, or None. `feeds`: the arrays, by name."""
         for check in self.feed_checks:
             if error := check.failure([_array(feeds[name]) for name in check.feeds]):
                 return error
@@ -475,7 +480,7 @@ class Plan:
 
     @functools.cached_property
     def unreduced(self) -> frozenset[Value]:
-        """What each core has of a maximum, or the like: slices that differ although no sum is pending."""
+        """The values of which each core has a term of a maximum or the like: they differ although no sum is pending."""
         reductions = [c for c in self.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
         return frozenset(x.input for c in reductions for x in (c, *c.members))
 

@@ -1,7 +1,7 @@
 """The instructions of a plan, or of a block in it, as they are added: one list, in program order.
 
-Each instruction is for an operation, whose line reports and errors name. `operation` is the one being lowered; whoever
-adds on behalf of another sets it for as long.
+Each instruction is for an operation, whose line reports and errors name. `operation` is the one being lowered. Code
+that adds an instruction on behalf of another operation sets it meanwhile.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class PlanRecord:
     """The instructions so far, the values that they make, and the operation that they are for.
 
     Args:
-      mesh_shape: of the plan.
-      numbers: of values; those of a block go on counting where the plan around it does.
+      mesh_shape: the shape of the plan's mesh.
+      numbers: the numbers of new values. A block shares the counter of the plan around it.
     """
 
     def __init__(self, mesh_shape: Shape, numbers: Iterator[int] | None = None) -> None:

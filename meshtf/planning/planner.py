@@ -1,14 +1,19 @@
-"""From a graph to a plan: what operations call while they are lowered.
+"""The planner, which operations call while they are lowered from a graph to a plan.
 
-A tensor is held in versions. x [batch:8/rows width:8], read once as it is and once as [batch:8 width:8] by two
-operations, has two: the slices, and what one allgather made of them; a third reader of the whole gets the second
-version, and nothing is sent. A product whose contracted dimension is split writes a version with a sum pending, which
-the first reader that needs the sum has done, in the layout that it wants: the planner adds that collective in front of
-the reader, on behalf of the product.
+A tensor is held in versions. Let one operation read x [batch:8/rows width:8] as it is, and another as [batch:8
+width:8]. Then x has two versions: the slices, and the result of an allgather of them. A third reader of the whole gets
+the second version, and nothing is sent.
 
-`Planner` is what an operation's `lower` is given. Most operations read, compute and write. What is behind it has one
-subject in each file: the list of instructions (`plan_record.py`), versions of tensors, readers, variables, checks and
-loops around (`lowering_state/`), and values in other layouts (`moves/moved_values.py`).
+A product whose contracted dimension is split writes a version with a sum pending. The first reader that needs the sum
+has it done, in the layout that it wants. The planner adds that collective in front of the reader, on behalf of the
+product.
+
+`Planner` is the argument of an operation's `lower`. Most operations read, compute and write. Behind it, each file has
+one subject:
+
+- `plan_record.py`: the list of instructions;
+- `lowering_state/`: versions of tensors, readers, variables, checks and the loops around;
+- `moves/moved_values.py`: values in other layouts.
 """
 
 from __future__ import annotations
@@ -107,7 +112,7 @@ class Planner:
 
     @property
     def layouts(self) -> LayoutTable:
-        """The tensors' layouts, as the operation that is being lowered is to see them."""
+        """The tensors' layouts, as the operation that is being lowered sees them."""
         return self._table.seen_by(self.record.operation)
 
     # From operations to a plan
@@ -118,7 +123,7 @@ class Planner:
         operation.lower(self)
 
     def plan(self, fetches: Sequence[Tensor]) -> Plan:
-        """The finished plan, which returns these tensors, each in its own layout, and then what checks have found."""
+        """The finished plan. It returns these tensors, each in its own layout, and then the findings of checks."""
         values = []
         for tensor in fetches:
             self.record.operation = tensor.operation
@@ -137,8 +142,9 @@ class Planner:
     ) -> Planner:
         """A planner for the body of a loop or a branch, whose instructions run inside one of this planner's.
 
-        What is `borrowed` from this one is brought here, outside, into the layouts that are wanted inside: once, and
-        not in every iteration. `leaving` says what tensors of the block are called outside, in their own shape.
+        The tensors `borrowed` from this one are brought into the layouts that are wanted inside here, outside: once,
+        and not in every iteration. `leaving` gives the tensors that tensors of the block are outside, in their own
+        shape.
         """
         block, finds_failures = _Surroundings(self, frozenset(borrowed), leaving or {}), self.checks.finds_failures
         return Planner(self._table, pending_sums, self._storage, self._seed, finds_failures=finds_failures, block=block)
@@ -148,7 +154,7 @@ class Planner:
     def read(self, tensor: Tensor, layout: TensorLayout | None = None, fill: Fill | None = ZEROS) -> Value:
         """The tensor's value with no sum pending, in `layout` (by default the tensor's own).
 
-        `fill` is what stands beyond the ends of dimensions that are padded; None: anything.
+        `fill` is the value of the padding, beyond the ends of dimensions; None: anything.
         """
         return self.tensors.read(tensor, layout, fill)
 
@@ -157,8 +163,8 @@ class Planner:
     ) -> list[Value]:
         """The inputs of an operation that passes pending sums, in these layouts, padded with `fill`.
 
-        Where the operation was chosen to leave sums to its consumers, all the values returned are pending over the
-        same mesh axes; else none is.
+        If the operation leaves sums to its consumers, all values returned are pending over the same mesh axes. Else no
+        value is pending.
         """
         return self.tensors.read_operands(operation, layouts, fill)
 
@@ -186,12 +192,12 @@ class Planner:
     ) -> tuple[Value, ...]:
         """Adds local work: `emit(core, *slices)` gives one slice, or a sequence where there are several outputs.
 
-        `kind` is what reports call it. `facts` are what passes may know of it; by default they assume nothing.
+        `kind` is its name in reports. `facts` are the facts that passes may use; by default they assume nothing.
         """
         return self.record.compute(kind, emit, inputs, outputs, pending=pending, flops=flops, facts=facts)
 
     def collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes = ()) -> Value:
-        """Adds communication; `layout` and `pending` are those of what it leaves."""
+        """Adds communication, which leaves the value in `layout` and with the sums `pending`."""
         return self.moves.collective(step, value, layout, pending)
 
     def all_reduce(self, value: Value, axes: Axes, reduction: Reduction) -> Value:
@@ -203,7 +209,7 @@ class Planner:
         return self.moves.all_gather(value, dim)
 
     def permute(self, value: Value, axes: Axes, place: Callable[[int], int]) -> Value:
-        """Each core's slice goes to position `place(its own)` along these mesh axes; sums stay pending."""
+        """Sends each core's slice to position `place(own position)` along these mesh axes. Sums stay pending."""
         return self.moves.permute(value, axes, place)
 
     def reshard(self, value: Value, layout: TensorLayout) -> Value:
@@ -227,8 +233,8 @@ class Planner:
     def feed(self, name: str, tensor: Tensor, *, is_known: bool) -> None:
         """Says that `tensor` is handed to the program under this name.
 
-        A value that all processes know is whole on every core. Of any other input a process has its own part alone, so
-        that what is split over processes is handed over in slices.
+        A value that all processes know is whole on every core. A process has only its own part of any other input, so
+        an input that is split over processes is handed over in slices.
         """
         known_to = () if is_known else self._process_of_core
         layout = split_over_processes(self.layouts[tensor], self.mesh_shape, known_to)

@@ -1,7 +1,7 @@
-"""How a mesh lies over processes: which axes cross them, and how groups of cores are made up of processes' members.
+"""The way in which a mesh lies over processes: the axes that cross them, and the members of a group in each process.
 
-Within a process values move through memory, between processes over a network: a collective whose group spans processes
-is done in stages, so that each byte crosses once per process.
+Values move through memory within a process, and over a network between processes. So a collective whose group spans
+processes is done in stages, so that each byte crosses once per process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ProcessOfCore = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessSpan:
-    """How the groups of cores over some mesh axes lie over processes: each in the same way.
+    """The way in which groups of cores over some mesh axes lie over processes, the same for every group.
 
     Attributes:
-      processes: how many processes a group has members in.
-      members: how many members a group has in each of them.
-      groups_of_each: in how many such groups a process takes part.
+      processes: the number of processes that a group has members in.
+      members: the number of a group's members in each of these processes.
+      groups_of_each: the number of such groups that a process takes part in.
     """
 
     processes: int
@@ -48,7 +48,7 @@ def groups_over(axes: Sequence[str], mesh_shape: Shape) -> np.ndarray:
 
 
 def crossing_axes(axes: Iterable[str], mesh_shape: Shape, process_of_core: ProcessOfCore) -> Axes:
-    """Those of the axes along which some neighbours are in different processes."""
+    """The axes along which some neighbours are in different processes."""
     if not process_of_core:
         return ()
     process = np.asarray(process_of_core)
@@ -56,7 +56,7 @@ def crossing_axes(axes: Iterable[str], mesh_shape: Shape, process_of_core: Proce
 
 
 def split_over_processes(layout: TensorLayout, mesh_shape: Shape, process_of_core: ProcessOfCore) -> TensorLayout:
-    """The layout with whole dimensions but for those that are split over processes, which stay as they are."""
+    """The layout in which only the dimensions that are split over processes stay split."""
     crossing = set(crossing_axes(layout.used, mesh_shape, process_of_core))
     return TensorLayout(tuple(own if crossing & set(own) else () for own in layout.axes))
 
@@ -90,7 +90,8 @@ def by_process(groups: np.ndarray, process_of_core: ProcessOfCore, span: Process
 
 
 def exchanged_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_to_each: int) -> int:
-    """The most that a process sends to others where each core of a group sends so many bytes to each other one."""
+    """The most bytes that a process sends to others, if each core of a group sends so many bytes to every other
+    core."""
     processes = np.asarray(process_of_core)
     sent: dict[int, int] = {}
     for group in groups if process_of_core else ():
@@ -101,8 +102,10 @@ def exchanged_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_to_
 
 
 def ring_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_on: int) -> int:
-    """The most that a process sends to others where each core of a group sends so many bytes to the next one, in an
-    order in which those of one process follow one another."""
+    """The most bytes that a process sends to others, if each core of a group sends so many bytes to the next core.
+
+    The cores of one process follow one another in the order.
+    """
     processes = np.asarray(process_of_core)
     spanning = [np.unique(processes[group]) for group in groups] if process_of_core else []
     taking_part = [process for which in spanning if len(which) > 1 for process in which.tolist()]
@@ -110,7 +113,7 @@ def ring_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_on: int)
 
 
 def most_leaving(destinations: Sequence[int], process_of_core: ProcessOfCore) -> int:
-    """Of how many cores of a process the slice goes to another process, where most do."""
+    """The number of a process's slices that go to other processes, for the process with the most of them."""
     if not process_of_core:
         return 0
     leaving = [p for core, p in enumerate(process_of_core) if process_of_core[destinations[core]] != p]
@@ -118,11 +121,14 @@ def most_leaving(destinations: Sequence[int], process_of_core: ProcessOfCore) ->
 
 
 def laid_over(shape: Shape, num_processes: int, outermost: Axes) -> ProcessOfCore:
-    """By core, the process that it is in: blocks of the mesh, each of equally many cores.
+    """The process that each core is in: each process has a block of the mesh, all of equally many cores.
 
-    As many processes as go lie along the first axis, so many of the others along the next, and so on; along the axes
-    `outermost` before the others. Each process has a block of the mesh then, so that every group of cores along any
-    axes has equally many members in each process that it has members in.
+    The first axis is divided among as many processes as its size allows, the next axis among those that are left, and
+    so on. The axes `outermost` come before the others. Since each process has a block of the mesh, every group of cores
+    along any axes has equally many members in each process that it has members in.
+
+    For example, four processes on a mesh rows:2 cols:4 divide `rows` in two and `cols` in two. Each has a block of
+    1 x 2 cores.
     """
     names = [*outermost, *(n for n in shape.dimension_names if n not in outermost)]
     left, counts = num_processes, {}

@@ -1,8 +1,9 @@
-"""Over which mesh axes an operation on several tensors splits each dimension.
+"""Chooses the mesh axes over which an operation on several tensors splits each dimension.
 
-The tensors may disagree: of a product of x [batch, in] and w [in, out], x may have `batch` split over rows and w `out`
-over the same rows. A choice is one mesh axis, or several, or none, for each name; the operands are then brought to
-it, and the result from it to its own layout. What that sends can be counted for each choice, so the cheapest is taken.
+The tensors may disagree. In a product of x [batch, in] and w [in, out], x may have `batch` split over rows, and w `out`
+split over the same rows. A choice gives each name one mesh axis, or several, or none. The operands are brought to the
+choice, and the result is brought from it to its own layout. The bytes that this sends are counted for each choice, and
+the cheapest choice wins.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def choose_splits(
     shapes: Sequence[Shape] = (),
     whole: Sequence[str] = (),
 ) -> dict[str, Axes]:
-    """By name of dimension, the mesh axes on which operands and output agree; else those that send the fewest bytes.
+    """The mesh axes of each dimension, by its name: those that operands and output agree on, else the cheapest.
 
-    Splits are those that the operands and the output have, where every size that the name has in `shapes` can be split
-    so: with no more padding than the layouts allow. Dimensions in `whole` are split nowhere.
+    A split is considered if an operand or the output has it. Every size that the name has in `shapes` must allow it,
+    with no more padding than the layouts do. Dimensions in `whole` are split nowhere.
     """
     seen = _seen_splits(inputs, output, layouts, shapes, whole)
     if all(len(choices) == 1 for choices in seen.values()):
@@ -50,7 +51,7 @@ def choose_splits(
 
 
 def cheapest_splits(inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable) -> dict[str, Axes]:
-    """As `choose_splits`, always the cheapest: where layouts agree, too, it may be cheaper to gather an operand."""
+    """The cheapest splits, even where the layouts agree: it may be cheaper to gather an operand."""
     return _cheapest(_seen_splits(inputs, output, layouts), inputs, output, layouts)
 
 
@@ -79,8 +80,10 @@ def can_split(axes: Axes, name: str, shapes: Iterable[Shape], layouts: LayoutTab
 def _cheapest(
     seen: Mapping[str, set[Axes]], inputs: Sequence[Tensor], output: Tensor, layouts: LayoutTable
 ) -> dict[str, Axes]:
-    """What sends the fewest bytes, bringing the operands there and the output to its own layout; among equals, what
-    leaves each core the least work."""
+    """The splits that send the fewest bytes; among equals, the splits that leave each core the least work.
+
+    The bytes bring the operands to the splits, and the output from the splits to its own layout.
+    """
     return min(_candidates(seen), key=lambda splits: _cost(splits, inputs, output, layouts))
 
 

@@ -1,4 +1,4 @@
-"""What planning must know of variables, and of where they are kept."""
+"""The protocols of variables and of their storage, as far as planning must know them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meshtf.planning.layouts.layout_table import LayoutTable
 
 
 class StoredVariable(Protocol):
-    """What the planner must know of a variable."""
+    """A variable, as far as the planner must know it."""
 
     shape: Shape
     unpadded_shape: Shape

@@ -1,4 +1,8 @@
-"""Where to work on dimensions that every core must have in one piece: another dimension takes over their split."""
+"""Chooses splits for work on dimensions that every core must have whole: another dimension takes over their split.
+
+For example, a sort along `length` of [batch:8 length:16/cols] needs `length` whole. With [batch:8/cols length:16] each
+core sorts a part of the batch, which sends less than a gather of everything on every core.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ def whole_splits(
 
 
 def whole_because(layouts: LayoutTable, inputs: Sequence[Tensor], names: Iterable[str], why: str) -> str:
-    """`why`, with the dimensions among these that are split, where some are; else nothing."""
+    """The reason `why` with the split dimensions among these, if there are some; else nothing."""
     whole = set(names)
     dims = (
         d.name for x in inputs for d, axes in zip(x.shape, layouts[x].axes, strict=True) if axes and d.name in whole
@@ -48,7 +52,7 @@ def whole_because(layouts: LayoutTable, inputs: Sequence[Tensor], names: Iterabl
 
 
 def _bases(planner: Planner, tensors: Sequence[Tensor], whole: set[str]) -> Iterator[dict[str, Axes]]:
-    """How each of the tensors splits the other dimensions."""
+    """The splits of the other dimensions in each of the tensors."""
     for tensor in tensors:
         layout = planner.layouts[tensor]
         yield {d.name: a for d, a in zip(tensor.shape, layout.axes, strict=True) if a and d.name not in whole}
@@ -69,7 +73,7 @@ def _spread(
 
 
 def bytes_sent(planner: Planner, inputs: Sequence[Tensor], outputs: Sequence[Tensor], splits: Splits) -> int:
-    """What brings the inputs to these splits, and the outputs from them to their own layouts."""
+    """The bytes that bring the inputs to these splits, and the outputs from the splits to their own layouts."""
     sent = sum(planner.tensors.bytes_to_read(x, layout_over(x.shape, splits)) for x in inputs)
     for y in outputs:
         source, size = layout_over(y.shape, splits), y.dtype.size

@@ -98,8 +98,8 @@ def check_shapes(slice_shape: Sequence[int], whole_shape: Sequence[int]) -> None
 def counters(base: tf.Tensor, geometry: tf.Tensor, shape: tuple[int, int], axes: int) -> tuple[tf.Tensor, tf.Tensor]:
     """High and low words (uint32 `shape`) of the positions of all elements of a flat slice, padded to `shape`.
 
-    `base`: int64 []. `geometry`: uint64 [4, axes - 1] of `SliceGeometry.geometry`. What stands beyond the slice's end
-    is drawn too, from positions without meaning, and cut off by the caller.
+    `base`: int64 []. `geometry`: uint64 [4, axes - 1] of `SliceGeometry.geometry`. Elements beyond the slice's end are
+    drawn too, from positions without meaning. The caller cuts them off.
     """
     # XLA has no range of an unsigned type, and stores a range as a constant. Two short ranges make the whole one.
     row = tf.cast(tf.range(shape[0], dtype=tf.int32)[:, tf.newaxis] * shape[1], tf.uint64)

@@ -42,10 +42,10 @@ def configure_service(job: str, num_tasks: int, leader: str, limits: TimeLimits)
     """Says, before TensorFlow starts, that the processes are the tasks of a job, and who leads them.
 
     Args:
-      job: its name.
-      num_tasks: how many processes there are.
-      leader: the name of the first, as /job:worker/replica:0/task:0.
-      limits: of the coordination service.
+      job: the job's name.
+      num_tasks: the number of processes.
+      leader: the name of the first process, such as /job:worker/replica:0/task:0.
+      limits: the time limits of the coordination service.
     """
     own: Any = tf.compat.v1.ConfigProto()
     jobs = own.experimental.coordination_config.coordinated_job_list

@@ -27,5 +27,5 @@ def has_started() -> bool:
 
 
 def eager_mode() -> contextlib.AbstractContextManager[None]:
-    """Inside, in this thread, operations run at once, also under `tf.compat.v1.disable_eager_execution()`."""
+    """Runs operations at once inside, in this thread, even under `tf.compat.v1.disable_eager_execution()`."""
     return context.eager_mode()

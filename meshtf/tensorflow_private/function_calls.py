@@ -26,7 +26,7 @@ def call_config() -> bytes:
 
 @contextlib.contextmanager
 def called_with(config: bytes) -> Iterator[None]:
-    """Inside, functions are traced and called with another `ConfigProto`, in this thread."""
+    """Traces and calls functions with another `ConfigProto` inside, in this thread."""
     own = running().function_call_options
     running().function_call_options = _options(own.executor_type, config)
     try:

@@ -1,4 +1,4 @@
-"""What TensorFlow hands to XLA's compiler: a traced function as StableHLO or HLO, and HLO as an object.
+"""The modules that TensorFlow hands to XLA's compiler: a traced function as StableHLO or HLO, and HLO as an object.
 
 Public ways that do not do:
 

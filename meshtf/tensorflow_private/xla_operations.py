@@ -18,17 +18,17 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 _MODULE_VERSION = 9
-"""Of the format in which `xla_call_module` takes modules."""
+"""The version of the format in which `xla_call_module` takes modules."""
 
 
 def call_module(arguments: Sequence[tf.Tensor], module: str | bytes, result: tf.TensorSpec, platform: str) -> tf.Tensor:
     """Runs a StableHLO module that has one result.
 
     Args:
-      arguments: of the function `main` of the module.
-      module: as text, or serialized.
-      result: its shape and dtype.
-      platform: for which XLA compiles it, as CPU. Nothing in the module may be of one platform.
+      arguments: the arguments of the module's function `main`.
+      module: the module as text, or serialized.
+      result: the result's shape and dtype.
+      platform: the platform for which XLA compiles it, such as CPU. Nothing in the module may be of one platform.
     """
     results = cast("Any", gen_xla_ops).xla_call_module(
         arguments,

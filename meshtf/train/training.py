@@ -46,7 +46,7 @@ class Model(Protocol):
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Training(MeshOptionFields):
-    """What to train, how, on which mesh, and what to write down when.
+    """A training: its model, its task, its optimizer, its mesh, and the times at which to write results.
 
     The options of its mesh are parameters of its own: `mtf.MeshOptions` describes them. None, which older
     configurations may have, is the default of an option. In gin a layout is text.

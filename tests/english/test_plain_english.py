@@ -46,6 +46,7 @@ def test_plain_sentences_code_examples_and_lists_pass(tmp_path: Path) -> None:
         '"""Reads loops, as in `f(a, b, c, d, e, f, g)`.\n\n'
         "What does a loop read? Its inputs:\n\n"
         "- the first, which is a table;\n- the second, which is a list.\n\n"
+        "spread: a field is code, so its name may be any.\n\n"
         '    x, y, z, a, b, c = what(it, is)\n"""\n\n'
         'LIMIT = 3\n"""The most loops that are read."""\n'
     )

@@ -14,7 +14,7 @@ MEMORY_BLOCKS = "memory_blocks"
 
 @dataclasses.dataclass(frozen=True)
 class BlockedMemory:
-    """What queries attend to: all of it, cut into blocks, or one block.
+    """The memory that queries attend to: all of it, cut into blocks, or one block.
 
     kept: the weights that dropout keeps, if they are drawn before.
     number: the block's number, if weights are drawn in each block.
@@ -27,7 +27,7 @@ class BlockedMemory:
     number: mtf.Tensor | None = None
 
     def cut(self, blocks: Blocks) -> BlockedMemory:
-        """What has `memory_length` is cut: one block has every n-th position."""
+        """Cuts every tensor that has `memory_length` into n blocks: a block has every n-th position."""
         inside, block = mtf.Dimension(MEMORY_LENGTH, blocks.size), mtf.Dimension(MEMORY_BLOCKS, blocks.count)
 
         def cut(x: mtf.Tensor) -> mtf.Tensor:
@@ -39,7 +39,7 @@ class BlockedMemory:
         return self.map(cut)
 
     def numbered(self, count: int) -> BlockedMemory:
-        """With the number of each of so many blocks."""
+        """The same memory with the numbers of `count` blocks."""
         return dataclasses.replace(self, number=mtf.range(self.k.mesh, mtf.Dimension(MEMORY_BLOCKS, count)))
 
     def sliced(self) -> list[mtf.Tensor]:

@@ -1,4 +1,4 @@
-"""What would make a program fit into a core's memory, by its plans with changes."""
+"""Finds changes that would make a program fit into a core's memory, by planning the program with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtf.planning.plan import Plan
 _GIB = 2**30
 _MOST_LAYOUTS = 3
 _KEPT_BY_LAYERS = ("costly", "products", "nothing")
-"""From the least to compute again to the most."""
+"""The policies of layers, from the least to compute again to the most."""
 
 _FITTING = """\
 By the plan these would fit: {fitting}.
@@ -29,15 +29,16 @@ By the plan it would not fit with {change} either, which needs {needed}.
 
 
 def advice(plan: Plan, activations: int, available: int, plan_with: PlanWith) -> str:
-    """What a program can do that needs more than is available, with what it would need then.
+    """The changes that let a program fit into the available memory, each with the memory that it would need then.
 
-    Layouts of variables are tried, layers that keep less for the gradient, and where neither fits by itself, both.
+    Tries layouts of variables, then layers that keep less for the gradient, and both together if neither fits by
+    itself.
 
     Args:
-      plan: of the program.
-      activations: bytes of them, of which micro-batches would each have a part.
-      available: bytes of a core.
-      plan_with: the plan with a change.
+      plan: the program's plan.
+      activations: the bytes of activations; each micro-batch would have a part of them.
+      available: the bytes of a core.
+      plan_with: plans the program with a change.
     """
     peak, needed = compiled_peak_memory(plan).total, _Needed(plan_with)
     layouts = [Change(parameter_layout=layout) for layout in _layouts_to_try(plan)]
@@ -74,7 +75,7 @@ class _Needed(dict[Change, float]):
 
 
 def _layouts_to_try(plan: Plan) -> list[str]:
-    """For the dimensions along which most of the variables lie, all axes of the mesh."""
+    """Layouts that split one dimension over all axes of the mesh, for the dimensions along which most variables lie."""
     by_dimension: collections.Counter[str] = collections.Counter()
     for value in stored_variables(plan).values():
         for dim in value.shape:

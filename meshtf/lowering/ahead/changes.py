@@ -11,10 +11,12 @@ from meshtf.planning.plan import Plan
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """Attributes:
-    parameter_layout: of variables between steps. None: as it is.
-    layers_keep: what the gradients of scans and stacks of layers keep at most, as `mtf.RecomputePolicy` has it. None:
-      what the program says.
+    """A change to a program, with which it may need less memory.
+
+    Attributes:
+      parameter_layout: the layout of variables between steps. None: as it is.
+      layers_keep: the most that the gradients of scans and stacks of layers keep, as `mtf.RecomputePolicy` has it.
+        None: as the program says.
     """
 
     parameter_layout: str | None = None

@@ -1,4 +1,4 @@
-"""What the TPU's compiler says of a program, as data. `str` gives text."""
+"""The answer of the TPU's compiler to a program, as data. `str` gives text."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Compilation:
     """A program as the TPU's own compiler sees it. `print` it, or ask for `to_dict()`.
 
     Attributes:
-      program: its name.
-      topology: for which it was compiled, as "v5e:4x4".
+      program: the program's name.
+      topology: the topology for which it was compiled, such as "v5e:4x4".
       mesh: names and sizes of the mesh's axes.
-      cores: how many there are.
-      memory: on each core.
+      cores: the number of cores.
+      memory: the memory on each core.
       planned_peak: bytes of one core at the peak, by the plan of a program that XLA compiles.
-      flops, bytes_accessed, seconds: of a step on one core, as the compiler estimates them, with the body of a loop
-        counted once; None where it does not. The seconds are at best, at the chip's peak.
-      compile_seconds: that the compiler took.
+      flops, bytes_accessed, seconds: the compiler's estimates for a step on one core, with the body of a loop counted
+        once; None where it gives none. The seconds are at best, at the chip's peak.
+      compile_seconds: the time that the compiler took.
       is_cached: whether it was compiled before, and the answer kept.
       libtpu: the compiler's version.
       hlo: the program as it was optimized and scheduled, as text.
@@ -66,7 +66,7 @@ class Compilation:
     hlo: str = dataclasses.field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """As dictionaries, lists, texts and numbers, fit for JSON, without the text of the HLO."""
+        """Converts to dictionaries, lists, texts and numbers, fit for JSON. Leaves out the text of the HLO."""
         data = json.loads(json.dumps(dataclasses.asdict(self)))
         del data["hlo"]
         return data

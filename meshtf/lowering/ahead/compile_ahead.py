@@ -1,4 +1,4 @@
-"""Compiles a plan for a TPU topology that is not there, and puts what the compiler refuses in the user's terms."""
+"""Compiles a plan for a TPU topology that is not there, and puts the compiler's refusals into the user's terms."""
 
 from __future__ import annotations
 

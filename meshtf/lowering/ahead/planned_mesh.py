@@ -12,7 +12,7 @@ from meshtf.planning.process_spans import ProcessOfCore
 
 @dataclasses.dataclass(frozen=True)
 class PlannedMesh:
-    """Its named shape, the layout over it, and options: the members of `MeshImpl` that plans depend on."""
+    """A mesh to plan for: the members of `MeshImpl` that plans depend on."""
 
     shape: Shape
     layout_rules: LayoutRules

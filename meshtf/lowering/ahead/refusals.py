@@ -1,4 +1,4 @@
-"""What the TPU's compiler refuses, in the user's terms."""
+"""Turns refusals of the TPU's compiler into messages in the user's terms."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def refused_by_compiler(
     """The message of a CompilationError.
 
     Args:
-      text: of the compiler's error.
-      program: its name.
-      topology: for which it was compiled.
-      scope_to_origin: from the name scope of an instruction, as `Compute_17`, to its operation and the user's line.
+      text: the text of the compiler's error.
+      program: the program's name.
+      topology: the topology for which it was compiled.
+      scope_to_origin: the operation and the user's line of each instruction, by its name scope, such as `Compute_17`.
       transforms: scopes of Fourier transforms of 64-bit numbers. A text that refuses one names none.
     """
     scopes = [*_WORD.findall(text), *(transforms if _TRANSFORM in text else ())]

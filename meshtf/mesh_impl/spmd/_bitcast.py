@@ -1,4 +1,4 @@
-"""Moving any element type with collectives that take few: as 32-bit words, bit for bit."""
+"""Moves any element type with collectives that take few types: as 32-bit words, bit for bit."""
 
 from __future__ import annotations
 

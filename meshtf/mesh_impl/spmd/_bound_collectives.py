@@ -1,7 +1,7 @@
 """Emits collectives inside the trace of a per-core program.
 
-The program is one for all cores: what differs between them is in tensors. Blocks are in order of mesh position on both
-sides of every function here, whatever the order of the devices.
+The program is one for all cores, so everything that differs between cores is in tensors. Blocks are in order of mesh
+position on both sides of every function here, whatever the order of the devices.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from meshtf.planning.local_work.reductions import NATIVE, STACKED, Reduction, re
 _ALL_TO_ALL_TAKES = NATIVE
 _GATHER_TAKES = tuple(dtype for dtype in NATIVE if dtype != tf.bfloat16)
 FORWARD, BACKWARD, BETWEEN_PROCESSES = 0, 1, 2
-"""The tokens of a device. Each orders the collectives that take it, in all cores alike; a core that waits in one for
-another core waits for what stands earlier in the program, so collectives of different tokens never wait in a circle."""
+"""The tokens of a device. Each orders the collectives that take it, on all cores alike. A core that waits in a
+collective waits for another core to reach an earlier place of the program. So collectives of different tokens never
+wait in a circle."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BoundPairs:
-    """For a group so large that blocks are exchanged in pairs; each vector is by position in the group."""
+    """The pairs of a group that is so large that blocks are exchanged in pairs. Each vector is by position in the
+    group."""
 
     own_position: tf.Tensor  # int32[]
     keys: tf.Tensor  # int32[members]: of the group of two with the member there
@@ -67,7 +69,7 @@ class BoundStages:
 
     @property
     def members(self) -> int:
-        """In each process."""
+        """The number of the group's members in each process."""
         return self.within.size if self.within else 1
 
 
@@ -126,14 +128,15 @@ class BoundCollectives:
         return merge_from_front(self._gather_blocks(x, group), dim)
 
     def all_to_all(self, x: tf.Tensor, axes: Sequence[str], split_dim: int, concat_dim: int) -> tf.Tensor:
-        """Block j of `split_dim` goes to position j along `axes`; those received stand in order along `concat_dim`."""
+        """Sends block j of `split_dim` to position j along `axes`. Received blocks stand in order along
+        `concat_dim`."""
         group = self._group(axes)
         if group is None:
             return x
         return merge_from_front(self._exchange(split_to_front(x, split_dim, group.size), group), concat_dim)
 
     def reduce_scatter(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
-        """The sum over the cores along `axes` ("or" of bool), of which position j keeps block j of dimension `dim`."""
+        """Sums over the cores along `axes` ("or" of bool). Position j keeps block j of dimension `dim` of the sum."""
         group = self._group(axes)
         if group is None:
             return x
@@ -154,8 +157,8 @@ class BoundCollectives:
         return tf.reshape(moved, x.shape)
 
     def across_processes(self, axes: Sequence[str]) -> BoundCollectives:
-        """Collectives over these axes, which go in stages, among the group's members of the core's number alone: one
-        of each process, in their order."""
+        """The collectives over these axes among one core of each process: the cores with this core's number in
+        theirs."""
         stages = self._groups[tuple(axes)]
         assert isinstance(stages, BoundStages)
         apart = copy.copy(self)
@@ -211,7 +214,8 @@ class BoundCollectives:
         return tf.reshape(blocks, [group.size, *x.shape])
 
     def _exchange(self, blocks: tf.Tensor, group: BoundGroup | BoundStages) -> tf.Tensor:
-        """Of `[members, ..]`, block j goes to position j; the result is by the position that sent."""
+        """Sends block j of `[members, ..]` to position j, and returns the blocks that came, by the position that
+        sent."""
         if not blocks.shape.num_elements():
             return blocks
         if isinstance(group, BoundStages):
@@ -239,7 +243,11 @@ class BoundCollectives:
         return moved if group.ranks is None else tf.gather(moved, group.ranks)
 
     def _exchange_in_pairs(self, blocks: tf.Tensor, group: BoundGroup, pairs: BoundPairs) -> tf.Tensor:
-        """In round r, positions p and q with p + q = r (modulo the size) exchange; alone where p = q."""
+        """Exchanges blocks in rounds: in round r, positions p and q exchange if p + q = r, modulo the group's size.
+
+        Among three cores, positions 0 and 1 exchange in round 1 while position 2 keeps its own block, since 2 + 2 = 1
+        modulo 3. So every pair meets once.
+        """
         size = group.size
 
         def exchange(turn: tf.Tensor, received: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -258,7 +266,7 @@ class BoundCollectives:
         return tf.ensure_shape(loop[1], blocks.shape)
 
     def _gather_in_stages(self, x: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """Each core hears from those of its number in other processes, and then from the others of its process."""
+        """Gathers across processes first, among cores of one number, and then within each process."""
         blocks = self._gather_blocks(x, stages.across)
         if stages.within is not None:
             blocks = _exchanged_leading(self._gather_blocks(blocks, stages.within))
@@ -266,13 +274,18 @@ class BoundCollectives:
         return blocks if stages.placed is None else tf.gather(blocks, stages.placed)
 
     def _exchange_in_stages(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """What goes to members of one number in all processes is brought together on the one of this process."""
+        """Exchanges within each process first, then between processes.
+
+        Member m of a process collects all blocks of this process that go to the members m of all processes. Then the
+        members m exchange with one another. So each pair of processes sends few large messages.
+        """
         moved = self._exchange(self._exchange_within(blocks, stages), stages.across)
         moved = tf.reshape(moved, blocks.shape)
         return moved if stages.placed is None else tf.gather(moved, stages.placed)
 
     def _exchange_within(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """`[processes, members, ..]`: by the process that they go to, and the member of this process that sent them."""
+        """Exchanges blocks within the process. The result is `[processes, members, ..]`: by the process that they go
+        to, and by the member of this process that sent them."""
         by_place = blocks if stages.places is None else tf.gather(blocks, stages.places)
         by_place = tf.reshape(by_place, [stages.across.size, stages.members, *blocks.shape[1:]])
         if stages.within is None:
@@ -280,16 +293,18 @@ class BoundCollectives:
         return _exchanged_leading(self._exchange(_exchanged_leading(by_place), stages.within))
 
     def _reduce_scatter_in_stages(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """What is sent to another process is the sum over this one's members."""
+        """Sums the terms of this process's members before they are sent to another process."""
         if stages.members == 1 and stages.places is None:
             return stacked_sum(self._exchange(blocks, stages.across))
         terms = _exchanged_leading(self._exchange_within(blocks, stages))
         return stacked_sum(self._exchange(stacked_sum(terms), stages.across))
 
     def _reduce_in_stages(self, x: tf.Tensor, stages: BoundStages, merge_op: str) -> tf.Tensor:
-        """Each member of a process reduces its part of what the process has, then the same part with other processes.
+        """Reduces in three stages, each core one part of the elements.
 
-        In the order of places, so that sums are the same bits however many processes there really are.
+        Each member of a process reduces its part over the process, then reduces the same part over other processes. At
+        the end all parts are gathered. Terms are taken in the order of places, so that sums have the same bits however
+        many processes there really are.
         """
         combine, elements = STACKED[merge_op], x.shape.num_elements()
         parts = stages.across.size * stages.members
@@ -304,10 +319,11 @@ class BoundCollectives:
         return tf.reshape(tf.slice(tf.reshape(whole, [-1]), [0], [elements]), x.shape)
 
     def _send_and_receive(self, sent: tf.Tensor, permutation: BoundPermutation) -> tf.Tensor:
-        """Two gathers over groups of two, of which only the sender's half is used, or one where cores exchange. A core
-        that keeps its own is alone.
+        """Sends a slice to one core and receives one from another, by two gathers over groups of two.
 
-        The two are not ordered, since a core's sender may wait for it to send: hence a token for each direction.
+        Only the sender's half of each gather is used. Where cores exchange, one gather does both. A core that keeps its
+        own slice is alone in its group. The two gathers are not ordered, since a core's sender may wait for the core to
+        send. So each direction has a token.
         """
         options: dict[str, Any] = {
             "input": sent,
@@ -321,7 +337,7 @@ class BoundCollectives:
         return tf.ensure_shape(tf.gather(both, permutation.row[None]), sent.shape)
 
     def new_instance_key(self) -> int:
-        """For a collective that comes next."""
+        """A new key, for the next collective."""
         if self._instance_keys is not None:
             return self._instance_keys()
         return collective_runtime().new_instance_key(spans_processes=self._waited is not None)
@@ -372,8 +388,8 @@ def _time_after(x: tf.Tensor) -> tf.Tensor:
     """When it was there, in seconds, float64[]."""
     with tf.control_dependencies([x]):
         now = tf.timestamp()
-    # TensorFlow would order all times of a program, and so the two directions of a permute, each of which waits for
-    # the other on some cores.
+    # TensorFlow would order all timestamps of a program. That would order the two directions of a permute too, and each
+    # of them waits for the other on some cores.
     if (dependencies := tf.compat.v1.get_default_graph().experimental_acd_manager) is not None:
         dependencies.run_independently(now.op)
     return now

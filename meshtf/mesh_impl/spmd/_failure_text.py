@@ -20,8 +20,8 @@ _FAILED_FOR_GOOD = ("Collective ops is aborted", "Collective has timed out")
 def is_collective_failure(error: BaseException) -> bool:
     """Whether a collective failed or timed out, after which the process can run no other.
 
-    What was only cancelled since an operation failed on another core, a collective or a core that had not yet begun,
-    leaves the process usable.
+    If an operation fails on another core, collectives and cores that have not begun yet are only cancelled. Then the
+    process stays usable.
     """
     if not isinstance(error, tf.errors.OpError):
         return isinstance(error, CollectiveError)

@@ -1,4 +1,4 @@
-"""What a core must know of the groups that it is in: keys, and where the blocks of its group stand. Pure arithmetic."""
+"""The facts about a core's groups: their keys, and the places of a group's blocks. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from meshtf.dimension import Shape
 from meshtf.mesh_impl.processor_groups import ordered_groups
 
 LARGEST_ALLTOALL = 10
-"""Over a larger group TensorFlow's AllToAll fails: it names a block by two ranks written without a separator."""
+"""The largest group of TensorFlow's AllToAll. In a larger one it fails, as it names a block by two ranks written
+without a separator: ranks 1 and 11 give the same name as 11 and 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ class GroupFacts:
         return self._by_core(np.broadcast_to(by_group[:, None, :], (*self.groups.shape, by_group.shape[1])))
 
     def _by_core(self, by_group: np.ndarray) -> np.ndarray:
-        """From `[groups, members, n]` to `[cores, n]`."""
+        """Reorders facts `[groups, members, n]` to `[cores, n]`."""
         result = np.empty((self.groups.size, by_group.shape[2]), np.int64)
         result[self.groups.reshape(-1)] = by_group.reshape(self.groups.size, -1)
         return result

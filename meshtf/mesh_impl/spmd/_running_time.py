@@ -1,4 +1,4 @@
-"""Time in which a process runs: while it is stopped (SIGSTOP, a debugger, a job that is held), nothing can stall."""
+"""Measures the time in which a process runs. Nothing stalls while it is stopped (SIGSTOP, a debugger, a held job)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 
 class RunningTime:
-    """A clock for one thread that looks again and again: what lies between two looks counts for so much and no more.
+    """A clock for one thread that looks again and again. The time between two looks counts up to a limit.
 
-    A process that is stopped does not look, and has no other sign of having been stopped.
+    A process that is stopped does not look, and has no other sign of having been stopped. So a long time between two
+    looks is a stop, and not time in which the process ran.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -18,7 +19,7 @@ class RunningTime:
         self._seconds = 0.0
 
     def advance(self, longest: float) -> float:
-        """Seconds so far, of which those since the look before count as `longest` at most."""
+        """The seconds so far. The time since the last look counts as `longest` at most."""
         now = self._clock()
         self._seconds += min(now - self._looked_at, longest)
         self._looked_at = now

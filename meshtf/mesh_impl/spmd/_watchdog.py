@@ -1,9 +1,13 @@
 """Ends a step in which a collective waits for ever.
 
-TensorFlow's own `timeout_seconds` is not used: each collective that has one keeps two threads asleep until the timeout
-is over, though it completed long before. At 300 seconds, eight cores and a hundred collectives a second that is more
-threads than a machine allows, and the process aborts; the threads also double the time of a small collective. Here one
-thread reads, now and then, the counters that each device has.
+One thread reads the counters of each device now and then. A counter is odd while its core is inside a collective. For
+example, let the counters of two cores be 7 and 8 at one look, and still 7 and 8 when the timeout is over. The first
+core has been inside its fourth collective all that time, and the second is in none. So the step is ended. The error
+names the core that waits and the core that is absent.
+
+TensorFlow's own `timeout_seconds` is not used. Each collective with a timeout keeps two threads asleep until the
+timeout is over, even if it completed long before. At 300 seconds, eight cores and a hundred collectives a second these
+are more threads than a machine allows, and the process aborts. The threads also double the time of a small collective.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from meshtf.tensorflow_private.eager_context import eager_mode
 
 _LONGEST_PERIOD = 5.0  # seconds between two looks
 _LOOKS_PER_TIMEOUT = 10
-_LONGEST_BETWEEN_LOOKS = 2.0  # periods; in what is longer the process was stopped
+_LONGEST_BETWEEN_LOOKS = 2.0  # periods; in a longer time the process was stopped
 _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 

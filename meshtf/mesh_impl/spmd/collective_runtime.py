@@ -1,10 +1,12 @@
-"""What TensorFlow keeps per process for collectives, owned in one place: the only global state of meshtf.
+"""The state that TensorFlow keeps per process for collectives, owned in one place: the only global state of meshtf.
 
 - A group key means one list of devices, and an instance key one collective, for as long as the process lives.
-- Collectives on one device must run in one order, on all devices the same: automatic control dependencies see to it,
-  since every collective takes an ordering token of the device. Programs share them, so two in one `tf.function` are
-  ordered. Those between processes, which are slow, have a token of their own: others need not wait for them.
-- A core enters and leaves collectives where it computes: counters there, which the watchdog reads, are odd inside.
+- Collectives on one device must run in one order, the same on all devices. Every collective takes an ordering token of
+  its device, so TensorFlow's automatic control dependencies keep that order. Programs share the tokens, so two programs
+  in one `tf.function` are ordered too. Collectives between processes are slow. They have a token of their own, so that
+  others need not wait for them.
+- A core counts when it enters and when it leaves a collective, where it computes. The watchdog reads these counters: an
+  odd count means that the core is inside.
 - A process in which a collective failed can run no other.
 """
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 _FIRST_KEY = 1 << 20  # out of the way of tf.distribute and DTensor in the same process, which count from 1
 _FIRST_KEY_OF_PROCESSES = 1 << 30
-"""Of groups in one process of a cluster; and of collectives of programs that span processes."""
+"""The first key of groups in one process of a cluster, and of collectives of programs that span processes."""
 _KEYS_OF_PROCESS = 1 << 20
 _TOKENS_PER_DEVICE = 3  # for collectives, for the opposite direction of permutes, and for collectives across processes
 
@@ -70,12 +72,12 @@ class CollectiveRuntime:
         return self._cluster
 
     def join(self, cluster: Cluster) -> None:
-        """To be called once, before a mesh is made."""
+        """Says that this process is in a cluster; call it once, before a mesh is made."""
         self._cluster = cluster
 
     @property
     def failed(self) -> str | None:
-        """What failed first in this process, or None."""
+        """The first failure of a collective in this process, or None."""
         return self._failed
 
     @property
@@ -85,7 +87,7 @@ class CollectiveRuntime:
 
     @property
     def running(self) -> str | None:
-        """What runs now, such as 'program "train"'; None between steps."""
+        """The description of the step that runs now, such as 'program "train"'; None between steps."""
         running = self._running
         return None if running is None else running[1]
 
@@ -115,8 +117,9 @@ class CollectiveRuntime:
     def _home(self, devices: tuple[str, ...]) -> int | None:
         """The one process of a cluster that has the devices; None where there are several, or no cluster.
 
-        Keys mean the same in all processes. Of groups that span some, all give out the same keys, since all make the
-        same programs; of those in one process, which may make others for itself, they come from a range of its own.
+        Keys mean the same in all processes. All processes give the same keys to groups that span several, since all
+        make the same programs. But a process may also make programs for itself alone. So the keys of groups in one
+        process come from a range of that process.
         """
         if self._cluster is None:
             return None
@@ -136,9 +139,10 @@ class CollectiveRuntime:
             return self._tokens[device]
 
     def counters(self, device: str, timeout_seconds: float) -> tuple[tf.Variable, ...]:
-        """For each of its tokens how often the device entered or left a collective, `int64[]`, where its core computes.
+        """The device's counters, `int64[]`, one for each of its tokens, on the device where its core computes.
 
-        They are watched: where none changes for so long, and one is odd, a collective waits for ever.
+        Each counts how often the device entered or left a collective. The watchdog watches them: if one stays odd and
+        does not change for `timeout_seconds`, the device waits in a collective for ever.
         """
         with self._lock:
             if device not in self._counters:
@@ -157,7 +161,7 @@ class CollectiveRuntime:
 
     @property
     def seconds_waited(self) -> float:
-        """In collectives between processes, of the device of this process that was in them longest."""
+        """The seconds in collectives between processes, for the device of this process that was in them longest."""
         with self._lock:
             return max((int(waited.numpy()) for waited in self._waited.values()), default=0) / 1e6
 

@@ -1,8 +1,8 @@
 """Collectives of cores that share a memory, inside of a program that has the slices of all: nothing is sent.
 
-A sum over eight cores is seven additions, and each core is handed the one result; of a gathered weight there is one
-copy, and not one for each. The runtime's collectives would copy blocks from device to device, and let each core add
-them up.
+A sum over eight cores is seven additions, and each core is handed the one result. A gathered weight is there once, and
+not once for each core. The runtime's collectives would copy blocks from device to device, and let each core add them
+up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMBINE_BOOLS: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
 }
 
 SlicesByCore = Mapping[int, tf.Tensor]
-"""Of one value, by core, of the cores that share the memory; the same tensor where they have been handed the same."""
+"""The slices of one value on the cores that share the memory. Cores that were handed the same tensor share it."""
 
 
 class CollectivesForAll(Protocol):
@@ -54,11 +54,12 @@ class CollectivesForAll(Protocol):
 
 
 def emit_for_all(step: CollectiveStep, slices: SlicesByCore, collectives: CollectivesForAll) -> SlicesByCore:
-    """What each core holds after a collective of the slices that they hold before.
+    """Emits a collective on the slices of all cores, and returns the slices that they hold afterwards.
 
-    What the collective does is said for one core, in terms of what every backend offers. So it is followed on all cores
-    up to where they ask for something of one another, which then is done for all, and so on to the end; what it does by
-    itself up to there is emitted again, and TensorFlow leaves out what nothing uses.
+    A collective's `emit` is written for one core. So it is run for each core up to the first thing that it asks of the
+    other cores. This is then done for all cores at once, and `emit` is run again from the start with the answers, until
+    no core asks for more. Local operations before a question are emitted again each time. TensorFlow leaves out the
+    operations that nothing uses.
     """
     answers = list[SlicesByCore]()
     while True:
@@ -107,7 +108,8 @@ class SharedMemoryCollectives:
         axes: Sequence[str],
         received: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]],
     ) -> SlicesByCore:
-        """By core, what a function of a group's slices, by position along the axes, gives for each of its cores."""
+        """The slices that `received` gives, one for each core of a group. It is called for each group, with the group's
+        slices by position along the axes."""
         result = dict(x)
         for group in groups_over(axes, self._mesh_shape).tolist():
             if group[0] in x:
@@ -117,9 +119,9 @@ class SharedMemoryCollectives:
 
 @dataclasses.dataclass(eq=False)
 class _AskedForMoreError(Exception):
-    """Ends what a core does where it asks for something of the others.
+    """Ends a core's run of `emit` where it asks the other cores for something.
 
-    x: what it sends. ask: does it, for what all send.
+    x: the slice that the core sends. ask: does the collective, on the slices that all cores send.
     """
 
     x: tf.Tensor
@@ -127,7 +129,7 @@ class _AskedForMoreError(Exception):
 
 
 class _OfOneCore:
-    """`BackendCollectives` of a core that has the answers to what it asks first."""
+    """`BackendCollectives` of a core that has the answers to its first questions."""
 
     def __init__(self, answers: Sequence[tf.Tensor]) -> None:
         self._answers = iter(answers)

@@ -1,4 +1,4 @@
-"""The collectives of one per-core program, before it is traced: what each core must be handed."""
+"""The collectives of one per-core program before it is traced, and the arguments that each core needs for them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ from meshtf.planning.process_spans import ProcessOfCore
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMesh:
-    """Devices in a mesh, by core number, how long one of them may wait in a collective, and the process of each, where
-    collectives between processes are to go in stages."""
+    """The devices of a mesh, by core number.
+
+    It also has the time that a device may wait in a collective, and the process of each core if collectives between
+    processes go in stages.
+    """
 
     shape: Shape
     devices: tuple[str, ...]
@@ -46,9 +49,14 @@ class DeviceMesh:
 class SpmdCollectives:
     """The groups and permutations of one program, and the numbers by which each core finds its own.
 
-    The program is traced once for all cores, so what differs between them arrives as arguments: one vector of int32,
-    the ordering tokens of the core's device, its counters of collectives and, where the mesh spans processes, that of
-    the time spent in collectives between them. A program without communication is handed nothing.
+    The program is traced once for all cores. So everything that differs between cores arrives in arguments:
+
+    - one vector of int32 with the core's numbers;
+    - the ordering tokens of the core's device;
+    - the device's counters of collectives;
+    - the counter of the time in collectives between processes, where the mesh spans processes.
+
+    A program without communication has no such arguments.
     """
 
     def __init__(
@@ -92,7 +100,7 @@ class SpmdCollectives:
             self._columns |= self._permutation_columns(f"permutation_{i}", permutation)
 
     def signature(self) -> list[tf.TensorSpec]:
-        """What the per-core program takes besides its core's number and its data."""
+        """The arguments of the per-core program besides its core's number and its data."""
         if not self._columns:
             return []
         length = sum(map(_length, self._columns.values()))
@@ -112,7 +120,7 @@ class SpmdCollectives:
         return [tf.constant(facts, tf.int32), *(variable.handle for variable in (*tokens, *counters, *waited))]
 
     def bind(self, arguments: Sequence[tf.Tensor]) -> BoundCollectives:
-        """Inside the trace of the per-core program, outside its loops: emits collectives that use these arguments."""
+        """The collectives that use these arguments. Call it in the trace of the per-core program, outside its loops."""
         if not self._columns:
             return BoundCollectives({}, {}, (), (), self._mesh.shape)
         count = self._num_tokens

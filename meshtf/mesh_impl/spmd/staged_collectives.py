@@ -1,7 +1,11 @@
 """Collectives of cores that share a memory with some of the others, and reach the rest over a network.
 
-They go in stages: what the cores of a process hold is summed, or put together, where it is; one of them exchanges it
-with one of each other process, by TensorFlow's collectives; and all cores of the process are handed what comes of it.
+They go in stages. The cores of a process sum or join their slices in memory. One core of each process exchanges the
+result with one core of each other process, by TensorFlow's collectives. Then all cores of the process are handed the
+result.
+
+For example, take an allreduce over two processes of four cores each. Each process first sums its four slices in memory.
+So it sends the bytes of one slice. In a ring of all eight cores it would send the bytes of 1.75 slices.
 """
 
 from __future__ import annotations
@@ -25,16 +29,18 @@ from meshtf.planning.local_work.reductions import Reduction
 from meshtf.planning.process_spans import ProcessOfCore, by_process, crossing_axes, groups_over, span_of
 
 _Stages = Callable[[BoundCollectives, Sequence[tf.Tensor], np.ndarray], Sequence[tf.Tensor]]
-"""What each member in a process receives, of the collectives among one member of each process, of what the members in
-this one send, and of the positions in the group by place: processes, and in each of them its members."""
+"""Does a collective in stages, and returns what each of a group's members in one process receives.
+
+The arguments are the collectives among one member of each process, the tensors that this process's members send, and
+the positions in the group by place, `[processes, members]`."""
 
 
 class StagedCollectives:
     """`CollectivesForAll` where the cores of each process share a memory.
 
     Args:
-      mesh_shape: of all processes.
-      process_of_core: by core of the mesh.
+      mesh_shape: the shape of the mesh, over all processes.
+      process_of_core: the process of each core of the mesh.
       bound: TensorFlow's collectives of each core that is here, in the function that is being traced.
     """
 
@@ -117,7 +123,11 @@ class StagedCollectives:
         alone: Callable[[BoundCollectives, tf.Tensor], tf.Tensor],
         in_stages: _Stages,
     ) -> SlicesByCore:
-        """In memory, where no group along the axes spans processes; each core alone, where groups do so unevenly."""
+        """Does a collective in stages if groups along the axes span processes evenly.
+
+        It does the collective in memory if no group spans processes. It lets each core take part alone if groups span
+        processes unevenly.
+        """
         if not crossing_axes(axes, self._mesh_shape, self._process_of_core):
             return in_memory(self._in_memory)
         groups = groups_over(axes, self._mesh_shape)
@@ -141,7 +151,8 @@ class StagedCollectives:
 
 
 class _InstanceKeys:
-    """Of one collective, which several cores emit one after the other: the same to each of them."""
+    """The instance keys of one collective. Several cores emit it one after the other, and each must get the same
+    keys."""
 
     def __init__(self) -> None:
         self._keys: list[int] = []

@@ -1,4 +1,4 @@
-"""From TensorFlow's errors to messages in the user's terms."""
+"""Turns TensorFlow's errors into messages in the user's terms."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _where(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> str:
 
 
 def _origin_prefix(text: str, scope_to_origin: Mapping[str, str]) -> str:
-    """Of the first node with a known origin; collectives, which may only have been cancelled, come last."""
+    """The origin of the first node that has a known one. Collectives come last: they may only have been cancelled."""
     for node in sorted(nodes(text), key=lambda node: _SCOPE.search(node) is not None):
         for part in node.split("/"):
             if origin := scope_to_origin.get(part) or scope_to_origin.get(part.split(".")[0]):

@@ -1,4 +1,4 @@
-"""What the threads of this process are in."""
+"""The functions that the threads of this process are in."""
 
 from __future__ import annotations
 

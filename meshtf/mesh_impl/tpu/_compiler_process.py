@@ -43,11 +43,12 @@ def _compiled(request: dict, folder: Path) -> dict:
 
 
 def _end_with_parent() -> None:
-    """Its standard input is a pipe that nothing is written to, and ends when the parent does."""
+    """Ends this process when its parent ends: standard input is a pipe, which nothing is written to, and closes
+    then."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    os._exit(0)  # what native libraries do when a process ends may abort, too
+    os._exit(0)  # native libraries may abort, too, when a process ends by itself

@@ -1,8 +1,8 @@
 """A process that keeps what the processes of one PJRT runtime tell one another.
 
-Run as a file by process 0, with an address, the number of processes, and seconds. Where it goes, jaxlib ends every
-process of the runtime at once, without a word of which one is gone; so it outlives process 0 by these seconds, in which
-the others see that it died.
+Process 0 runs this file, with an address, the number of processes, and seconds. If this process ends, jaxlib ends every
+process of the runtime at once, and does not say which one is gone. So it outlives process 0 by these seconds, in which
+the others see that process 0 died.
 """
 
 from __future__ import annotations

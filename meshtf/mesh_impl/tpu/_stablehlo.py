@@ -55,11 +55,11 @@ def collective(
     """Emits a collective of StableHLO.
 
     Args:
-      op: its name, without the dialect's.
-      x: of a static shape.
-      result_shape: of the result, which has the dtype of `x`.
-      attributes: as `split_count = 4 : i64`.
-      combine: the operation of two elements, in those that reduce.
+      op: the collective's name, without the dialect's.
+      x: a tensor with a static shape.
+      result_shape: the shape of the result, which has the dtype of `x`.
+      attributes: attributes in MLIR's text, such as `split_count = 4 : i64`.
+      combine: the operation on two elements, in a collective that reduces.
     """
     module = _MODULE.format(
         given=tensor_type(x.shape.as_list(), x.dtype),
@@ -79,7 +79,7 @@ def element_type(dtype: tf.DType) -> str:
 
 
 def tensor_type(shape: Sequence[int], dtype: tf.DType) -> str:
-    """As `tensor<4x8xf32>`."""
+    """The type of a tensor in MLIR's text, such as `tensor<4x8xf32>`."""
     return f"tensor<{''.join(f'{n}x' for n in shape)}{element_type(dtype)}>"
 
 

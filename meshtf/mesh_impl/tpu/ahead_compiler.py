@@ -48,13 +48,14 @@ Your own process is unharmed. Another topology, or the program in smaller parts,
 
 @dataclasses.dataclass(frozen=True)
 class CompilerAnswer:
-    """What libtpu says of a program.
+    """The answer of libtpu to a program.
 
     Attributes:
-      memory: bytes of one core, by the names of `pjrt.MEMORY`. cost: by the names of `pjrt.COST`, where it is known.
+      memory: bytes of one core, by the names of `pjrt.MEMORY`.
+      cost: costs by the names of `pjrt.COST`, as far as they are known.
       hlo: the program as it was optimized and scheduled, as text.
-      seconds: that it took to compile.
-      refused: the compiler's error; empty where there is none. All else is then empty.
+      seconds: the time that it took to compile.
+      refused: the compiler's error; empty where there is none. With an error, all else is empty.
       is_cached: whether it was compiled before.
     """
 
@@ -71,7 +72,7 @@ class Waiting:
     """How to wait for a compiler, which may take minutes.
 
     Attributes:
-      cache: of what was compiled before; None: everything is compiled anew.
+      cache: the answers to programs that were compiled before; None: everything is compiled anew.
       on_wait: called ten times a second, with the seconds that have passed.
     """
 
@@ -85,11 +86,11 @@ def compile_ahead(
     """Compiles a serialized HloModuleProto with libtpu.
 
     Args:
-      hlo: of the program, for as many replicas as there are places.
+      hlo: the program, for as many replicas as there are places.
       program: its name.
-      topology: of the TPU.
-      places: of each replica's core, as `TpuTopology.places` gives them.
-      waiting: and where to look first.
+      topology: the topology of the TPU.
+      places: the place of each replica's core, as `TpuTopology.places` gives them.
+      waiting: how to wait, and the cache to look into first.
 
     Raises:
       DeviceError: libtpu or a partner is not installed, or is another release than the one that is used here.
@@ -114,7 +115,7 @@ def compile_ahead(
 
 
 def libtpu_version(topology: TpuTopology) -> str:
-    """Of the compiler. DeviceError where it, or a partner, cannot be used."""
+    """The version of the compiler. Raises DeviceError if it, or a package that it needs, cannot be used."""
     return _versions(topology)["libtpu"]
 
 
@@ -139,7 +140,7 @@ def _compiled(
 
 
 def start_compiler(folder: Path, log: int) -> subprocess.Popen[bytes]:
-    """The process that compiles what is in a folder. It ends with this one, since its standard input then does."""
+    """Starts the process that compiles the program in a folder. It ends when this process does and its input closes."""
     command = [sys.executable, "-P", str(_PROCESS), str(folder)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
 
@@ -159,7 +160,7 @@ def _run(folder: Path, log: int, on_wait: Callable[[float], None]) -> int:
 
 
 def _versions(topology: TpuTopology) -> dict[str, str]:
-    """Of the packages. DeviceError where one is missing or another than is needed."""
+    """The versions of the packages. Raises DeviceError if one is missing or has another version than is needed."""
     found = {}
     for package, minor in PINNED.items():
         try:
@@ -181,7 +182,7 @@ def _library() -> Path:
 
 
 def _telling_lines(log: str) -> str:
-    """Those that begin with what was fatal; else the last ones."""
+    """The lines of a log from the first fatal one on; else its last lines."""
     lines = [line.strip()[:_LOG_WIDTH] for line in log.splitlines() if line.strip()]
     fatal = next((n for n, line in enumerate(lines) if _FATAL.search(line)), max(len(lines) - _LOG_LINES, 0))
     return "\n".join(f"  {line}" for line in lines[fatal : fatal + _LOG_LINES]) or "  nothing"

@@ -36,7 +36,7 @@ class BufferSlices(Mapping[int, "BufferSlice"]):
         return len(self._slices)
 
     def on_host(self, position: int) -> np.ndarray:
-        """What one of this process's cores has; to be read before the next step."""
+        """The value of one of this process's cores. Read it before the next step."""
         return self._cores.piece(self.array, position)
 
     def replace(self, position: int, value: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""What a compiler said of programs before, in a folder."""
+"""A folder with a compiler's answers to programs that it compiled before."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FORMAT = "1"
 
 @dataclasses.dataclass(frozen=True)
 class CompileCache:
-    """A file for each answer, by a hash of all that it depends on: the program, and what was asked of the compiler.
+    """A file for each answer, named by a hash of the program and of the request to the compiler.
 
     Attributes:
-      folder: made where it is not there.
+      folder: the folder of the files; it is made if it is not there.
     """
 
     folder: Path
@@ -39,7 +39,7 @@ class CompileCache:
             return None
 
     def write(self, hlo: bytes, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Keeps an answer. What cannot be written is compiled again another time."""
+        """Keeps an answer. If it cannot be written, the program is compiled again another time."""
         content = gzip.compress(json.dumps(answer).encode(), mtime=0)
         with contextlib.suppress(OSError):
             replace_file(self._path(hlo, asked), content)

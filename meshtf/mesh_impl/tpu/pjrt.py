@@ -31,12 +31,12 @@ from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssu
 from jaxlib.mlir import ir
 
 PjrtError = JaxRuntimeError
-"""What the runtime raises: where a program is compiled or started, or where its results are waited for. Its text begins
-with a status, as `RESOURCE_EXHAUSTED`."""
+"""The runtime's error, when a program is compiled or started, or when its results are waited for. Its text begins with
+a status, such as `RESOURCE_EXHAUSTED`."""
 
 
 class NotOpenedError(RuntimeError):
-    """There is a TPU, and its runtime does not start."""
+    """Says that there is a TPU, but its runtime does not start."""
 
 
 CoreArray: TypeAlias = jax.Array
@@ -85,12 +85,12 @@ class Client:
 
     @property
     def platform(self) -> str:
-        """As "tpu", "cuda" or "cpu"."""
+        """The name of the platform, such as "tpu", "cuda" or "cpu"."""
         return self._client.platform
 
     @functools.cached_property
     def devices(self) -> tuple[Device, ...]:
-        """Of all processes, in the order of their numbers."""
+        """The devices of all processes, in the order of their numbers."""
         return tuple(Device(d) for d in sorted(self._client.devices(), key=lambda d: d.id))
 
     def leave(self) -> None:
@@ -99,7 +99,7 @@ class Client:
             self._member.leave()
 
     def on(self, devices: Sequence[Device], check: Callable[[], None] | None = None) -> Cores:
-        """What runs programs on these devices: replica number c of a program on number c.
+        """The runner of programs on these devices: replica number c of a program runs on device number c.
 
         `check` is called now and then while results are waited for; its errors end the waiting.
         """
@@ -122,20 +122,20 @@ class Device:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """On a TPU: its chip's coordinates, then its number on the chip."""
+        """The core's place on a TPU: its chip's coordinates, then its number on the chip."""
         return (*self.handle.coords, self.handle.core_on_chip)
 
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """Those whose devices one runtime is to have.
+    """The processes whose devices one runtime has.
 
     Attributes:
-      index: which of them this one is; process 0 leads.
-      count: how many there are.
-      coordinator: where process 0 listens for the others, as "host:port".
-      host: by which the others reach this process.
-      loss_seconds: after which all know that a process is gone.
+      index: the number of this process; process 0 leads.
+      count: the number of processes.
+      coordinator: the address at which process 0 listens for the others, as "host:port".
+      host: the host name by which the others reach this process.
+      loss_seconds: the time after which all know that a process is gone.
     """
 
     index: int
@@ -194,7 +194,10 @@ def _plugin_client(platform: str, member: _Member | None) -> Client:
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """This process's part in a runtime of several. `coordinator`: process 0's own, which keeps what all tell."""
+    """The part of this process in a runtime of several processes.
+
+    coordinator: a process that process 0 alone has. It keeps what all processes tell one another.
+    """
 
     client: Any
     coordinator: subprocess.Popen[bytes] | None
@@ -226,13 +229,15 @@ class _Member:
 
 
 def _keep_for_ever(client: Any) -> None:
-    """Where another process is gone, the end of what works with it waits without end, or is that of this whole process
-    without a word."""
+    """Keeps an object that works with another process from being deleted.
+
+    If that process is gone, deleting the object waits for ever, or ends this whole process without a word.
+    """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
 
 def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
-    """Started where process 0 is, of which it is no part: what a terminal sends to that does not reach it."""
+    """Starts the coordinator beside process 0, apart from it: signals of a terminal to process 0 do not reach it."""
     numbers = [str(processes.count), str(processes.loss_seconds)]
     started = subprocess.Popen(
         [sys.executable, "-P", str(_COORDINATOR), processes.coordinator, *numbers],
@@ -259,7 +264,7 @@ class Cores:
         """The cores of this process."""
         kind = client.platform.upper()
         self.names = tuple(f"/job:pjrt/replica:0/task:{d.process_index}/device:{kind}:{d.id}" for d in devices)
-        """By core number, written as TensorFlow writes the names of its own."""
+        """The devices' names by core number, written as TensorFlow writes its own devices' names."""
 
     def put(self, pieces: Sequence[np.ndarray]) -> CoreArray:
         """Hands each core of this process an array, in row-major order, which nobody may write to any more."""
@@ -268,16 +273,16 @@ class Cores:
             return self._put(first.shape, pieces, self._local, self._alike)
         if not first.ndim:
             return self._joined(first.shape, [self._put_on(p, position) for position, p in enumerate(pieces)])
-        # JAX sends the first alone of what it takes for copies of one array.
+        # If they were copies of one array to JAX, it would send only the first. So they are parts of a larger one.
         return self._put((len(self._devices) * first.shape[0], *first.shape[1:]), pieces, self._local, self._in_parts)
 
     def first(self, array: CoreArray) -> np.ndarray:
-        """What the first of this process's cores has of a result, waited for."""
+        """Waits for a result, and returns the piece of it that the first of this process's cores has."""
         self._wait_for(array)
         return np.asarray(array)
 
     def piece(self, array: CoreArray, position: int) -> np.ndarray:
-        """What one of this process's cores has of an array, waited for. No copy where it is in the host's memory."""
+        """Waits for an array, and returns one core's piece of it. A piece in the host's memory is not copied."""
         self._wait_for(array)
         return np.asarray(_pieces(array)[position])
 
@@ -315,7 +320,7 @@ class Cores:
     def compile(self, hlo: bytes, results: Sequence[tuple[tuple[int, ...], Any]]) -> Executable:
         """Compiles a serialized HloModuleProto, for as many replicas as there are cores.
 
-        `results`: shapes and dtypes of what it gives.
+        `results`: the shapes and dtypes of its results.
         """
         with mlir.make_ir_context():
             devices, options = _jax.DeviceList(self._devices), _options(self._devices)
@@ -347,12 +352,12 @@ def _pieces(array: CoreArray) -> Sequence[Any]:
 
 
 def _module(hlo: bytes) -> ir.Module:
-    """As StableHLO, inside of a context of MLIR's."""
+    """The program as StableHLO. Call it inside a context of MLIR."""
     return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
 
 
 def _options(devices: Sequence[Any]) -> Any:
-    """As many replicas as there are devices: number c on device number c."""
+    """The options to compile a program with as many replicas as there are devices: number c runs on device number c."""
     options = xla_client.CompileOptions()
     options.num_replicas, options.num_partitions = len(devices), 1
     numbers = np.array([[device.id] for device in devices])
@@ -363,12 +368,12 @@ def _options(devices: Sequence[Any]) -> Any:
 def _without_search_for_checksums(options: Any) -> Any:
     """The same options, with one more of LLVM's, which compiles for CPUs.
 
-    LLVM looks for checksums in loops of 8, 16, 24 and so on iterations: from what a loop selects it goes back by every
-    way there is through the arithmetic. Each of Threefry's 20 rounds multiplies the ways; so the index of the largest
-    of random numbers, which XLA draws where they are compared, never compiled.
+    LLVM looks for checksums in loops of 8, 16, 24 and so on iterations. It starts from a value that the loop selects,
+    and follows every path back through the arithmetic. Each of Threefry's 20 rounds multiplies the number of paths. XLA
+    draws random numbers where they are compared, so a program with the index of the largest of them never compiled.
 
-    jaxlib has no name for these options. They are a map in a message of protobuf's, and such messages are merged where
-    one's bytes follow another's; so what a user says in XLA_FLAGS stays.
+    jaxlib has no name for these options. They are a map in a protobuf message. Two such messages are merged if the
+    bytes of one follow the bytes of the other. So the user's options in XLA_FLAGS stay.
     """
     debug_options = _field(_XLA_BACKEND_EXTRA_OPTIONS, _field(1, _NO_CHECKSUMS) + _field(2, b""))
     added = _field(_EXECUTABLE_BUILD_OPTIONS, _field(_DEBUG_OPTIONS, debug_options))
@@ -390,7 +395,7 @@ def _varint(value: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class AheadCompiled:
-    """What a compiler says of a program that it compiled for devices which are not there.
+    """The answer of a compiler to a program that it compiled for devices which are not there.
 
     memory: bytes of one core, by the names in `MEMORY`. cost: by the names in `COST`, where it is known. hlo: the
     program as it was optimized and scheduled, as text.

@@ -1,4 +1,8 @@
-"""Topologies of TPUs, by the names that Google Cloud gives them: `v5e:4x4`, `v5p:2x2x4`."""
+"""Topologies of TPUs, by the names that Google Cloud gives them: `v5e:4x4`, `v5p:2x2x4`.
+
+A name is a generation and the chips along each axis. For example, `v5p:2x2x4` has 16 chips on a torus of three axes.
+Programs see one core on each v5p chip, so it holds meshes of 16 cores.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,15 @@ mesh [{mesh}] has {cores} cores, and topology {topology} has {found} ({torus}).
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """One of TPUs.
+    """One generation of TPUs.
 
     Attributes:
-      name: as Google Cloud has it.
-      chips: along each axis of each of its topologies, smallest first.
-      cores_per_chip: that programs see. Of v4 and v5p the two cores of a chip are one to programs ("megacore").
-      memory_bytes: of a core's high-bandwidth memory, what the compiler leaves to a program.
-      options: of libtpu, for its topologies.
+      name: its name at Google Cloud.
+      chips: the chips along each axis of each of its topologies, smallest first.
+      cores_per_chip: the cores of a chip that programs see. On v4 and v5p programs see a chip's two cores as one
+        ("megacore").
+      memory_bytes: the part of a core's high-bandwidth memory that the compiler leaves to a program.
+      options: libtpu's options for its topologies.
     """
 
     name: str
@@ -65,7 +70,7 @@ GENERATIONS = {
         Generation("tpu7x", _cubes(16, 24, 24), 2, int(94.75 * _GIB)),
     )
 }
-"""By name. Their memory is what libtpu says where a program takes more."""
+"""The generations by name. Their memory is the limit that libtpu reports when a program takes more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +78,8 @@ class TpuTopology:
     """A slice of a TPU pod. `str` gives its name.
 
     Attributes:
-      generation: of its chips.
-      chips: along each axis.
+      generation: the generation of its chips.
+      chips: the number of chips along each axis.
     """
 
     generation: Generation
@@ -82,7 +87,7 @@ class TpuTopology:
 
     @classmethod
     def of(cls, topology: str | TpuTopology) -> TpuTopology:
-        """From "v5e:4x4", or itself. DeviceError where there is none of this name; says which there are."""
+        """The topology of a name such as "v5e:4x4". Raises DeviceError if there is none, and says which there are."""
         if isinstance(topology, TpuTopology):
             return topology
         name, _, chips = str(topology).partition(":")
@@ -99,7 +104,7 @@ class TpuTopology:
 
     @property
     def cores(self) -> int:
-        """That programs see."""
+        """The number of cores that programs see."""
         return math.prod(self.chips) * self.generation.cores_per_chip
 
     @property
@@ -108,14 +113,14 @@ class TpuTopology:
 
     @property
     def libtpu_options(self) -> dict[str, str | list[int]]:
-        """With which libtpu knows this topology by its name."""
+        """The options with which libtpu knows this topology by its name."""
         one_chip = {"chips_per_host_bounds": [1, 1, 1]} if math.prod(self.chips) == 1 else {}
         return {**self.generation.options, **one_chip}
 
     def places(self, mesh_shape: Shape) -> tuple[tuple[int, ...], ...]:
-        """By core of a mesh, its chip's coordinates along three axes, then its number on the chip.
+        """The place of each core of a mesh: its chip's coordinates along three axes, then its number on the chip.
 
-        DeviceError where the mesh does not fit; says which topologies, or which meshes, do.
+        Raises DeviceError if the mesh does not fit, and says which topologies, or which meshes, do.
         """
         if mesh_shape.size != self.cores:
             raise DeviceError(self._no_fit(mesh_shape))

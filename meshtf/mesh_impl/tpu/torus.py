@@ -1,8 +1,14 @@
-"""Laying the axes of a mesh onto the torus of chips that a TPU is.
+"""Lays the axes of a mesh onto the torus of chips that a TPU is.
 
-A mesh axis is made of whole axes of the torus, along which its positions wind to and fro as an ox ploughs (a reflected
-Gray code), so that each step is along one link, or from one core of a chip to the other. The only axis of a torus that
-can serve two mesh axes is a ring of four, which is a square.
+A mesh axis is made of whole axes of the torus. Its positions wind along them to and fro, as an ox ploughs (a reflected
+Gray code). So each step is along one link, or from one core of a chip to the other.
+
+For example, a mesh axis of 8 lies on a torus of 2x4 chips, of one core each, in this order:
+
+    (0,0) (0,1) (0,2) (0,3)
+    (1,3) (1,2) (1,1) (1,0)
+
+The only axis of a torus that can serve two mesh axes is a ring of four, which is a square.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ Neighbours of the mesh are neighbours on it for: {fitting}."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """What one mesh axis can be given: an axis of the torus (the last is that of a chip's cores), or half a square."""
+    """A part of the torus for one mesh axis: an axis of the torus (the last is a chip's cores), or half a square."""
 
     axis: int
     size: int
@@ -47,7 +53,7 @@ class Torus:
 
     @classmethod
     def of(cls, chips: str | Sequence[int] | Torus, cores_per_chip: int = 2) -> Torus:
-        """From "4x4x8" or [4, 4, 8], or itself. DeviceError where it is no torus."""
+        """The torus of "4x4x8", [4, 4, 8] or a torus. Raises DeviceError if it is none."""
         if isinstance(chips, Torus):
             return chips
         parts = chips.split("x") if isinstance(chips, str) else list(chips)
@@ -63,8 +69,8 @@ class Torus:
     def place(self, mesh_shape: Shape) -> tuple[tuple[int, ...], ...]:
         """Where each core of a mesh is, by core number: its chip's coordinates, then its number on the chip.
 
-        Cores that follow one another along a mesh axis are on one chip or on chips with a link between them; so are the
-        last and the first, unless the axis is made of several odd ones of the torus.
+        Cores that follow one another along a mesh axis are on one chip, or on chips with a link between them. The last
+        and the first are neighbours too, unless the mesh axis is made of several torus axes of odd size.
 
         Raises:
           DeviceError: the mesh does not fit; lists some that do.
@@ -90,6 +96,7 @@ class Torus:
         """Every way to share the torus among mesh axes. The last of these gets the cores of a chip if it can."""
         sizes = [*self.chips, self.cores_per_chip]
         wholes = [_Part(axis, size) for axis, size in reversed(list(enumerate(sizes))) if size > 1]
+        # A ring of four is one part, or a square of two parts of two. Ways with fewer parts come first.
         choices = [[[p], [_Part(p.axis, 2, 1), _Part(p.axis, 2, 0)]] if p.size == 4 else [[p]] for p in wholes]
         for chosen in sorted(itertools.product(*choices), key=lambda parts: sum(map(len, parts))):
             parts = [p for part in chosen for p in part]
@@ -126,8 +133,10 @@ class Torus:
 
 
 def _ploughed(coordinate: int, sizes: Sequence[int]) -> list[int]:
-    """The digits of a number, outermost first, each reversed where the number that those outside it make is odd: so a
-    step of one changes one digit by one."""
+    """The digits of a number in a reflected Gray code, outermost first: a step of one changes one digit by one.
+
+    A digit is reversed if the number that the digits outside it make is odd.
+    """
     digits, outside = [], 0
     for n in range(len(sizes)):
         inner = math.prod(sizes[n + 1 :])

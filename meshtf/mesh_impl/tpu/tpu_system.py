@@ -65,7 +65,7 @@ class TpuSystem:
     """A TPU's cores.
 
     Attributes:
-      torus: of its chips; None of a virtual TPU, which has none.
+      torus: the torus of its chips; None for a virtual TPU, which has no chips.
     """
 
     client: Client
@@ -74,7 +74,7 @@ class TpuSystem:
 
     @classmethod
     def of(cls, client: Client) -> TpuSystem:
-        """Of a runtime, with the cores of all its processes: on a TPU each has a place on the torus."""
+        """The system of a runtime, with the cores of all its processes. On a TPU each core has a place on the torus."""
         if client.platform != "tpu":
             return cls(client, client.devices)
         sizes = [max(place) + 1 for place in zip(*(d.place for d in client.devices), strict=True)]
@@ -84,8 +84,8 @@ class TpuSystem:
     def on(self, shape: Shape, positions: Sequence[tuple[int, ...]] | None, axes_over_processes: Axes = ()) -> Cores:
         """The cores of a mesh: at these positions of the torus, or the first that there are.
 
-        Of a virtual TPU over processes each has a block of the mesh: they lie along the axes in their order, but along
-        `axes_over_processes` first.
+        If a virtual TPU has several processes, each has a block of the mesh. The processes lie along the axes in their
+        order, but along `axes_over_processes` first.
 
         Raises:
           DeviceError: a virtual TPU has too few, or processes cannot have equal parts.
@@ -191,7 +191,7 @@ def tpu_system(size: int) -> TpuSystem:
 def _membership(cluster: Cluster, port: int) -> dict[str, Any]:
     """The fields of `pjrt.Processes`. Called by all processes of a cluster, once: process 0 says where it listens."""
     host = Address.from_text(cluster.addresses[cluster.process_index]).host
-    # All are there, or it is known who is gone: in what follows jaxlib waits for each by itself.
+    # Here all processes are there, or an error says who is gone. After this, jaxlib waits for each by itself.
     told = cluster.gathered("pjrt", str(Address(host, port)) if cluster.is_leader else "", _JOIN_SECONDS)
     return {
         "index": cluster.process_index,
@@ -217,9 +217,9 @@ def _held_port(cluster: Cluster) -> Iterator[int]:
 def virtual_tpu(n: int) -> None:
     """Gives this process a TPU of `n` virtual cores, which run on this machine's processors.
 
-    Programs on an `mtf.TpuMeshImpl` are compiled by XLA for its CPUs then, and run through PJRT, as on a TPU. To be
-    called before the first mesh. Nothing is changed where there are as many already. In a cluster
-    (`mtf.initialize_cluster`) each process calls it, and meshes span the cores of all.
+    XLA then compiles programs on an `mtf.TpuMeshImpl` for CPUs, and PJRT runs them, as on a TPU. Call it before the
+    first mesh. Nothing is changed if there are as many cores already. In a cluster (`mtf.initialize_cluster`) each
+    process calls it, and meshes span the cores of all processes.
 
     Raises:
       DeviceError: the process has another TPU already, or `n` is less than 1 or more than 4,096.

@@ -23,17 +23,17 @@ from meshtf.planning.planner import Planner
 class DropoutInBlocks:
     """The mask of a dropout, drawn a block at a time and as often as wanted, so that nothing holds the whole mask.
 
-    Block j has every `count`-th position of a dimension from the j-th on. The random key is made where this object is,
-    so that blocks drawn in loops, and again in a gradient, are those of one mask: the mask that `mtf.dropout` of the
-    same name, in the same place and of the whole shape, draws.
+    Block j has every `count`-th position of a dimension from the j-th on. The random key is made where this object is
+    made. So blocks drawn in loops, and again in a gradient, are blocks of one mask. `mtf.dropout` draws the same mask
+    if it has the same name, is in the same place and gets the whole shape.
 
     Args:
-      mesh: where the mask is.
-      shape: of the whole mask.
+      mesh: the mesh of the mask.
+      shape: the shape of the whole mask.
       cut: the name of the dimension that is cut into blocks.
       count: how many blocks there are; it must divide the dimension.
       rate: the probability with which an element is dropped.
-      name: of the operation, part of the random key.
+      name: the operation's name, a part of the random key.
 
     Raises:
       ShapeError: `shape` lacks the dimension, or the blocks do not divide it.

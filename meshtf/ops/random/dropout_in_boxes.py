@@ -23,16 +23,16 @@ from meshtf.planning.planner import Planner
 class DropoutInBoxes:
     """The mask of a dropout, drawn a box at each of several places and as often as wanted.
 
-    At each place the box begins where it is told. The random key is made where this object is, so that boxes drawn in
-    loops, and again in a gradient, are of one mask: the mask that `mtf.dropout` of the same name, in the same place and
-    of the whole shape, draws. What a box has beyond the end of the whole may be anything.
+    At each place the box begins where it is told. The random key is made where this object is made. So boxes drawn in
+    loops, and again in a gradient, are parts of one mask. `mtf.dropout` draws the same mask if it has the same name, is
+    in the same place and gets the whole shape. Elements of a box beyond the end of the whole mask may be anything.
 
     Args:
-      mesh: where the mask is.
-      shape: of the whole mask.
+      mesh: the mesh of the mask.
+      shape: the shape of the whole mask.
       inside: for names of its dimensions, the dimension that a box has in its place; along others a box is whole.
       rate: the probability with which an element is dropped.
-      name: of the operation, part of the random key.
+      name: the operation's name, a part of the random key.
 
     Examples:
       >>> mask = mtf.DropoutInBoxes(

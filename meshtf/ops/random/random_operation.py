@@ -52,7 +52,7 @@ class KeyedOperation(Operation):
         return [planner.read(x, TensorLayout((axes,))) for x in (self.abreast.inputs if self.abreast else [])]
 
     def _counts(self, planner: Planner, told_by: list[Value]) -> list[int | Value]:
-        """What is folded into the key: of the layers, the step, and the loops around."""
+        """The numbers to fold into the key: the numbers of the layers, of the step, and of the loops' iterations."""
         return [*self._layer_numbers(planner, told_by), *map(planner.read, self._steps), *planner.loops.iterations]
 
     def _key(self, planner: Planner, counts: list[int | Value]) -> Callable[[dict[Value, tf.Tensor]], random.Key]:

@@ -1,4 +1,4 @@
-"""What is known of positions while a graph is built."""
+"""Tells whether positions are known to be a range while a graph is built."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from meshtf.ops.rearranging.reshape import ReshapeOperation
 
 @language_function
 def is_range(x: Tensor) -> bool:
-    """Tells whether x is known, while the graph is built, to be 0, 1, 2, ... along its one dimension.
+    """Tells whether x is known to be `0, 1, 2, ...` along its one dimension while the graph is built.
 
-    This is so for what `mtf.range` gives, also after its dimension was renamed. A layer whose positions are a range
-    knows which scores a causal mask hides, and need not compute them.
+    It is for the result of `mtf.range`, also after its dimension was renamed. A layer whose positions are a range knows
+    which scores a causal mask hides, and need not compute them.
 
     Args:
       x: a tensor of any shape.

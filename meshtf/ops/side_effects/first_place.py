@@ -43,7 +43,7 @@ class Places:
 
     @classmethod
     def of(cls, shape: Shape, layout: TensorLayout, planner: Planner) -> Places:
-        """Those that an operation looks at that is being lowered."""
+        """The places that the operation being lowered looks at."""
         return cls(shape, layout, layout.slice_shape(shape, planner.mesh_shape), planner.loops.microbatches)
 
     @property

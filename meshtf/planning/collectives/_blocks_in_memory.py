@@ -1,4 +1,4 @@
-"""What kinds of collectives have in common: when blocks need a copy, and groups of cores one by one."""
+"""Helpers of several kinds of collectives: when blocks need a copy in memory, and work on each group of cores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def in_each_group(
     groups: Sequence[Sequence[int]],
     received: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]],
 ) -> list[np.ndarray]:
-    """By core, what a function of a group's slices gives for each of its cores."""
+    """The slices that `received` gives, one for each core. It is called once for each group, with the group's
+    slices."""
     result = list(slices)
     for group in groups:
         for core, array in zip(group, received([slices[core] for core in group]), strict=True):

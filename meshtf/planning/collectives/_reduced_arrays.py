@@ -1,4 +1,4 @@
-"""Reductions of the interpreter, term by term in the order of the cores; narrow floats are rounded once."""
+"""Reductions of the interpreter, term by term in the order of the cores. Narrow floats are rounded once."""
 
 from __future__ import annotations
 

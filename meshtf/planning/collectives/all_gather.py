@@ -1,4 +1,7 @@
-"""Allgather: every core ends with what the cores along some axes hold, one behind the other along a dimension."""
+"""Allgather: every core ends with the slices of all cores along some axes, one behind the other along a dimension.
+
+Two cores with [batch:8/rows] each send their slice of 4, and each ends with all 8.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Allreduce: every core ends with the sum, product, maximum or minimum of what the cores along some axes hold.
+"""Allreduce: every core ends with the sum, product, maximum or minimum of the slices of the cores along some axes.
 
-Sums of [batch:8] over two cores: each sends half of its slice, adds what it hears, and sends the half that it summed.
+For a sum of [batch:8] over two cores, each core sends half of its slice, adds the half that it receives, and sends the
+half that it summed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllReduce:
-    """Of slices of any shape; the reduction is of the elements in one place."""
+    """The reduction of a group's slices, element by element: each core of the group receives the whole result."""
 
     kind = "all_reduce"
     split_dim = None

@@ -1,4 +1,8 @@
-"""Alltoall: a split moves from one dimension to another."""
+"""Alltoall: a split moves from one dimension to another.
+
+Two cores with [batch:8/rows width:8] each hold 4 rows. Each keeps half of its columns and sends the other half. Then
+each holds 4 columns of all rows, [batch:8 width:8/rows].
+"""
 
 from __future__ import annotations
 

@@ -22,11 +22,12 @@ class BackendCollectives(Protocol):
         ...
 
     def all_to_all(self, x: tf.Tensor, axes: Sequence[str], split_dim: int, concat_dim: int) -> tf.Tensor:
-        """Block j of `split_dim` goes to position j along `axes`; those received stand in order along `concat_dim`."""
+        """Sends block j of `split_dim` to position j along `axes`. Received blocks stand in order along
+        `concat_dim`."""
         ...
 
     def reduce_scatter(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
-        """The sum over the cores along `axes` ("or" of bool), of which position j keeps block j of dimension `dim`."""
+        """Sums over the cores along `axes` ("or" of bool). Position j keeps block j of dimension `dim` of the sum."""
         ...
 
     def permute(self, x: tf.Tensor, destinations: Sequence[int]) -> tf.Tensor:

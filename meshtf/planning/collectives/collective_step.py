@@ -1,4 +1,4 @@
-"""What planning, passes, emission, the interpreter and reports ask of every kind of collective.
+"""The protocol of a collective, for planning, passes, emission, the interpreter and reports.
 
 A new kind is a frozen dataclass in a file beside this one, with a method of its name in `BackendCollectives`.
 """
@@ -26,7 +26,7 @@ class CollectiveStep(Protocol):
 
     @property
     def kind(self) -> str:
-        """Its name in reports and messages; nothing is decided by it."""
+        """The collective's name in reports and messages; no code decides by it."""
         ...
 
     @property
@@ -36,22 +36,22 @@ class CollectiveStep(Protocol):
 
     @property
     def reduction(self) -> Reduction | None:
-        """How it combines what the cores send; None where it only moves."""
+        """The way in which the collective combines the cores' slices; None where it only moves them."""
         ...
 
     @property
     def split_dim(self) -> int | None:
-        """The dimension of what is sent that is cut into a block for each core; None where all is sent to all."""
+        """The dimension of the input that is cut into a block for each core; None where every core is sent all."""
         ...
 
     @property
     def concat_dim(self) -> int | None:
-        """The dimension along which what is received stands one block behind the other; None where there is one."""
+        """The dimension along which received blocks stand one behind the other; None where there is one block."""
         ...
 
     @property
     def destinations(self) -> tuple[int, ...] | None:
-        """To which core each core's slice goes, where that is not said by groups of cores along `axes`."""
+        """The core that each core's slice goes to; None where the groups of cores along `axes` say that."""
         ...
 
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
@@ -64,7 +64,7 @@ class CollectiveStep(Protocol):
         ...
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
-        """Bytes beside its input and its output: of what it receives, and of copies that put blocks in order."""
+        """Bytes beside its input and its output: received blocks, and copies that put blocks in order."""
         ...
 
     def for_bucket(self) -> CollectiveStep | None:
@@ -73,14 +73,14 @@ class CollectiveStep(Protocol):
         ...
 
     def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
-        """What a core holds afterwards, inside the trace of its program."""
+        """Adds the collective to the trace of a core's program, and returns the slice that the core holds then."""
         ...
 
     def interpret(self, slices: Sequence[np.ndarray], groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """What every core holds afterwards, of what every core holds before.
+        """The slices that all cores hold after the collective, computed in NumPy.
 
         Args:
-          slices: by core.
+          slices: the slice of each core before the collective.
           groups: the cores that differ along `axes` only, each group in order of the position there.
         """
         ...

@@ -1,4 +1,4 @@
-"""Permute: each core sends its whole slice to one other core, and hears from one."""
+"""Permute: each core sends its whole slice to one other core, and receives one slice."""
 
 from __future__ import annotations
 

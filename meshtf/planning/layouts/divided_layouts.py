@@ -1,4 +1,8 @@
-"""How the cores along some mesh axes divide a variable among themselves, and which axes to take apart for it."""
+"""Divides variables among the cores along some mesh axes, and chooses the axes to take apart for that.
+
+For example, [d_model:768 d_ff:768] repeated over data:512 has no dimension that 512 divides. In parts of 16 and 32 the
+axis divides both: `data.0` splits d_model into slices of 48, and `data.1` splits d_ff into slices of 24.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,18 @@ from meshtf.layout import Axes, TensorLayout, axes_size
 from meshtf.planning.layouts.padding import padded_shape
 
 MOST_PADDING = 1 / 8
-"""Of what a core holds of a variable and sends: where more would be padding, its update is not divided."""
+"""The most padding, as a share of a variable's own elements: with more, the variable's update is not divided."""
 
 MOST_MESH_AXES = 6
-"""Of a mesh with axes taken apart: a route between two layouts is searched for among all orders of the axes."""
+"""The most axes of a mesh whose axes are in parts: a route between two layouts is searched in all orders of the
+axes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Divisible:
-    """What is to be divided: a shape, how it is split already, and the mesh axes over which it is repeated.
+    """A variable to divide: its shape, its present layout, and the mesh axes over which it is repeated.
 
-    most_padding: of what a core holds; 0 where padding could not be left out.
+    most_padding: the most padding, as a share of the variable's elements; 0 where padding could not be left out.
     """
 
     shape: Shape
@@ -34,9 +39,9 @@ class Divisible:
 
 
 def divided(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> TensorLayout:
-    """Its layout with the repeated axes added: each to one dimension, or its parts to several.
+    """The variable's layout with the repeated axes added: each to one dimension, or its parts to several.
 
-    An axis that divides nothing, not even with some padding, is left out.
+    An axis is left out if it divides no dimension, not even with some padding.
     """
     axes = variable.layout.axes
     for group in _repeated_axes(variable, mesh_shape, axis_parts):
@@ -53,7 +58,8 @@ def divided(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> Te
 
 
 def parts_that_help(variables: Sequence[Divisible], mesh_shape: Shape) -> AxisParts:
-    """The axes to take apart, and how, so that the most elements of these variables are divided. Perhaps none."""
+    """The parts into which to take axes apart, so that the most elements of these variables are divided; perhaps
+    none."""
     sizes: dict[str, tuple[int, int]] = {}
     for axis in mesh_shape.dims[: max(0, MOST_MESH_AXES - mesh_shape.ndims)]:
         if any(mesh_shape.has(part) for part in part_names(axis.name, 2)):
@@ -69,7 +75,7 @@ def parts_that_help(variables: Sequence[Divisible], mesh_shape: Shape) -> AxisPa
 def _elements_divided(
     variables: Mapping[Divisible, int], axis: Dimension, pair: tuple[int, int], mesh_shape: Shape
 ) -> int:
-    """How many elements are in those of the variables that an axis in these parts divides."""
+    """The number of elements in the variables that an axis in these parts divides."""
     axis_parts = AxisParts.of(mesh_shape, {axis.name: pair})
     finer = axis_parts.taken_apart(mesh_shape)
     total = 0
@@ -90,7 +96,8 @@ def _pairs(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _repeated_axes(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> Iterator[Axes]:
-    """The repeated axes that do not split it yet, in the mesh's order; of an axis that is taken apart, its parts."""
+    """The repeated axes that do not split the variable yet, in the mesh's order. An axis that is taken apart gives its
+    parts."""
     free = variable.repeated - variable.layout.used
     for axis in axis_parts.joined(mesh_shape).dimension_names:
         if group := tuple(part for part in axis_parts.axes_taken_apart((axis,)) if part in free):
@@ -98,14 +105,15 @@ def _repeated_axes(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts
 
 
 def _placed(axes: tuple[Axes, ...], added: Axes, places: Sequence[int]) -> tuple[Axes, ...]:
-    """`axes` with each of the added ones at the end of those of the dimension of its place."""
+    """`axes` with each of the added axes at the end of the axes of the dimension at its place."""
     return tuple(
         (*own, *(axis for axis, place in zip(added, places, strict=True) if place == i)) for i, own in enumerate(axes)
     )
 
 
 def _padding(variable: Divisible, axes: tuple[Axes, ...], mesh_shape: Shape) -> float:
-    """Of what the cores hold in this layout: infinite where a dimension that is split already would be padded."""
+    """The padding in a layout as a share of the elements; infinite where a dimension that is split already needs
+    some."""
     for dim, before, after in zip(variable.shape, variable.layout.axes, axes, strict=True):
         if before and dim.size % axes_size(after, mesh_shape):
             return math.inf

@@ -1,4 +1,4 @@
-"""Which layout each tensor of a graph has: from the rules, or inherited from overridden tensors; all checked."""
+"""Finds and checks the layout of each tensor of a graph: from the rules, or inherited from overridden tensors."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ResolvedLayout:
 class LayoutTable:
     """The layout of every tensor of a graph on one mesh.
 
-    Rules name the axes of the mesh as users know it; layouts, the parts of those that are taken apart.
-    max_padding: of each slice along a dimension that does not divide, the largest share that may be padding.
+    Rules name the axes of the mesh as users know it. Layouts name an axis's parts where it is taken apart.
+    max_padding: the largest share of a slice that may be padding, along a dimension that does not divide.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LayoutTable:
         self.kept: dict[str, TensorLayout] = {}
         """Layouts in which a pass has variables kept between steps, by their names."""
         self.sums_of_blocks: dict[Any, Any] = {}
-        """What `pending_sums.block_sums` has found."""
+        """The results of `pending_sums.block_sums`, keyed by a block's operations and outputs."""
 
     def __contains__(self, tensor: Tensor) -> bool:
         return tensor in self._resolved
@@ -80,14 +80,15 @@ class LayoutTable:
         return self._whole_along.setdefault(names, _WholeAlong(self, names)) if names else self
 
     def gathers_because(self, operation: Operation, axes: Axes) -> str:
-        """Why an operation gathers over these mesh axes, where that is for want of a way to work on slices."""
+        """Why an operation gathers over these mesh axes, if it lacks a way to work on slices; else empty."""
         if reason := operation.gathers_because(self):
             return reason
         uneven = [name for name, used in self._uneven_for(operation).items() if not used.isdisjoint(axes)]
         return f"slices that do not divide are worked on whole here ({', '.join(uneven)})" if uneven else ""
 
     def _uneven_for(self, operation: Operation) -> dict[str, set[str]]:
-        """By name of a dimension that does not divide and that an operation sees whole, the mesh axes that split it."""
+        """The mesh axes that split each dimension that does not divide and that the operation needs whole, by its
+        name."""
         found: dict[str, set[str]] = {}
         if not self._has_padding or operation.takes_padding:
             return found
@@ -126,7 +127,7 @@ class LayoutTable:
                     self._note_padding(output, layout)
             except LayoutError as error:
                 if "\n  in operation " in str(error):
-                    raise  # it is of one inside a loop or a branch, and says of which
+                    raise  # the error is of an operation inside a loop or a branch, and names it
                 raise LayoutError(f"{error}\n  in operation {_listed(operation)}\n  at {operation.site}") from None
 
     def give(self, layouts: Mapping[Tensor, ResolvedLayout]) -> None:
@@ -168,9 +169,10 @@ class LayoutTable:
             return self._under(in_parts, x.shape, self._here(rule_set))
 
     def inherited(self, inputs: Sequence[Tensor], shape: Shape) -> ResolvedLayout:
-        """Dimension by dimension: the split of the overridden operand that carries it, else the rules'.
+        """The layout of a result: each dimension has the split of the overridden operand that carries it, else the
+        rules'.
 
-        What becomes of parameters of a place, in an update of them, stays laid out as they are.
+        Parameters of a place keep their layout through an update.
 
         Raises:
           LayoutError: two overridden operands carry one dimension differently.
@@ -220,7 +222,7 @@ class LayoutTable:
         return next(placed, None)
 
     def effective(self, layout: TensorLayout) -> TensorLayout:
-        """Without the mesh axes of size 1, which split nothing."""
+        """The layout without the mesh axes of size 1, which split nothing."""
         return TensorLayout(tuple(tuple(a for a in axes if a not in self._trivial) for axes in layout.axes))
 
     def _inherited_axes(self, overridden: Sequence[Tensor], dim: Dimension) -> Axes | None:
@@ -250,14 +252,14 @@ class _WholeAlong(LayoutTable):
 
 
 def _listed(operation: Operation) -> str:
-    """An operation by its outputs; of a loop, which may have hundreds, by the first ones."""
+    """The outputs of an operation as text. A loop may have hundreds, so only its first ones are listed."""
     first = ", ".join(map(repr, operation.outputs[:MOST_LISTED]))
     more = len(operation.outputs) - MOST_LISTED
     return f"{first}, and {more} more" if more > 0 else first
 
 
 def warn_unused_rules(rules: Mapping[str, LayoutRules | None], operations: Sequence[Operation]) -> None:
-    """Warns (LayoutWarning) of rules, by what they are called, that have no effect, at the user's line that lowers the
+    """Warns (LayoutWarning) of rules that have no effect, by their names, at the user's line that lowers the
     program."""
     site = user_site()
     for kind, own in rules.items():

@@ -1,11 +1,11 @@
-"""Layouts that split a dimension into parts that its size is no multiple of: the last slices are padded.
+"""Layouts that split a dimension into more parts than divide its size: the last slices are padded.
 
-Every core's slice has the same size, the size of a part rounded up. What lies beyond the dimension's end may be
-anything, infinite too: an operation whose results depend on it says what it wants to find there (`Fill`), or sees its
+Every core's slice has the same size, the size of a part rounded up. The elements beyond the dimension's end may have
+any value, infinite too. An operation whose results depend on them says which value it needs there (`Fill`), or sees its
 tensors whole along the dimension.
 
-[rows:10] among four cores: slices of 3, of which the last holds row 9 and two elements that are nobody's. On the way in
-a value is padded to [rows:12] and moved as any other; on the way out it is moved as [rows:12] and cropped to 10.
+For example, [rows:10] on four cores has slices of 3. The last slice holds row 9 and two elements of padding. On the way
+in a value is padded to [rows:12] and moved as any other. On the way out it is moved as [rows:12] and cropped to 10.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def whole_in(layout: TensorLayout, dims: list[int]) -> TensorLayout:
 
 
 def padded_shape(shape: Shape, mesh_shape: Shape, *layouts: TensorLayout) -> Shape:
-    """The shape with each dimension rounded up to what all of the layouts divide, where one does not divide it."""
+    """The shape with each dimension rounded up to a size that all of the layouts divide."""
     if not any(uneven_dims(layout, shape, mesh_shape) for layout in layouts):
         return shape
     dims = []
@@ -46,14 +46,14 @@ def padded_shape(shape: Shape, mesh_shape: Shape, *layouts: TensorLayout) -> Sha
 
 
 LOWEST, HIGHEST = "lowest", "highest"
-"""Of a dtype: what is never the maximum, or the minimum, of anything else."""
+"""Stand for a dtype's lowest and highest number, which change no maximum and no minimum."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fill:
-    """What an operation wants to find beyond the ends of dimensions that are padded.
+    """The value that an operation needs in the padding, beyond the ends of dimensions.
 
-    number: there, or LOWEST, or HIGHEST. along: names of the dimensions for which it matters; None: all.
+    number: the value itself, or LOWEST, or HIGHEST. along: names of the dimensions for which it matters; None: all.
     """
 
     number: complex | bool | str = 0

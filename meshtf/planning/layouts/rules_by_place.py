@@ -1,4 +1,4 @@
-"""Which rules of a layout hold for a tensor: those of the program, of activations, of the places where it is made."""
+"""Finds the rules of a layout that hold for a tensor: the program's, the activations', and the rules of its places."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RuleSet:
     def of_variables(
         cls, rules: LayoutRules, activations: LayoutRules | None, variables: Iterable[Operation]
     ) -> RuleSet:
-        """For a program with these variables."""
+        """The rules of a program with these variables."""
         names = frozenset(d.name for variable in variables for t in variable.outputs for d in t.shape)
         return cls(rules, activations or LayoutRules(()), names)
 
@@ -57,22 +57,23 @@ class RuleSet:
         return dataclasses.replace(self, rules=self.rules.map_axes(fn), activations=self.activations.map_axes(fn))
 
     def with_rules(self, rules: LayoutRules) -> RuleSet:
-        """Of variables that are kept by rules of their own."""
+        """The rule set of variables that are kept by rules of their own."""
         return RuleSet(rules, parameter_dims=self.parameter_dims)
 
     def axes(
         self, shape: Shape, places: Sequence[tuple[str, ...]], fixed: Mapping[str, Axes] | None = None
     ) -> dict[str, Axes]:
-        """By name of dimension, the axes that split it.
+        """The axes that split each dimension of a tensor, keyed by the dimension's name.
 
         Args:
-          shape: of the tensor.
-          places: of `rules` and of `activations`, the places where it is.
-          fixed: of dimensions that are laid out already.
+          shape: the tensor's shape.
+          places: the places of `rules` in which the tensor is, and then those of `activations`.
+          fixed: the axes of dimensions that are laid out already.
         """
         fixed = fixed or {}
         is_activation = self.is_activation(shape)
         axes = {**dict.fromkeys(shape.dimension_names, ()), **_of(self.rules, shape), **fixed}
+        # An activation rule replaces the layout's rule for its dimension, but takes no axis from another dimension.
         if is_activation:
             own = {name: given for name, given in _of(self.activations, shape).items() if name not in fixed}
             taken = {a for name, given in axes.items() if name not in own for a in given}
@@ -89,14 +90,14 @@ def _of(rules: LayoutRules, shape: Shape) -> dict[str, Axes]:
 
 
 def _overlaid(axes: Mapping[str, Axes], own: Mapping[str, Axes], fixed: Mapping[str, Axes]) -> dict[str, Axes]:
-    """`axes` with those of a place, which no longer split other dimensions."""
+    """`axes` overlaid by the axes `own` of a place. These no longer split other dimensions."""
     taken = {a for given in own.values() for a in given}
     left = {n: a if n in fixed else tuple(axis for axis in a if axis not in taken) for n, a in axes.items()}
     return {**left, **own}
 
 
 def places_of(rules: LayoutRules, scoped_name: ScopedName) -> tuple[str, ...]:
-    """Those of the rules' places where an operation is.
+    """The places of the rules in which an operation is.
 
     Raises:
       LayoutError: a place is that of some layers of a scan only.

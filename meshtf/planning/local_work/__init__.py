@@ -1,1 +1,1 @@
-"""Local work of every core that several operations share, and what passes may know of it."""
+"""Local work that several operations share, and the facts about it that passes may use."""

@@ -1,7 +1,7 @@
-"""Local work of sums that are added to part by part: zeros to begin with, and the addition.
+"""Local work of sums that grow part by part: zeros to begin with, and the addition to one part.
 
-Called as any other work, both make new tensors, of which a compiler reuses the memory. On processors, where TensorFlow
-executes operation by operation, it would copy the whole sum to add to a part: there `in_place` writes over it.
+Called as any other work, both make new tensors, and a compiler reuses their memory. On processors TensorFlow executes
+operation by operation, and would copy the whole sum to add to a part. So `in_place` writes over the sum there.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ class Zeros:
             return tf.fill(self.size, tf.cast(0, self.dtype))
 
     def in_place(self, *awaited: tf.Tensor) -> tf.Tensor:
-        """In memory of their own: TensorFlow would make one tensor of several constants that are alike, and keep it
-        from one run to the next."""
+        """Zeros in memory of their own, once the `awaited` tensors exist.
+
+        Constants would not do: TensorFlow makes equal constants one tensor, and keeps it from one run to the next.
+        """
         with tf.control_dependencies(awaited):
             return tf.raw_ops.Empty(shape=self.size, dtype=self.dtype, init=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddToPart:
-    """A term added to what is at one position of each of some dimensions; all else stays.
+    """Adds a term to the part of a total that is at one position of each of some dimensions; the rest stays.
 
-    size: of the total. axes: of the dimensions, in the order in which their positions are given. checked: those of them
-    whose positions may be outside, where nothing is added.
+    size: the total's size. axes: the dimensions' numbers, in the order of their positions. checked: the dimensions
+    whose positions may be outside; nothing is added there.
     """
 
     size: tuple[int, ...]
@@ -54,17 +56,17 @@ class AddToPart:
 
     @property
     def num_rows(self) -> int:
-        """In how many pieces of memory the part lies."""
+        """The number of pieces of memory that the part consists of."""
         return math.prod(self.size[n] for n in self._others)
 
     @property
     def num_parts(self) -> int:
-        """In how many pieces of memory the total lies, in any of which a part may be."""
+        """The number of pieces of memory that the total consists of; a part may be in any of them."""
         return math.prod(self.size[: self._num_leading])
 
     @property
     def row_size(self) -> tuple[int, ...]:
-        """Of such a piece."""
+        """The size of one of these pieces."""
         return self.size[self._num_leading :]
 
     def __call__(self, core: Core, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
@@ -91,12 +93,12 @@ class AddToPart:
     def rows_and_term(
         self, positions: Sequence[tf.Tensor], term: tf.Tensor
     ) -> tuple[tf.Tensor | np.ndarray, tf.Tensor]:
-        """On processors: int32 [rows], pieces of memory by number, and what is added there."""
+        """The numbers of the pieces of memory, int32 [rows], and the term to add to them; for processors."""
         is_inside, own = self._inside(positions)
         return self._rows(own), term if is_inside is None else kept_or_zeros(term, is_inside)
 
     def _inside(self, positions: Sequence[tf.Tensor]) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
-        """Whether all are inside, if that has to be asked, and positions that are."""
+        """Whether all positions are inside (None if none is checked), and the positions clipped to the inside."""
         scalars = [tf.reshape(p, []) if p.shape.rank else p for p in positions]
         if not self.checked:
             return None, scalars

@@ -1,10 +1,10 @@
-"""Maxima and minima that do not depend on who compiles, nor on the layout.
+"""Maxima and minima that do not depend on the compiler, nor on the layout.
 
-They are NaN where a term is. TensorFlow's kernels keep a NaN; XLA on a CPU takes the first of two unless the second is
-larger, and decides by itself which is the first, so it loses some NaNs, and in a reduction every one.
+They are NaN where a term is NaN. TensorFlow's kernels keep a NaN. XLA on a CPU takes the first of two unless the second
+is larger, and decides by itself which is the first. So it loses some NaNs, and in a reduction it loses all.
 
-Of 0 and -0, which are equal, they are 0. TensorFlow takes either, as it happens to compare them in a vector with
-others, or by themselves at the end of a slice.
+The maximum and the minimum of 0 and -0, which are equal, are 0. TensorFlow takes either: it depends on whether it
+compares them in a vector with others, or by themselves at the end of a slice.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import tensorflow as tf
 def kept_or_zeros(x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
     """x, if the one element of a bool says so.
 
-    Without a branch, which would keep what is around it from being run in one thread: it is the second of two elements
-    of a list, of which the first is not there, and so zeros.
+    It does without a branch, which would keep the operations around it from running in one thread. Instead it reads one
+    of two elements of a list. The second is x. The first was never written, so TensorFlow reads zeros.
     """
     size, wanted = np.array(x.shape.as_list(), np.int32), tf.cast(tf.reshape(is_kept, []), tf.int32)
     either = tf.raw_ops.TensorListReserve(element_shape=size, num_elements=2, element_dtype=x.dtype)

@@ -1,7 +1,7 @@
-"""Local work that processors do otherwise than compilers.
+"""Local work with one form for compilers and another for processors.
 
 A compiler needs shapes that it knows, and reuses memory by itself. TensorFlow on processors executes operation by
-operation: there shapes may follow from values, and a result may be written piece by piece into memory of its own.
+operation. So shapes may follow from values there, and a result may be written piece by piece into memory of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class ProcessorWork(Protocol):
     """An `Emit` in two forms, for the same result: called, it is that for compilers and all other devices."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the core and its slices, as those of any `Emit`."""
+        """Does the work on a core's slices, as any `Emit`."""
         ...
 
     def on_processors(self, *args: Any, **kwargs: Any) -> Any:

@@ -57,7 +57,7 @@ STACKED: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "Max": lambda x: extrema.reduce_max(x, axis=0),
     "Min": lambda x: extrema.reduce_min(x, axis=0),
 }
-"""Of TensorFlow's merge operations, the reduction of what stands one behind the other."""
+"""The reductions over a first dimension, keyed by the name of TensorFlow's merge operation."""
 
 
 def stacked_reduce(x: tf.Tensor, reduction: Reduction) -> tf.Tensor:

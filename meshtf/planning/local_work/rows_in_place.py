@@ -1,7 +1,7 @@
 """Rows of a tensor written in its own memory, on processors.
 
 TensorFlow's kernel writes element by element, whatever the elements are: four numbers of 4 bytes take it as long as
-four of 16. So rows are written as the widest elements there are, bit by bit what they were.
+four of 16. So rows are written as the widest elements there are, with the same bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import tensorflow as tf
 
 _WIDEST = tf.complex128
 _LEAST_BYTES = 1 << 12
-"""Of a row: what is shorter is written in no more time than the tensors take to be seen otherwise."""
+"""The fewest bytes of a row that are written as wide elements. For shorter rows the two bitcasts cost what they
+save."""
 
 
 def with_rows(x: tf.Tensor, where: tf.Tensor | list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:

@@ -1,8 +1,9 @@
-"""Terms of float16 sums over cores, which may be infinite in float16 where their sum is not.
+"""Terms of float16 sums over cores. A term may be infinite in float16 although the sum is not.
 
-The sum over two cores of [40000, 40000 | -40000, 0] is 40000, and the first term 80000. So cores make such terms in
-float32, send them so, and round their sum. It is done at once: no operation finds a pending sum of float16.
-bfloat16 has the range of float32; its terms are rounded, and are sent in half the bytes.
+For example, the sum of [40000, 40000 | -40000, 0] over two cores is 40000. The first core's term is 80000, which
+float16 does not hold. So cores make such terms in float32, send them in float32, and round their sum. The sum is done
+at once, so no operation finds a pending sum of float16. bfloat16 has the range of float32. Its terms are rounded, and
+are sent in half the bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def term_dtype(dtype: tf.DType) -> tf.DType:
-    """The dtype of what each core has of a sum over cores."""
+    """The dtype of each core's term of a sum over cores."""
     return tf.float32 if dtype == tf.float16 else dtype
 
 
 def made_wide(emit: Emit, dtypes: Sequence[tf.DType]) -> Emit:
-    """Local work done in float32 where it was to be done in float16, with outputs of these dtypes."""
+    """Local work that is done in float32 in place of float16, with outputs of these dtypes."""
     of_processors = isinstance(emit, ProcessorWork)
     return _WideProcessorWork(emit, tuple(dtypes)) if of_processors else _WideWork(emit, tuple(dtypes))
 
@@ -47,5 +48,5 @@ class _WideWork:
 
 class _WideProcessorWork(_WideWork):
     def on_processors(self, core: Any, *slices: tf.Tensor) -> Any:
-        """As on other devices, by the work's form for processors."""
+        """Does the same as on other devices, by the work's form for processors."""
         return self._done_by(self.emit.on_processors, core, slices)

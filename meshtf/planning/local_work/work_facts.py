@@ -1,8 +1,8 @@
-"""What passes may know of local work besides its inputs, its outputs and its FLOPs.
+"""The facts about local work that passes may use, besides its inputs, its outputs and its FLOPs.
 
-Whoever adds work to a plan declares these facts of it. They are never guessed from a name: names are the user's, and a
-slicewise function called `pad` may square. Of work that declares nothing, nothing is assumed: it stays where it is, in
-the dtype that it has.
+Whoever adds work to a plan declares these facts. They are never guessed from a name: names are the user's, and a
+slicewise function called `pad` may square. Passes assume nothing about work that declares nothing. It stays where it
+is, in the dtype that it has.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Kernel: TypeAlias = Callable[..., tf.Tensor]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """The sizes of a product of matrices [rows, contracted] and [contracted, columns], so many in a batch.
+    """The sizes of a batch of products of matrices [rows, contracted] and [contracted, columns].
 
-    A convolution is one, too: its rows are positions, and what it contracts the kernel's places and channels.
+    A convolution counts as one too. Its rows are positions. It contracts the kernel's places and channels.
 
     Attributes:
-      batch: products side by side, or groups of channels.
-      rows: of the first operand and of the result.
-      columns: of the second operand and of the result.
-      contracted: terms of each sum.
+      batch: the number of products side by side, or of groups of channels.
+      rows: the rows of the first operand and of the result.
+      columns: the columns of the second operand and of the result.
+      contracted: the terms of each sum.
       transposed: elements of operands and of the result that TensorFlow's kernels need in another order in memory. A
         compiler that chooses the order of what it makes (XLA's for TPUs) moves none.
-      is_convolution: whether it is one, for which libraries for processors have more to prepare.
+      is_convolution: whether this is a convolution, for which libraries for processors have more to prepare.
     """
 
     batch: int
@@ -47,13 +47,15 @@ class MatrixProduct:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchedRows:
-    """Of work whose kernel takes any number of rows, each by itself: those of several cores at once, one behind the
-    other, where these have the other inputs alike.
+    """The rows of work whose kernel takes any number of rows, and treats each by itself.
+
+    The rows of several cores can go through such a kernel in one call, one core's behind the other's, where the cores
+    have the other inputs alike.
 
     Attributes:
-      inputs: by input, the dimension of its slice along which rows lie; None of an input that all rows use.
-      output: that of the one output; None where it is the sum of what rows give.
-      count: of a core's rows. Those of a convolution are positions.
+      inputs: for each input, the dimension of its slice along which rows lie; None for an input that all rows use.
+      output: the same dimension of the one output; None where the output is a sum over rows.
+      count: the number of a core's rows. The rows of a convolution are positions.
     """
 
     inputs: tuple[int | None, ...]
@@ -66,15 +68,15 @@ class WorkFacts:
     """Facts of local work.
 
     Attributes:
-      kernel: of elementwise work, the function of the slices alone, brought to one shape; kernels that do the same
-        compare equal. None of all other work.
+      kernel: the function of the slices alone, brought to one shape, for elementwise work; else None. Kernels that do
+        the same compare equal.
       is_view: the one output is the one input's own memory, and takes none itself.
       only_moves: each element of the outputs is an element of the inputs, or zero, whatever their dtype.
       is_cast: the one output is the one input in another dtype.
       is_trivial: it costs so little that cores need not divide it: numbers known before, a slice.
-      is_update: works element by element, and what it makes are variables of the next step.
-      takes_own_slice: the one output is the core's own slice, in its layout, of the one input, which the core has whole
-        along the dimensions that are cut.
+      is_update: works element by element, and makes variables of the next step.
+      takes_own_slice: the one output is the core's own slice of the one input. The core has that input whole along the
+        dimensions that are cut.
       adds_to_part: the one output is the first input, to a part of which the second is added.
       places_part: the one output is the first input, at one position of this dimension, which the second says, and
         zeros elsewhere; all zeros where that is outside.
@@ -82,7 +84,7 @@ class WorkFacts:
       is_reduction: each element of the one output is made of runs of elements of the inputs, as a sum.
       multiplies: each element of the one output is the product of one element of each input, and nothing is summed.
       scatters_elements: single elements of the one output are written at places that inputs say, and no rows of them.
-      products: of matrices, one after the other, that it is.
+      products: the products of matrices that it consists of, one after the other.
       rows: how several cores' work can be done as one, where it can.
       transcendentals: exponentials, logarithms, sines and the like in it, where its kernel does not say so.
     """

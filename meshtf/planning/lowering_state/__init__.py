@@ -1,1 +1,1 @@
-"""What is known while operations are lowered: tensors that are held, their readers, variables, checks, loops around."""
+"""The state of lowering: tensors that are held, their readers, variables, checks and the loops around."""

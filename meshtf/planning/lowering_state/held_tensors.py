@@ -1,7 +1,7 @@
 """The versions in which tensors are held, and how operations read them.
 
-A tensor is held first as it was computed, perhaps with a sum pending, then in whatever layouts were asked for. A read
-takes the route with the fewest bytes from any version that there is, and keeps the result as one more version.
+A tensor is held first as it was computed, perhaps with a sum pending. Later it is also held in the layouts that were
+asked for. A read takes the route with the fewest bytes from any version, and keeps the result as one more version.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class HeldTensors:
     """The versions of the tensors of a program or a block.
 
     Args:
-      layouts: of all tensors.
-      pending_sums: of the program or the block.
-      moves: of the same.
+      layouts: the layouts of all tensors.
+      pending_sums: the pending sums of the program or the block.
+      moves: the moves of the program or the block.
       outside: the tensors held around the block, if this is one.
-      borrowed: tensors held outside, which are brought there, once, into the layouts that are wanted in the block.
+      borrowed: tensors held outside. They are brought into the block's layouts outside it, once.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class HeldTensors:
         return self._seen_whole(tensor)
 
     def bytes_to_read(self, tensor: Tensor, layout: TensorLayout) -> int:
-        """What each core would send to read the tensor in a layout."""
+        """The bytes that each core would send to read the tensor in a layout."""
         return min(self._moves.route(value, layout).bytes_sent for value in self._versions_of(tensor))
 
     def held(self, tensor: Tensor) -> Value:
@@ -108,13 +108,16 @@ class HeldTensors:
         return self._versions_of(tensor)[0]
 
     def found(self, tensor: Tensor) -> Value | None:
-        """As `held`, of a tensor that may be outside, or in a block that cannot be seen from here (None)."""
+        """The tensor as it was computed, inside or outside; None if it is in a block that cannot be seen from here."""
         if tensor in self._versions:
             return self._versions[tensor][0]
         return self._outside.found(tensor) if self._outside is not None else None
 
     def left(self, tensor: Tensor) -> Value:
-        """What a block leaves to its readers: with no sum pending where that is there already, else as it is held."""
+        """The version of a tensor that a block leaves to its readers.
+
+        It has no sum pending if such a version is there already, preferably in the tensor's own layout.
+        """
         whole = [v for v in self._versions_of(tensor) if not v.pending]
         own = [v for v in whole if v.layout == self._layouts[tensor]]
         return (own or whole or self._versions_of(tensor))[0]

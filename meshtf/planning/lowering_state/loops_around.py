@@ -13,8 +13,8 @@ class LoopsAround:
     """The numbers of the iterations of the loops around an operation, on which random bits depend.
 
     Attributes:
-      iterations: of loops, outermost first (int32 scalars).
-      layers: of loops over the layers of stacks, whose numbers stand in for those in unrolled layers' names.
+      iterations: the numbers of loops' iterations, outermost first (int32 scalars).
+      layers: the numbers in loops over the layers of stacks. They stand in for the numbers in unrolled layers' names.
       microbatches: how a batch is cut into micro-batches, and the number of this one, innermost first.
     """
 

@@ -11,9 +11,10 @@ class PlannedChecks:
     """The checks of a program or a block, in program order.
 
     Args:
-      moves: of the program or the block.
+      moves: the moves of the program or the block.
       finds_failures: whether checks are to say where they fail, which a step that goes well need not know.
-      is_of_program: whether they are the program's own. Those of a block are taken up by what surrounds it.
+      is_of_program: whether they are the program's own. A block's checks are taken up by the program or block around
+        it.
     """
 
     def __init__(self, moves: MovedValues, finds_failures: bool, is_of_program: bool) -> None:
@@ -25,7 +26,7 @@ class PlannedChecks:
         self._of_feeds: list[FeedCheck] = []
 
     def add(self, check: OpenCheck) -> None:
-        """Makes the program's assignments depend on a check, once what surrounds this block has taken it up.
+        """Makes the program's assignments depend on a check, once the program or block around has taken it up.
 
         The sum over cores stands right behind the check, so that updates need not wait for the end of the program.
         """
@@ -38,17 +39,17 @@ class PlannedChecks:
             record.operation = before
 
     def add_of_feeds(self, check: FeedCheck) -> None:
-        """Makes the whole step depend on a check of what it is fed."""
+        """Makes the whole step depend on a check of the arrays that it is fed."""
         self._of_feeds.append(check)
 
     @property
     def open(self) -> tuple[OpenCheck, ...]:
-        """Those of a block, for what surrounds it to take up."""
+        """The checks of a block, for the program or block around it to take up."""
         return tuple(self._open)
 
     @property
     def closed(self) -> tuple[Check, ...]:
-        """Those of the program, each a flag of the whole mesh."""
+        """The checks of the program, each a flag of the whole mesh."""
         return tuple(self._closed)
 
     @property

@@ -13,12 +13,12 @@ from meshtf.planning.stored_variables import Storage, StoredVariable
 
 
 class PlannedVariables:
-    """The present value of each variable: what was assigned last. Slices are stored once, when the program ends.
+    """The present value of each variable: its last assigned value. Slices are stored once, when the program ends.
 
     Args:
       storage: says in which layout each variable is kept.
-      layouts: of all tensors.
-      record: of the program or the block.
+      layouts: the layouts of all tensors.
+      record: the record of the program or the block.
       outside: the variables around the block, if this is one.
     """
 
@@ -37,7 +37,7 @@ class PlannedVariables:
         return self._storage.layout(variable, self._table)
 
     def stored(self, variable: StoredVariable) -> Value:
-        """The variable's present value: what was assigned last, or what it was when the program started."""
+        """The variable's present value: its last assigned value, or its value when the program started."""
         name = variable.full_name
         if name not in self._present and self._outside is not None:
             self._present[name] = self._outside.stored(variable)

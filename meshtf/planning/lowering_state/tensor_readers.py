@@ -16,9 +16,9 @@ class TensorReaders:
     """The readers of tensors.
 
     Args:
-      layouts: of all tensors.
-      pending_sums: of the program or the block.
-      record: of the same, which knows the operation that asks.
+      layouts: the layouts of all tensors.
+      pending_sums: the pending sums of the program or the block.
+      record: the record of the program or the block, which knows the operation that asks.
       outside: the readers around the block, if this is one.
       leaving: for tensors of the block, the tensors of their shape that they are outside.
     """
@@ -46,9 +46,11 @@ class TensorReaders:
         return self._pending_sums.is_used(tensor)
 
     def layout_wanted(self, tensor: Tensor) -> TensorLayout | None:
-        """The layout in which everything that uses the tensor works; None where that is not one, or not known.
+        """The one layout in which everything that uses the tensor works; None if there are several, or if it is
+        unknown.
 
-        Looked for behind what takes a tensor as it is held, as an override does, and where the tensor leaves a block.
+        The search goes on behind operations that take a tensor as it is held, as an override does. It also goes on
+        outside a block where the tensor leaves it.
         """
         wanted = {*self._layouts_wanted(tensor)}
         return wanted.pop() if len(wanted) == 1 else None

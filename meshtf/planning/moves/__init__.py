@@ -1,1 +1,1 @@
-"""From one layout to another: routes, padded slices, and what a core needs of its neighbours."""
+"""Moves values from one layout to another: routes, padded slices, and windows that reach into neighbours' slices."""

@@ -1,7 +1,8 @@
 """Values brought to other layouts, each once.
 
-What was moved is remembered by value: x [batch:8/rows] gathered for one reader is there for the next. Inside a loop or
-a branch, a value from outside is moved outside, once, and not in every iteration: the block asks the moves around it.
+A move is remembered by value. If one reader has gathered x [batch:8/rows], the next reader finds it whole and sends
+nothing. A loop or a branch asks the moves around it for a value from outside, so that the value is moved once, and not
+in every iteration.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class MovedValues:
     """Moves values, by instructions that it adds to a record.
 
     Args:
-      record: of the plan or the block.
+      record: the record of the plan or the block.
       outside: the moves around the block, if this is one.
     """
 
@@ -48,7 +49,7 @@ class MovedValues:
         return self.record.mesh_shape
 
     def once(self, value: Value, key: object, make: Callable[[], Value]) -> Value:
-        """What `make` gives; when the same is asked of a value again, what it gave the first time."""
+        """Calls `make` for a value and a key, the first time only; later calls return the first result."""
         if (value, key) not in self._moved:
             self._moved[value, key] = make()
         return self._moved[value, key]
@@ -56,7 +57,7 @@ class MovedValues:
     # Collectives
 
     def collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes = ()) -> Value:
-        """The value communicated; `layout` and `pending` are those of what the collective leaves."""
+        """The value after a collective, which leaves it in `layout` and with the sums `pending`."""
         if self._is_outside(value):
             return self._done_outside(lambda outside: outside.collective(step, value, layout, pending))
         return self.record.collective(step, value, layout, pending)
@@ -77,7 +78,8 @@ class MovedValues:
         return self.collective(AllGather(own, dim), value, layout, value.pending)
 
     def permute(self, value: Value, axes: Axes, place: Callable[[int], int]) -> Value:
-        """Each core's slice at position `place(its own)` along these mesh axes; sums stay pending."""
+        """The value with each core's slice sent to position `place(own position)` along these mesh axes. Sums stay
+        pending."""
         destinations = core_positions.destinations(axes, place, self.mesh_shape)
         if destinations == tuple(range(len(destinations))):
             return value
@@ -101,7 +103,8 @@ class MovedValues:
         return moved_with_padding(self, value, layout)
 
     def take_route(self, value: Value, layout: TensorLayout) -> Value:
-        """The cheapest steps to a layout; those that were taken from the same value before are not taken again."""
+        """Takes the cheapest steps to a layout. Steps that were taken from the same value before are not taken
+        again."""
         route = self.route(value, layout)
         taken = zip(route.steps, route.states, strict=True)
         for is_slice, group in itertools.groupby(
@@ -146,7 +149,7 @@ class MovedValues:
         return not uneven_dims(value.layout, value.shape, self.mesh_shape)
 
     def filled(self, value: Value, fill: Fill | None) -> Value:
-        """The value with what is wanted beyond the ends of dimensions that are padded; None: as it is."""
+        """The value with its padding filled as `fill` says; None: as it is."""
         if fill is None or self.is_even(value):
             return value
         if self._is_outside(value):
@@ -168,11 +171,11 @@ class MovedValues:
     # Values from outside
 
     def take_from_outside(self, value: Value) -> None:
-        """Says that a value of what is around this block is used in it."""
+        """Says that a value from around this block is used in it."""
         self._from_outside.add(value)
 
     def made_outside(self, make: Callable[[], Value]) -> Value:
-        """What `make` gives, which adds to what is around this block on behalf of the operation being lowered here."""
+        """Calls `make`, which adds instructions around this block, on behalf of the operation being lowered here."""
         assert self._outside is not None
         record = self._outside.record
         asking, record.operation = record.operation, self.record.operation

@@ -1,4 +1,4 @@
-"""Into, between and out of layouts with padded slices, which are moved as those of the padded tensor: see
+"""Moves into, between and out of layouts with padded slices. These move as slices of the padded tensor: see
 `padding`."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def without_padding(moves: MovedValues, value: Value) -> Value:
 
 
 def filled(moves: MovedValues, value: Value, fill: Fill) -> Value:
-    """The value with what is wanted beyond the ends of dimensions that its layout does not divide."""
+    """The value with its padding filled, beyond the ends of dimensions that its layout does not divide."""
     for dim in uneven_dims(value.layout, value.shape, moves.mesh_shape):
         own = value.shape.dims[dim]
         if fill.along is None or own.name in fill.along:
@@ -54,7 +54,7 @@ def filled(moves: MovedValues, value: Value, fill: Fill) -> Value:
 
 
 def _unlike_dims(value: Value, layout: TensorLayout, mesh_shape: Shape) -> list[int]:
-    """The dimensions that both layouts split, into slices that are not those of one padded tensor."""
+    """The dimensions that both layouts split, but into slices of differently padded tensors."""
     sizes = zip(_padded_sizes(value.shape, value.layout, mesh_shape), _padded_sizes(value.shape, layout, mesh_shape),
                 strict=True)  # fmt: skip
     return [i for i, (a, b) in enumerate(sizes) if a != b and value.layout.axes[i] and layout.axes[i]]
@@ -71,7 +71,7 @@ def _padded_sizes(shape: Shape, layout: TensorLayout, mesh_shape: Shape) -> list
 
 
 def _padded(moves: MovedValues, value: Value, shape: Shape) -> Value:
-    """The value as one of a tensor with padding, of which its slices are slices."""
+    """The value as a value of the padded tensor, which has the same slices."""
     sizes = value.layout.slice_shape(shape, moves.mesh_shape)
     ends = [(0, new - old) for new, old in zip(sizes, value.slice_shape, strict=True)]
     if not any(end for _, end in ends):
@@ -102,7 +102,7 @@ def _cropped(moves: MovedValues, value: Value, shape: Shape) -> Value:
 
 
 def _padded_slice(moves: MovedValues, value: Value, shape: Shape, layout: TensorLayout, steps: Sequence[Step]) -> Value:
-    """Each core's slice of what it holds of a value, with zeros where the value has ended."""
+    """Each core's slice of the part that it holds of a value, with zeros beyond the value's end."""
     size, sizes = layout.slice_shape(shape, moves.mesh_shape), value.layout.slice_shape(shape, moves.mesh_shape)
     cuts: list[Cut] = []
     for step in steps:
@@ -123,7 +123,7 @@ def _padded_slice(moves: MovedValues, value: Value, shape: Shape, layout: Tensor
 
 
 def relabelled(moves: MovedValues, value: Value, shape: Shape) -> Value:
-    """The same slices as those of a tensor with more padding, or less."""
+    """The same slices as a value of a tensor with more padding, or with less."""
     if shape == value.shape:
         return value
 

@@ -1,13 +1,15 @@
-"""The common refinement of two shapes of equal size: factors of which the dimensions of both are products.
+"""The common refinement of two shapes of equal size: every dimension of both shapes is a product of its factors.
 
-A reshape between split tensors is local over factors: [batch:rows, heads*key] to [batch:rows, heads:cols, key] is, over
-the factors (batch, heads, key), a change of layout like any other. Dimensions split into n parts contribute a factor
-n, so that a split of part of a dimension can be said.
+Over factors a reshape between split tensors is a change of layout like any other. For example, the reshape from
+[batch:rows, heads*key] to [batch:rows, heads:cols, key] has the factors (batch, heads, key). A dimension split into n
+parts adds a factor n, so that the split of a part of a dimension can be written down.
 
-[heads*key:64] and [heads:8 key:8] have the factors (8, 8). With 64 split over cols:4, of which each core then holds two
-heads, the factors are (4, 2, 8), of which the first is split over `cols`: so the reshape sends nothing, and gives
-[heads:8/cols key:8]. Where boundaries do not divide one another, as in [6, 4] and [4, 6], what lies between two that
-both shapes share is cut only where a split asks for it.
+Another example: [heads*key:64] and [heads:8 key:8] have the factors (8, 8). If the 64 are split over cols:4, each core
+holds two heads. The factors are then (4, 2, 8), and the first is split over `cols`. So the reshape sends nothing, and
+gives [heads:8/cols key:8].
+
+Boundaries may not divide one another, as in [6, 4] and [4, 6]. Then the part between two boundaries that both shapes
+share is cut only where a split asks for it.
 """
 
 from __future__ import annotations
@@ -32,10 +34,12 @@ class Refinement:
     def merged(self, mesh_shape: Shape) -> Refinement:
         """The same over the fewest factors: neighbours whose splits are, in both layouts, one split of their product.
 
-        What moves from one merged factor to another moves at once; what moves from a part of one cannot any more.
+        An axis moves from one merged factor to another in one collective. It can no longer move from a part of one.
         """
         sizes, sources, targets = [self.sizes[:1], self.source.axes[:1], self.target.axes[:1]]
         for size, source, target in zip(self.sizes[1:], self.source.axes[1:], self.target.axes[1:], strict=True):
+            # Two splits are one split of the product if the inner factor is whole, or if the outer one is split fully.
+            # Else a slice would be several runs of the product.
             if all(
                 not axes or axes_size(before[-1], mesh_shape) == sizes[-1]
                 for before, axes in ((sources, source), (targets, target))
@@ -51,6 +55,7 @@ def refine(
     source: Shape, source_layout: TensorLayout, target: Shape, target_layout: TensorLayout, mesh_shape: Shape
 ) -> Refinement | None:
     """The factors over which both layouts can be said, or None."""
+    # Cuts are products of sizes, counted from the outermost dimension: [4, 6] has the cuts 1, 4 and 24.
     cuts = {1, source.size}
     for shape, layout in ((source, source_layout), (target, target_layout)):
         cuts |= set(_cuts(shape, layout, mesh_shape))
@@ -90,6 +95,7 @@ def over_dimensions(shape: Shape, sizes: Sequence[int], axes: Sequence[Axes], me
         own: Axes = ()
         is_open, product = True, 1
         while product < dim.size and factor < len(sizes):
+            # Inside a factor that is not split fully, a split would give each core several runs of the dimension.
             if axes[factor] and not is_open:
                 return None
             own += axes[factor]
@@ -126,6 +132,7 @@ def _chain(source: Shape, target: Shape, cuts: list[int]) -> list[int] | None:
         return None
     if all(b % a == 0 for a, b in itertools.pairwise(cuts)):
         return cuts
+    # In [6, 4] and [4, 6] neither 6 nor 4 divides the other. Such cuts are given up, and only shared boundaries stay.
     shared = sorted(_boundaries(source) & _boundaries(target))
     chain = [1]
     for low, high in itertools.pairwise(shared):
@@ -167,7 +174,7 @@ def _over_factors(
 
 
 def _covering(position: int, axes: list[str], chain: Sequence[int], mesh_shape: Shape) -> Axes | None:
-    """The axes that split the factor at `position`: as many as fill it, or all that are left if they fit in it."""
+    """The axes that split the factor at `position`: enough to fill it, or all that are left if they fit in it."""
     if position not in chain or position == chain[-1]:
         return None
     size = chain[chain.index(position) + 1] // position

@@ -1,10 +1,10 @@
 """The cheapest way from one layout to another, pending sums included: a shortest path over layouts.
 
-A state is (the mesh axes of each dimension, the mesh axes over which a sum is pending). Its neighbours are what one
-local slice, allreduce, reduce-scatter, allgather, alltoall or permute makes of it. The path with the fewest bytes
-sent per core wins; among equals, the one with the fewest collectives. Of the mesh axes that the source leaves free,
-only those are used that the target has: spreading an allreduce over idle replicas sends less from each core, in more
-collectives.
+A state is (the mesh axes of each dimension, the mesh axes over which a sum is pending). Its neighbours are the states
+that one local slice, allreduce, reduce-scatter, allgather, alltoall or permute makes of it. The path with the fewest
+bytes sent per core wins. Among equals, the path with the fewest collectives wins. The search uses a mesh axis that the
+source leaves free only if the target has it. Dividing an allreduce among idle replicas would send less from each core,
+but in more collectives.
 
 On a mesh rows:2 cols:2, from [batch:8/rows width:8] to [batch:8 width:8/rows] an alltoall sends half of a slice, where
 an allgather and a local slice would send all of it. A sum over `cols` pending on the way, wanted in
@@ -47,7 +47,7 @@ Step: TypeAlias = LocalSlice | CollectiveStep
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class State:
-    """How a value is spread over the mesh."""
+    """The way a value is laid out over the mesh, with its pending sum."""
 
     axes: tuple[Axes, ...]
     pending: Axes = ()
@@ -84,6 +84,7 @@ def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, 
     whole = dtype_size
     for n in sizes:
         whole *= n
+    # The counter orders states of equal cost, which cannot be compared, and keeps the result the same on every run.
     counter = itertools.count()
     heap: list[tuple[int, int, int, State, tuple[Step, ...], tuple[State, ...]]] = [
         (0, 0, next(counter), start, (), ())
@@ -133,6 +134,7 @@ def _reductions(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: S
 
 
 def _slices(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    # A slice along an axis needs equal values along it, which is not so where the axis splits or a sum is pending.
     used = {a for axes in state.axes for a in axes} | set(state.pending)
     for dim, wanted in enumerate(goal.axes):
         for axes in _runs(wanted):
@@ -154,6 +156,8 @@ def _moves(state: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[
 
 
 def _permutes(state: State, goal: State, mesh_shape: Shape) -> Iterator[tuple[Step, State]]:
+    # A permute changes no slice's size. It may lead to the goal itself, or to another order of one dimension's axes, or
+    # to other axes of the same sizes.
     candidates = []
     if [axes_size(a, mesh_shape) for a in state.axes] == [axes_size(a, mesh_shape) for a in goal.axes]:
         candidates.append(goal.axes)
@@ -188,7 +192,7 @@ def _with_destinations(
 
 
 def _destinations(source: tuple[Axes, ...], target: tuple[Axes, ...], mesh_shape: Shape) -> tuple[int, ...]:
-    """For each core, the core that its slice goes to. A core that already holds what it needs keeps it."""
+    """The core that each core's slice goes to. A core that already holds the block that it needs keeps it."""
     held, needed = (_block_numbers(axes, mesh_shape) for axes in (source, target))
     destinations = np.arange(mesh_shape.size)
     (moving,) = np.nonzero(held != needed)

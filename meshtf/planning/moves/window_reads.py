@@ -1,6 +1,7 @@
-"""What a core needs of the slices beside its own: windows along a dimension that may be split.
+"""Windows along a dimension that may be split: a core reads parts of the slices beside its own.
 
-Only what a core lacks is sent: the border of a slice, or of several where a window reaches further.
+A core is sent only the elements that it lacks: the border of a slice, or of several where a window reaches further. For
+example, a convolution with a window of 3 over [rows:8/cols] on two cores sends each core one row of its neighbour.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Window:
     divisor: int = 1
 
     def start(self, position: Any) -> Any:
-        """Of an integer, or of an int32 tensor."""
+        """The first element of the window at a position, which is an integer or an int32 tensor."""
         start = position * self.step + self.begin
         return start if self.divisor == 1 else start // self.divisor
 
@@ -43,9 +44,9 @@ def read_window(
 ) -> Value:
     """Each core's window of a dimension; sums stay pending.
 
-    Elements outside the dimension are `fill`, or with `wrap` those of the other end. Where it is padded, its padding
-    counts as elements inside. The result is split as the value is, and its size is the number of parts times the
-    window's length.
+    Elements outside the dimension are `fill`, or with `wrap` the elements of its other end. A dimension's padding
+    counts as elements inside. The result is split as the value is. Its size is the number of parts times the window's
+    length.
     """
     axes, n = value.layout.axes[dim], value.slice_shape[dim]
     parts = axes_size(axes, planner.mesh_shape)
@@ -53,7 +54,7 @@ def read_window(
     fill = bool(fill) if value.dtype == tf.bool else fill
     assembly = _assembled_by(window, parts, n, n, wrap)
     held = value
-    # One piece travels as it is: what it costs to gather two slices, without the place for both.
+    # One piece travels as it is. It sends as much as a gather of two slices, and needs no memory for both.
     if assembly.num_received(parts) > 1 and assembly.received(parts) >= n * (parts - 1):
         held = planner.moves.once(value, ("whole", dim), lambda: planner.all_gather(value, dim))
         assembly = _assembled_by(window, parts, n * parts, 0, wrap)
@@ -68,7 +69,7 @@ def read_window(
 
 
 def part_of(planner: Planner, value: Value, dim: int, begin: int, size: int) -> Value:
-    """A stretch of each core's own slice. Sums stay pending."""
+    """The `size` elements from `begin` on of each core's own slice, along a dimension. Sums stay pending."""
     n = value.slice_shape[dim]
     if size == n:
         return value
@@ -118,13 +119,13 @@ class _Assembly:
         return sum(p.end - p.begin for p in self.pieces if p.distance % parts)
 
     def num_received(self, parts: int) -> int:
-        """In how many pieces."""
+        """The number of pieces that come from other cores."""
         return sum(1 for p in self.pieces if p.distance % parts)
 
     def kernel(
         self, dim: int, size: Sequence[int], axes: tuple[str, ...], dtype: tf.DType, fill: complex | bool
     ) -> Emit:
-        """From the pieces to the window."""
+        """The work that joins the pieces to the window."""
 
         def filled(n: int) -> list[tf.Tensor]:
             shape = [n if i == dim else m for i, m in enumerate(size)]
@@ -153,12 +154,15 @@ def _assembled_by(window: Window, parts: int, n: int, origin: int, wrap: bool) -
     """The least that makes up the windows of all cores, of slices of n elements."""
     starts = [window.start(j) for j in range(parts)]
     wanted = [(s, s + window.length) for s in starts]
+    # Nothing is sent for elements outside the dimension: they are filled.
     if not wrap:
         wanted = [(max(start, 0), min(end, n if not origin else parts * n)) for start, end in wanted]
     inside = [(start - j * origin, end - j * origin) for j, (start, end) in enumerate(wanted) if start < end and n]
+    # All cores run one program, so each receives the pieces that any of them needs, relative to its own slice.
     first, end = (min(s for s, _ in inside), max(e for _, e in inside)) if inside else (0, 0)
     distances = range(first // n, -(-end // n)) if inside else ()
     pieces = tuple(_Piece(d, max(first - d * n, 0), min(end - d * n, n)) for d in distances)
+    # A window may begin before the pieces or end behind them, by other amounts on other cores. The most is filled.
     offsets = [s - j * origin - first for j, s in enumerate(starts)]
     before, after = max(0, -min(offsets)), max(0, max(offsets) + window.length - (end - first))
     is_fixed = len(set(offsets)) == 1 and end - first + before + after == window.length
