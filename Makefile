@@ -26,7 +26,7 @@ TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/lowering/e
     tests/cluster/test_tpu_over_processes.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench bench-masked benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -94,11 +94,6 @@ docs: $(VENV)/has-docs
 bench:
 	$(MAKE) VENV=build/bench-venv build/bench-venv/has-bench
 	$(QUIET) build/bench-venv/bin/python -m benchmarks.peers $(BENCH_ARGS)
-
-# The same on a processor that denies having AVX-512. For root on Linux.
-bench-masked:
-	$(MAKE) VENV=build/bench-venv build/bench-venv/has-bench
-	$(QUIET) build/bench-venv/bin/python -m benchmarks.masked_cpu python -m benchmarks.peers --plain-cpu $(BENCH_ARGS)
 
 # One by one: `make benchmark-planning`.
 benchmark: $(BENCHMARKS:%=benchmark-%)

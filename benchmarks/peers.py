@@ -9,8 +9,8 @@ page has a place for. Each is written as soon as it is measured, with its pictur
 Every program's last loss is in it, so that none is fast and wrong; where a model is another one, its program looks by
 itself whether its results are right.
 
-With `--plain-cpu` the libraries of all systems choose the kernels of a CPU without AVX-512, as far as they can be told;
-under `python -m benchmarks.masked_cpu` all do. These tables have places of their own.
+With `--plain-cpu` the libraries of all systems choose the kernels of a CPU without AVX-512, as far as they can be told.
+These tables have places of their own.
 """
 
 from __future__ import annotations

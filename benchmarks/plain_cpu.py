@@ -31,7 +31,7 @@ def is_plain(cpu_flags: str) -> bool:
 
 
 def this_cpu_is_plain() -> bool:
-    """Whether there is nothing to leave out on this machine, or nothing any more (`benchmarks/masked_cpu`)."""
+    """Whether there is nothing to leave out on this machine."""
     cpuinfo = Path("/proc/cpuinfo")
     return is_plain(flags_of_this_cpu(cpuinfo.read_text("utf-8") if cpuinfo.exists() else ""))
 
