@@ -11,7 +11,7 @@ DOCS := build/docs
 # of others this leaves only the lines that are written while TensorFlow is imported, before it reads the setting.
 QUIET := TF_CPP_MIN_LOG_LEVEL=3
 
-BENCHMARKS := $(filter-out peers,$(basename $(notdir $(shell grep -l __main__ benchmarks/*.py))))
+BENCHMARKS := $(filter-out peers,$(subst /,.,$(patsubst benchmarks/%.py,%,$(shell grep -l '^if __name__' benchmarks/*.py benchmarks/[!m]*/*.py))))
 
 RUN ?= lm_tiny
 TRAIN_ARGS ?= --gin_file=$(RUN).gin --model_dir=runs/$(RUN)
@@ -51,7 +51,7 @@ test-long: lint $(VENV)/has-test-long
 # all for real ones. More than an hour on two cores.
 tpu-check: $(VENV)/has-test
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TPU_TESTS) $(TEST_ARGS)
-	$(QUIET) $(BIN)/python -m benchmarks.plan_against_compiler
+	$(QUIET) $(BIN)/python -m benchmarks.tpu.plan_against_compiler
 
 # For the inner loop: the language on the interpreter of plans, without devices. Under a minute.
 test-quick: lint

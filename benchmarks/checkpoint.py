@@ -21,7 +21,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 from benchmarks.transformer_step import examples, meshtf_step, with_weights
 from meshtf.checkpoint import BackgroundSaver, CheckpointFolder, restore
 

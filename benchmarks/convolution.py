@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 
 SIZE, LIMIT = 512, 1.6
 IMAGE, KERNEL = "batch:{batch} height:512 width:512 in:{channels}", "fh:3 fw:3 in:{channels} out:{channels}"

@@ -16,8 +16,8 @@ import numpy as np
 
 import meshtf as mtf
 import meshtf.models  # by lm_tiny.gin; imports are no part of a first call
-from benchmarks.machine import machine
-from benchmarks.side_by_side import Step, as_table, side_by_side
+from benchmarks.measuring.machine import machine
+from benchmarks.measuring.side_by_side import Step, as_table, side_by_side
 from benchmarks.transformer_step import DATA_AND_MODEL
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train import Training

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 
 CORES = 8
 TARGET = 1.6

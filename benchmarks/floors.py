@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks import transformer_step
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 from benchmarks.workloads.wide_transformer import SIZES as WIDE
 
 OPS = 1000

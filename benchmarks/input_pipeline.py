@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 from meshtf.train.data import (
     ByteVocabulary,
     Concatenate,

@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
-from benchmarks.side_by_side import Step, as_table, side_by_side
+from benchmarks.measuring.machine import machine
+from benchmarks.measuring.side_by_side import Step, as_table, side_by_side
 from meshtf.layers.attention.mask import AttentionMask
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import Tokens

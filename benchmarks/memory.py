@@ -33,7 +33,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 
 MEBIBYTE = 1 << 20
 STEPS = 3

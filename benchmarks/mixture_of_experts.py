@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.moe import Capacity, GatherDispatch, MixtureOfExperts, ProductDispatch, Top2Router
 from meshtf.layers.transformer import Context, FeedForward, Sublayer

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 from meshtf import optimize
 
 LEARNING_RATE, BETA_1, BETA_2, EPSILON, MOMENTUM = 1e-3, 0.9, 0.999, 1e-8, 0.9

@@ -29,11 +29,11 @@ import keras_hub
 import matplotlib as mpl
 
 from benchmarks import floors
-from benchmarks.machine import machine
-from benchmarks.other_programs import ProcessorTime
-from benchmarks.plain_cpu import assignments, restricted, this_cpu_is_plain
-from benchmarks.side_by_side import Row, side_by_side
-from benchmarks.tables import drawn, has_place, place_of, put, section
+from benchmarks.measuring.machine import machine
+from benchmarks.measuring.other_programs import ProcessorTime
+from benchmarks.measuring.plain_cpu import assignments, restricted, this_cpu_is_plain
+from benchmarks.measuring.side_by_side import Row, side_by_side
+from benchmarks.measuring.tables import drawn, has_place, place_of, put, section
 from benchmarks.workloads import (
     decoding,
     digits,

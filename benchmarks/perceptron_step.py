@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
-from benchmarks.side_by_side import Step, as_table, side_by_side
+from benchmarks.measuring.machine import machine
+from benchmarks.measuring.side_by_side import Step, as_table, side_by_side
 
 LAYERS, UNITS, BATCH, RATE, MOMENTUM = 32, 64, 64, 1e-3, 0.9
 

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 from meshtf.layers import PipelineSchedule, dense, layer_norm, pipeline
 
 BATCH, LENGTH = mtf.Dimension("batch", 32), mtf.Dimension("length", 64)

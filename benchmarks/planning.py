@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 from meshtf.lowering.emit.cores import SeparateCores
 from meshtf.lowering.lowering import Lowering
 

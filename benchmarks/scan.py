@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 import meshtf as mtf
-from benchmarks.machine import machine
+from benchmarks.measuring.machine import machine
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 32), mtf.Dimension("d_model", 64), mtf.Dimension("d_ff", 128)
 

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.machine import machine
-from benchmarks.side_by_side import Step, as_table, side_by_side
+from benchmarks.measuring.machine import machine
+from benchmarks.measuring.side_by_side import Step, as_table, side_by_side
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 
 DATA_AND_MODEL = "batch:rows;heads:cols;d_ff:cols;vocab:cols"

@@ -1,7 +1,7 @@
 """Runs tests as a CPU without AVX-512 would: `python -m tests.plain_cpu <pytest's arguments>`.
 
 The libraries choose their kernels when they start, so it takes processes of its own. What restricts them is in
-`benchmarks/plain_cpu.py`.
+`benchmarks/measuring/plain_cpu.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from benchmarks.plain_cpu import assignments, restricted, this_cpu_is_plain
+from benchmarks.measuring.plain_cpu import assignments, restricted, this_cpu_is_plain
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.plain_cpu import flags_of_this_cpu, is_plain, restricted
+from benchmarks.measuring.plain_cpu import flags_of_this_cpu, is_plain, restricted
 from tests.plain_cpu import main
 
 ZEN_3 = "fpu sse sse2 ssse3 fma sse4_1 sse4_2 avx f16c avx2 sha_ni vaes vpclmulqdq"

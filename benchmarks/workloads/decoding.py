@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import meshtf as mtf
 from benchmarks.decoding import program, prompts
-from benchmarks.side_by_side import Step
+from benchmarks.measuring.side_by_side import Step
 from benchmarks.transformer_step import DATA_AND_MODEL
-from benchmarks.workloads.decoding_jax import jax_by_hand
 from benchmarks.workloads.decoding_keras_hub import by_generate
 from benchmarks.workloads.decoding_weights import weights
+from benchmarks.workloads.in_jax.decoding import jax_by_hand
 from benchmarks.workloads.workload import Workload
 
 WORKLOAD = Workload(__name__, "Decoding", steps=1)

@@ -7,7 +7,7 @@ import keras_hub
 import numpy as np
 
 from benchmarks.decoding import BATCH, NEW, PROMPT, prompts
-from benchmarks.side_by_side import Step
+from benchmarks.measuring.side_by_side import Step
 from benchmarks.workloads.decoding_weights import D_FF, D_MODEL, HEADS, LAYERS, VOCAB
 
 NEVER = VOCAB - 1

@@ -13,9 +13,9 @@ import tensorflow as tf
 from jax.sharding import NamedSharding, PartitionSpec
 
 import meshtf as mtf
-from benchmarks.side_by_side import Step
-from benchmarks.workloads import adam_jax
-from benchmarks.workloads.transformer_jax import jax_mesh
+from benchmarks.measuring.side_by_side import Step
+from benchmarks.workloads.in_jax import adam as adam_jax
+from benchmarks.workloads.in_jax.transformer import jax_mesh
 from benchmarks.workloads.workload import Workload
 from meshtf.models.mlp_classifier import MLPClassifier
 from meshtf.train.digits import digits

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.side_by_side import Step
-from benchmarks.workloads.experts_jax import in_jax
+from benchmarks.measuring.side_by_side import Step
 from benchmarks.workloads.experts_sizes import (
     BATCH,
     D_FF,
@@ -20,6 +19,7 @@ from benchmarks.workloads.experts_sizes import (
     examples,
     initial_weights,
 )
+from benchmarks.workloads.in_jax.experts import in_jax
 from benchmarks.workloads.workload import Workload
 from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.moe import MixtureOfExperts, Top2Router

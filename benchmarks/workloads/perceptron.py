@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from benchmarks.measuring.side_by_side import Step
 from benchmarks.perceptron_step import MOMENTUM, RATE, examples, initial_weights
 from benchmarks.perceptron_step import PROGRAMS as IN_TENSORFLOW
-from benchmarks.side_by_side import Step
-from benchmarks.workloads.transformer_jax import donating, jax_mesh
+from benchmarks.workloads.in_jax.transformer import donating, jax_mesh
 from benchmarks.workloads.workload import Workload
 
 WORKLOAD = Workload(__name__, "A perceptron of small layers", steps=100)

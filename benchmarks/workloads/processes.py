@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 
-from benchmarks.side_by_side import Step
+from benchmarks.measuring.side_by_side import Step
 from meshtf_programs.addresses import Address
 from meshtf_programs.launching.free_ports import free_ports
 

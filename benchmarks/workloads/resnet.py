@@ -8,8 +8,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks.side_by_side import Step
-from benchmarks.workloads.resnet_jax import in_jax
+from benchmarks.measuring.side_by_side import Step
+from benchmarks.workloads.in_jax.resnet import in_jax
 from benchmarks.workloads.resnet_keras import in_keras
 from benchmarks.workloads.resnet_sizes import (
     BATCH,

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.side_by_side import Step
+from benchmarks.measuring.side_by_side import Step
 from benchmarks.workloads.resnet_sizes import (
     BATCH_NORM_MOMENTUM,
     CHANNELS,

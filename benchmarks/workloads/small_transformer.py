@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 
-from benchmarks.side_by_side import Program
+from benchmarks.measuring.side_by_side import Program
 from benchmarks.transformer_step import DATA_AND_MODEL, by_hand, on_virtual_cpus
-from benchmarks.workloads import transformer_jax, two_processes
+from benchmarks.workloads import two_processes
+from benchmarks.workloads.in_jax import transformer as transformer_jax
+from benchmarks.workloads.in_jax.transformer import RULES, jax_by_hand, jax_partitioned
 from benchmarks.workloads.processes import OnTwoProcesses
 from benchmarks.workloads.transformer_dtensor import dtensor_step
-from benchmarks.workloads.transformer_jax import RULES, jax_by_hand, jax_partitioned
 from benchmarks.workloads.workload import Workload
 
 WORKLOAD = Workload(__name__, "A small Transformer", steps=10)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor  # pyright: ignore[reportMissingImports]  (made when it is imported)
 
-from benchmarks.side_by_side import Step
+from benchmarks.measuring.side_by_side import Step
 from benchmarks.transformer_step import (
     BETA_1,
     BETA_2,

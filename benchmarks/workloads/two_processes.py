@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import meshtf as mtf
-from benchmarks.side_by_side import Step
+from benchmarks.measuring.side_by_side import Step
 from benchmarks.transformer_step import fed, meshtf_step
 
 

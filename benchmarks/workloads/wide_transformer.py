@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from benchmarks.side_by_side import Step
+from benchmarks.measuring.side_by_side import Step
 from benchmarks.transformer_step import DATA_AND_MODEL, Sizes, by_hand, on_virtual_cpus
+from benchmarks.workloads.in_jax.transformer import RULES, jax_by_hand, jax_partitioned
 from benchmarks.workloads.transformer_dtensor import dtensor_step
-from benchmarks.workloads.transformer_jax import RULES, jax_by_hand, jax_partitioned
 from benchmarks.workloads.workload import Workload
 
 SIZES = Sizes(layers=2, d_model=1024, heads=8, d_ff=4096, vocab=256, batch=2, length=1024)

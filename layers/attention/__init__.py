@@ -26,16 +26,21 @@ from meshtf.layers.attention.config import (
 )
 from meshtf.layers.attention.dot_product import dot_product_attention
 from meshtf.layers.attention.lean import lean_attention
-from meshtf.layers.attention.linear_bias import LinearBias
 from meshtf.layers.attention.local import local_attention
 from meshtf.layers.attention.mask import AttentionMask
 from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern, PositionBias
-from meshtf.layers.attention.positions import learned_positions, rotary_embedding, sinusoidal_positions
-from meshtf.layers.attention.projections import project_keys_and_values, project_output, project_queries
-from meshtf.layers.attention.relative_position_bias import RelativePositionBias, relative_position_bucket
-from meshtf.layers.attention.ring import ring_attention
-from meshtf.layers.attention.rotary_scaling import (
+from meshtf.layers.attention.position_encodings.linear_bias import LinearBias
+from meshtf.layers.attention.position_encodings.positions import (
+    learned_positions,
+    rotary_embedding,
+    sinusoidal_positions,
+)
+from meshtf.layers.attention.position_encodings.relative_position_bias import (
+    RelativePositionBias,
+    relative_position_bucket,
+)
+from meshtf.layers.attention.position_encodings.rotary_scaling import (
     DynamicRotaryScaling,
     LinearRotaryScaling,
     Llama3RotaryScaling,
@@ -44,6 +49,8 @@ from meshtf.layers.attention.rotary_scaling import (
     ScalingByLength,
     YarnRotaryScaling,
 )
+from meshtf.layers.attention.projections import project_keys_and_values, project_output, project_queries
+from meshtf.layers.attention.ring import ring_attention
 from meshtf.layers.attention.tokens import Tokens
 
 __all__ = [

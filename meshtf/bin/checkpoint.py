@@ -10,14 +10,14 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from meshtf.bin._checkpoint_text import comparison_text, contents_text, list_row, list_text
-from meshtf.bin._cluster import is_left_to_process_0
-from meshtf.bin._weights_commands import export_weights, import_weights
+from meshtf.bin.checkpoints.checkpoint_text import comparison_text, contents_text, list_row, list_text
+from meshtf.bin.checkpoints.weights_commands import export_weights, import_weights
+from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.checkpoint.average import Average
 from meshtf.checkpoint.checkpoint_paths import all_checkpoints, open_checkpoint, open_source, write_to
 from meshtf.checkpoint.comparison import compare
 from meshtf.checkpoint.formats.tensor_source import Part
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError, MeshtfError, SaveError, counted
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import RemoteFolder, is_remote, place_of

@@ -10,10 +10,10 @@ import tensorflow as tf
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin._cluster import is_left_to_process_0
-from meshtf.bin._configuration_flags import gin_files, mesh_bindings
-from meshtf.bin._run_program import run_program
-from meshtf.bin._waiting import waiting
+from meshtf.bin.shared.cluster import is_left_to_process_0
+from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings
+from meshtf.bin.shared.run_program import run_program
+from meshtf.bin.shared.waiting import waiting
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.train.configuration import check_every_binding_is_read, read_configuration
 from meshtf.train.step_programs import training_step

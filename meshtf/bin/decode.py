@@ -12,19 +12,19 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf.bin._cluster import wants_cluster
-from meshtf.bin._configuration_flags import mesh_bindings
-from meshtf.bin._decoding_flags import decoding_of
-from meshtf.bin._mesh import check_rules_are_used, mesh_for
-from meshtf.bin._run_program import run_program
+from meshtf.bin.shared.cluster import wants_cluster
+from meshtf.bin.shared.configuration_flags import mesh_bindings
+from meshtf.bin.shared.decoding_flags import decoding_of
+from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
+from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
-from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.output import Output, open_output
 from meshtf.train.decoding.prompt_text import given_texts
 from meshtf.train.decoding.results import TextScore
 from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
-from meshtf.train.run_folder import RunFolder
+from meshtf.train.runs.agreement import Agreement
+from meshtf.train.runs.run_folder import RunFolder
 from meshtf_programs.command_lines.decode import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 

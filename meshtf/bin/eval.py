@@ -10,15 +10,15 @@ from typing import Any
 
 from absl import flags
 
-from meshtf.bin._configuration_flags import mesh_bindings
-from meshtf.bin._mesh import check_rules_are_used, mesh_for
-from meshtf.bin._run_program import run_program
+from meshtf.bin.shared.configuration_flags import mesh_bindings
+from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
+from meshtf.bin.shared.run_program import run_program
 from meshtf.files.unlinked_file import append_to_file
-from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import check_every_binding_is_read
 from meshtf.train.evaluation import Evaluator
 from meshtf.train.monitoring.metrics import TIME, as_lists, time_now
-from meshtf.train.run_folder import RunFolder
+from meshtf.train.runs.agreement import Agreement
+from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.training import Training
 from meshtf_programs.command_lines.eval import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus

@@ -11,16 +11,16 @@ from typing import Any
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin._cluster import is_left_to_process_0
-from meshtf.bin._decoding_flags import decoding_of, given_options
-from meshtf.bin._run_program import run_program
+from meshtf.bin.shared.cluster import is_left_to_process_0
+from meshtf.bin.shared.decoding_flags import decoding_of, given_options
+from meshtf.bin.shared.run_program import run_program
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import configured_decoding
 from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.export import ExportedModel, check_output, exported_model
-from meshtf.train.run_folder import RunFolder
+from meshtf.train.runs.run_folder import RunFolder
 from meshtf_programs.command_lines.export import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf.bin._run_program import run_program
+from meshtf.bin.shared.run_program import run_program
 from meshtf.checkpoint.conversion.operative_config import read_source
 from meshtf.compat.mesh_tensorflow_gin.translation import Translation, translated
 from meshtf.errors import CheckpointError

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from meshtf.bin._chosen_layout import read_with_layout, search_effort, told_progress
-from meshtf.bin._cluster import is_left_to_process_0
-from meshtf.bin._configuration_flags import gin_files, mesh_bindings, run_files
-from meshtf.bin._plan_layouts import LayoutPlanner
-from meshtf.bin._run_program import run_program
+from meshtf.bin.layouts.chosen_layout import read_with_layout, search_effort, told_progress
+from meshtf.bin.layouts.plan_layouts import LayoutPlanner
+from meshtf.bin.shared.cluster import is_left_to_process_0
+from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings, run_files
+from meshtf.bin.shared.run_program import run_program
 from meshtf.costs import load_machine
 from meshtf.files.replaced_file import replace_file
 from meshtf.plan_view.html_page import html_page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf.bin._run_program import run_program
+from meshtf.bin.shared.run_program import run_program
 from meshtf.costs import machine_text
 from meshtf.errors import counted
 from meshtf.files.replaced_file import replaced_file

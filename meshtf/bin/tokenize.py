@@ -13,7 +13,7 @@ from pathlib import Path
 import gin
 from absl import flags
 
-from meshtf.bin._run_program import run_program
+from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError, configuration_errors, find_gin_file, read_configuration
 from meshtf.train.data.mixture import Mixture

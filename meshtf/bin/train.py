@@ -12,25 +12,25 @@ import gin
 from absl import flags
 from rich.console import Console
 
-from meshtf.bin._chosen_layout import read_with_layout
-from meshtf.bin._cluster import is_left_to_process_0, wants_cluster
-from meshtf.bin._configuration_flags import gin_files, mesh_bindings
-from meshtf.bin._mesh import mesh_for
-from meshtf.bin._run_program import run_program
+from meshtf.bin.layouts.chosen_layout import read_with_layout
+from meshtf.bin.shared.cluster import is_left_to_process_0, wants_cluster
+from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings
+from meshtf.bin.shared.mesh import mesh_for
+from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.replaced_file import replace_file
-from meshtf.train.agreement import Agreement
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import keep_decoding
 from meshtf.train.dry_run import dry_run
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.description import described, one_line
 from meshtf.train.monitoring.summary import summary_table
-from meshtf.train.resuming import Start, changed_bindings, resumed_start
-from meshtf.train.run_folder import RunFolder
-from meshtf.train.run_path import run_path
-from meshtf.train.signals import stop_request
+from meshtf.train.runs.agreement import Agreement
+from meshtf.train.runs.resuming import Start, changed_bindings, resumed_start
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.runs.run_path import run_path
+from meshtf.train.runs.signals import stop_request
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import configured_training
 from meshtf_programs.command_lines.command_line import FlagError

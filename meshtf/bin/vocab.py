@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf.bin._run_program import run_program
+from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources.document import Source

@@ -6,10 +6,10 @@ ran as a scan or unrolled. Variables saved under one of these are restored under
 
 from __future__ import annotations
 
-from meshtf.checkpoint.background_saver import BackgroundSaver
 from meshtf.checkpoint.checkpoint_folder import CheckpointFolder
-from meshtf.checkpoint.restoring import WarmStart, restore, warm_start
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.restoring import WarmStart, restore, warm_start
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.saving.background_saver import BackgroundSaver
 from meshtf.errors import unknown_name
 
 __all__ = ["BackgroundSaver", "CheckpointFolder", "SavedCheckpoint", "WarmStart", "restore", "warm_start"]

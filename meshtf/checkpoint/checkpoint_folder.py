@@ -11,11 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.checkpoint._write_checkpoint import cluster_that_writes, write_checkpoint
 from meshtf.checkpoint.atomic_folder import delete_folder, give_back_replaced, remove_unfinished
 from meshtf.checkpoint.chunks import Chunk, chunks_of
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.saving.write_checkpoint import cluster_that_writes, write_checkpoint
 from meshtf.errors import CheckpointError, DamagedCheckpointError, SaveError
 from meshtf.files.remote.remote_folder import RemoteFolder, place_of
 from meshtf.files.remote.working_folder import PassingFolder

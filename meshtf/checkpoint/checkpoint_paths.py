@@ -11,7 +11,7 @@ from meshtf.checkpoint.formats.npz_file import NpzFile, write_npz
 from meshtf.checkpoint.formats.safetensors_file import SafetensorsFile, write_safetensors
 from meshtf.checkpoint.formats.tensor_source import TensorSource, write_source
 from meshtf.checkpoint.manifest import MANIFEST
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, nearest
 from meshtf.files.remote.remote_folder import RemoteFolder
 

@@ -31,7 +31,7 @@ from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import effects_with, make_plan, needed
 from meshtf.lowering.passes.gathered_reductions import gathered_reductions
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
-from meshtf.lowering.passes.weight_update_sharding import ShardedUpdates, sharded_updates
+from meshtf.lowering.passes.updates.weight_update_sharding import ShardedUpdates, sharded_updates
 from meshtf.lowering.report.report import Report, Updates
 from meshtf.lowering.variable_store import StoreLayouts, VariableStore
 from meshtf.mesh_impl.home_device import have_one_home

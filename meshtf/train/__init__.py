@@ -7,8 +7,8 @@ from meshtf.train.evaluation import Evaluation
 from meshtf.train.initial_checkpoint import InitialCheckpoint
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.progress import StepReport
-from meshtf.train.resuming import Start
-from meshtf.train.run_folder import RunFolder
+from meshtf.train.runs.resuming import Start
+from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.task import Task
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import Model, Training

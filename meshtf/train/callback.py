@@ -12,7 +12,7 @@ from meshtf.errors import MeshtfError
 if TYPE_CHECKING:
     from meshtf.train.evaluation import Evaluation
     from meshtf.train.monitoring.progress import StepReport
-    from meshtf.train.run_folder import RunFolder
+    from meshtf.train.runs.run_folder import RunFolder
     from meshtf.train.trainer import Trainer
 
 

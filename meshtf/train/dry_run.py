@@ -22,9 +22,9 @@ from meshtf.train.callback import Callback, Run
 from meshtf.train.loop import TrainingRun
 from meshtf.train.monitoring.metrics import digest_of
 from meshtf.train.monitoring.progress import StepReport, duration
-from meshtf.train.resuming import RunState, Start
-from meshtf.train.run_folder import RunFolder
-from meshtf.train.signals import StopRequest
+from meshtf.train.runs.resuming import RunState, Start
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.runs.signals import StopRequest
 from meshtf.train.step_programs import LOSS
 from meshtf.train.task import Batch, Batches, Position, Task
 from meshtf.train.trainer import Trainer

@@ -12,8 +12,8 @@ import meshtf as mtf
 from meshtf.checkpoint import WarmStart, warm_start
 from meshtf.checkpoint.checkpoint_paths import open_checkpoint, open_source
 from meshtf.checkpoint.formats.tensor_source import TensorSource
-from meshtf.checkpoint.joined_checkpoint import JoinedCheckpoint
-from meshtf.checkpoint.name_rules import NameRules
+from meshtf.checkpoint.reading.joined_checkpoint import JoinedCheckpoint
+from meshtf.checkpoint.reading.name_rules import NameRules
 from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError, counted
 from meshtf.files.remote.remote_folder import place_of
 from meshtf.layers.low_rank import SCALE, A, B

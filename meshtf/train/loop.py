@@ -21,7 +21,6 @@ import numpy as np
 from meshtf.checkpoint import BackgroundSaver
 from meshtf.errors import CollectiveError, IndexRangeError, MeshtfError, NonFiniteError, ProcessLostError, SaveError
 from meshtf.host_array import host_array
-from meshtf.train.agreement import Agreement
 from meshtf.train.batches.steps_ahead import StartedStep, StepsAhead
 from meshtf.train.callback import Callback, CallbackError, Outcome
 from meshtf.train.callbacks import TensorBoard
@@ -32,9 +31,10 @@ from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, held_out_names
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
 from meshtf.train.monitoring.step_waits import StepWaits
-from meshtf.train.resuming import RunState, Start
-from meshtf.train.run_folder import RunFolder
-from meshtf.train.signals import StopRequest
+from meshtf.train.runs.agreement import Agreement
+from meshtf.train.runs.resuming import RunState, Start
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.runs.signals import StopRequest
 from meshtf.train.step_programs import GRADIENT_NORM, LOSS
 from meshtf.train.task import Batches, Position
 from meshtf.train.trainer import Trainer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtf.bin._plan_layouts import LayoutPlanner
+from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.bin.plan import command_line, main
 from meshtf.costs import load_machine
 from meshtf.plan_view.plan_server import PlanServer

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.cluster_collectives import STEPS, Case, costs_on_links
-from benchmarks.joined_processes import Processes, processes
-from benchmarks.limited_links import NoNamespacesError, limited_hosts
+from benchmarks.clusters.cluster_collectives import STEPS, Case, costs_on_links
+from benchmarks.clusters.joined_processes import Processes, processes
+from benchmarks.clusters.limited_links import NoNamespacesError, limited_hosts
 
 PROCESSES, CORES, ELEMENTS = 2, 2, 1 << 20
 MESSAGES = 0.005

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
-from meshtf.checkpoint.writing_together import check_folder_is_shared
+from meshtf.checkpoint.saving.writing_together import check_folder_is_shared
 from meshtf.cluster.cluster import Cluster
 from meshtf.cluster.straggling import waits_of_all
 from meshtf.errors import CheckpointError, ClusterError, DeviceError, SaveError, UsageError
@@ -173,7 +173,7 @@ def save(cluster: Cluster, folder: Path) -> dict[str, object]:
 
     with pytest.MonkeyPatch.context() as patch:
         if cluster.process_index == 1:
-            patch.setattr("meshtf.checkpoint._write_checkpoint.write_chunks", fails)
+            patch.setattr("meshtf.checkpoint.saving.write_checkpoint.write_chunks", fails)
         with pytest.raises(SaveError) as full:
             saved_to.save(STEPS + 1, joined.step.variables, {})
     check_folder_is_shared(cluster, folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from benchmarks.side_by_side import Program
+from benchmarks.measuring.side_by_side import Program
 from benchmarks.workloads.processes import OnTwoProcesses
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pages import TREE
 
-from benchmarks.side_by_side import HEAD, Row, as_table, side_by_side
-from benchmarks.tables import has_place, load, place_of, put, section
+from benchmarks.measuring.side_by_side import HEAD, Row, as_table, side_by_side
+from benchmarks.measuring.tables import has_place, load, place_of, put, section
 from benchmarks.workloads.workload import Workload
 
 PAGE = TREE / "docs/benchmarks.md"

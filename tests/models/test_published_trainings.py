@@ -8,9 +8,9 @@ import gin
 import pytest
 
 import meshtf as mtf
-from benchmarks.found_layouts import CASES, T5_BASE, found_for, predicted
-from benchmarks.layout_search import UNSPLIT, rows
-from benchmarks.published_trainings import GB, GIB, TRAININGS, Training
+from benchmarks.published.found_layouts import CASES, T5_BASE, found_for, predicted
+from benchmarks.published.layout_search import UNSPLIT, rows
+from benchmarks.published.trainings import GB, GIB, TRAININGS, Training
 from meshtf.lowering.report.report import Report
 
 
@@ -81,7 +81,7 @@ def test_layouts_that_are_found_are_no_slower_than_the_published_ones(name: str)
 @pytest.mark.long
 @pytest.mark.parametrize("name", [*CASES, "t5_base"])
 def test_layouts_that_are_found_are_no_slower_than_those_that_come_with_meshtf(name: str) -> None:
-    """On paper; `python -m benchmarks.found_layouts` measures them."""
+    """On paper; `python -m benchmarks.published.found_layouts` measures them."""
     case = T5_BASE if name == "t5_base" else CASES[name]
     mesh_shape = case.training().mesh_shape
     machine = mtf.costs.load_machine("v5e")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshtf.bin._plan_layouts import LayoutPlanner
+from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.costs import load_machine
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.train.configuration import find_gin_file

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from meshtf.bin._plan_layouts import LayoutPlanner
+from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.plan_view.html_page import html_page
 from meshtf.plan_view.page_data import page_data
 from meshtf.plan_view.plan_server import PlanServer

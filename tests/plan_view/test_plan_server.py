@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from meshtf.bin._plan_layouts import LayoutPlanner, settings_text
+from meshtf.bin.layouts.plan_layouts import LayoutPlanner, settings_text
 from meshtf.plan_view.plan_server import PlanServer, SettingsError, settings_of
 from meshtf.plan_view.planned_layout import PlannedLayout, Settings
 from meshtf.train.training import Training

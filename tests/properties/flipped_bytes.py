@@ -23,14 +23,14 @@ import tensorflow as tf
 
 from meshtf.checkpoint.checkpoint_paths import open_source, write_to
 from meshtf.checkpoint.manifest import MANIFEST
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import MeshtfError
-from meshtf.train._foreign_configuration import check_foreign
 from meshtf.train.configuration import read_configuration
 from meshtf.train.data import SentencePieceVocabulary, TextFiles, TfRecords
 from meshtf.train.data.vocabularies.train_sentencepiece import train_sentencepiece
 from meshtf.train.decoding.prompt_text import lines_of
 from meshtf.train.monitoring.metrics import MetricsLog, read_metrics
+from meshtf.train.runs._foreign_configuration import check_foreign
 
 ARRAYS = {
     "decoder/w": np.arange(240, dtype=np.float32).reshape(20, 12),

@@ -20,7 +20,7 @@ from meshtf.checkpoint.checkpoint_paths import open_source, write_to
 from meshtf.checkpoint.formats.npz_file import write_npz
 from meshtf.checkpoint.formats.safetensors_file import write_safetensors
 from meshtf.checkpoint.formats.tensor_source import TensorSource, write_source
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import MeshtfError
 from meshtf.train import RunFolder
 from meshtf.train.data import TextFiles

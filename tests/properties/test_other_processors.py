@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.plain_cpu import restricted
+from benchmarks.measuring.plain_cpu import restricted
 from tests.fresh_process import run_fresh
 
 WORKER = """

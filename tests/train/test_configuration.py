@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin._mesh import mesh_for
+from meshtf.bin.shared.mesh import mesh_for
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training, configured_training

@@ -16,7 +16,7 @@ from meshtf.train import Callback, Run, StepReport, Trainer, Training
 from meshtf.train.callback import CallbackError
 from meshtf.train.callbacks import BestCheckpoint, EarlyStopping
 from meshtf.train.dry_run import dry_run
-from meshtf.train.signals import StopRequest
+from meshtf.train.runs.signals import StopRequest
 
 Make = Callable[..., Training]
 

@@ -14,8 +14,8 @@ import meshtf as mtf
 from meshtf.errors import CheckpointError
 from meshtf.train import InitialCheckpoint, RunFolder, Trainer, Training, TrainingRun
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.resuming import resumed_start
-from meshtf.train.signals import StopRequest
+from meshtf.train.runs.resuming import resumed_start
+from meshtf.train.runs.signals import StopRequest
 from tests.train.conftest import TinyModel
 
 Make = Callable[..., Training]

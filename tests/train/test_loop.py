@@ -27,8 +27,8 @@ from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.loss_curve import MISSING_MATPLOTLIB
 from meshtf.train.monitoring.metrics import digest_of, read_metrics
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
-from meshtf.train.resuming import changed_bindings, resumed_start
-from meshtf.train.signals import StopRequest
+from meshtf.train.runs.resuming import changed_bindings, resumed_start
+from meshtf.train.runs.signals import StopRequest
 
 Make = Callable[..., Training]
 TERMS = (2 * (4 + 8 + FUNCTION_TERMS), 8 * 6, 4 * FUNCTION_TERMS)

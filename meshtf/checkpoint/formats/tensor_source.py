@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint._write_checkpoint import write_checkpoint
 from meshtf.checkpoint.chunks import LARGEST_CHUNK, WHOLE_TYPES, Chunk
 from meshtf.checkpoint.manifest import SavedTensor
+from meshtf.checkpoint.saving.write_checkpoint import write_checkpoint
 
 
 class TensorSource(Protocol):

@@ -14,7 +14,7 @@ from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import VariableSlices
-from meshtf.lowering.passes.update_fusion import FusedUpdate
+from meshtf.lowering.passes.updates.update_fusion import FusedUpdate
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
     AssignVariable,

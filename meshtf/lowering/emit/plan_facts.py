@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from meshtf.lowering.passes.update_fusion import consumers_of, updates_in_place
+from meshtf.lowering.passes.updates.update_fusion import consumers_of, updates_in_place
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,

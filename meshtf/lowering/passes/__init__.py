@@ -14,7 +14,6 @@ from meshtf.lowering.passes.casts_in_loops import cast_inside_loops
 from meshtf.lowering.passes.compiled_loops import compile_loops
 from meshtf.lowering.passes.cut_feeds import cut_feeds
 from meshtf.lowering.passes.dead_code import remove_dead_code
-from meshtf.lowering.passes.early_updates import update_early
 from meshtf.lowering.passes.gathered_reductions import gather_reductions
 from meshtf.lowering.passes.gradient_sums import sum_gradients
 from meshtf.lowering.passes.gradients_in_place import add_gradients_in_place
@@ -23,8 +22,9 @@ from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.regathered_weights import gather_weights_again
 from meshtf.lowering.passes.results_everywhere import gather_results
 from meshtf.lowering.passes.unasked_assignments import remove_unasked_assignments
-from meshtf.lowering.passes.update_fusion import fuse_updates
-from meshtf.lowering.passes.weight_update_sharding import sharded_updates
+from meshtf.lowering.passes.updates.early_updates import update_early
+from meshtf.lowering.passes.updates.update_fusion import fuse_updates
+from meshtf.lowering.passes.updates.weight_update_sharding import sharded_updates
 from meshtf.planning.layouts.divided_layouts import parts_that_help
 from meshtf.planning.plan import Plan
 

@@ -24,7 +24,7 @@ from typing import TypeGuard
 import tensorflow as tf
 
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.lowering.passes.trained_updates import leading_to_updates
+from meshtf.lowering.passes.updates.trained_updates import leading_to_updates
 from meshtf.ops.algebra.elementwise_operation import CastKernel
 from meshtf.planning.local_work.work_facts import Kernel, WorkFacts
 from meshtf.planning.plan import (

@@ -17,8 +17,8 @@ import collections
 import dataclasses
 
 from meshtf.lowering.passes.buckets import is_light
-from meshtf.lowering.passes.early_updates import before_assignments
 from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan
 
 

@@ -23,7 +23,7 @@ _LANES, _ROWS, _LONGEST_TILE = 128, 8, 1024
 def tiled_bytes(value: Value) -> int:
     """Returns the bytes of a core's slice in the order of dimensions that wastes least.
 
-    libtpu sets aside as much for the arguments of a program: see `make benchmark-plan_against_compiler`. Numbers of
+    libtpu sets aside as much for the arguments of a program: see `make benchmark-tpu.plan_against_compiler`. Numbers of
     more than 32 bits are several arrays of words.
     """
     return _bytes(value, itertools.permutations(range(len(value.slice_shape)), 2))

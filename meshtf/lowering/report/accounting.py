@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from meshtf.dimension import Shape
 from meshtf.graph.operation import Operation
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.passes.early_updates import is_part_of_update
-from meshtf.lowering.passes.update_fusion import updates_in_place
+from meshtf.lowering.passes.updates.early_updates import is_part_of_update
+from meshtf.lowering.passes.updates.update_fusion import updates_in_place
 from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
 from meshtf.planning.plan import (
     Branch,

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import tensorflow as tf
 
 from meshtf.layout import Axes
-from meshtf.lowering.passes.early_updates import before_assignments
+from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
 from meshtf.planning.local_work.work_facts import MatrixProduct

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshtf.train.callback import Run
-from meshtf.train.resuming import bindings_of
+from meshtf.train.runs.resuming import bindings_of
 
 
 def configuration_of(run: Run) -> dict[str, str]:

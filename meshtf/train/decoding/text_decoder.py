@@ -27,8 +27,8 @@ from meshtf.train.decoding.programs import (
 )
 from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.results import Continuation, TextScore
-from meshtf.train.run_folder import RunFolder
-from meshtf.train.saved_weights import Weights
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.runs.saved_weights import Weights
 from meshtf.train.training import Training
 
 

@@ -21,8 +21,8 @@ from meshtf.train.monitoring.curve_scale import CurveScale
 from meshtf.train.monitoring.loss_curve import smoothed
 from meshtf.train.monitoring.metrics import HELD_OUT, LARGEST_FILE, curve_of, read_metrics
 from meshtf.train.monitoring.summary import GAP, MARGINS, number_text, place_of, shown_name
-from meshtf.train.resuming import bindings_of
-from meshtf.train.run_folder import RunFolder
+from meshtf.train.runs.resuming import bindings_of
+from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.training import LOSS
 
 MISSING_MATPLOTLIB = "no picture is drawn: it needs matplotlib (pip install 'meshtf[plots]')"

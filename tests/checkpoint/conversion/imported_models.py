@@ -14,7 +14,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.bin.checkpoint import main
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.ops.variables._initializers import initializer_of
 from meshtf.ops.variables.variable import Variable
 from meshtf.testing import interpret_graph

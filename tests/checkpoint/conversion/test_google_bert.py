@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from tests.checkpoint.conversion.imported_models import MODELS, expected, interpreted, run
 from tests.checkpoint.conversion.test_importing import counted, features
 

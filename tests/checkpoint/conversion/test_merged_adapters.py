@@ -13,7 +13,7 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.merged_adapters import MergedAdapters
 from meshtf.checkpoint.formats.tensor_source import write_source
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from tests.checkpoint.conversion.imported_models import MODELS, expected, interpreted, run
 from tests.checkpoint.conversion.test_converted import Arrays
 from tests.checkpoint.conversion.test_importing import features

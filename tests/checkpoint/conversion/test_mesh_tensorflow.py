@@ -12,7 +12,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from meshtf.checkpoint.conversion.operative_config import read_gin
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from tests.checkpoint.conversion.imported_models import MODELS, expected, interpreted, run
 from tests.checkpoint.conversion.test_importing import features
 

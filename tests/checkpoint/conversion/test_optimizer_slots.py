@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.checkpoint.saved_checkpoint import SavedCheckpoint
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from tests.checkpoint.conversion.imported_models import all_interpreted, run
 from tests.checkpoint.conversion.test_mesh_tensorflow import CONFIG, write_v1, write_v2

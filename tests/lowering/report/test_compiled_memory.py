@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from benchmarks import plan_against_compiler
+from benchmarks.tpu import plan_against_compiler
 from meshtf.lowering.report.accounting import peak_memory
 from meshtf.lowering.report.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
 from meshtf.planning.plan import Plan

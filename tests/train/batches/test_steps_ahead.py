@@ -16,8 +16,8 @@ from meshtf.errors import FeedError, IndexRangeError, NonFiniteError, UsageError
 from meshtf.train import Callback, Run, RunFolder, StepReport, Trainer, Training, TrainingRun
 from meshtf.train.batches.steps_ahead import StepsAhead
 from meshtf.train.monitoring.metrics import digest_of, read_metrics
-from meshtf.train.resuming import resumed_start
-from meshtf.train.signals import StopRequest
+from meshtf.train.runs.resuming import resumed_start
+from meshtf.train.runs.signals import StopRequest
 
 Make = Callable[..., Training]
 

@@ -23,7 +23,7 @@ from meshtf.train import (
     TrainingRun,
 )
 from meshtf.train.callback import CallbackError, Outcome
-from meshtf.train.signals import StopRequest
+from meshtf.train.runs.signals import StopRequest
 from tests.train.test_loop import run
 
 Make = Callable[..., Training]

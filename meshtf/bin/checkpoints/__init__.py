@@ -1,0 +1,1 @@
+"""The commands of meshtf-checkpoint, and the texts that it prints."""

@@ -1,0 +1,1 @@
+"""Layouts that programs find, and plan."""

@@ -1,0 +1,1 @@
+"""Parts that several programs share: how they run, their flags, their mesh."""

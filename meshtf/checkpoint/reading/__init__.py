@@ -1,0 +1,1 @@
+"""Reading a checkpoint: its values, and restoring them into variables."""

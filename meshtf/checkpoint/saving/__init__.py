@@ -1,0 +1,1 @@
+"""Saving a checkpoint: in the background, and by several processes together."""

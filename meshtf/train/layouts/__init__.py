@@ -1,0 +1,1 @@
+"""Finding the layout of a configured training."""
