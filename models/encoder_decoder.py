@@ -22,8 +22,9 @@ ENCODER, DECODER = "encoder", "decoder"
 @gin.configurable(module="meshtf.models")
 @dataclasses.dataclass(frozen=True)
 class EncoderDecoder:
-    """A model of two stacks: an encoder reads the inputs, and a decoder predicts each target from those before it and
-    from that.
+    """A model of two stacks: an encoder of the inputs, and a decoder of the targets.
+
+    The decoder predicts each target from the targets before it and from the vectors that the encoder makes.
 
     Attributes:
       d_model: the size of the vectors.
@@ -32,10 +33,10 @@ class EncoderDecoder:
       decoder: layers of self-attention, cross-attention and feed-forward.
       output: gives logits; by default the table of the targets' embedding.
       loss: smoothing and z-loss.
-      targets_embedding: of the targets, where it is another one. Its table has another name, or is shared; then the
-        embedding has another name (BART).
-      start_id: what the first target is predicted from.
-      padding_id: which of the inputs nobody sees, where no segments are given.
+      targets_embedding: the embedding of the targets, where it is another one. Its table has another name, or is
+        shared; then the embedding has another name (BART).
+      start_id: the id from which the first target is predicted.
+      padding_id: the id of the inputs that nobody sees, where no segments are given.
     """
 
     d_model: int

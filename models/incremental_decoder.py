@@ -40,10 +40,10 @@ class IncrementalDecoder:
       d_model: the dimension of the layers' vectors.
       scope: the scope of the stack's variables.
       mask: who sees whom. With `sees_prefix`, the tokens of a prompt all see each other.
-      memory: of cross-attention.
-      start_id: what stands before the first token: one for all sequences, or int32 [batch], one for each.
-      beam: of the batch dimensions, that of a beam search, which puts in order what of the state has it. Keys and
-        values may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
+      memory: the memory of cross-attention.
+      start_id: the id before the first token: one for all sequences, or int32 [batch], one for each.
+      beam: the batch dimension of a beam search, which puts tensors of the state that have it in order. Keys and values
+        may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
     """
 
     embedding: TokenEmbedding
@@ -74,7 +74,7 @@ class IncrementalDecoder:
         Args:
           mesh: the program's mesh.
           batch_dims: the sequences' dimensions, such as [batch], or [batch, beam].
-          max_length: tokens of the longest sequence.
+          max_length: the length of the longest sequence, in tokens.
           dtype: the dtype of activations.
 
         Raises:
@@ -93,7 +93,7 @@ class IncrementalDecoder:
           prompts: int32 [batch dimensions, length], as long as the longest prompt. Ids behind a prompt do not
             matter.
           prompt_lengths: int32 [batch dimensions].
-          max_length: tokens of the longest sequence, prompts included; by default as many as `prompts` has room for.
+          max_length: the length of the longest sequence, prompts included; by default the length of `prompts`.
 
         Raises:
           ShapeError: the model has fewer positions.

@@ -1,4 +1,4 @@
-"""A Transformer that says to which class a text belongs."""
+"""A Transformer that predicts the class of a text."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ LABELS = "labels"
 class TextClassifier:
     """An encoder, and a class for each text from the vector of its first token (Devlin et al. 2019).
 
-    The vector goes through a dense layer with an activation, BERT's pooler, and another that gives the logits.
+    The vector goes through a dense layer with an activation (BERT's pooler). Another dense layer gives the logits.
 
     Attributes:
-      d_model: size of the vectors.
-      embedding: of tokens.
+      d_model: the size of the vectors.
+      embedding: the embedding of tokens.
       stack: layers of self-attention and feed-forward.
-      num_classes: how many there are.
-      dropout_rate: of the pooled vector.
-      kernel_initializer: of both dense layers.
-      padding_id: which of the inputs nobody sees.
-      activation: of the first dense layer.
+      num_classes: the number of classes.
+      dropout_rate: the share of the pooled vector that is dropped.
+      kernel_initializer: the initializer of both dense layers.
+      padding_id: the id of the inputs that nobody sees.
+      activation: the activation of the first dense layer.
     """
 
     d_model: int

@@ -32,15 +32,15 @@ class TransformerLM:
     """A decoder: each token is predicted from those before it.
 
     Attributes:
-      d_model: size of the vectors.
-      embedding: of tokens.
+      d_model: the size of the vectors.
+      embedding: the embedding of tokens.
       stack: the layers, self-attention and feed-forward; or several stacks, one after the other.
       output: gives logits; by default the embedding's own table.
       loss: smoothing and z-loss.
       sees_prefix: whether the tokens marked as `targets_prefix` all see each other (prefix language model, Raffel et
         al. 2020).
-      start_id: what the first token is predicted from, such as the end of a text before (GPT-2), or a token that stands
-        at the beginning of every text (Llama).
+      start_id: the id from which the first token is predicted, such as the end of a text before (GPT-2), or a token
+        that stands at the beginning of every text (Llama).
       starts_prompts: whether `start_id` stands before a prompt that is continued. Otherwise the prompt's own first
         token is the first that the model sees, as where a tokenizer adds no begin token (GPT-2, Qwen2); an empty
         prompt begins with `start_id` all the same. Training does not depend on it.
@@ -97,7 +97,7 @@ class TransformerLM:
         return observations.added_to(metrics, is_training=is_training)
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
-        """For decoding token by token. The feature `targets_start`, int32 [batch], takes the place of `start_id`."""
+        """The decoder, token by token. The feature `targets_start`, int32 [batch], takes the place of `start_id`."""
         d_model, start = mtf.Dimension("d_model", self.d_model), features.get("targets_start")
         start_id = self.start_id if start is None else self.embedding.vocabulary.checked(start)
         return IncrementalDecoder(

@@ -56,7 +56,7 @@ class QueryKeyNorm:
     """Norms of queries and keys, after their projections and before rotation and scale (Henry et al. 2020).
 
     Attributes:
-      norm: such as `RmsNorm`. Its variables are in the scopes `queries` and `keys`.
+      norm: the norm, such as `RmsNorm`. Its variables are in the scopes `queries` and `keys`.
       over_heads: whether it takes all heads together, with a scale for each element of each head (OLMo 2). By default
         it takes `d_kv` alone, with one scale for all heads (Qwen3, Gemma 3).
 
@@ -85,14 +85,14 @@ class AttentionConfig:
     Attributes:
       num_heads: the number of the queries' heads.
       d_kv: the size of a key, a query and a value of one head.
-      num_kv_heads: heads of keys and values: as many as of queries (None, multi-head attention), one (multi-query,
-        Shazeer 2019), or a number that divides `num_heads` (grouped-query, Ainslie et al. 2023).
+      num_kv_heads: the number of heads of keys and values: as many as of queries (None, multi-head attention), one
+        (multi-query, Shazeer 2019), or a number that divides `num_heads` (grouped-query, Ainslie et al. 2023).
       use_bias: whether each projection adds a bias, zero at first; or the names of those that do, such as ("q", "k",
         "v").
-      query_scale: what queries are multiplied with; by default d_kv^-0.5. 1.0 for T5, whose initializer has it.
-      initializers: of the kernels.
+      query_scale: the factor of queries; by default d_kv^-0.5. T5 has 1.0, since its initializer has the factor.
+      initializers: the initializers of the kernels.
       low_rank: adapters beside the kernels, if given.
-      query_key_norm: of queries and keys, if given.
+      query_key_norm: the norms of queries and keys, if given.
 
     Examples:
       >>> grouped = mtf.layers.AttentionConfig(num_heads=8, num_kv_heads=2, d_kv=16)

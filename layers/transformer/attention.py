@@ -83,8 +83,8 @@ class SelfAttention:
         "ring" is for a layout that splits `length`, and holds the block that has come round. "auto" is "lean" for
         1024 positions or more, and "plain" for fewer.
       block_size: positions of the memory in a block of the lean algorithm.
-      num_blocks: of the ring: a multiple of the cores over which `length` is split.
-      bias: by positions, each layer's own, in place of the stack's (UMT5).
+      num_blocks: the number of blocks of the ring, a multiple of the cores over which `length` is split.
+      bias: the layer's own bias by positions, in place of the stack's (UMT5).
       name: the scope of `q`, `k`, `v` and `o`.
     """
 

@@ -26,7 +26,7 @@ class ChainedStacks:
     norm in the scope `final` beside them; the others end without.
 
     Attributes:
-      stacks: in order.
+      stacks: the stacks, in order.
     """
 
     stacks: Sequence[TransformerStack]
@@ -44,7 +44,7 @@ class ChainedStacks:
         return self.observed(x, context)[0]
 
     def observed(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Observations]:
-        """As a call, and what sublayers tell beside."""
+        """The result of a call, and the sublayers' observations."""
         told = Observations()
         for scope, stack in self._scoped:
             with mtf.variable_scope(scope):
@@ -53,7 +53,7 @@ class ChainedStacks:
         return self.stacks[-1].ended(x, context), told
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """As a call, with the state in which decoding goes on: that of all stacks, one after the other."""
+        """The result of a call, and the state in which decoding goes on: the states of all stacks in order."""
         return self._in_turn(x, context, [], lambda stack, y, own: stack.fill(y, context))
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
@@ -67,13 +67,16 @@ class ChainedStacks:
     def step(
         self, x: mtf.Tensor, context: Context, position: mtf.Tensor, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Of one token of each sequence: [.., d_model] -> the same shape, and the new state. See `Sublayer.step`."""
+        """Makes a step of one token of each sequence: [.., d_model] -> the same shape, and the new state.
+
+        See `Sublayer.step`.
+        """
         return self._in_turn(x, context, state, lambda stack, y, own: stack.step(y, context, position, own))
 
     def _in_turn(
         self, x: mtf.Tensor, context: Context, state: list[mtf.Tensor], run: Run
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Each stack `run` with its part of the state; and the new states."""
+        """Runs each stack with its part of the state. Returns the result and the new states."""
         waiting, states = iter(state), []
         for scope, stack in self._scoped:
             own = list(itertools.islice(waiting, sum(sublayer.num_states for sublayer in stack.sublayers)))

@@ -34,9 +34,9 @@ class LearnedPositions:
     """A variable `positions` [max_length + offset, d_model].
 
     Attributes:
-      max_length: how many positions there are.
-      stddev: of the initial values.
-      offset: how many rows stand before that of position 0 (2 in RoBERTa, BART and OPT).
+      max_length: the number of positions.
+      stddev: the standard deviation of the initial values.
+      offset: the number of rows before that of position 0 (2 in RoBERTa, BART and OPT).
     """
 
     max_length: int
@@ -58,7 +58,7 @@ class SinusoidalPositions:
     """Sines and cosines (Vaswani et al. 2017).
 
     Attributes:
-      max_wavelength: over 2 pi.
+      max_wavelength: the limit of wavelengths, divided by 2 pi.
       is_interleaved: whether sines and cosines take turns; else all sines come first (Marian).
     """
 

@@ -79,13 +79,13 @@ class Residual:
 
     Attributes:
       norm: the norm of each sublayer.
-      is_post_norm: the second form (Vaswani et al. 2017, BERT).
-      is_parallel: whether the sublayers of a layer stand side by side (GPT-NeoX); of the first form.
+      is_post_norm: whether it has the second form (Vaswani et al. 2017, BERT).
+      is_parallel: whether the sublayers of a layer stand side by side (GPT-NeoX). It needs the first form.
       norms_output: whether what a sublayer gives has a norm, too.
       norms_input: whether what a sublayer is given has a norm, in the first form.
-      scale: what a sublayer gives is multiplied with (Granite).
-      shares_norm: whether they have one norm, in the layer's scope (GPT-J).
-      dropout_rate: of what a sublayer adds.
+      scale: the factor of what a sublayer gives (Granite).
+      shares_norm: whether parallel sublayers have one norm, in the layer's scope (GPT-J).
+      dropout_rate: the share of what a sublayer adds that is dropped.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
     """
 

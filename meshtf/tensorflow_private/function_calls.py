@@ -1,4 +1,4 @@
-"""With which settings traced functions are called.
+"""The settings with which traced functions are called.
 
 Public ways that do not do:
 

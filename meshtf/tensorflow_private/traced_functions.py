@@ -1,4 +1,4 @@
-"""What TensorFlow is told of a traced function.
+"""Attributes of a traced function, which tell TensorFlow how to treat it.
 
 Public ways that do not do:
 

@@ -40,11 +40,11 @@ def rotary_embedding(
     Args:
       x: [.., d_kv], floating: q or k, before it goes into a cache.
       positions: integers, over dimensions of x: those of q over `length`, those of k over `memory_length`.
-      base: of the geometric series of wavelengths.
-      fraction: of `d_kv` that is rotated, from its first element on.
-      scaling: what is made of base^(-i / half), for sequences longer than those of an earlier training. Where it looks
-        at the length of the sequence, that is the size of `length` or `memory_length`; where positions have neither, as
-        in a step of decoding, it is the position and one.
+      base: the base of the geometric series of wavelengths.
+      fraction: the share of `d_kv` that is rotated, from its first element on.
+      scaling: changes base^(-i / half), for sequences longer than those of an earlier training. A scaling by length is
+        given the size of `length` or `memory_length`. Where positions have neither, as in a step of decoding, it is
+        given the position and one.
       is_interleaved: whether neighbours are paired.
 
     Raises:
@@ -81,9 +81,9 @@ def _frequencies(
     scaling: RotaryScaling | None,
     places: tuple[np.ndarray, np.ndarray, mtf.Dimension],
 ) -> mtf.Tensor:
-    """Angles by which a position more turns each place: float32 [d_kv], and what the lengths of sequences are over.
+    """The angles by which each place turns per position: float32 over `d_kv` and the dimensions of the lengths.
 
-    `places`: the pair of each, whether it is rotated, and their dimension.
+    `places` has the pair of each place, whether the place is rotated, and the dimension of places.
     """
     pair, is_rotated, d_kv = places
     scaled = series if scaling is None else scaling(series)
@@ -98,7 +98,7 @@ def _frequencies(
 
 
 def _length(positions: mtf.Tensor) -> int | mtf.Tensor:
-    """Of the sequences that have these positions."""
+    """The length of the sequences that have these positions."""
     sizes = [dim.size for dim in positions.shape if dim.name in (LENGTH, MEMORY_LENGTH)]
     return sizes[0] if sizes else mtf.to_float(positions) + 1.0
 
@@ -142,7 +142,7 @@ def sinusoidal_positions(
     Args:
       positions: integers, any shape, such as [batch, length].
       d_model: the new dimension.
-      max_wavelength: over 2 pi.
+      max_wavelength: the limit of wavelengths, divided by 2 pi.
       is_interleaved: whether sines and cosines take turns; else all sines come first, then all cosines (Marian).
 
     Returns:
@@ -181,9 +181,9 @@ def learned_positions(
         are fed, raises IndexRangeError: see `mtf.check_indices`.
       max_length: the number of positions.
       d_model: the new dimension.
-      stddev: of the initial values.
-      offset: how many rows stand before that of position 0 (2 in RoBERTa, BART and OPT).
-      name: of the variable.
+      stddev: the standard deviation of the initial values.
+      offset: the number of rows before that of position 0 (2 in RoBERTa, BART and OPT).
+      name: the name of the variable.
 
     Returns:
       [.., d_model], float32.

@@ -15,7 +15,7 @@ from meshtf.errors import ShapeError
 
 
 class RotaryScaling(Protocol):
-    """Angles by which a position more turns each pair, made of those without scaling: float64 [pairs].
+    """Makes the angles by which each pair turns per position from those without scaling: float64 [pairs].
 
     Where a scaling has a `magnitude`, rotated elements of queries and keys are multiplied with it.
 
@@ -31,7 +31,7 @@ class RotaryScaling(Protocol):
 
 @runtime_checkable
 class ScalingByLength(Protocol):
-    """A scaling that is another for longer sequences.
+    """A scaling that depends on the length of sequences.
 
     Pair i is turned by scaling(frequencies)[i] · exp(-growth(length) · decay(frequencies)[i]) for each position.
 
@@ -44,11 +44,11 @@ class ScalingByLength(Protocol):
     def __call__(self, frequencies: np.ndarray, /) -> np.ndarray: ...
 
     def decay(self, frequencies: np.ndarray, /) -> np.ndarray:
-        """float64 [pairs]."""
+        """How much each pair slows down with growth: float64 [pairs]."""
         ...
 
     def growth(self, length: int | mtf.Tensor, /) -> float | mtf.Tensor:
-        """For a number of positions; or for float32 of any shape, the same shape."""
+        """The growth for a number of positions; for float32 of any shape, one of the same shape."""
         ...
 
 
@@ -121,12 +121,12 @@ class YarnRotaryScaling:
     """Long wavelengths are longer by a factor, short ones as they were, with a ramp between them (Peng et al. 2023).
 
     Attributes:
-      factor: of the longest.
-      original_max_length: of the sequences of the earlier training.
+      factor: the factor of the longest wavelengths.
+      original_max_length: the length of the sequences of the earlier training.
       beta_fast: the ramp begins at the pair that turns so often over `original_max_length`.
       beta_slow: it ends at the pair that turns so often.
       truncate: whether the ramp begins and ends at whole pairs.
-      attention_factor: queries and keys are multiplied with it; by default 0.1 · log(factor) + 1.
+      attention_factor: the factor of queries and keys; by default 0.1 · log(factor) + 1.
 
     Examples:
       >>> scaling = mtf.layers.YarnRotaryScaling(factor=4.0, original_max_length=64, beta_fast=4.0)
@@ -153,13 +153,13 @@ class YarnRotaryScaling:
         return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1.0 else 1.0
 
     def __call__(self, frequencies: np.ndarray) -> np.ndarray:
-        """Raises ShapeError where there are too few pairs to know how much one differs from the next."""
+        """The scaled frequencies. Raises ShapeError if there are fewer than two pairs, which have no ratio."""
         begin, end = self._ramp(frequencies)
         share = np.clip((np.arange(len(frequencies)) - begin) / (end - begin), 0.0, 1.0)
         return frequencies * (share / self.factor + 1.0 - share)
 
     def _ramp(self, frequencies: np.ndarray) -> tuple[float, float]:
-        """The pairs between which it is."""
+        """The pairs at which the ramp begins and ends."""
         _check_pairs(self, frequencies)
         ratio = math.log(frequencies[0] / frequencies[1])
         begin, end = (
@@ -181,8 +181,8 @@ class DynamicRotaryScaling:
     as it is so far, and keys stay as they were when they were written.
 
     Attributes:
-      factor: how much sequences may be longer.
-      max_length: of the sequences of the earlier training, which are rotated as they were.
+      factor: the factor by which sequences may be longer.
+      max_length: the length of the sequences of the earlier training. No longer ones are rotated as they were.
 
     Examples:
       >>> scaling = mtf.layers.DynamicRotaryScaling(factor=2.0, max_length=64)
@@ -200,7 +200,7 @@ class DynamicRotaryScaling:
         return frequencies
 
     def decay(self, frequencies: np.ndarray) -> np.ndarray:
-        """Raises ShapeError where there is one pair."""
+        """How much each pair slows down with growth. Raises ShapeError if there are fewer than two pairs."""
         _check_pairs(self, frequencies)
         return np.arange(len(frequencies)) / (len(frequencies) - 1.0)
 
@@ -219,10 +219,10 @@ class LongRopeRotaryScaling:
     One and the same token is rotated otherwise in a long sequence: see `DynamicRotaryScaling`.
 
     Attributes:
-      short_factors: of each pair, by which its wavelength is longer.
+      short_factors: the factor of each pair's wavelength.
       long_factors: the same for sequences longer than `original_max_length`.
-      original_max_length: of the sequences of the earlier training.
-      magnitude: queries and keys are multiplied with it.
+      original_max_length: the length of the sequences of the earlier training.
+      magnitude: the factor of queries and keys.
 
     Examples:
       >>> scaling = mtf.layers.LongRopeRotaryScaling([1.0, 2.0], [1.0, 8.0], original_max_length=64)
@@ -242,7 +242,7 @@ class LongRopeRotaryScaling:
                 raise ValueError(f"LongRopeRotaryScaling: {name} must be above 0, and are {getattr(self, name)!r}")
 
     def __call__(self, frequencies: np.ndarray) -> np.ndarray:
-        """Raises ShapeError where there are other numbers of factors and of pairs."""
+        """The scaled frequencies. Raises ShapeError if there are not as many factors as pairs."""
         return frequencies / self._factors("short_factors", len(frequencies))
 
     def decay(self, frequencies: np.ndarray) -> np.ndarray:

@@ -16,23 +16,23 @@ import numpy as np
 from meshtf.checkpoint._box import Box
 
 Region = Mapping[str, tuple[int, int]]
-"""For each axis the first index and the one behind the last."""
+"""The first index of each axis, and the index behind its last."""
 
 _TOKEN = re.compile(r"[a-z_][a-z_0-9]*|[()+1]|\S")
 
 
 class RuleFault(ValueError):  # noqa: N818  # whoever reads the file of rules tells of it
-    """What a rule cannot say, in words."""
+    """An error in a rule, in words."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Of a dimension that several rules share.
+    """A part of a dimension that several rules share.
 
     Attributes:
-      outer: how many of its axes all rules have; each place of these holds the parts of all.
-      start: the place of the first element of this part in there.
-      total: elements of all parts.
+      outer: the number of axes that all rules have; each place of these holds the parts of all rules.
+      start: the place of this part's first element among those of all parts.
+      total: the number of elements of all parts.
     """
 
     outer: int
@@ -46,7 +46,7 @@ class Axes:
 
     Attributes:
       groups: the axes, by dimension.
-      parts: of dimensions that several rules share, by number.
+      parts: the parts of dimensions that several rules share, by the dimension's number.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -54,9 +54,10 @@ class Axes:
 
     @classmethod
     def parse(cls, text: str) -> Axes:
-        """
+        """Reads axes from a text such as `d_model (heads d_kv)`.
+
         Raises:
-          RuleFault: it is no such text; says where.
+          RuleFault: the text has another form; says where.
         """
         groups: list[tuple[str, ...]] = []
         inner: list[str] | None = None
@@ -88,25 +89,25 @@ class Axes:
         return tuple(name for group in self.groups for name in group)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Of the whole tensor, whatever part of it these axes are."""
+        """The shape of the whole tensor, whatever part of it these axes are."""
         whole = [math.prod(sizes[name] for name in group) for group in self.groups]
         for number, part in self.parts.items():
             whole[number] = math.prod(sizes[name] for name in self.groups[number][: part.outer]) * part.total
         return tuple(whole)
 
     def part_size(self, number: int, sizes: Mapping[str, int]) -> int:
-        """Elements of the part that these axes are of a dimension, in each place that all rules have."""
+        """The number of elements of this part of a dimension, in each place that all rules have."""
         return math.prod(sizes[name] for name in self.groups[number][self.parts[number].outer :])
 
     def placed(self, starts: Mapping[int, int], totals: Mapping[int, int]) -> Axes:
-        """The same, where it is known what is before each part, and how many elements there are in all."""
+        """The same axes with the start of each part and the number of elements of all parts."""
         parts = {n: dataclasses.replace(p, start=starts[n], total=totals[n]) for n, p in self.parts.items()}
         return dataclasses.replace(self, parts=parts)
 
     def region_of(self, box: Box, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """The smallest region that has all of a box and is whole in all axes but the first of each dimension.
 
-        Of a box that has nothing of a part, the region is empty.
+        The region is empty if the box has nothing of a part.
         """
         region: dict[str, tuple[int, int]] = {}
         for number, (group, start, size) in enumerate(zip(self.groups, box.start, box.size, strict=True)):
@@ -140,7 +141,7 @@ class Axes:
         return Box(tuple(start), tuple(size)), covered
 
     def indices(self, region: Region, sizes: Mapping[str, int]) -> list[np.ndarray]:
-        """Where the elements of a region are in the whole tensor, along each dimension, in the order of its axes."""
+        """The indices of a region's elements in the whole tensor, along each dimension, in the order of its axes."""
         found = []
         for number, group in enumerate(self.groups):
             part = self.parts.get(number)

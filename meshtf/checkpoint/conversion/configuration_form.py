@@ -41,13 +41,13 @@ def _known_without_effect() -> Mapping[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class ConfigurationForm:
-    """How the configurations of one family are read.
+    """The form of one family's configurations, by which they are read.
 
     Attributes:
       aliases: other names of keys. Where both are there the alias counts, as in Transformers.
       defaults: the values of keys that are absent.
       defaults_of: the same for one `model_type`, which count before the others.
-      fallbacks: what a key means that is null, or absent without a default: a source, as settings have them.
+      fallbacks: the source, as in settings, of a key that is null, or that is absent without a default.
       optional: keys that may be null.
       readers: names of `READERS`, which bring older forms into today's, in order.
       without_effect: keys that change no result, each with the reason.
@@ -63,10 +63,10 @@ class ConfigurationForm:
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> ConfigurationForm:
-        """From the table `[configuration]` of a file of rules.
+        """Reads the table `[configuration]` of a file of rules.
 
         Raises:
-          RuleFault: it has what no such table has.
+          RuleFault: the table has an entry that is not known.
         """
         if unknown := [key for key in content if key not in _FIELDS]:
             raise RuleFault(f"[configuration] has {unknown[0]!r}{nearest(unknown[0], _FIELDS)}")
@@ -99,15 +99,17 @@ class ConfigurationForm:
         rules: str,
         where: str,
     ) -> None:
-        """CheckpointError where a configuration has keys of which nothing is known, all of which it names, or null for
-        a key that may not be null.
+        """Checks the keys of a configuration.
 
         Args:
-          configuration: as its file has it.
+          configuration: the configuration as its file has it.
           consumed: keys, and dotted keys of tables, that rules ask for.
           ignored: keys that the user does not care for.
-          rules: what messages call the rules.
-          where: what they call the configuration.
+          rules: the name of the rules in messages.
+          where: the name of the configuration in messages.
+
+        Raises:
+          CheckpointError: some keys are not known (the message names all of them), or a key is null that may not be.
         """
         known = {*consumed, *ignored, *self.aliases, *self.without_effect, *_known_without_effect()}
         readers = [READERS[name] for name in self.readers]
@@ -126,8 +128,10 @@ class ConfigurationForm:
 def _all_keys(
     configuration: Mapping[str, Any], known: Collection[str], tables: Mapping[str, str]
 ) -> Iterator[tuple[str, str, Any]]:
-    """The keys, and dotted keys of those tables that are not known as a whole, each with today's name and its value. A
-    key that is null says nothing."""
+    """Yields each key with today's name and its value. Null keys outside of tables are left out.
+
+    The keys of a table that is not known as a whole are dotted.
+    """
     for key, value in configuration.items():
         if isinstance(value, Mapping) and key not in known:
             yield from ((f"{key}.{inner}", f"{tables.get(key, key)}.{inner}", own) for inner, own in value.items())

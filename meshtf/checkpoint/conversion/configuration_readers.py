@@ -68,7 +68,7 @@ def _rotary(theta_key: str, fraction_key: str) -> Callable[[Configuration, str],
 
 
 def _neox_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
-    """As `_rotary` for GPT-NeoX's keys; Transformers rounds the part of a head that is rotated down."""
+    """Does what `_rotary` does, for GPT-NeoX's keys. Transformers rounds down how much of a head is rotated."""
     found = _rotary("rotary_emb_base", "rotary_pct")(configuration, where)
     table, width, heads = found["rope_parameters"], found.get("hidden_size"), found.get("num_attention_heads")
     fraction = table.get("partial_rotary_factor")

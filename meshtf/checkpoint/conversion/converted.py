@@ -28,7 +28,7 @@ _DOES_NOT_FIT = """\
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Of a model: how large each axis is, and what the places of some are called."""
+    """The size of each axis of a model, and the names of the places of some axes."""
 
     axes: Mapping[str, int]
     labels: Labels
@@ -36,7 +36,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class _Made:
-    """A tensor that is made, or a part of it: by which rule, and which of the rule's tensors it is."""
+    """A tensor that is made, or a part of it: the sides of its rule, and its numbers among the rule's tensors."""
 
     source: Side
     target: Side
@@ -49,16 +49,16 @@ class ConvertedSource:
     Memory is needed for what one `read` gives, and for the part of the source that has it.
 
     Args:
-      source: whose tensors are read.
-      rules: as (source, target).
-      sizes: of the model.
-      dtype: of floating tensors; None leaves each as it is.
-      dtypes: of single tensors that have another, by the name that they get.
-      step, state: what the converted says of itself.
+      source: the source whose tensors are read.
+      rules: pairs (source, target).
+      sizes: the sizes of the model.
+      dtype: the dtype of floating tensors; None leaves each as it is.
+      dtypes: the dtypes of single tensors that have another one, by their new names.
+      state: the state of the result. Its step is the source's.
 
     Attributes:
-      missing: tensors that rules name and the source has not.
-      other_form: those of another shape than the sizes say, in words.
+      missing: tensors that rules name and that the source lacks.
+      other_form: lines about tensors whose shape differs from what the sizes say.
       unused: tensors of the source that no rule takes.
     """
 
@@ -162,7 +162,7 @@ class ConvertedSource:
         return used
 
     def _fit(self, names: Sequence[str], shape: tuple[int, ...]) -> bool:
-        """Whether the source has these tensors in this shape; what it has not is noted."""
+        """Whether the source has these tensors in this shape. Tensors that it lacks are noted."""
         found = self._source.tensors
         missing = [name for name in names if name not in found]
         other = [
@@ -175,7 +175,7 @@ class ConvertedSource:
         return not (missing or other)
 
     def check(self, what: str, remedy: str, *, allows_unused: bool = False) -> None:
-        """CheckpointError where something is missing, of another shape or, unless that is allowed, of no use."""
+        """Raises CheckpointError if a tensor is missing, of another shape or, unless allowed, taken by no rule."""
         unused = [] if allows_unused else [f"{name} {self._source.tensors[name]}" for name in self.unused]
         lines = [
             *listed("missing", self.missing),

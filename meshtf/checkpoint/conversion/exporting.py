@@ -1,4 +1,4 @@
-"""From a checkpoint to the weights of another library."""
+"""Export from a checkpoint to the weights of another library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.errors import CheckpointError
 
 SHARD_BYTES = 5 * 10**9
-"""Of a file of weights, at most; what Transformers writes by default."""
+"""The greatest size of a file of weights, which is Transformers' default."""
 
 FLOATING = {"float32": tf.float32, "float16": tf.float16, "bfloat16": tf.bfloat16}
 
@@ -29,15 +29,15 @@ left out, as an optimizer's state is anyway."""
 
 @dataclasses.dataclass(frozen=True)
 class Original:
-    """What an export needs beside weights.
+    """The things that an export needs beside weights.
 
     Attributes:
-      configuration: of the other library.
-      where: it is from.
+      configuration: the configuration of the other library.
+      where: the file that it is from.
       rules: a file of rules; None for the one of its `model_type`.
       companions: the folder with its tokenizer, if there is one.
-      dtypes: of single tensors that had another than the rest, in an imported folder.
-      is_imported: whether it is an imported folder's, whose keys the import has looked at.
+      dtypes: the dtypes of an imported folder's original tensors by name, if they were not all of one dtype.
+      is_imported: whether the configuration is an imported folder's, whose keys the import has checked.
     """
 
     configuration: Mapping[str, Any]
@@ -49,10 +49,10 @@ class Original:
 
     @classmethod
     def of(cls, path: Path) -> Original:
-        """Of an imported folder, of a folder of the other library, or of a `config.json`.
+        """Reads an imported folder, a folder of the other library, or a `config.json`.
 
         Raises:
-          CheckpointError: it is none of them.
+          CheckpointError: the path is none of them.
         """
         imported = ImportedFolder(path)
         if imported.is_there:
@@ -76,12 +76,12 @@ def export_huggingface(
     """Writes a folder that Transformers opens; returns the names of its files.
 
     Args:
-      source: a checkpoint of the model, of whose kernels low-rank adapters become a part.
+      source: a checkpoint of the model. Low-rank adapters become a part of its kernels.
       original: the model's configuration.
       output: the folder.
-      dtype: of floating tensors; by default what each had, or else the configuration's.
+      dtype: the dtype of floating tensors; by default what each had, or else the configuration's.
       is_strict: whether every tensor of the model must have a rule.
-      ignored_keys: of a configuration that was not imported, those that may be unknown.
+      ignored_keys: keys that may be unknown, of a configuration that was not imported.
 
     Raises:
       CheckpointError: the checkpoint is of another model, the configuration has keys of which nothing is known, or the

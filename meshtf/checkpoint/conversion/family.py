@@ -56,25 +56,25 @@ class GinPart:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """What a file of rules says.
+    """The content of a file of rules.
 
     Attributes:
-      path: of the file.
-      format: of the other library: "huggingface", "mesh_tensorflow" or "google_bert".
-      model_types: what configurations call models of this family.
-      prefix: with which names of the other library may begin or not; written ones do.
-      old_endings: how names in older files end, and how they end today, as they are written.
-      settings: what is to be known of a model.
-      required: keys of the configuration, and the values with which the model is one that there is here.
-      needs: keys of the configuration that say nothing without one of others, and these.
-      axes: for each axis the setting that is its size.
-      labels: for axes whose places have names, these.
-      rules: of the tensors.
+      path: the path of the file.
+      format: the format of the other library: "huggingface", "mesh_tensorflow" or "google_bert".
+      model_types: the names of this family's models in configurations.
+      prefix: a prefix that names of the other library may have or lack. Written names have it.
+      old_endings: endings of names in older files, with the endings that are written today.
+      settings: the settings of a model.
+      required: keys of the configuration, and their values for models that meshtf has.
+      needs: keys of the configuration that mean nothing without one of other keys, and these other keys.
+      axes: the setting that is the size of each axis.
+      labels: the names of places, for axes that have them.
+      rules: the rules for tensors.
       ignored: names in the other library that mean nothing here, such as masks that a program keeps.
       gin: the model as gin.
       form: how its configurations are read.
-      tied: tensors of the other library that are copies of others where `is_tied` holds, and of which.
-      layers: of several kinds, where that is so.
+      tied: tensors of the other library that are copies where `is_tied` holds, and the tensors that they copy.
+      layers: the layers, where they are of several kinds.
     """
 
     path: Path
@@ -100,7 +100,8 @@ class Family:
 
     @classmethod
     def read(cls, path: Path) -> Family:
-        """
+        """Reads a file of rules.
+
         Raises:
           CheckpointError: the file cannot be read, or has what no such file has.
         """
@@ -115,9 +116,9 @@ class Family:
         """One model of the family.
 
         Args:
-          configuration: of the other library.
-          shapes: of the tensors that are converted.
-          where: what messages call the configuration.
+          configuration: the configuration of the other library.
+          shapes: the shapes of the tensors that are converted.
+          where: the name of the configuration in messages.
 
         Raises:
           CheckpointError: the configuration lacks something, or is of a model that there is not here.
@@ -147,7 +148,7 @@ class Family:
         return model
 
     def check_keys(self, configuration: Mapping[str, Any], ignored: Collection[str], where: str) -> None:
-        """CheckpointError where the configuration has keys, but for `ignored`, of which these rules know nothing."""
+        """Raises CheckpointError if the configuration has keys that rules do not know, but for `ignored`."""
         sources = (*self.required, *self.needs, *itertools.chain(*self.needs.values()), *self.form.fallbacks.values())
         consumed = {key for source in sources for key in keys_of(source)}
         consumed |= {key for setting in self.settings for key in setting.keys}
@@ -160,7 +161,7 @@ class Family:
         return bool(setting.value(self.form.read(configuration, where), {}, where))
 
     def todays_name(self, name: str, known: Collection[str]) -> str:
-        """What a tensor of the other library is called today, whole; `known` are the names that rules have."""
+        """The whole name of a tensor of the other library, as it is today. `known` are the names that rules have."""
         for old, new in self.old_endings.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
@@ -173,7 +174,7 @@ class Family:
 
 @dataclasses.dataclass(frozen=True)
 class FamilyModel:
-    """A model of a family, of which the settings are known."""
+    """A model of a family, with its settings."""
 
     family: Family
     settings: Mapping[str, Value]
@@ -192,7 +193,7 @@ class FamilyModel:
 
     @property
     def asked_axes(self) -> list[str]:
-        """Those of the family's axes that rules of this model have."""
+        """The family's axes that rules of this model have."""
         asked = {axis for rule in self._rules for axis in rule.there.all_axes}
         return [axis for axis in self.family.axes if axis in asked]
 
@@ -207,7 +208,7 @@ class FamilyModel:
         return frozenset(n for rule in self.rules for n in rule.there.names({}, sizes.axes, sizes.labels))
 
     def check_counts(self, where: str) -> None:
-        """CheckpointError where the configuration has so many layers that only their names would take hours."""
+        """Raises CheckpointError if the configuration has so many layers that their names alone would take hours."""
         axes = self.sizes.axes
         for side in (side for rule in self.rules for side in (rule.there, rule.here)):
             if (count := math.prod(axes[axis] for axis in side.name.axes)) > _MOST_TENSORS:
@@ -231,7 +232,7 @@ def packaged_families(format_name: str) -> list[Path]:
 
 
 def find_family(format_name: str, model_type: str) -> Family:
-    """The family of what a configuration calls its model.
+    """The family of a configuration's `model_type`.
 
     Raises:
       CheckpointError: there is none; names those that there are.
@@ -276,7 +277,7 @@ def _parsed(path: Path, content: Mapping[str, Any]) -> Family:
 
 
 def _check_names(family: Family) -> None:
-    """That axes, settings and conditions are those that there are."""
+    """Raises RuleFault if there is no such axis, setting or label."""
     settings = [setting.name for setting in family.settings]
     conditions = [c for part in (*family.rules, *family.gin) for c in part.when]
     asked = [name for condition in conditions for name, _ in alternatives(condition)]

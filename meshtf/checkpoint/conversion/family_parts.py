@@ -1,8 +1,7 @@
 """Parts that files of rules have in common: `parts = ["rotary"]` takes in `parts/rotary.toml` beside the file.
 
-Tables are put together, and the file's own entries count before a part's. The lists of tensors and of gin, and those in
-`_APPENDED`, follow each other, the part's first, but that a file's own readers read before those of parts; other lists
-are entries like numbers.
+Tables are put together, and the file's own entries count before a part's. Lists in `_APPENDED` follow each other, the
+part's first. A file's own readers, however, read before those of parts. Other lists are entries like numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from meshtf.errors import nearest
 from meshtf.files.regular_file import read_regular
 
 LARGEST = 1 << 20
-"""Bytes of a file of rules."""
+"""The greatest size of a file of rules, in bytes."""
 _PARTS, _FOLDER = "parts", "parts"
 _APPENDED = ("tensors", "gin", "ignored", "optional", "readers")
 _OF_TABLES = ("configuration", "layers")
@@ -61,7 +60,7 @@ def _part_files(path: Path, content: Mapping[str, Any]) -> list[Path]:
 
 
 def _together(part: Mapping[str, Any], own: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
-    """`depth`: tables in tables that are put together, too."""
+    """The entries of a file and of its part. `depth` is how deep tables in tables are put together, too."""
     found = dict(part)
     for key, value in own.items():
         before = found.get(key)

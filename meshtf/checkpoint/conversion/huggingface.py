@@ -39,7 +39,7 @@ _COMPANIONS = (
     "merges.txt",
     "spiece.model",
 )
-"""What belongs to a model beside its weights, and is handed on as it is."""
+"""The files of a model beside its weights, which are copied as they are."""
 
 _NO_WEIGHTS = """\
 {folder} has no weights in the format safetensors: neither {whole} nor {index}.{pickled}"""
@@ -58,9 +58,9 @@ class HuggingFaceFolder:
     """A `TensorSource` of all shards of a model.
 
     Attributes:
-      path: of the folder.
-      configuration: what `config.json` says.
-      files: for each tensor the file that has it.
+      path: the path of the folder.
+      configuration: the content of `config.json`.
+      files: the file that has each tensor.
       tensors: their shapes and dtypes.
     """
 
@@ -71,7 +71,8 @@ class HuggingFaceFolder:
 
     @classmethod
     def open(cls, path: Path) -> HuggingFaceFolder:
-        """
+        """Opens a folder.
+
         Raises:
           CheckpointError: it is no such folder, or a shard is missing, damaged, or lacks what the index says it has.
         """
@@ -98,7 +99,7 @@ class HuggingFaceFolder:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object in a file of JSON. Raises CheckpointError where there is none."""
+    """The object in a file of JSON. Raises CheckpointError if there is none."""
     try:
         content = json.loads(read_regular(path, _LARGEST_JSON))
     except OSError as error:
@@ -129,11 +130,11 @@ def write_folder(
     """Writes weights, configuration and what else belongs to the model, as a folder that was not there.
 
     Args:
-      source: of the tensors, which are written part by part.
-      folder: to be made.
-      configuration: for `config.json`.
+      source: the tensors, which are written part by part.
+      folder: the folder to be made.
+      configuration: the content of `config.json`.
       companions: the folder that has the tokenizer, if there is one.
-      shard_bytes: of a file of weights at most, but that each holds one tensor at least.
+      shard_bytes: the greatest size of a file of weights, but each file holds one tensor at least.
 
     Returns:
       The names of its files.

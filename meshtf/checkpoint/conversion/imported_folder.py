@@ -1,4 +1,4 @@
-"""What import makes: a checkpoint, the model as a gin file, and what an export needs to make of it what it was."""
+"""The folder that import makes: a checkpoint, the model as a gin file, and the files that an export needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshtf_programs.strict_json import json_text
 
 MODEL_GIN, ORIGINAL, RULES, DTYPES = "model.gin", "original", "rules.toml", "dtypes.json"
 ALONE_GIN = "operative_config.gin"
-"""As runs have it, so that programs take the folder for one."""
+"""The name that runs have for their configuration, so that programs take the folder for a run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ImportedFolder:
     """The folder of an import.
 
     Attributes:
-      path: of the folder.
+      path: the path of the folder.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class ImportedFolder:
 
     @property
     def alone_gin(self) -> Path:
-        """Its use without a training, for --model_dir."""
+        """The gin file for use of the model without a training, for --model_dir."""
         return self.path / ALONE_GIN
 
     @property
@@ -58,23 +58,25 @@ class ImportedFolder:
         return (self.original / CONFIGURATION).is_file() and self.rules.is_file()
 
     def configuration(self) -> dict[str, Any]:
-        """The other library's. CheckpointError where it is gone."""
+        """The other library's configuration. Raises CheckpointError if it is gone."""
         return read_json(self.original / CONFIGURATION)
 
     def dtypes(self) -> dict[str, tf.DType]:
-        """Those of the original's tensors that were not of one dtype with the rest, by name."""
+        """The dtypes of the original's tensors by name, if they were not all of one dtype."""
         path = self.original / DTYPES
         return {name: tf.as_dtype(dtype) for name, dtype in read_json(path).items()} if path.exists() else {}
 
     def keep_dtypes(self, dtypes: Mapping[str, tf.DType]) -> None:
-        """Keeps them; nothing where there are none."""
+        """Writes the file of dtypes, unless there are none."""
         if dtypes:
             text = json_text({name: dtype.name for name, dtype in dtypes.items()}, indent=2, sort_keys=True)
             (self.original / DTYPES).write_text(f"{text}\n", "utf-8")
 
     def keep_original(self, configuration: Mapping[str, Any] | None, rules: Path, source: Path) -> list[str]:
-        """Keeps rules and tokenizer, and the configuration, if it is one for an export; returns the names of the
-        tokenizer's files."""
+        """Keeps the rules, the tokenizer, and the configuration, if there is one for an export.
+
+        Returns the names of the tokenizer's files.
+        """
         try:
             self.original.mkdir(parents=True)
             if configuration is not None:

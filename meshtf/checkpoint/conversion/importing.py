@@ -1,4 +1,4 @@
-"""From another library's weights to a checkpoint and the model's gin file."""
+"""Import from another library's weights to a checkpoint and the model's gin file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError, MeshtfError, SaveError
 
 OPERATIVE_CONFIG, BERT_CONFIG = "operative_config.gin", "bert_config.json"
-"""What stands beside a checkpoint of Mesh TensorFlow, and of Google's BERT."""
+"""The configuration beside a checkpoint of Mesh TensorFlow, and beside one of Google's BERT."""
 
 _TWICE = """\
 the weights have {canonical} twice, as {first} and as {second}; remove that which is not of the model"""
@@ -57,10 +57,10 @@ Nothing was written. A model of other variables needs other rules."""
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """What an import wrote beside model and weights.
+    """The things that an import wrote beside model and weights.
 
     Attributes:
-      tokenizer: names of its files.
+      tokenizer: the names of the tokenizer's files.
       slots: the optimizer's state, where that was asked for.
       unmatched: settings of generation that have no counterpart here.
     """
@@ -75,12 +75,12 @@ class Import:
     """Weights that were checked against rules and sizes; nothing is written.
 
     Attributes:
-      path: of the folder of the source.
-      configuration: of Transformers, where an export can be made.
-      model: of a family.
-      source: all that was there, under its own names.
-      weights: as meshtf has them.
-      export_rules: by which an export is made.
+      path: the folder of the source.
+      configuration: the configuration of Transformers, where an export can be made.
+      model: the model of a family.
+      source: all tensors that were there, under their own names.
+      weights: the weights as meshtf has them.
+      export_rules: the rules by which an export is made.
     """
 
     path: Path
@@ -94,14 +94,14 @@ class Import:
     def of_huggingface(
         cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool, ignored_keys: Sequence[str] = ()
     ) -> Import:
-        """A folder of Transformers.
+        """Reads a folder of Transformers.
 
         Args:
-          path: of the folder.
+          path: the path of the folder.
           rules: a file of rules; by default the one for the configuration's `model_type`.
-          dtype: of floating variables.
+          dtype: the dtype of floating variables.
           is_strict: whether every tensor must have a rule.
-          ignored_keys: keys of the configuration of which rules need know nothing.
+          ignored_keys: keys of the configuration that rules need not know.
 
         Raises:
           CheckpointError: there is no such folder, no such family, the configuration has keys that no rule knows, or
@@ -120,7 +120,7 @@ class Import:
 
     @classmethod
     def of_mesh_tensorflow(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
-        """A checkpoint of Mesh TensorFlow: its prefix, or the folder that has it. As `of_huggingface` otherwise."""
+        """Reads a checkpoint of Mesh TensorFlow: its prefix, or the folder that has it. See `of_huggingface`."""
         source = TensorFlowCheckpoint.open(path)
         where = source.prefix.with_name(OPERATIVE_CONFIG)
         configuration = read_gin(where)
@@ -131,7 +131,7 @@ class Import:
 
     @classmethod
     def of_google_bert(cls, path: Path, rules: Path | None, dtype: tf.DType, *, is_strict: bool) -> Import:
-        """A checkpoint of Google's BERT: its prefix, or the folder that has it. As `of_huggingface` otherwise."""
+        """Reads a checkpoint of Google's BERT: its prefix, or the folder that has it. See `of_huggingface`."""
         source = TensorFlowCheckpoint.open(path)
         where = source.prefix.with_name(BERT_CONFIG)
         family = _family("google_bert", "bert", rules, str(where))
@@ -152,8 +152,8 @@ class Import:
 
         Args:
           output: the folder.
-          forms_of: with which the model's variables are compared.
-          sides_of: with which the optimizer's state is taken over; without, it is left out.
+          forms_of: gives the forms with which the variables are compared.
+          sides_of: gives the sides for the optimizer's state; without it, the state is left out.
 
         Raises:
           CheckpointError: it is there already, the model has other variables than the rules make, or the optimizer's
@@ -179,7 +179,7 @@ class Import:
         return Written(tuple(copied), slots, unmatched)
 
     def _write_gin(self, folder: ImportedFolder) -> tuple[str, ...]:
-        """Writes both gin files; returns what is said of continuing text that has no counterpart."""
+        """Writes both gin files. Returns the settings of generation that have no counterpart."""
         text = GinText(self.model.gin, folder.original, self.configuration or {}, self.model.settings)
         folder.model_gin.write_text(f"# {self._title}\n{text.model_gin}", "utf-8")
         if text.alone_gin is not None:
@@ -188,7 +188,7 @@ class Import:
 
     @property
     def _other_dtypes(self) -> dict[str, tf.DType]:
-        """The dtypes of the source's tensors, where not all floating ones have one."""
+        """The dtypes of the source's floating tensors, if they are not all of one dtype."""
         family, known = self.model.family, self.model.names_there
         found = {name: tensor.dtype for name, tensor in self.source.tensors.items() if tensor.dtype.is_floating}
         if len(set(found.values())) < 2:
@@ -196,7 +196,7 @@ class Import:
         return {family.todays_name(name, known): dtype for name, dtype in found.items()}
 
     def rounded_to(self, dtype: tf.DType) -> list[str]:
-        """The dtypes of the source of which this one does not hold every number."""
+        """The dtypes of the source that have numbers which this one does not hold."""
         found = {tensor.dtype for tensor in self.source.tensors.values() if tensor.dtype.is_floating}
         digits, exponent = _PRECISION[dtype]
         wide = {d: _PRECISION[d] for d in found if d in _PRECISION}  # any other has eight bits, which all others hold
@@ -206,7 +206,7 @@ class Import:
         return OptimizerSlots.of(str(self.path), self.source, self.model.rules, self.model.sizes, factored)
 
     def _forms(self, forms_of: ModelForms, model_gin: Path) -> Mapping[str, SavedTensor]:
-        """Those of the model, whose gin file is not there any more when an error of it is read."""
+        """The forms of the model's tensors. An error shows the line of the gin file, which is then removed."""
         try:
             return forms_of(model_gin)
         except MeshtfError as error:
@@ -221,11 +221,11 @@ class Import:
 
     @property
     def _title(self) -> str:
-        """A line, whatever the folder is called."""
+        """The title of the gin file, one line whatever the folder is called."""
         return f"The model of {self.path.resolve().name!r}, imported by the rules {self.model.family.path.name!r}."
 
     def _check_forms(self, wanted: Mapping[str, SavedTensor]) -> None:
-        """That the model has these variables and no others."""
+        """Raises CheckpointError unless the model has these variables and no others."""
         made = self.weights.tensors
         other = [
             f"{name} is {list(tensor.shape)} by the rules, and {list(wanted[name].shape)} in the model"
@@ -243,7 +243,7 @@ class Import:
 
 @dataclasses.dataclass(frozen=True)
 class _Canonical(OfAnother):
-    """A source under the names that the rules have for its tensors, without what is ignored."""
+    """A source under the names that rules have for its tensors, without the ignored ones."""
 
     names: Mapping[str, str]
     tensors: Mapping[str, SavedTensor]

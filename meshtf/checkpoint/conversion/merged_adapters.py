@@ -34,7 +34,7 @@ class MergedAdapters(OfAnother):
         return tf.cast(tf.constant(value.numpy().astype(np.float64) + added), value.dtype)
 
     def _factor(self, name: str, part: Box, *, is_first: bool) -> np.ndarray:
-        """What of a factor a part of the product needs."""
+        """The piece of a factor that a part of the product needs."""
         shape = self.source.tensors[name].shape
         own = len(shape) - 1  # its dimensions beside the rank: the first of the product, or the last
         if is_first:
@@ -45,5 +45,5 @@ class MergedAdapters(OfAnother):
         return self.source.read(name, box).numpy().astype(np.float64)
 
     def _is_adapter(self, name: str) -> bool:
-        """Of itself, or of an optimizer's state of one."""
+        """Whether a tensor is an adapter's, or an optimizer's state of one."""
         return any(ending in name and name.partition(ending)[0] in self.source.tensors for ending in (A, B, SCALE))

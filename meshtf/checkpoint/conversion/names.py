@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from meshtf.checkpoint.conversion.axes import RuleFault
 
 Labels = Mapping[str, tuple[str, ...]]
-"""For axes whose places have names of their own, these names; for `layer:scope`, what `{layer:scope}` stands for."""
+"""The names of an axis's places; for `layer:scope`, the texts that `{layer:scope}` stands for."""
 
 _PLACE = re.compile(
     r"\{(?:(?P<factor>\d+)\*)?(?P<axis>[a-z_][a-z_0-9]*)(?:\+(?P<offset>\d+))?(?::(?P<view>3|[a-z_]+))?\}"
@@ -18,8 +18,11 @@ _PLACE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class NamePattern:
-    """A name, in which `{layer}` is a number from 0 on, `{2*layer+1}` another that it gives, `{layer:3}` one of three
-    digits. Of an axis that has labels, the label is written; `{layer:scope}` is that of the labels of this name."""
+    """A name with places for numbers.
+
+    `{layer}` is a number from 0 on, `{2*layer+1}` is made from it, and `{layer:3}` has three digits. If the axis has
+    labels, its label is written. `{layer:scope}` is the label under this name.
+    """
 
     text: str
 
@@ -32,7 +35,7 @@ class NamePattern:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Whose numbers are in the name, each once."""
+        """The axes whose numbers are in the name, each once."""
         return tuple(dict.fromkeys(match["axis"] for match in _PLACE.finditer(self.text)))
 
     @property
@@ -56,6 +59,6 @@ class NamePattern:
         return _PLACE.sub(written, self.text)
 
     def matches(self, name: str) -> bool:
-        """Whether it could be this name, whatever the numbers; `*` is any text."""
+        """Whether the pattern gives this name with some numbers; `*` is any text."""
         pieces = _PLACE.split(self.text)[:: _PLACE.groups + 1]
         return re.fullmatch(r"\w+".join(map(re.escape, pieces)).replace(r"\*", ".*"), name) is not None

@@ -25,11 +25,11 @@ class Binding:
     """A line of a gin file.
 
     Attributes:
-      line: its number, from 1.
-      name: of the parameter or macro, without modules, with its scope: `encoder/SelfAttention.num_heads`.
-      text: what it is bound to.
-      value: that, where it is literal, or a macro that is; else None.
-      resolved: the text, of a macro that of its own binding.
+      line: the number of the line, from 1.
+      name: the name of the parameter or macro, without modules, with its scope: `encoder/SelfAttention.num_heads`.
+      text: the text that it is bound to.
+      value: the value of a literal, or of a macro that stands for one; else None.
+      resolved: the text; for a macro, the text that the macro is bound to.
       file: the name of the file, where it is an included one.
     """
 
@@ -42,7 +42,7 @@ class Binding:
 
     @property
     def plain_name(self) -> str:
-        """Without the scope."""
+        """The name without the scope."""
         return self.name.rpartition("/")[2]
 
     @property
@@ -62,10 +62,10 @@ class UnreadLine:
 
 @dataclasses.dataclass(frozen=True)
 class GinSource:
-    """What a gin file says, with the files that it includes.
+    """The statements of a gin file and of the files that it includes.
 
     Attributes:
-      bindings: in order.
+      bindings: the bindings, in order.
       unread: lines of which nothing was read.
     """
 
@@ -74,7 +74,7 @@ class GinSource:
 
 
 def read_source(path: Path) -> GinSource:
-    """What a file says. An included file is looked for beside it, and then in the folders above.
+    """Reads the statements of a file. An included file is looked for beside it, and then in the folders above.
 
     Raises:
       CheckpointError: there is no such file, or it is no text.
@@ -143,7 +143,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _resolved(text: str, texts: Mapping[str, str]) -> str:
-    """What a macro stands for, itself perhaps by another."""
+    """The text that a macro stands for, perhaps by way of other macros."""
     for _ in texts:
         if not text.startswith("%") or text[1:] not in texts:
             break
@@ -152,8 +152,10 @@ def _resolved(text: str, texts: Mapping[str, str]) -> str:
 
 
 def read_gin(path: Path) -> dict[str, Any]:
-    """The literal values of a gin file, by parameter: `d_ff`, `encoder/SelfAttention.num_heads`, and the last without
-    its scope. A macro stands for its value; what a configurable makes is left out.
+    """The literal values of a gin file, by parameter: `d_ff`, or `encoder/SelfAttention.num_heads`.
+
+    The latter is there without its scope, too. A macro stands for its value. Values that a configurable makes are left
+    out.
 
     Raises:
       CheckpointError: there is no such file.
@@ -162,7 +164,7 @@ def read_gin(path: Path) -> dict[str, Any]:
 
 
 def values_of(bindings: Iterable[Binding]) -> dict[str, Any]:
-    """Of `read_gin`, from bindings."""
+    """The values that `read_gin` gives, from bindings."""
     values = {b.name: b.value for b in bindings}
     plain = {name.rpartition("/")[2]: value for name, value in values.items()}
     return {name: value for name, value in {**plain, **values}.items() if value is not None}

@@ -1,8 +1,8 @@
-"""What an optimizer of Mesh TensorFlow keeps for its variables, as meshtf's optimizers keep it for theirs.
+"""The state of Mesh TensorFlow's optimizers, converted to that of meshtf's optimizers.
 
 Adam's moments, and Adafactor's mean of updates, have the axes of their variable. Adafactor's second moment is whole, or
-it is two means over one of the two largest dimensions there, and over one side of a matrix here: they are the same
-numbers where these are the same axes.
+it is two means. They are over one of the two largest dimensions there, and over one side of a matrix here. They are the
+same numbers where these are the same axes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Sides = tuple[tuple[int, ...], tuple[int, ...]]
 """The dimensions of a weight, by number, that are the smaller side of the matrix that it is, and the larger side."""
 
 FactoredSides = Mapping[str, Sides | None]
-"""For each weight both sides over which the second moment is kept as means; None where it is kept whole."""
+"""The two sides of each weight over which the second moment is kept as means; None if it is kept whole."""
 
 STEP = "global_step"
 
@@ -46,8 +46,8 @@ class OptimizerSlots:
     """Optimizers' state that was found and checked.
 
     Attributes:
-      tensors: which are taken over, by their names here, steps among them.
-      left_out: which are not, each with the reason.
+      tensors: the tensors that are taken over, by their names here, steps among them.
+      left_out: the tensors that are not, each with the reason.
     """
 
     _converted: ConvertedSource
@@ -58,14 +58,14 @@ class OptimizerSlots:
     def of(
         cls, what: str, source: TensorSource, rules: list[TensorRule], sizes: Sizes, factored: FactoredSides
     ) -> OptimizerSlots:
-        """Those of the weights that rules take.
+        """Finds the state for the weights that rules take.
 
         Args:
-          what: is read, for messages.
-          source: with all tensors under the names that they have there.
-          rules: for the weights.
-          sizes: of the model.
-          factored: by the names of weights here.
+          what: the name of the source in messages.
+          source: all tensors, under the names that they have there.
+          rules: the rules for the weights.
+          sizes: the sizes of the model.
+          factored: the sides of weights, by their names here.
 
         Raises:
           CheckpointError: there are none, some have other shapes than their weights, or the number of steps is missing.
@@ -121,7 +121,7 @@ class WithSlots(OfAnother):
 def _slots(
     rule: TensorRule, source: TensorSource, sizes: Sizes, factored: FactoredSides
 ) -> dict[str, tuple[Side, Side] | str]:
-    """For each ending of slots that the weights of a rule have there: the rule for them, or why there is none."""
+    """The rule for each ending of slots that the weights of a rule have there, or why there is none."""
     names = list(rule.there.names({}, sizes.axes, sizes.labels))
 
     def has(ending: str) -> bool:
@@ -145,7 +145,7 @@ def _slots(
 
 
 def _means(rule: TensorRule, sizes: Sizes, kinds: set[Sides | None]) -> dict[str, tuple[Side, Side] | str]:
-    """The rules for both means: there the first is that over the largest dimension, here that over the larger side."""
+    """The rules for both means: the first is over the largest dimension there, and over the larger side here."""
     groups = rule.there.axes.groups
     largest, second = (
         sorted(groups, key=lambda g: -Axes((g,)).shape(sizes.axes)[0])[:2] if len(groups) > 1 else ((), ())

@@ -30,7 +30,7 @@ class Side:
         return frozenset((*self.name.axes, *self.axes.names))
 
     def names(self, numbers: Mapping[str, int], sizes: Mapping[str, int], labels: Labels) -> Iterator[str]:
-        """Of all its tensors, but that the given numbers are fixed."""
+        """The names of all its tensors that have the given numbers."""
         free = [axis for axis in self.name.axes if axis not in numbers]
         for own in itertools.product(*(range(sizes[axis]) for axis in free)):
             yield self.name.at({**numbers, **dict(zip(free, own, strict=True))}, labels)
@@ -41,8 +41,8 @@ class TensorRule:
     """Tensors of another library and tensors of meshtf that hold the same numbers.
 
     Attributes:
-      there: in the other library.
-      here: in meshtf's checkpoints.
+      there: the tensors in the other library.
+      here: the tensors in meshtf's checkpoints.
       when: settings that must hold for the rule to be one of a model's.
 
     Raises:
@@ -64,7 +64,7 @@ class TensorRule:
 
 
 def placed(rules: Sequence[TensorRule], sizes: Mapping[str, int]) -> list[TensorRule]:
-    """The rules, of which those that have a part of one tensor each know which, in their order."""
+    """The rules in the same order, with the place of each part of a tensor that several rules share."""
     totals: dict[tuple[str, int], int] = {}
     starts = []
     for rule in rules:

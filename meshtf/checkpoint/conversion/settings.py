@@ -1,4 +1,4 @@
-"""What is known of a model from the configuration beside its weights: numbers and choices, as a family names them."""
+"""Settings of a model from the configuration beside its weights: numbers and choices, as a family names them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.errors import CheckpointError
 
 Value = int | float | bool | str | None
 Shapes = Mapping[str, Sequence[int]]
-"""Of the tensors that are converted."""
+"""The shapes of the tensors that are converted, by name."""
 
 ACTIVATIONS: Mapping[str, Value] = {
     "relu": "relu",
@@ -29,7 +29,7 @@ ACTIVATIONS: Mapping[str, Value] = {
     "sigmoid": "sigmoid",
     "relu2": "squared_relu",
 }
-"""What Transformers calls activations, and what they are called here; `values = "activations"` in a file of rules."""
+"""Transformers' names of activations, with the names here; `values = "activations"` in a file of rules."""
 
 _LARGEST = 2.0**63
 _LARGEST_POWER = 4
@@ -45,20 +45,21 @@ Transformers one class is a regression, which there is not here"""
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """How one setting comes from a configuration.
+    """A rule that makes one setting from a configuration.
 
     Attributes:
-      name: of the setting.
-      sources: the first that is there counts: a key, a dotted path of keys, keys, numbers and texts in quotes with
-        `+`, `-`, `*`, `/`, `**` or `==` between them, from left to right, or a value that is no text.
-      values: what the configuration's values are called here; where given, no other is known.
-      shape_of: where the setting is the size of a tensor: its name, and which of its dimensions. Without that tensor
+      name: the name of the setting.
+      sources: the sources of the value, of which the first that is there counts. A source is a key, a dotted path of
+        keys, or a value that is no text. It may also be keys, numbers and quoted texts with operators between them
+        (`+`, `-`, `*`, `/`, `**` or `==`), evaluated from left to right.
+      values: the names here of the configuration's values. If they are given, no other value is known.
+      shape_of: the name of a tensor and the number of its dimension, if the setting is this size. Without that tensor
         the sources count.
-      is_given: whether only counts that the configuration has a value.
-      has_tensor: where the setting is whether there is a tensor of one of these names.
-      below: a setting's key that a value must be below; where it is not, the next source counts.
+      is_given: whether the setting only says that the configuration has a value.
+      has_tensor: names of tensors, if the setting says whether one of them is there.
+      below: the key of a number that a value must be below. If it is not, the next source counts.
       least: the smallest value that there is a model for.
-      counts: whether the value is a list, or a table, and only counts how many entries it has.
+      counts: whether the setting is the number of entries, where the value is a list or a table.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Setting:
 
     @classmethod
     def parse(cls, name: str, content: Any) -> Setting:
-        """From a file of rules: a source, a list of them, or a table. Raises RuleFault where it is none of them."""
+        """Reads a source, a list of them, or a table of a file of rules. Raises RuleFault if it is none of them."""
         if isinstance(content, str | int | float | bool):
             return cls(name, (content,))
         if isinstance(content, list):
@@ -115,12 +116,13 @@ class Setting:
 
     @property
     def keys(self) -> set[str]:
-        """The keys of the configuration, dotted where they are of a table, from which it comes."""
+        """The keys of the configuration from which the setting comes, dotted if they are of a table."""
         found = {key for source in self.sources for key in keys_of(source)}
         return found if self.below is None else {*found, self.below}
 
     def value(self, configuration: Mapping[str, Any], shapes: Shapes, where: str) -> Value:
-        """
+        """The value of the setting.
+
         Raises:
           CheckpointError: the configuration has none of the sources, or a value that is not known here.
         """
@@ -184,7 +186,7 @@ def keys_of(source: Any) -> list[str]:
 
 
 def evaluated(source: Any, configuration: Mapping[str, Any]) -> Value:
-    """What a source gives; None where the configuration lacks a key of it."""
+    """The value of a source; None if the configuration lacks a key of it."""
     if isinstance(source, _Constant):
         return source.value
     if not isinstance(source, str):
@@ -244,7 +246,7 @@ def _operand(text: str, configuration: Mapping[str, Any]) -> Any:
 
 
 def holds(conditions: Sequence[str], settings: Mapping[str, Value]) -> bool:
-    """Whether all of these settings are so: `tied`, `!tied` for the opposite, `tied|shared` where one will do."""
+    """Whether all of these conditions hold: `tied`, `!tied` for the opposite, `tied|shared` where one will do."""
     return all(
         any(bool(settings[name]) is not is_negated for name, is_negated in alternatives(condition))
         for condition in conditions

@@ -29,8 +29,8 @@ class TensorFlowCheckpoint:
     """A `TensorSource` of a checkpoint of TensorFlow's, whose variables are whole or in slices.
 
     Attributes:
-      prefix: of its files.
-      tensors: shape and type of each.
+      prefix: the prefix of its files.
+      tensors: the shape and type of each tensor.
     """
 
     prefix: Path
@@ -38,7 +38,7 @@ class TensorFlowCheckpoint:
 
     @classmethod
     def open(cls, path: Path) -> TensorFlowCheckpoint:
-        """Of a prefix, or the newest in a folder.
+        """Opens the checkpoint with a prefix, or the newest in a folder.
 
         Raises:
           CheckpointError: there is none, or it is damaged.

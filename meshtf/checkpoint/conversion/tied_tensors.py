@@ -23,7 +23,7 @@ class WithoutCopies(OfAnother):
     """A source without the tensors that are equal to those to which they are tied.
 
     Attributes:
-      names: for each tensor the name that it has in the source.
+      names: the name of each tensor in the source.
       tensors: their shapes and dtypes.
     """
 
@@ -35,9 +35,9 @@ class WithoutCopies(OfAnother):
         """Compares the values of each pair, part by part.
 
         Args:
-          source: whose tensors they are.
-          tied: copies, and the originals of which they are.
-          prefix: with which names in the source may begin or not.
+          source: the source of the tensors.
+          tied: the original of each copy.
+          prefix: a prefix that names in the source may have or lack.
         """
         names = {name: name for name in source.tensors}
         known = {*tied, *tied.values()}

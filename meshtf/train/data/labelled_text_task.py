@@ -1,4 +1,4 @@
-"""The task of learning of what class a text is."""
+"""The task of learning which class a text has."""
 
 from __future__ import annotations
 
@@ -39,22 +39,23 @@ _NOTHING = "there is no example in {source}"
 class LabelledTextTask:
     """A `TaskByRows` of texts, or pairs of them, each of one class, for a `TextClassifier`.
 
-    A text is the vocabulary's begin, if it adds one, the tokens, and its end; of a pair the second text follows, with
-    an end of its own, and with the token type 1. What is too long loses its last tokens, of a pair the longer text's.
-    The examples are read when they are first needed, and kept in memory.
+    A row has the vocabulary's begin token, if it adds one, the tokens of the text, and the end token. The second text
+    of a pair follows, with an end token of its own and with the token type 1. Texts that are too long for a row lose
+    their last tokens; the longer text of a pair loses them first. The examples are read when they are first needed, and
+    kept in memory.
 
     Attributes:
       source: the examples.
-      vocabulary: what the ids of tokens stand for.
-      labels: the names of the classes, in the order of their numbers; a number stands for its class, too. Or how many
-        classes there are, whose labels are numbers from 0.
-      length: of each row, in tokens.
-      held_out: the share of the examples that is held out, by a hash of each; or a source of what is held out.
+      vocabulary: the vocabulary that makes tokens of texts.
+      labels: the names of the classes in the order of their numbers, or the number of classes. An example's label is
+        the name of its class, or the number, from 0.
+      length: the length of each row, in tokens.
+      held_out: the share of the examples that is held out, by a hash of each; or a source of held-out examples.
       has_pairs: whether examples are pairs; the source must give them.
 
     Raises:
-      ConfigurationError: values that cannot be; when examples are first needed: a label that there is not, with file,
-        row and column, or nothing to train on or to hold out.
+      ConfigurationError: a value is impossible. When examples are first needed: a label is unknown (the message names
+        file, row and column), or there is nothing to train on or to hold out.
     """
 
     source: LabelledSource
@@ -124,11 +125,11 @@ class LabelledTextTask:
         return self._arrays.evaluation_rows(rows, batch_size)
 
     def fingerprint(self) -> Fingerprint:
-        """As `TaskOfKnownData.fingerprint`: of the rows of tokens, and of their labels."""
+        """The fingerprint of the rows of tokens and of their labels; see `TaskOfKnownData.fingerprint`."""
         return self._arrays.fingerprint()
 
     def num_bytes(self, _: Mapping[str, np.ndarray | tf.Tensor]) -> None:
-        """A class stands for no text."""
+        """Returns None, since a class stands for no text."""
 
     @property
     def _shapes(self) -> dict[str, mtf.Shape]:
@@ -206,7 +207,7 @@ class LabelledTextTask:
 
 
 def _content(example: LabelledText) -> bytes:
-    """What its side depends on."""
+    """The bytes whose hash decides whether an example is held out: its texts and its label."""
     return "\0".join([*example.texts, str(example.label)]).encode(errors="surrogatepass")
 
 

@@ -9,7 +9,7 @@ import meshtf as mtf
 
 
 class BeamRules(Protocol):
-    """A score for each sequence, and what may end a search before all sequences have their greatest length."""
+    """Scores sequences, and says what ends a search before all sequences have their greatest length."""
 
     @property
     def counts_leading_ends(self) -> bool:
@@ -22,28 +22,30 @@ class BeamRules(Protocol):
         ...
 
     def score(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor) -> mtf.Tensor:
-        """Of sequences with so many tokens added, float32, 1 or more."""
+        """The scores of sequences to which `added` tokens were added, float32 and 1 or more."""
         ...
 
     def hoped_for(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor, most: mtf.Tensor) -> mtf.Tensor:
-        """The score that an open sequence is taken to reach at best; a search ends where that is not above the worst
-        of `beam_size` finished ones.
+        """The score that an open sequence is taken to reach at best.
+
+        A search ends where it is not above the worst score of `beam_size` finished sequences.
 
         Args:
-          log_likelihoods: of the best open one, so far.
-          added: tokens so far.
-          most: that there will be at most.
+          log_likelihoods: the log-likelihoods of the best open sequences so far.
+          added: the number of tokens added so far.
+          most: the greatest number of tokens that can be added.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshtfRules:
-    """Scores of Wu et al. 2016, log-likelihood / ((5 + n) / 6) ** alpha; a search ends when no open sequence can get a
-    better one than those that are finished.
+    """Scores of Wu et al. 2016: log-likelihood / ((5 + n) / 6) ** alpha.
+
+    A search ends when no open sequence can get a better score than those that are finished.
 
     Attributes:
-      alpha: 0 or more; 0 ranks by log-likelihood.
+      alpha: the exponent of the length penalty, 0 or more; 0 ranks by log-likelihood.
     """
 
     alpha: float
@@ -59,13 +61,13 @@ class MeshtfRules:
 
 @dataclasses.dataclass(frozen=True)
 class TransformersRules:
-    """Those of Hugging Face's Transformers: scores are log-likelihood / n ** length_penalty.
+    """The rules of Hugging Face's Transformers: scores are log-likelihood / n ** length_penalty.
 
     Attributes:
-      length_penalty: of any sign; more favours longer sequences.
-      early_stopping: True ends a search when `beam_size` sequences are finished; False when the best open one, scored
-        as long as it is, is not above the worst finished one; "never" when it could not get there at its greatest
-        length.
+      length_penalty: the exponent of the length, of any sign; more favours longer sequences.
+      early_stopping: the rule by which a search ends. True ends it when `beam_size` sequences are finished. False ends
+        it when the best open sequence, scored at its present length, is not above the worst finished one. The value
+        "never" ends it when that sequence could not get above it at its greatest length either.
     """
 
     length_penalty: float = 1.0

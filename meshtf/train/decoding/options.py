@@ -27,7 +27,7 @@ OPTIONS_OF = {
 MESHTF, TRANSFORMERS = "meshtf", "transformers"
 
 OPTIONS_OF_RULES = {MESHTF: ("alpha",), TRANSFORMERS: ("length_penalty", "early_stopping")}
-"""Those of beam search that only some of its rules have."""
+"""The options of beam search that only some of its rules have."""
 
 NEVER = "never"
 
@@ -40,22 +40,23 @@ class Decoding:
     Attributes:
       method: "greedy" takes the most likely token each time. "sample" draws one. "beam" is beam search. "rank" draws
         several continuations and orders them by log-likelihood over length.
-      temperature: of what is drawn; 0 is greedy.
-      top_k: only so many of the most likely tokens are drawn from; None: all.
-      top_p: of those only the fewest that together have this probability.
-      beam_size: how many sequences beam search keeps, and gives.
-      beam_rules: of beam search, "meshtf" or "transformers", which say how sequences are scored and when it ends.
-      alpha: of meshtf's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
-      length_penalty: of Transformers' one, n ** length_penalty.
-      early_stopping: of Transformers' rules: True ends a search when `beam_size` sequences are finished, False when no
-        better one is to be expected, "never" when there can be none.
-      num_samples: how many continuations are ranked.
-      max_length: of a sequence in tokens, prompt included; None: the model's length.
-      max_new_tokens: how many are added at most; None: as many as there is room for.
-      end_ids: tokens that end a sequence in place of the vocabulary's end; None for that.
-      stop_ids: tokens that end a sequence, too.
-      batch_size: how many prompts are continued at a time; None: all, but no more than the training's batch.
-      seed: of what is drawn.
+      temperature: the temperature at which tokens are drawn; 0 is greedy.
+      top_k: the number of most likely tokens that are drawn from; None: all.
+      top_p: the probability that these tokens must have together. Only the fewest that have it are drawn from.
+      beam_size: the number of sequences that beam search keeps and returns.
+      beam_rules: the rules of beam search, "meshtf" or "transformers". They say how sequences are scored and when a
+        search ends.
+      alpha: the exponent of meshtf's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
+      length_penalty: the exponent of Transformers' length penalty, n ** length_penalty.
+      early_stopping: the end of a search by Transformers' rules. True ends it when `beam_size` sequences are finished,
+        False when no better one is to be expected, "never" when there can be none.
+      num_samples: the number of continuations that are ranked.
+      max_length: the greatest length of a sequence in tokens, prompt included; None: the model's length.
+      max_new_tokens: the greatest number of tokens that are added; None: as many as there is room for.
+      end_ids: tokens that end a sequence in place of the vocabulary's end; None: the vocabulary's end.
+      stop_ids: further tokens that end a sequence.
+      batch_size: the number of prompts that are continued at a time; None: all, but no more than the training's batch.
+      seed: the seed of the draws.
 
     Raises:
       ConfigurationError: if a value is impossible.
@@ -111,13 +112,13 @@ class Decoding:
 
     @property
     def rules(self) -> BeamRules:
-        """Of beam search."""
+        """The rules of beam search."""
         if self.beam_rules == MESHTF:
             return MeshtfRules(float(self.alpha))
         return TransformersRules(float(self.length_penalty), self.early_stopping)
 
     def all_stop_ids(self, end_id: int) -> tuple[int, ...]:
-        """Those that end a sequence, `end_id` being the vocabulary's."""
+        """The ids of tokens that end a sequence. `end_id` is the vocabulary's end."""
         return tuple(dict.fromkeys([*([end_id] if self.end_ids is None else self.end_ids), *self.stop_ids]))
 
     def _check(self, name: str, wanted: str, holds: bool) -> None:
@@ -139,7 +140,7 @@ def keep_decoding() -> None:
     """Makes what gin says of decoding a part of the operative configuration of a training, which does not decode.
 
     Raises:
-      ConfigurationError: a value that cannot be.
+      ConfigurationError: if a value is impossible.
     """
     if any(binding.configurable == Decoding.__name__ for binding in present_bindings()):
         configured_decoding()

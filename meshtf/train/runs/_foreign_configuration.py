@@ -1,10 +1,15 @@
 """Finds code that the configuration of a run would execute when it is read. The run may be a stranger's.
 
-gin imports the modules that a configuration names, and calls what these have registered. So much is refused, unless the
-user trusts the configuration: code that came with it, in the run's own folder; modules of Python's library, of which a
-model has no need; gin's dynamic registration, with which a configuration calls any function of any module; and files
-from elsewhere. meshtf's modules and gin files, and modules that the user has elsewhere, as his own model is, are not.
-Of a gin file in the run's own folder the same is asked.
+gin imports the modules that a configuration names, and calls what these have registered. Unless the user trusts the
+configuration, it may not use:
+
+- code that came with it, in the run's own folder;
+- modules of Python's library, which no model needs;
+- gin's dynamic registration, with which a configuration calls any function of any module;
+- gin files from elsewhere.
+
+It may use meshtf's modules and gin files, and modules that the user has elsewhere, such as his own model. The same
+rules hold for a gin file in the run's own folder that it includes.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from meshtf_programs.packaged_configurations import gin_file_choices, packaged_f
 from meshtf_programs.user_paths import user_path
 
 LARGEST_CONFIGURATION = 16 << 20
-"""The most bytes of a configuration that is read."""
+"""The greatest size of a configuration that is read, in bytes."""
 
 _NOT_TRUSTED = """\
 {file} has statements that execute code, which meshtf does only on request:
@@ -45,7 +50,10 @@ def check_foreign(file: Path) -> None:
 
 
 def _untrusted(file: Path, folder: Path, including: frozenset[Path]) -> Iterator[str]:
-    """What needs trust in a file of a run's folder, and in those there that it includes; `including` includes it."""
+    """Yields a line for each statement that needs trust, in a file of a run's folder and in its included files there.
+
+    `including` has the files that include this one.
+    """
     for statement in _statements(file):
         beside = _beside(statement, file)
         if beside is not None and _is_inside(beside, folder):
@@ -89,7 +97,10 @@ def _line(statement: ImportStatement | IncludeStatement, reason: str, where: str
 
 
 def _reason(statement: ImportStatement | IncludeStatement, folder: Path, beside: Path | None) -> str | None:
-    """Why a statement needs trust; None where it needs none. `beside` is the file that it includes, if it is one."""
+    """The reason why a statement needs trust, or None if it needs none.
+
+    `beside` is the file that the statement includes, if `_beside` finds one.
+    """
     if isinstance(statement, IncludeStatement):
         found = gin_file_choices(statement.filename) if beside is None else [beside]
         is_ours = bool(found) and all(_is_inside(path, packaged_folder()) for path in found)

@@ -1,4 +1,4 @@
-"""In which stacks layers of several kinds stand: what comes first, a period that repeats, and what is left of it.
+"""The stacks of layers of several kinds: the first layers, a period that repeats, and the layers behind it.
 
 With s for a layer that sees a window, f for one that sees everything, and eight layers
 
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 Kinds = Mapping[str, Mapping[str, str]]
-"""For each kind of layer its sublayers, in order: by scope, in gin."""
+"""The sublayers of each kind of layer, in order: their gin text by scope."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +30,9 @@ class LayerPlan:
     """The stacks of a model.
 
     Attributes:
-      segments: of which each is a stack.
+      segments: the stacks.
       kinds: the sublayers of each kind of layer.
-      imports: modules of sublayers that gin does not know without.
+      imports: modules of sublayers that gin knows only once they are imported.
     """
 
     segments: tuple[Segment, ...]
@@ -46,7 +46,7 @@ class LayerPlan:
 
     @property
     def places(self) -> dict[str, list[tuple[int, str]]]:
-        """For each scope the layers that have it, and where: `stack_1/layer_000/self_attention_1`."""
+        """The layers that have each scope, with their places, such as `stack_1/layer_000/self_attention_1`."""
         found: dict[str, list[tuple[int, str]]] = {scope: [] for kind in self.kinds.values() for scope in kind}
         number = 0
         for index, segment in enumerate(self.segments):
@@ -63,8 +63,11 @@ class LayerPlan:
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
-        """For names in rules: `{self_attention}` is the number of each layer that has this sublayer, and
-        `{self_attention:here}` the scope of its variables, which is in the scope `{self_attention:layer}`."""
+        """The labels for names in rules.
+
+        `{self_attention}` is the number of each layer that has this sublayer. `{self_attention:here}` is the scope of
+        its variables, which is in the scope `{self_attention:layer}`.
+        """
         numbers = {scope: tuple(str(number) for number, _ in own) for scope, own in self.places.items()}
         for scope, own in self.places.items():
             numbers[f"{scope}:here"] = tuple(place for _, place in own)
@@ -93,7 +96,7 @@ class LayerPlan:
 
 
 def _shortest(layers: tuple[str, ...]) -> tuple[Segment, ...]:
-    """What comes first, the period, and what is left; without what is empty."""
+    """The first layers, the period, and the layers behind it, without those that are empty."""
     count = len(layers)
     best, fewest = (Segment(layers, 1),), count
     for first, period in itertools.product(range(count), range(1, count)):

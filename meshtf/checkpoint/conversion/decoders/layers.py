@@ -1,4 +1,4 @@
-"""What a file of rules says of layers that are not all alike: its table `[layers]`."""
+"""The table `[layers]` of a file of rules, for layers that are not all alike."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Layers:
     """Layers of several kinds.
 
     Attributes:
-      key: where the configuration, as readers left it, has a list with the kind of each layer.
+      key: the key of the list of each layer's kind, in the configuration as readers left it.
       kinds: the sublayers of each kind.
-      imports: modules of sublayers that gin does not know without.
+      imports: modules of sublayers that gin knows only once they are imported.
     """
 
     key: str
@@ -34,7 +34,7 @@ class Layers:
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Layers:
-        """Raises RuleFault where it is no such table."""
+        """Reads the table. Raises RuleFault if it has another form."""
         if set(content) - {"imports"} != {"key", "kinds"} or not all(
             isinstance(kind, dict) for kind in content["kinds"].values()
         ):
@@ -45,12 +45,12 @@ class Layers:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Of names: a scope, which counts the layers that have it."""
+        """The axes of names: each is a scope, and counts the layers that have it."""
         return tuple({scope: None for kind in self.kinds.values() for scope in kind})
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What names may ask for beside numbers; see `LayerPlan.labels`."""
+        """The labels that names may ask for beside numbers; see `LayerPlan.labels`."""
         return tuple(f"{axis}:{view}" for axis in self.axes for view in ("here", "layer"))
 
     def plan(self, configuration: Mapping[str, Any], where: str) -> LayerPlan:

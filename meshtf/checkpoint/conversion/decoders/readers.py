@@ -1,4 +1,4 @@
-"""What the configuration classes of decoders in Transformers 5 make of their keys, with layers of several kinds."""
+"""Readers of configurations of decoders with layers of several kinds, as Transformers 5 reads their keys."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _layer_kinds(kind_of: KindOf, key: str | None = "layer_types") -> Callable[[
 
 
 def _qwen_window(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Without `use_sliding_window`, `sliding_window` says nothing."""
+    """Ignores `sliding_window` if `use_sliding_window` is not set."""
     del where
     return {**configuration, **({} if configuration.get("use_sliding_window") else {"sliding_window": None})}
 
@@ -147,14 +147,17 @@ def _every(period: int, key: str = "") -> KindOf:
 
 
 def _behind_full_ones(number: int, configuration: Configuration) -> str:
-    """As Qwen: layers from `max_window_layers` on see a window, if any does."""
+    """The kind of a layer of Qwen: layers from `max_window_layers` on see a window, if any does."""
     first = configuration.get("max_window_layers")
     has_window = configuration.get("sliding_window") is not None
     return _SLIDING if has_window and isinstance(first, int) and number >= first else _FULL
 
 
 def _smollm3_layers(configuration: Configuration, where: str) -> dict[str, Any]:
-    """As SmolLM3: `no_rope_layers` has 0 for layers without rotary embeddings, which alone see a window by default."""
+    """Reads SmolLM3's layers: `no_rope_layers` has 0 for those without rotary embeddings.
+
+    Only these see a window by default.
+    """
     count, interval = configuration.get("num_hidden_layers"), configuration.get("no_rope_layer_interval")
     rotated = configuration.get("no_rope_layers")
     if rotated is None and isinstance(count, int) and isinstance(interval, int) and interval > 0:
@@ -172,15 +175,18 @@ def _smollm3_layers(configuration: Configuration, where: str) -> dict[str, Any]:
 
 
 def _sparse(number: int, configuration: Configuration) -> str:
-    """As Qwen3-MoE: experts in every `decoder_sparse_step`-th layer, but for `mlp_only_layers`."""
+    """The kind of a layer of Qwen3-MoE: every `decoder_sparse_step`-th has experts, but for `mlp_only_layers`."""
     step, dense = configuration.get("decoder_sparse_step"), configuration.get("mlp_only_layers")
     is_sparse = isinstance(step, int) and step > 0 and (number + 1) % step == 0
     return "sparse" if is_sparse and number not in (dense if isinstance(dense, list) else []) else "dense"
 
 
 def _rotary_by_layer(bases: Mapping[str, tuple[str, float]]) -> Callable[[Configuration, str], dict[str, Any]]:
-    """As Gemma 3: a table of rotary embeddings for each kind of attention, `rope_parameters.full_attention`, of which
-    `rope_scaling` is a part; what `rope_parameters` has beside them says nothing. `bases`: the key and the default."""
+    """Reads Gemma 3's tables of rotary embeddings, one for each kind of attention.
+
+    `rope_scaling` is a part of `rope_parameters.full_attention`. Other entries of `rope_parameters` have no effect.
+    `bases` has the key and the default of each kind.
+    """
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
         given = _table(configuration.get("rope_parameters"), where)

@@ -1,1 +1,1 @@
-"""What the files beside another library's weights say of their use: tokenizer, begin token, generation."""
+"""Readers of the files beside another library's weights: tokenizer, begin token, generation."""

@@ -1,4 +1,4 @@
-"""Which token another library's tokenizer puts before a text."""
+"""The token that another library's tokenizer puts before a text."""
 
 from __future__ import annotations
 

@@ -69,11 +69,11 @@ _NEUTRAL: Mapping[str, float] = {
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """What is said of continuing text.
+    """The settings for continuing text.
 
     Attributes:
       gin: bindings of `Decoding`.
-      unmatched: "key = value" of each that changes tokens, and has no counterpart here.
+      unmatched: "key = value" of each setting that changes tokens and has no counterpart here.
     """
 
     gin: str
@@ -81,7 +81,7 @@ class Generation:
 
     @classmethod
     def of(cls, folder: Path, configuration: Mapping[str, Any]) -> Generation:
-        """As Transformers 5 reads it: from `generation_config.json`, or else from the keys of `config.json`.
+        """Reads settings as Transformers 5 does: from `generation_config.json`, or else from `config.json`.
 
         Raises:
           CheckpointError: the file is no JSON.
@@ -112,7 +112,7 @@ def _decoding(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unmatched(said: Mapping[str, Any], *, is_own: bool) -> list[str]:
-    """Of a model's configuration only what is known to be of generation counts."""
+    """The settings without a counterpart. In a model's configuration only known keys of generation count."""
     odd = [
         f"{key} = {value!r}"
         for key, value in said.items()

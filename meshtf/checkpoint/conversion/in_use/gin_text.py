@@ -67,13 +67,13 @@ _OBJECTIVES = {DECODER: "LanguageModel", BOTH: "SpanCorruption", MASKED: "Masked
 
 @dataclasses.dataclass(frozen=True)
 class GinText:
-    """What is known of an imported model when its gin files are written.
+    """The texts of an imported model's gin files.
 
     Attributes:
-      model: its gin, by the rules.
+      model: the model's gin, by the rules.
       original: the folder that has its tokenizer.
-      configuration: of the other library; nothing where there is none of Transformers.
-      settings: of the model, by the rules.
+      configuration: the configuration of Transformers; empty if there is none.
+      settings: the settings of the model, by the rules.
     """
 
     model: str
@@ -89,7 +89,7 @@ class GinText:
 
     @property
     def generation(self) -> Generation | None:
-        """What is said of continuing text; None for a model that does not, or of a library that says nothing."""
+        """The settings for continuing text; None for a model that does not, or without a configuration."""
         is_asked = self.kind in (DECODER, BOTH) and bool(self.configuration)
         return Generation.of(self.original, self.configuration) if is_asked else None
 
@@ -126,7 +126,7 @@ class GinText:
 
     @property
     def _length(self) -> int:
-        """Of sequences, which are no longer than many a machine has memory for."""
+        """The length of sequences, limited so that they fit most machines' memory."""
         known = [self.settings.get("max_length"), *(self.configuration.get(key) for key in _LENGTH_KEYS)]
         own = next((size for size in known if isinstance(size, int) and size > 0), _USUAL_LENGTH)
         return min(own, _LONGEST)

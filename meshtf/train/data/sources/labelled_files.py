@@ -33,13 +33,13 @@ _NO_VALUE = '{place}, column "{column}": {value!r} is no {kind}'
 
 @dataclasses.dataclass(frozen=True)
 class LabelledText:
-    """A text, or a pair of them, and what it is labelled.
+    """A text or a pair of texts, with its label.
 
     Attributes:
       place: the file and the row, for messages.
-      texts: one, or two.
-      label: a name or a number.
-      column: of the label, for messages.
+      texts: the text, or the two texts of a pair.
+      label: the label, a name or a number.
+      column: the name of the label's column, for messages.
     """
 
     place: str
@@ -72,8 +72,8 @@ class LabelledFiles:
       patterns: one or several glob patterns; files are read in the order of their paths, and decompressed as those of
         `TextFiles`.
       text: the column of the text.
-      label: that of the label.
-      pair: that of a second text, where two are compared.
+      label: the column of the label.
+      pair: the column of a second text, where two are compared.
 
     Raises:
       ConfigurationError: when examples are read, no file matches, one cannot be read, or a row lacks a value; names the
@@ -96,7 +96,7 @@ class LabelledFiles:
 
     @property
     def _columns(self) -> dict[str, str]:
-        """By the option that names each."""
+        """The names of the columns, by the option that gives each."""
         named = {"text": self.text, "pair": self.pair, "label": self.label}
         return {option: column for option, column in named.items() if column is not None}
 
