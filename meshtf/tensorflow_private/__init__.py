@@ -1,1 +1,1 @@
-"""All names of TensorFlow that it does not document, and that meshtf needs: see README.md beside this."""
+"""Every undocumented name of TensorFlow that meshtf uses: why, and which public way was tried."""
