@@ -186,7 +186,7 @@ def test_a_batch_of_no_size_is_a_line_that_is_lost(
 def test_other_models_and_no_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "lm.gin"
     source.write_text("run.model_type = 'lm'")
-    for path, words in ((source, "an encoder and a decoder"), (tmp_path / "absent.gin", "No such file")):
+    for path, words in ((source, "an encoder with a decoder"), (tmp_path / "absent.gin", "No such file")):
         assert import_gin.main([import_gin.PROGRAM, str(path)]) == ExitStatus.BAD_CONFIGURATION
         assert words in capsys.readouterr().err
     assert import_gin.main([import_gin.PROGRAM]) == ExitStatus.BAD_CONFIGURATION

@@ -61,7 +61,7 @@ FLAGS = [
     ("meshtf-train", ["--gin_file=no.gin"], 'there is no gin file "no.gin"'),
     ("meshtf-train", ["--gin_file=."], 'there is no gin file "."'),
     ("meshtf-plan", [DIGITS, "--backend=cpu"], "Unknown command line flag 'backend'"),
-    ("meshtf-plan", [], "--gin_file is needed, for example: meshtf-plan --gin_file=lm_tiny.gin"),
+    ("meshtf-plan", [], "--gin_file or --model_dir is needed, for example: meshtf-plan --gin_file=lm_tiny.gin"),
     ("meshtf-eval", [], "--model_dir is needed"),
     ("meshtf-eval", ["--model_dir=none"], "none is not the folder of a run"),
     ("meshtf-eval", ["--model_dir=none", "--step=newest"], "flag --step=newest"),
@@ -229,10 +229,10 @@ def test_an_included_file_of_no_user_names_its_line(capsys: pytest.CaptureFixtur
         (["--layout=batch:row"], ['did you mean "rows"?', "Training.layout = 'batch:row'  is from --layout"]),
         (
             ["--layout=classes:rows+cols"],
-            ["does not divide into 8 parts", "  is from --layout", "is from digits_mlp.gin:9"],
+            ["does not divide into 8 parts", "  is from --layout", "is from digits_mlp.gin:10"],
         ),
         (["--mesh_shape=rows"], ["not of the form name:size", "Training.mesh_shape = 'rows'  is from --mesh_shape"]),
-        (["--mesh_shape=rows:2"], ["cols", "is from digits_mlp.gin:10", "is from --mesh_shape"]),
+        (["--mesh_shape=rows:2"], ["cols", "is from digits_mlp.gin:11", "is from --mesh_shape"]),
     ],
 )
 def test_a_layout_that_is_wrong_names_its_flag(

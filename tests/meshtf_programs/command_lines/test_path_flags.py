@@ -19,7 +19,7 @@ WITH_COMMAND_LINES = (
 
 NO_PATHS = {
     *("allow_unread_bindings", "dry_run", "dtype", "from_scratch", "gin_param"),
-    *("list", "python_library", "recipe", "trust_config"),
+    *("list", "python_library", "recipe", "trust_config", "verify"),
 }
 """Flags in whose help a file or a folder is spoken of."""
 
