@@ -16,7 +16,7 @@ tensors, and this file never asks of what.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ Tensors: TypeAlias = list[tf.Tensor]
 class Scope(Protocol):
     """The tensors of values, in a function, a loop or a branch that is being traced."""
 
-    def inside(self) -> Self:
+    def inside(self) -> Scope:
         """A scope for what is inside a loop or a branch. It sees what is here; what is made there stays there."""
         ...
 
