@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from meshtf.layout import Axes
 from meshtf.mesh_impl.bfloat16_products import product_dtype
+from meshtf.planning import core_positions
 from meshtf.planning.plan import Cut, Plan
 
 
@@ -77,3 +78,18 @@ class TracedCore:
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype) if self._is_cpu else dtype
+
+
+def known_coordinates(core: int, plan: Plan) -> Mapping[str, tf.Tensor]:
+    """The position of one core along each mesh axis, int32 scalars that are made as far as they are asked for."""
+    return _KnownCoordinates(core_positions.coordinates(core, plan.mesh_shape))
+
+
+class _KnownCoordinates(dict[str, tf.Tensor]):
+    def __init__(self, places: Mapping[str, int]) -> None:
+        super().__init__()
+        self._places = places
+
+    def __missing__(self, axis: str) -> tf.Tensor:
+        self[axis] = tf.constant(self._places[axis], tf.int32)
+        return self[axis]

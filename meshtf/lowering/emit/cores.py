@@ -76,12 +76,11 @@ class SeparateCores:
         fed = FedSlices(self._plan, feeds)
         results: CoreResults = {}
         for core, device in self._devices.items():
-            coordinates = list(core_positions.coordinates(core, self._plan.mesh_shape).values())
             with tf.device(home_device(device)):
                 slices = fed.of(core, device)
                 results[core] = self.function(
                     [
-                        tf.constant(coordinates, tf.int32, [len(coordinates)]),
+                        coordinates_of(core, self._plan),
                         *self._collectives.arguments(core),
                         *(slices[f.name] for f in self._plan.feeds),
                         *(self._slices[name][core].handle for name in self._plan.variable_names),
@@ -98,6 +97,12 @@ class SeparateCores:
         is_cpu = all(tf.DeviceSpec.from_string(d).device_type == "CPU" for d in self._devices.values())
         core = TracedCore(plan, coordinates, is_cpu=is_cpu)
         return CoreProgram(self._facts, core, bound, SlicesByHandle(handles)).run(feeds)
+
+
+def coordinates_of(core: int, plan: Plan) -> tf.Tensor:
+    """Makes a core's position along each mesh axis, int32 [axes]."""
+    coordinates = list(core_positions.coordinates(core, plan.mesh_shape).values())
+    return tf.constant(coordinates, tf.int32, [len(coordinates)])
 
 
 def spmd_collectives(plan: Plan, mesh_impl: MeshImpl, steps: Sequence[CollectiveStep]) -> SpmdCollectives:

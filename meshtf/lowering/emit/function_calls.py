@@ -14,6 +14,16 @@ import tensorflow as tf
 
 from meshtf.tensorflow_private.function_calls import call_config, called_with
 
+_MAY_FAIL = frozenset((
+    "Assert", "CheckNumerics", "CheckNumericsV2", "Cholesky", "EagerPyFunc", "FloorDiv", "FloorMod", "MatrixInverse",
+    "MatrixTriangularSolve", "PyFunc", "PyFuncStateless", "Qr", "TruncateDiv", "TruncateMod",
+))  # fmt: skip
+"""Types of operations that may fail, depending on values."""
+_TAKES_INDICES = (
+    "Gather", "ResourceGather", "ResourceScatter", "Scatter", "Segment", "TensorScatter", "UnsortedSegment",
+)  # fmt: skip
+"""How the types of operations begin that fail where an index is out of range."""
+
 
 @contextlib.contextmanager
 def grappler_off() -> Iterator[None]:
@@ -32,6 +42,10 @@ class TracedFunction:
 
     Args:
       function: traced, from tensors to a list of tensors.
+
+    Attributes:
+      may_fail: whether values can make one of its operations fail. TensorFlow then names the operation, and not which
+        call of the function it was in.
     """
 
     def __init__(self, function: tf.types.experimental.ConcreteFunction) -> None:
@@ -39,7 +53,9 @@ class TracedFunction:
         self._captured = list(function.captured_inputs)
         outputs = cast("Sequence[tf.Tensor]", cast("Any", function).outputs)
         self._dtypes, self._shapes = [x.dtype for x in outputs], [x.shape for x in outputs]
-        is_stateful = any(o.op_def.is_stateful for o in function.graph.get_operations())
+        operations = function.graph.get_operations()
+        self.may_fail = any(o.type in _MAY_FAIL or o.type.startswith(_TAKES_INDICES) for o in operations)
+        is_stateful = any(o.op_def.is_stateful for o in operations)
         self._call: Any = tf.raw_ops.StatefulPartitionedCall if is_stateful else tf.raw_ops.PartitionedCall
 
     def __call__(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from meshtf.layout import Axes, axes_size
-from meshtf.lowering.emit.core import TracedCore
+from meshtf.lowering.emit.core import TracedCore, known_coordinates
 from meshtf.lowering.emit.plan_facts import PlanFacts, given_outwards
 from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.lowering.processors.thresholds import FEW_ROWS
@@ -21,7 +21,7 @@ from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, S
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
-from meshtf.planning.plan import Collective, Compute, Instruction, Plan, Value, walk
+from meshtf.planning.plan import Collective, Compute, Instruction, Value, walk
 from meshtf.planning.process_spans import crossing_axes
 
 
@@ -57,8 +57,7 @@ class BatchedWork:
                 held[cores[0]][value] if dim is None else tf.concat([held[core][value] for core in cores], dim)
                 for value, dim in zip(instruction.inputs, rows.inputs, strict=True)
             ]
-            coordinates = _Coordinates(self._plan, cores[0])
-            core = TracedCore(self._plan, coordinates, is_cpu=True)
+            core = TracedCore(self._plan, known_coordinates(cores[0], self._plan), is_cpu=True)
             result = instruction.emit(core, *given)
             assert isinstance(result, tf.Tensor)
             parts = [result] * len(cores) if rows.output is None else tf.split(result, len(cores), rows.output)
@@ -138,15 +137,3 @@ class BatchedWork:
             and set(axes) <= set(step.axes)
             and not crossing_axes(step.axes, self._plan.mesh_shape, self._plan.process_of_core)
         )
-
-
-class _Coordinates(dict[str, tf.Tensor]):
-    """Of a core along each axis, as constants, as far as they are asked for."""
-
-    def __init__(self, plan: Plan, core: int) -> None:
-        super().__init__()
-        self._of = core_positions.coordinates(core, plan.mesh_shape)
-
-    def __missing__(self, axis: str) -> tf.Tensor:
-        self[axis] = tf.constant(self._of[axis], tf.int32)
-        return self[axis]

@@ -15,17 +15,16 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.lowering.emit.control_flow import emit_loop, emit_unrolled
-from meshtf.lowering.emit.core import TracedCore
+from meshtf.lowering.emit.core import TracedCore, known_coordinates
 from meshtf.lowering.emit.core_program import CoreProgram
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.processors.all_cores import AllCores
 from meshtf.lowering.processors.differing_slices import DifferingSlices
-from meshtf.lowering.processors.segments import Segment, segments_of_body
+from meshtf.lowering.processors.segments import Segment, communicates, segments_of_body
 from meshtf.lowering.processors.thresholds import MOST_UNROLLED
 from meshtf.mesh_impl.spmd.shared_memory_collectives import SharedMemoryCollectives
-from meshtf.planning import core_positions
-from meshtf.planning.plan import Carried, Collective, Compute, Instruction, Loop, Value, walk
+from meshtf.planning.plan import Carried, Compute, Instruction, Loop, Value, walk
 
 
 def emit_compiled(program: CoreProgram, loop: Loop) -> None:
@@ -121,20 +120,16 @@ class _InlineSegments:
         self.collectives = SharedMemoryCollectives(facts.plan.mesh_shape)
 
     def segments_of_body(self, instructions: Sequence[Instruction], results: Sequence[Value]) -> Sequence[Segment]:
-        return segments_of_body(instructions, results, self.facts, _communicates, self.differing)
+        return segments_of_body(instructions, results, self.facts, communicates, self.differing)
 
     def run_segment(self, segment: Segment, core: int, held: Mapping[Value, tf.Tensor]) -> Sequence[tf.Tensor]:
         plan = self.facts.plan
-        coordinates = core_positions.coordinates(core, plan.mesh_shape)
-        traced = TracedCore(plan, {axis: tf.constant(place) for axis, place in coordinates.items()})
-        program = CoreProgram(self.facts, traced, self.collectives, SlicesByValue({}))
+        program = CoreProgram(
+            self.facts, TracedCore(plan, known_coordinates(core, plan)), self.collectives, SlicesByValue({})
+        )
         program.slices.update((v, held[v]) for v in segment.entering)
         program.emit(segment.instructions)
         return [x for v in segment.leaving for x in program.tensors(v, v)]
 
     def loop(self, cores: AllCores, loop: Loop) -> None:
         emit_loop(cores, loop)
-
-
-def _communicates(instruction: Instruction) -> bool:
-    return any(isinstance(i, Collective) for i, _ in walk([instruction]))

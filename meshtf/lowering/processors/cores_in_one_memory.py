@@ -23,7 +23,7 @@ from meshtf.lowering.emit.control_flow import emit_loop
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram
 from meshtf.lowering.emit.core_results import CoreResults
-from meshtf.lowering.emit.cores import spmd_collectives
+from meshtf.lowering.emit.cores import coordinates_of, spmd_collectives
 from meshtf.lowering.emit.fed_slices import FedSlices
 from meshtf.lowering.emit.function_calls import TracedFunction
 from meshtf.lowering.emit.plan_facts import PlanFacts
@@ -34,15 +34,14 @@ from meshtf.lowering.processors.compiled_loops import LoopOfAllCores
 from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.lowering.processors.local_work import ProcessorLocalWork
 from meshtf.lowering.processors.segment_likeness import likeness
-from meshtf.lowering.processors.segments import Segment, segments_of_body, segments_of_program
+from meshtf.lowering.processors.segments import Segment, communicates, segments_of_body, segments_of_program
 from meshtf.mesh_impl.device_names import local_cores
 from meshtf.mesh_impl.home_device import home_device
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, SharedMemoryCollectives
 from meshtf.mesh_impl.spmd.staged_collectives import StagedCollectives
-from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
-from meshtf.planning.plan import Collective, Instruction, Loop, Plan, Value, walk
+from meshtf.planning.plan import Instruction, Loop, Plan, Value
 from meshtf.planning.process_spans import crossing_axes
 from meshtf.tensorflow_private.traced_functions import NOT_INLINED
 
@@ -93,7 +92,7 @@ class CoresInOneMemory:
         results: CoreResults = {}
         with tf.device(self._home):
             self.collectives = self._collectives()
-            self._coordinates = {core: self._constant_coordinates(core) for core in self._devices}
+            self._coordinates = {core: coordinates_of(core, self._plan) for core in self._devices}
             for segment in self._segments:
                 results = cores.run_segment(segment)
         return results
@@ -120,7 +119,7 @@ class CoresInOneMemory:
 
     def _is_together(self, instruction: Instruction) -> bool:
         """Whether it is done for several cores at once: it communicates, or one kernel does it for them."""
-        return any(isinstance(i, Collective) for i, _ in walk([instruction])) or self.batched.takes(instruction)
+        return communicates(instruction) or self.batched.takes(instruction)
 
     def _is_compiled_for_all(self, loop: Loop) -> bool:
         return loop.compilation is not None and loop.compilation.is_joint and self._work.compiles_loops
@@ -133,17 +132,13 @@ class CoresInOneMemory:
         bound = {core: between.bind(between.arguments(core)) for core in self._devices}
         return StagedCollectives(mesh_shape, process_of_core, bound)
 
-    def _constant_coordinates(self, core: int) -> tf.Tensor:
-        coordinates = list(core_positions.coordinates(core, self._plan.mesh_shape).values())
-        return tf.constant(coordinates, tf.int32, [len(coordinates)])
-
     def _function(self, segment: Segment) -> TracedFunction:
         """The traced function of a segment. Segments that are alike share one, so that each layer is traced once."""
         if segment not in self._functions:
             key = likeness(segment, self.facts)
             function = self._shared.get(key) if key is not None else None
             function = function or self._traced(segment)
-            if key is not None:
+            if key is not None and not function.may_fail:  # an error is to name the segment
                 self._shared[key] = function
             self._functions[segment] = function
         return self._functions[segment]

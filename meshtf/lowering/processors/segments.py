@@ -9,7 +9,7 @@ from meshtf.layout import Axes
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.lowering.processors.work_done_once import parts_of_work
-from meshtf.planning.plan import AssignVariable, Feed, Instruction, Value, free_values
+from meshtf.planning.plan import AssignVariable, Collective, Feed, Instruction, Value, free_values, walk
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +39,11 @@ class Segment:
 
 IsTogether = Callable[[Instruction], bool]
 """Whether an instruction is for all cores at once."""
+
+
+def communicates(instruction: Instruction) -> bool:
+    """Whether it is a collective, or has one inside."""
+    return any(isinstance(i, Collective) for i, _ in walk([instruction]))
 
 
 def segments_of_program(

@@ -89,6 +89,21 @@ def test_what_differs_is_not_alike(layer: Layer) -> None:
     assert groups(layer)[0] < groups(scaled(lambda _: 2.0))[0]
 
 
+def test_what_may_fail_is_traced_for_each() -> None:
+    """So that an error names the layer: TensorFlow tells the operation in a function, and not which call it was."""
+
+    def layer(x: mtf.Tensor, n: int) -> mtf.Tensor:
+        y = dense(x, n)
+        ids = mtf.cast(mtf.argmax(y, D), tf.int32)
+        return y + mtf.gather(y, ids, D)
+
+    step = trained(layer)
+    step(x=X)
+    failing = [f for f in cores_in_memory(step)._functions.values() if f.may_fail]
+    assert len(failing) >= LAYERS - 1
+    assert len(failing) == len(set(failing))
+
+
 def test_functions_of_the_user_s_are_traced_wherever_they_are() -> None:
     drawn = np.random.default_rng(0)
 
