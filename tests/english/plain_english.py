@@ -5,8 +5,7 @@
     def dtype_of(x): "Of a tensor, what its elements are."      # opens with a preposition, and names no thing
     def dtype_of(x): "The dtype of a tensor's elements."        # names the thing
 
-Each finding is one line: the file, the line, the rule that is broken and the sentence. `NOT_YET` lists the rooms whose
-sentences nobody has rewritten.
+Each finding is one line: the file, the line, the rule that is broken and the sentence.
 """
 
 from __future__ import annotations
@@ -22,12 +21,6 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
 CHECKED = ("meshtf", "layers", "models", "meshtf_programs", "benchmarks")
-
-NOT_YET: tuple[str, ...] = (
-    "meshtf/lowering/emit",
-    "meshtf/lowering/processors",
-)
-"""Folders and files of `CHECKED` that are not yet rewritten. Delete a line here when its room is plain."""
 
 NO_SUBJECT = re.compile(
     r"(of|by|as|in|for|with|without|on|at|from|to|into|under|over|before|after|between|behind|beside|inside|along|against"
@@ -100,11 +93,9 @@ def findings_in(path: Path) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.line)
 
 
-def checked_files(not_yet: Sequence[str] = NOT_YET) -> list[Path]:
-    """The files of all checked packages, without those in the rooms `not_yet`."""
-    files = sorted(file for package in CHECKED for file in (TREE / package).rglob("*.py"))
-    left_out = [TREE / room for room in not_yet]
-    return [file for file in files if not any(file.is_relative_to(room) for room in left_out)]
+def checked_files() -> list[Path]:
+    """The files of all checked packages."""
+    return sorted(file for package in CHECKED for file in (TREE / package).rglob("*.py"))
 
 
 def _docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:

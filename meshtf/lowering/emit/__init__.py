@@ -1,1 +1,1 @@
-"""From a plan to programs: TensorFlow's for devices, XLA's for TPUs."""
+"""The emission of plans as programs: TensorFlow's for devices, and XLA's for what PJRT runs."""

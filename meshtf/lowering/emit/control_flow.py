@@ -82,7 +82,7 @@ def emit_loop(scope: Scope, loop: Loop) -> None:
 
     Args:
       scope: where its inputs are. Its results are given there.
-      loop: of the plan.
+      loop: the plan's loop.
     """
     count: Any = loop.length if loop.count is None else scope.number(loop.count)
     carried = [scope.tensors(c.initial, c.entering) for c in loop.carried]

@@ -1,4 +1,4 @@
-"""What local work may ask of the core that it runs on, in a function that is being traced."""
+"""The core that local work runs on, in a function that is being traced: it answers what the work asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the instructions of a plan to the operations of one core, in a function that is being traced."""
+"""The emission of a plan's instructions as operations of one core, in a function that is being traced."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CoreProgram:
     """Emits instructions of a plan for one core. It is the `Scope` of control flow in which a value has one tensor.
 
     Args:
-      facts: the plan's.
+      facts: facts of the plan.
       core: where the work is done.
       collectives: those of the core, in this function.
       variables: the core's slices of the program's variables.
@@ -140,7 +140,7 @@ class CoreProgram:
         return inner
 
     def compiled(self, given: Mapping[Value, Tensors], in_parts: frozenset[Value], work: LocalWork) -> CoreProgram:
-        """This program inside a function of its own that XLA compiles.
+        """Makes this program's counterpart inside a function that XLA compiles.
 
         Args:
           given: the values that the function is given. It has no others.

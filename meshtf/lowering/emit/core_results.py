@@ -1,4 +1,4 @@
-"""From what each core gives at the end of a program to what the program returns."""
+"""The results of a program, put together from the slices that each core gives at its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.planning.plan import Plan, Value
 NO_CHECK_FAILED = -1
 
 CoreResults = Mapping[int, Sequence[tf.Tensor]]
-"""By core, of the cores in this process: slices of the fetches, and the index of the check that failed, or -1."""
+"""The slices of the fetches and the index of the failed check, or -1, for each core of this process."""
 
 
 def whole_fetches(plan: Plan, results: CoreResults) -> list[tf.Tensor]:
@@ -21,7 +21,7 @@ def whole_fetches(plan: Plan, results: CoreResults) -> list[tf.Tensor]:
 
 
 def first_of(results: CoreResults) -> Sequence[tf.Tensor]:
-    """Of the first core in this process."""
+    """The results of the first core in this process."""
     return next(iter(results.values()))
 
 

@@ -26,7 +26,7 @@ from meshtf.tensorflow_private.traced_functions import NOT_INLINED
 
 
 class Cores(Protocol):
-    """What all cores of a process do, emitted into the function that starts them."""
+    """The cores of a process, emitted into the function that starts them."""
 
     def results(self, feeds: Sequence[tf.Tensor]) -> CoreResults:
         """Emits the program for every core of this process.
@@ -62,7 +62,7 @@ class SeparateCores:
 
     @functools.cached_property
     def function(self) -> TracedFunction:
-        """What every core calls with its coordinates, what its collectives take, its feeds and its variables."""
+        """The function that every core calls with its coordinates, its tokens, its feeds and its variables."""
         plan = self._plan
         signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
         signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]

@@ -11,7 +11,7 @@ from meshtf.planning.plan import Plan, Value
 
 
 class FedSlices:
-    """What each core is given of arrays that are fed, cut in the memory of its host."""
+    """The slices of fed arrays that each core is given, cut in the memory of its host."""
 
     def __init__(self, plan: Plan, feeds: Sequence[tf.Tensor]) -> None:
         self._mesh_shape = plan.mesh_shape

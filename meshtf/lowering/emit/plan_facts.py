@@ -1,4 +1,4 @@
-"""What emission asks of a plan as a whole, found out once."""
+"""Facts of a whole plan that the emission asks for, found out once."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def scope_name(number: int, instruction: Instruction) -> str:
 
 
 def origins(instructions: Sequence[Instruction]) -> dict[str, str]:
-    """For the name scope of each instruction, up to the first dot: its operation and the user's line."""
+    """The operation and the user's line of each instruction, by its name scope up to the first dot."""
     return {scope_name(number, i).split(".")[0]: _origin(i) for number, (i, _) in enumerate(walk(instructions))}
 
 

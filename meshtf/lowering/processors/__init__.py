@@ -1,1 +1,1 @@
-"""What makes virtual CPUs fast: a wing beside the plain emission, which does the same without it."""
+"""The wing that makes virtual CPUs fast. The plain emission does the same without it."""

@@ -28,7 +28,7 @@ HeldByCore = Mapping[int, dict[Value, tf.Tensor]]
 
 
 class SegmentWork(Protocol):
-    """What `AllCores` has done by others, and what they know of the plan."""
+    """The work that `AllCores` leaves to others, and what they know of the plan."""
 
     @property
     def facts(self) -> PlanFacts: ...
@@ -41,7 +41,7 @@ class SegmentWork(Protocol):
 
     @property
     def collectives(self) -> CollectivesForAll:
-        """Those of the function that is being traced."""
+        """The collectives of the function that is being traced."""
         ...
 
     def segments_of_body(self, instructions: Sequence[Instruction], results: Sequence[Value]) -> Sequence[Segment]:

@@ -1,7 +1,8 @@
-"""Work of several cores that share a memory, done by one kernel: of their rows, one behind the other.
+"""Work of several cores that share a memory, done by one kernel on all of their rows.
 
-Eight cores of a process convolve two small images each with the same filters. To bring these into the order that the
-kernel wants takes longer than to use them, and the gradient of the filters is as large on each core as the sum of all.
+Eight cores of a process convolve two small images each with the same filters. Bringing the filters into the order that
+the kernel wants takes longer than using them. The gradient of the filters is as large on each core as the sum of all.
+So one kernel convolves sixteen images, and its gradient is the sum.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from meshtf.planning.process_spans import crossing_axes
 
 
 class BatchedWork:
-    """Which work of a plan is done so.
+    """The work of a plan that is batched.
 
     Args:
-      facts: of the plan.
-      differing: its slices.
+      facts: facts of the plan.
+      differing: the mesh axes along which its slices differ.
     """
 
     def __init__(self, facts: PlanFacts, differing: DifferingSlices) -> None:
@@ -47,7 +48,7 @@ class BatchedWork:
         return instruction in self._axes
 
     def run(self, instruction: Compute, held: Mapping[int, Mapping[Value, tf.Tensor]]) -> dict[int, tf.Tensor]:
-        """By core, what it makes of what they hold."""
+        """Runs the work on the slices that the cores hold. Returns the result of each core."""
         rows = instruction.facts.rows
         assert rows is not None
         made: dict[int, tf.Tensor] = {}
@@ -80,8 +81,11 @@ class BatchedWork:
     def rest_of_sum(
         self, collective: Collective, terms: SlicesByCore, collectives: CollectivesForAll
     ) -> SlicesByCore | None:
-        """What each core has after a sum of terms that kernels have added up along some axes already, of which all
-        cores along these hold the same; None of any other collective."""
+        """Sums terms over the axes along which kernels have not added them up yet.
+
+        Returns:
+          The result of each core, or None where the collective is no such sum.
+        """
         step = collective.step
         if collective.input not in self._sums or not isinstance(step, AllReduce | ReduceScatter):
             return None
@@ -112,8 +116,7 @@ class BatchedWork:
 
     @functools.cached_property
     def _users(self) -> Mapping[Value, Sequence[Instruction | None]]:
-        """By value the instructions that use it, and None for each time that it leaves a loop, a branch or the
-        program."""
+        """The instructions that use each value, and None each time that it leaves a loop, a branch or the program."""
         plan, users = self._plan, collections.defaultdict[Value, list[Instruction | None]](list)
         for value in (*plan.fetches, *(check.value for check in plan.checks)):
             users[value].append(None)

@@ -31,8 +31,8 @@ def emit_compiled(program: CoreProgram, loop: Loop) -> None:
     """Emits a loop without collectives into a program, as one function that XLA compiles.
 
     Args:
-      program: of one core. It holds the loop's results afterwards, as far as something reads them.
-      loop: of its plan.
+      program: one core's program. It holds the loop's results afterwards, as far as something reads them.
+      loop: a loop of its plan.
     """
     in_parts = _entering_in_parts(loop)
     given = {v: program.parts(v) if v in in_parts else program.tensors(v, v) for v in loop.inputs}
@@ -84,9 +84,9 @@ class LoopOfAllCores:
     """A loop with collectives as one function that XLA compiles for all cores of the process.
 
     Args:
-      facts: the plan's.
-      differing: which cores hold different slices of its values.
-      loop: of the plan, outside all other loops.
+      facts: facts of the plan.
+      differing: the mesh axes along which its slices differ.
+      loop: a loop of the plan that stands in no other.
     """
 
     def __init__(self, facts: PlanFacts, differing: DifferingSlices, loop: Loop) -> None:

@@ -1,8 +1,8 @@
-"""Along which mesh axes cores hold different slices of a value: along all others they hold the same, to the bit.
+"""The mesh axes along which cores hold different slices of a value. Along all others they hold the same, to the bit.
 
-Local work is a function of a core's slices, and of where it stands along the axes of their layouts. So what is made of
-values that are replicated along an axis is replicated along it, too. (`Holdings` of joint loops asks a value's layout
-alone, since there nothing is written where it lies, and a maximum counts as different everywhere until it is reduced.)
+Local work is a function of a core's slices, and of where it stands along the axes of their layouts. So a result of
+values that are replicated along an axis is replicated along it, too. With x split over `rows` on "rows:2;cols:2", relu
+of x differs along `rows` alone: cores 0 and 1 hold the same, and cores 2 and 3.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ _NONE: AxesSet = frozenset()
 
 
 class DifferingSlices:
-    """Of the values of a plan, those inside of loops and branches too.
+    """The axes along which the values of a plan differ, those inside loops and branches included.
 
     Args:
-      facts: of the plan. What is written where it lies counts as different on every core, since each has memory of its
-        own: variables, and sums to which loops add. So does what a function of the user's makes, of which nothing is
-        known.
+      facts: facts of the plan. Variables, and sums to which loops add, count as different on every core, because each
+        core writes to memory of its own. The results of a user's function do too, because nothing is known of it.
     """
 
     def __init__(self, facts: PlanFacts) -> None:
@@ -33,7 +32,7 @@ class DifferingSlices:
         self._all = frozenset(d.name for d in facts.plan.mesh_shape if d.size > 1)
         self._of: dict[Value, AxesSet] = {}
         self._reduced: dict[Value, AxesSet] = {}
-        """Over which axes values are reduced. What each core has of a maximum differs although no sum is pending."""
+        """The axes over which values are reduced. Each core's term of a maximum differs although no sum is pending."""
         for collective in facts.plan.collectives:
             for own in (collective, *collective.members):
                 if own.step.reduction:
@@ -41,18 +40,18 @@ class DifferingSlices:
         self._go_through(facts.plan.instructions)
 
     def axes_of(self, instruction: Instruction) -> AxesSet:
-        """Along which cores do different work, in an instruction that does not communicate."""
+        """The axes along which cores do different work, in an instruction that does not communicate."""
         inside = (i for i, _ in walk([instruction]))
         found = _NONE.union(*(self._of_values((*i.inputs, *i.outputs)) for i in inside))
         return self._all if any(self._is_of_each(i) for i, _ in walk([instruction])) else found
 
     def axes_of_value(self, value: Value) -> Axes | None:
-        """Along which its slices differ, in the order of the mesh. None where no two cores have the same."""
+        """The axes along which its slices differ, in the mesh's order. None where no two cores have the same."""
         axes = self._of[value]
         return None if self.differs_everywhere(axes) else self.in_order(axes)
 
     def in_order(self, axes: AxesSet) -> Axes:
-        """In that of the mesh."""
+        """The axes in the order of the mesh."""
         return tuple(d.name for d in self._facts.plan.mesh_shape if d.name in axes)
 
     def differs_everywhere(self, axes: AxesSet) -> bool:

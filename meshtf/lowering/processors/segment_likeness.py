@@ -23,10 +23,10 @@ _PURE = frozenset(("meshtf", "numpy", "tensorflow"))
 
 
 def likeness(segment: Segment, facts: PlanFacts) -> Hashable | None:
-    """Equal for segments whose traces differ in nothing but names of operations. None where that is not known.
+    """A key that is equal for segments whose traces differ in names of operations only. None where that is not known.
 
-    What is compared are instructions one by one, how values pass from one to the next, and what their emission closes
-    over. So that an error finds the user's line, the lines are those of one place in the user's code.
+    It compares the instructions one by one, how values pass from one to the next, and what their emission closes over.
+    Alike instructions come from one line of the user's code, so that an error finds it.
     """
     if segment.feeds or segment.ends_program:
         return None

@@ -14,17 +14,18 @@ from meshtf.planning.plan import AssignVariable, Collective, Feed, Instruction, 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """Instructions, one after the other.
+    """Instructions that each core runs by itself, and the instructions for all cores that follow them.
 
     Attributes:
-      instructions: that each core runs.
-      entering: values that they use, and others made.
-      leaving: values that they make, and what follows uses.
-      feeds, variables: the names of those that they are given.
-      together: what follows them, for all cores at once.
+      instructions: the instructions that each core runs, in order.
+      entering: the values that they use and that were made before.
+      leaving: the values that they make and that something uses afterwards.
+      feeds: the names of the feeds that they read.
+      variables: the names of the variables that they read or write.
+      together: the instructions that follow, each done for all cores at once.
       ends_program: whether the results of the program are made here.
-      axes: the mesh axes along which cores do different work in it; of those that do the same, one does it for all.
-        None: each does.
+      axes: the mesh axes along which cores do different work in it. One core does the work for all that would do the
+        same. None: each core does its own.
     """
 
     instructions: tuple[Instruction, ...]
@@ -46,11 +47,8 @@ def communicates(instruction: Instruction) -> bool:
     return any(isinstance(i, Collective) for i, _ in walk([instruction]))
 
 
-def segments_of_program(
-    facts: PlanFacts, is_together: IsTogether, differing: DifferingSlices | None = None
-) -> list[Segment]:
-    """All of a plan; one segment, where nothing is done together. Work that cores would do alike, as `differing`
-    tells, has segments of its own."""
+def segments_of_program(facts: PlanFacts, is_together: IsTogether, differing: DifferingSlices) -> list[Segment]:
+    """Cuts a plan into segments. Work that several cores would do alike has segments of its own."""
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
     pieces = _pieces(own, facts, is_together)
@@ -66,9 +64,9 @@ def segments_of_body(
     results: Sequence[Value],
     facts: PlanFacts,
     is_together: IsTogether,
-    differing: DifferingSlices | None = None,
+    differing: DifferingSlices,
 ) -> list[Segment]:
-    """Of the instructions inside a loop or a branch, of which some values are wanted afterwards."""
+    """Cuts the instructions inside a loop or a branch into segments. `results` are asked for afterwards."""
     pieces = _divided(_pieces(instructions, facts, is_together), differing, facts)
     return _segments(pieces, results, facts, ends_program=False)
 
@@ -82,10 +80,8 @@ class _Piece:
     axes: Axes | None = None
 
 
-def _divided(pieces: Sequence[_Piece], differing: DifferingSlices | None, facts: PlanFacts) -> list[_Piece]:
-    """What cores do alike, apart from what each does by itself."""
-    if differing is None:
-        return list(pieces)
+def _divided(pieces: Sequence[_Piece], differing: DifferingSlices, facts: PlanFacts) -> list[_Piece]:
+    """Sets work that several cores would do alike apart from what each does by itself."""
     found: list[_Piece] = []
     for n, piece in enumerate(pieces):
         *alike, each = parts_of_work(piece.instructions, differing, facts)
@@ -97,14 +93,14 @@ def _divided(pieces: Sequence[_Piece], differing: DifferingSlices | None, facts:
 
 
 def _pieces(instructions: Sequence[Instruction], facts: PlanFacts, is_together: IsTogether) -> list[_Piece]:
-    """As few pieces as the order of the instructions allows.
+    """Cuts instructions into as few pieces as their order allows.
 
     A piece ends where something needs what is done together. A core begins with a piece when all values are there that
     enter it, and what is done together takes place when its own inputs are there.
     """
     pieces = [_Piece()]
     waited_for: set[Value] = set()
-    """What is done together behind the last piece."""
+    """The outputs of what is done together behind the last piece."""
     for instruction in instructions:
         if is_together(instruction):  # several may follow one another in one place
             pieces[-1].together.append(instruction)
@@ -144,7 +140,7 @@ def _segments(
 
 
 def _entering(piece: _Piece, returned: Sequence[Value], facts: PlanFacts) -> tuple[Value, ...]:
-    """What the instructions use, or wait for, of what was made before; not what is only read to be updated in place."""
+    """The values made before that the instructions use or wait for, but those that an update reads by itself."""
     waits = [v for i in piece.instructions for v in facts.awaited_by(i)]
     made = {v for i in piece.instructions for v in i.outputs}
     needed = dict.fromkeys([*free_values(piece.instructions, set(), returned), *waits])

@@ -17,7 +17,7 @@ from meshtf.lowering.processors.thresholds import WORTH_BYTES, WORTH_FLOPS
 from meshtf.planning.plan import AssignVariable, Compute, Feed, Instruction, ReadVariable, Value, walk
 
 _AT_HAND = (Feed, ReadVariable, AssignVariable)
-"""What each core has of its own, and uses wherever it is wanted."""
+"""Instructions whose results each core has of its own, and uses wherever they are wanted."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ def _places(
     order: Sequence[AxesSet],
     facts: PlanFacts,
 ) -> dict[Instruction, int]:
-    """In which part each stands: of small work, that of the first that uses it."""
+    """The part in which each instruction stands. Small work stands in the part of its first user."""
     last = len(order)
     numbers = {axes: n for n, axes in enumerate(order)}
     users: dict[Value, int] = {}

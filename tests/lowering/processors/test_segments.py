@@ -6,8 +6,9 @@ import itertools
 
 import meshtf as mtf
 from meshtf.lowering.emit.plan_facts import PlanFacts
-from meshtf.lowering.processors.segments import Segment, segments_of_program
-from meshtf.planning.plan import AssignVariable, Collective, Instruction, Plan, Value, walk
+from meshtf.lowering.processors.differing_slices import DifferingSlices
+from meshtf.lowering.processors.segments import Segment, communicates, segments_of_program
+from meshtf.planning.plan import AssignVariable, Collective, Plan, Value
 
 LAYERS = 6
 
@@ -27,12 +28,9 @@ def plan_of_normalized_layers() -> Plan:
     return program.lowering.execution([program.results]).plan
 
 
-def communicates(instruction: Instruction) -> bool:
-    return any(isinstance(i, Collective) for i, _ in walk([instruction]))
-
-
 def segments_of(plan: Plan) -> list[Segment]:
-    return segments_of_program(PlanFacts.of(plan, writes_in_place=True), communicates)
+    facts = PlanFacts.of(plan, writes_in_place=True)
+    return segments_of_program(facts, communicates, DifferingSlices(facts))
 
 
 def test_a_segment_ends_where_something_needs_what_is_done_together() -> None:

@@ -12,9 +12,9 @@ from meshtf.planning.plan import Compute, Feed, Instruction, Loop, Plan, ReadVar
 
 
 def done_before_loops(plan: Plan) -> Mapping[Loop, Sequence[Value]]:
-    """By loop that stands in no other, the results that are to be there when it begins.
+    """The results that are to be there when a loop begins, for each loop that stands in no other.
 
-    They are those that take less memory than what they are made of, variables and feeds aside, which stay anyway.
+    They take less memory than the values they are made of. Variables and feeds do not count, since they stay anyway.
     """
     producers = {v: i for i in plan.instructions for v in i.outputs if not isinstance(i, Feed | ReadVariable)}
     waiting: list[Compute] = []

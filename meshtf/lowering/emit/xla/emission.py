@@ -29,11 +29,11 @@ def emit_for_xla(
     XLA's.
 
     Args:
-      plan: of the program.
-      feeds: what it is handed, in the layouts of the plan.
-      slices: of the variables, this core's, in the order of `plan.variable_names`.
-      earlier: int32 scalar, what an earlier run gave as the index of a check that failed. Unless it is -1 nothing is
-        assigned, and the index is the same again.
+      plan: the program's plan.
+      feeds: the slices that the core is fed, in the layouts of the plan.
+      slices: this core's slices of the variables, in the order of `plan.variable_names`.
+      earlier: the index of a check that failed in an earlier run, an int32 scalar. Unless it is -1 nothing is assigned,
+        and the index is the same again.
 
     Returns:
       The core's slices of the fetches, the index of the check that failed, or -1, and the new slices of the variables
@@ -78,6 +78,6 @@ class XlaWork:
 
 
 def assigned_names(plan: Plan) -> list[str]:
-    """Of the variables that a program gives back, in their order."""
+    """The names of the variables that a program gives back, in their order."""
     assigned = {i.name for i in plan.assignments}
     return [name for name in plan.variable_names if name in assigned]

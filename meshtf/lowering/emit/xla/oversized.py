@@ -33,11 +33,11 @@ def oversized(fact: str, program: str, target: str, plan: Plan, hlo_bytes: int |
     """The message of a CompilationError.
 
     Args:
-      fact: in the compiler's words.
-      program: its name.
-      target: for which it was compiled, as a topology.
-      plan: of the program; its lines that make the most instructions are named.
-      hlo_bytes: of the program, where it came to that.
+      fact: the refusal in the compiler's words.
+      program: the program's name.
+      target: the topology, or other target, that it was compiled for.
+      plan: the program's plan. The lines that make the most instructions are named.
+      hlo_bytes: the size of the program's HLO, if there is one.
     """
     sites = collections.Counter(i.operation.site for i, _ in walk(plan.instructions))
     most = [f"  {count:,} {site}" for site, count in sites.most_common(_MOST_NAMED)]

@@ -29,10 +29,10 @@ class PjrtProgram:
     new ones in the same memory.
 
     Args:
-      plan: what each core runs. Feeds are cut as they are handed to the cores.
-      cores: where it runs; it is compiled when it first does.
-      hlo: of the plan.
-      slices: of each variable.
+      plan: the plan that each core runs. Feeds are cut as they are handed to the cores.
+      cores: the cores that run it. It is compiled when it first runs.
+      hlo: gives the plan's HLO.
+      slices: the slices of each variable.
     """
 
     def __init__(self, plan: Plan, cores: Cores, hlo: Callable[[], bytes], slices: Mapping[str, BufferSlices]) -> None:
@@ -132,7 +132,7 @@ class PjrtProgram:
         return self._cores.put([array] * len(self._cores.numbers))
 
     def _whole(self, value: Value, array: CoreArray) -> np.ndarray:
-        """A whole result from the slices of the cores. Of slices that are alike the first core's is taken."""
+        """A whole result from the slices of the cores. Where slices are alike, the first core's is taken."""
         sizes = value.shape.to_integer_list
         if tuple(sizes) == value.slice_shape:
             return self._cores.first(array)

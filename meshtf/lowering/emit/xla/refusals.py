@@ -1,4 +1,4 @@
-"""What XLA cannot compile, in the user's terms."""
+"""The refusals of XLA's compiler, in the user's terms."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def refusal(text: str, program: str, scope_to_origin: Mapping[str, str]) -> str:
     """The message of a CompilationError.
 
     Args:
-      text: of TensorFlow's error.
-      program: its name.
-      scope_to_origin: from the name scope of an instruction, as `Compute_17`, to its operation and the user's line.
+      text: the text of TensorFlow's error.
+      program: the program's name.
+      scope_to_origin: the operation and the user's line of an instruction, by its name scope, such as `Compute_17`.
     """
     return _REFUSED.format(program=program, fact=_fact(text), origin=_origin(_NODE.findall(text), scope_to_origin))
 
