@@ -6,7 +6,7 @@ Otherwise `mtf.gradients` makes them.
 from __future__ import annotations
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike, shape_of
+from meshtf.dimension import Shape, ShapeLike, names_of, shape_of
 from meshtf.errors import ShapeError
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
@@ -329,7 +329,7 @@ def _image_gradient(
     name: str,
 ) -> Tensor:
     dy, kernel = operands(dy, conv_filter)
-    geometry = geometry_by_order(shape_of(input_shape), kernel.shape, count, steps, padding)
+    geometry = geometry_by_order(_image_shape(input_shape, kernel, dy, count), kernel.shape, count, steps, padding)
     return ConvolutionImageOperation(_in_order(dy, geometry.result), kernel, geometry, name).outputs[0]
 
 
@@ -343,7 +343,7 @@ def _filter_gradient(
     name: str,
 ) -> Tensor:
     image, dy = operands(conv_input, dy)
-    geometry = geometry_by_order(image.shape, shape_of(filter_shape), count, steps, padding)
+    geometry = geometry_by_order(image.shape, shape_of(filter_shape, [image.shape, dy.shape]), count, steps, padding)
     return ConvolutionKernelOperation(image, _in_order(dy, geometry.result), geometry, name).outputs[0]
 
 
@@ -357,7 +357,9 @@ def _transposed_image_gradient(
     name: str,
 ) -> Tensor:
     dy, kernel = operands(dy, conv_filter)
-    geometry = transposed_geometry_by_order(shape_of(input_shape), kernel.shape, count, steps, padding)
+    geometry = transposed_geometry_by_order(
+        _image_shape(input_shape, kernel, dy, count), kernel.shape, count, steps, padding
+    )
     return ConvolutionOperation(_in_order(dy, geometry.image), kernel, geometry, name).outputs[0]
 
 
@@ -371,8 +373,16 @@ def _transposed_filter_gradient(
     name: str,
 ) -> Tensor:
     result, dy = operands(conv_input, dy)
-    geometry = transposed_geometry_by_order(result.shape, shape_of(filter_shape), count, steps, padding)
+    geometry = transposed_geometry_by_order(
+        result.shape, shape_of(filter_shape, [result.shape, dy.shape]), count, steps, padding
+    )
     return ConvolutionKernelOperation(_in_order(dy, geometry.image), result, geometry, name).outputs[0]
+
+
+def _image_shape(input_shape: ShapeLike, kernel: Tensor, dy: Tensor, count: int) -> Shape:
+    """The image's shape. Its size along a window is not dy's, so it is given."""
+    windows = names_of(input_shape)[-count - 1 : -1]
+    return shape_of(input_shape, [kernel.shape, Shape([d for d in dy.shape if d.name not in windows])])
 
 
 def _in_order(dy: Tensor, shape: Shape) -> Tensor:
