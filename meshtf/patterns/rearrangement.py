@@ -2,10 +2,10 @@
 
 "batch (h 2) (w 2) c -> batch (image: h w) c"     of [batch:8 h:6 w:4 c:3]
 
-before  [batch:8 h:3 h_2:2 w:2 w_2:2 c:3]         each group on the left is split
-kept    [batch:8 h:3 w:2 c:3]                     what the right side lacks is reduced
-spread  [batch:8 h:3 w:2 c:3]                     new dimensions are repeated
-after   [batch:8 image:6 c:3]                     each group on the right is merged
+before     [batch:8 h:3 h_2:2 w:2 w_2:2 c:3]     each group on the left is split
+kept       [batch:8 h:3 w:2 c:3]                 what the right side lacks is reduced
+repeated   [batch:8 h:3 w:2 c:3]                 new dimensions are repeated
+after      [batch:8 image:6 c:3]                 each group on the right is merged
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from meshtf.patterns.tokens import checked_text
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rearrangement:
-    """The shapes that a tensor passes through, from first to last."""
+    """The shapes that a tensor passes through, from first to last: see the module."""
 
     before: Shape
     kept: Shape
-    spread: Shape
+    repeated: Shape
     after: Shape
 
 
@@ -66,11 +66,11 @@ def _rearrangement(text: str, shape: Shape, sizes: tuple[tuple[str, int], ...], 
 
 
 class _RightSide:
-    """What the right side of a pattern makes of the left one's dimensions."""
+    """The right side of a pattern: the result's dimensions, made of the left side's."""
 
     def __init__(self, pattern: Pattern, term: Term, left: LeftSide, sizes: Mapping[str, int]) -> None:
         self._pattern, self._left, self._sizes = pattern, left, sizes
-        self._spread: dict[str, Dimension] = {}
+        self._repeated: dict[str, Dimension] = {}
         after: dict[str, Dimension] = {}
         for item in term.items:
             for dim in self._results(item):
@@ -82,9 +82,9 @@ class _RightSide:
     def plan(self, reduces: bool) -> Rearrangement:
         if not reduces:
             self._check_all_used()
-        before, spread = Shape(self._left.before.values()), Shape(self._spread.values())
-        kept = Shape([d for d in spread if d.name in self._left.before])
-        return Rearrangement(before, kept, spread, self._after)
+        before, repeated = Shape(self._left.before.values()), Shape(self._repeated.values())
+        kept = Shape([d for d in repeated if d.name in self._left.before])
+        return Rearrangement(before, kept, repeated, self._after)
 
     def _results(self, item: Factor | Rest | Group) -> list[Dimension]:
         """The result's dimensions that a part of the right side makes."""
@@ -102,9 +102,9 @@ class _RightSide:
         """The dimensions of a name, a number or `...`, each of which is used once."""
         found = self._rest(item) if isinstance(item, Rest) else [self._factor(item)]
         for dim in found:
-            if dim.name in self._spread:
+            if dim.name in self._repeated:
                 raise self._pattern.fault(item, f'"{dim.name}" stands twice on the right')
-            self._spread[dim.name] = dim
+            self._repeated[dim.name] = dim
         return found
 
     def _rest(self, item: Rest) -> list[Dimension]:
@@ -114,7 +114,7 @@ class _RightSide:
 
     def _factor(self, item: Factor) -> Dimension:
         if not item.name:
-            taken = {*self._left.before, *self._spread}
+            taken = {*self._left.before, *self._repeated}
             return Dimension(unused(f"repeats_{item.size}", taken), item.size or 0)
         own, size = self._left.before.get(item.name), item.size
         size = self._sizes.get(item.name) if size is None else size
@@ -129,7 +129,7 @@ class _RightSide:
 
     def _check_all_used(self) -> None:
         for name, item in self._left.places.items():
-            if name not in self._spread:
+            if name not in self._repeated:
                 is_rest = isinstance(item, Rest)
                 what = f'"..." stands for "{name}", and' if is_rest else f'"{name}"'
                 raise self._pattern.fault(item, f"{what} is not on the right; to reduce it, use mtf.reduce")

@@ -62,7 +62,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("sigmoid loss", lambda: mtf.layers.sigmoid_cross_entropy_with_logits(LOGITS, X),
      ShapeError, "targets need the dimensions of the logits, [batch:4 vocab:10], not"),
     ("layer_norm dim", lambda: mtf.layers.layer_norm(X, "hiden", name="ln"),
-     ShapeError, 'not a dimension: \'h\'; write mtf.Dimension(name, size), or a pair ("h",'),
+     ShapeError, "not of the form name:size:\n    hiden\n    ^^^^^"),
     ("layer_norm int", lambda: mtf.layers.layer_norm(IDS, "batch", name="ln2"),
      DtypeError, "statistics need floating numbers, and x is int32; convert it with"),
     ("batch_norm momentum", lambda: mtf.layers.batch_norm(IMAGE, True, 2.0, name="bn"),

@@ -24,7 +24,7 @@ def test_the_plan_in_the_docstring() -> None:
     assert plan("batch (h 2) (w 2) c -> batch (image: h w) c") == Rearrangement(
         before=convert_to_shape("batch:8 h:3 h_2:2 w:2 w_2:2 c:3"),
         kept=convert_to_shape("batch:8 h:3 w:2 c:3"),
-        spread=convert_to_shape("batch:8 h:3 w:2 c:3"),
+        repeated=convert_to_shape("batch:8 h:3 w:2 c:3"),
         after=convert_to_shape("batch:8 image:6 c:3"),
     )
 

@@ -77,8 +77,6 @@ def _rows() -> Iterator[tuple[str, Row]]:
     for name, more in (("cholesky", {}), ("qr", {"inner_dim": "inner"})):
         yield f"{name}.rows_dim", (lambda t, d, n=name, m=more: getattr(mtf, n)(t.square, d, "vocab", **m), ONE)
         yield f"{name}.columns_dim", (lambda t, d, n=name, m=more: getattr(mtf, n)(t.square, "vocab", d, **m), ONE)
-    for count, name in ((2, "conv2d"), (3, "conv3d")):
-        yield from _gradients_of_convolutions(name, count)
     for name in ("PlanMeshImpl", "SpmdMeshImpl", "TpuMeshImpl"):
         yield f"{name}.shape", (lambda t, d, name=name: getattr(mtf, name)(d, "").shape, WHOLE)
     for name, arguments in (
@@ -88,27 +86,6 @@ def _rows() -> Iterator[tuple[str, Row]]:
         ("processor_groups", [["new"]]),
     ):
         yield f"{name}.mesh_shape", (lambda t, d, n=name, a=arguments: getattr(mtf, n)(d, *a), WHOLE)
-
-
-def _gradients_of_convolutions(name: str, count: int) -> Iterator[tuple[str, Row]]:
-    windows, spatial = [("fa", 3), ("fb", 3), ("fc", 3)][:count], [("a", 4), ("b", 4), ("c", 4)][:count]
-    for kind, channels, out in ((name, ["in", "out"], "out"), (f"{name}_transpose", ["out", "in"], "out")):
-        sizes = {"in": 3, "out": 5}
-        image = [BATCH, *(mtf.Dimension(*pair) for pair in spatial), mtf.Dimension("in", 3)]
-        kernel = [mtf.Dimension(*p) for p in windows] + [mtf.Dimension(n, sizes[n]) for n in channels]
-        result = [*image[:-1], mtf.Dimension(out, 5)]
-        texts = " ".join(f"{n}:{size}" for n, size in spatial), " ".join(f"{n}:{size}" for n, size in windows)
-
-        def by_input(t: Any, d: Any, kind: str = kind, kernel: Any = kernel, result: Any = result) -> Any:
-            dy = mtf.zeros(t.mesh, result)
-            return getattr(mtf, f"{kind}_backprop_input")(d, mtf.zeros(t.mesh, kernel), dy, 1, "SAME")
-
-        def by_filter(t: Any, d: Any, kind: str = kind, image: Any = image, result: Any = result) -> Any:
-            dy = mtf.zeros(t.mesh, result)
-            return getattr(mtf, f"{kind}_backprop_filter")(mtf.zeros(t.mesh, image), d, dy, 1, "SAME")
-
-        yield f"{kind}_backprop_input.input_shape", (by_input, (image, f"batch {texts[0]} in"))
-        yield f"{kind}_backprop_filter.filter_shape", (by_filter, (kernel, f"{texts[1]} {' '.join(channels)}"))
 
 
 def _scanned(carried: Any, parts: Any) -> Any:

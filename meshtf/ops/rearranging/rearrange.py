@@ -42,9 +42,9 @@ def rearrange(x: Tensor, pattern: str, /, **sizes: int) -> Tensor:
       reshape_2 [batch:4 features:8] float32
     """
     plan = rearrangement(pattern, checked(x).shape, sizes, reduces=False)
-    if plan.spread == plan.before:
+    if plan.repeated == plan.before:
         return reshape(x, plan.after)
-    return reshape(in_order(reshape(x, plan.before), plan.spread), plan.after)
+    return reshape(in_order(reshape(x, plan.before), plan.repeated), plan.after)
 
 
 def checked(x: object) -> Tensor:

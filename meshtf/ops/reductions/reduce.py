@@ -34,7 +34,7 @@ def reduce(x: Tensor, pattern: str, reduction: str, /, **sizes: int) -> Tensor:
     Args:
       x: a tensor that the reduction takes: numbers, or bool for "any" and "all".
       pattern: the dimensions of x, an arrow, and the dimensions of the result.
-      reduction: "sum", "mean", "max", "min", "prod", "any" or "all".
+      reduction: "sum", "mean", "prod", "max" or "min"; "any" or "all" of bool.
       sizes: sizes of names in the pattern, which may also give them itself: "rows:8".
 
     Raises:
@@ -56,4 +56,4 @@ def reduce(x: Tensor, pattern: str, reduction: str, /, **sizes: int) -> Tensor:
         raise UsageError(f"reduction {reduction!r} is none of {known}{nearest(str(reduction), _REDUCTIONS)}")
     plan = rearrangement(pattern, x.shape, sizes, reduces=True)
     kept = _REDUCTIONS[reduction](reshape(x, plan.before), output_shape=plan.kept)
-    return reshape(in_order(kept, plan.spread), plan.after)
+    return reshape(in_order(kept, plan.repeated), plan.after)
