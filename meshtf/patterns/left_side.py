@@ -41,7 +41,8 @@ class LeftSide:
             count, wanted = counted(len(dims), "dimension"), len(dims) - more
             hint = '; name each in order, or write "..." for several' if more > 0 else ""
             raise self._pattern.fault(term, f"[{self._shape}] has {count}, and the left side {wanted}{hint}")
-        found, position = [], 0
+        position = 0
+        found: list[tuple[Item, list[Dimension]]] = []
         for item in items:
             count = more if isinstance(item, Rest) else 1
             found.append((item, dims[position : position + count]))

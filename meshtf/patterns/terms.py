@@ -132,7 +132,8 @@ class _Parser:
         return _part(token)
 
     def _group(self) -> Group:
-        opening, parts = self._tokens[self._next], []
+        opening = self._tokens[self._next]
+        parts: list[Factor | Rest] = []
         self._next += 1
         label = self._tokens[self._next] if self._next < len(self._tokens) else None
         named = label.name if label is not None and self._takes(LABEL) else ""

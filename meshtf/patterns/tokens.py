@@ -56,7 +56,8 @@ def tokens_of(text: str) -> list[Token]:
     Raises:
       ShapeError: a character has no place in a pattern.
     """
-    found, position, end = [], 0, len(text.rstrip())
+    found: list[Token] = []
+    position, end = 0, len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:

@@ -181,7 +181,7 @@ def qr(
     rows, columns = matrix_dims(x, rows_dim, columns_dim)
     if rows.size < columns.size:
         raise ShapeError(f"[{rows}] are fewer than [{columns}]; take the qr with the dimensions exchanged")
-    inner = Dimension(*names_of([inner_dim]), columns.size)
+    inner = Dimension(names_of([inner_dim])[0], columns.size)
     if convert_to_shape([inner_dim], Shape([inner])) != Shape([inner]):
         raise ShapeError(f'inner_dim "{inner.name}" has as many elements as the columns, {inner.size}')
     if x.shape.has(inner):

@@ -94,7 +94,7 @@ def stack(xs: Sequence[Tensor], dim_name: DimensionLike, axis: int = 0, name: st
       stack_1 [batch:4 hidden:8 copies:2] float32
     """
     xs = _tensors(xs, "stack")
-    first, dim = xs[0].shape, Dimension(*names_of([dim_name]), len(xs))
+    first, dim = xs[0].shape, Dimension(names_of([dim_name])[0], len(xs))
     given = shape_of([dim_name], Shape([dim]))[0]
     if given != dim:
         verb = "is" if len(xs) == 1 else "are"
