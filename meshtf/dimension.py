@@ -7,7 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import SupportsIndex, TypeAlias, overload
+from typing import SupportsIndex, TypeAlias, cast, overload
 
 from meshtf.call_sites import says_where
 from meshtf.dimension_names import sized_dimensions, written_dimensions
@@ -224,7 +224,7 @@ class Shape:
         try:
             return Shape(self.dims[key]) if isinstance(key, slice) else self.dims[key]
         except TypeError:
-            return self.dims[self.axis(key)]  # which says what is wrong with the key
+            return self.dims[self.axis(key)]  # type: ignore[arg-type]  # says what is wrong with the key
         except IndexError:
             raise IndexError(f"[{self}] has {counted(self.ndims, 'dimension')}, and none at position {key}") from None
 
@@ -307,10 +307,10 @@ def _listed(dims: ShapeLike) -> Iterable[DimensionLike]:
     if isinstance(dims, str):
         return [name if size is None else (name, size) for name, size, _ in written_dimensions(dims)]
     if isinstance(dims, Dimension) or _is_pair(dims):
-        return [dims]
+        return [cast("DimensionLike", dims)]
     if not isinstance(dims, Iterable):
         raise ShapeError(f"a dimension or its name is needed, or a list of them, and not {dims!r}")
-    return dims
+    return cast("Iterable[DimensionLike]", dims)
 
 
 def _name_and_size(dim: DimensionLike) -> tuple[str, int | None]:

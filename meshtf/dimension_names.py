@@ -44,7 +44,7 @@ def sized_dimensions(text: str, sizes: Mapping[str, int]) -> list[tuple[str, int
       ShapeError: there is no such size, and the text gives none.
     """
     form = "name:size" if not sizes else "name:size, or a name alone"
-    found = []
+    found: list[tuple[str, int]] = []
     for name, size, start in written_dimensions(text, form):
         if size is None and not sizes:
             raise ShapeError(f"not of the form {form}:{underlined(text, start, len(name))}")
@@ -70,7 +70,7 @@ def parse_pairs(text: str, value_pattern: str, form: str, *, shown: str | None =
     Raises:
       ShapeError: a token is not of the form; the message underlines it in the text, or in `shown`.
     """
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for token in _TOKEN.finditer(text):
         match = re.fullmatch(rf"([^:]+):({value_pattern})", token.group())
         if match is None:
