@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshtf import errors, optimize
 from meshtf.autodiff import gradients
+from meshtf.backends.gpu_mesh_impl import GpuMeshImpl
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.backends.tpu_mesh_impl import TpuMeshImpl
@@ -36,13 +37,13 @@ from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.mesh_impl.pjrt.virtual_cores import virtual_gpus, virtual_tpu
 from meshtf.mesh_impl.processor_groups import (
     pnum_to_group,
     pnum_to_processor_coordinates,
     processor_coordinates_to_pnum,
     processor_groups,
 )
-from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import (
     DropoutInBlocks,
@@ -252,6 +253,7 @@ __all__ = [
     "DropoutInBlocks",
     "DropoutInBoxes",
     "Function",
+    "GpuMeshImpl",
     "Graph",
     "LayersAbreast",
     "LayoutChoice",
@@ -470,6 +472,7 @@ __all__ = [
     "unstack",
     "variable_scope",
     "virtual_cpus",
+    "virtual_gpus",
     "virtual_tpu",
     "visualize_layout",
     "where",

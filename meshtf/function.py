@@ -405,7 +405,8 @@ def _check_arguments(fn: object, mesh_impl: object, inputs: object) -> None:
         raise GraphError(f"the first argument must be a function over mtf.Tensors, not {type(fn).__name__}")
     if not hasattr(mesh_impl, "layout_rules"):
         raise GraphError(
-            f"mesh_impl must be an mtf.SpmdMeshImpl, TpuMeshImpl or PlanMeshImpl, not {type(mesh_impl).__name__}"
+            f"mesh_impl must be an mtf.SpmdMeshImpl, GpuMeshImpl, TpuMeshImpl or PlanMeshImpl, "
+            f"not {type(mesh_impl).__name__}"
         )
     if inputs is not None and not isinstance(inputs, Mapping):
         raise GraphError(f"inputs must be a dict from names to mtf.TensorSpecs, not {type(inputs).__name__}")

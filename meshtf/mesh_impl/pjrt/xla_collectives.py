@@ -15,8 +15,8 @@ from meshtf.dimension import Shape
 from meshtf.errors import DtypeError
 from meshtf.layout import axes_size
 from meshtf.mesh_impl.blocks import static_shape
+from meshtf.mesh_impl.pjrt import _stablehlo as stablehlo
 from meshtf.mesh_impl.processor_groups import ordered_groups
-from meshtf.mesh_impl.tpu import _stablehlo as stablehlo
 from meshtf.planning.local_work.reductions import Reduction
 
 _COMBINE: dict[Reduction, str] = {"add": "add", "multiply": "multiply", "max": "maximum", "min": "minimum"}

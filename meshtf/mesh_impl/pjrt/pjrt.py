@@ -1,8 +1,8 @@
 """PJRT, the runtime of XLA's programs on TPUs, GPUs and CPUs, as jaxlib has it.
 
-jaxlib's entry points are private and change with its minor releases, one of which the extra `tpu` pins. This module
-alone uses them; its test names what a release has broken. It imports nothing of meshtf, so that a process which only
-compiles need not import TensorFlow.
+jaxlib's entry points are private and change with its minor releases. This module alone uses them, and knows the
+releases in `RELEASES`; its test names what another release has broken. It imports nothing of meshtf, so that a process
+which only compiles need not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from jax._src.interpreters import mlir
 from jax.core import ShapedArray
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]  # it has no types
+from jaxlib import _jax, version, xla_client  # pyright: ignore[reportAttributeAccessIssue]  # it has no types
 from jaxlib.mlir import ir
+
+RELEASES = ((0, 10), (0, 11), (0, 12))
+"""The minor releases of jaxlib for which this module is written."""
 
 PjrtError = JaxRuntimeError
 """The runtime's error, when a program is compiled or started, or when its results are waited for. Its text begins with
@@ -36,7 +39,7 @@ a status, such as `RESOURCE_EXHAUSTED`."""
 
 
 class NotOpenedError(RuntimeError):
-    """Says that there is a TPU, but its runtime does not start."""
+    """Says that the runtime of an accelerator does not start."""
 
 
 CoreArray: TypeAlias = jax.Array
@@ -45,6 +48,9 @@ CoreArray: TypeAlias = jax.Array
 TopologyOptions: TypeAlias = Mapping[str, "str | list[int]"]
 
 _TPU = "tpu"
+_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_RELEASE = version.__version_info__[:2]
+_DEVICE_KINDS = {"cuda": "GPU", "rocm": "GPU"}
 _NEVER_SECONDS = 10_000_000
 _JOIN_SECONDS = 120
 _LEAVE_SECONDS = 30
@@ -166,30 +172,41 @@ def cpu_client(num_devices: int, processes: Processes | None = None) -> Client:
     return Client(client, member)
 
 
-def accelerator_client(processes: Processes | None = None) -> Client | None:
-    """JAX's own runtime of the TPU of this machine, or else of its GPUs; None where there is neither.
+def tpu_client(processes: Processes | None = None) -> Client | None:
+    """JAX's own runtime of the TPU of this machine; None where there is none.
 
-    With other processes, of the TPU or the GPUs of all. (That never ran.) NotOpenedError where a TPU is there, and its
-    runtime does not start.
+    With other processes, of the TPU of all. (That never ran.) NotOpenedError where its runtime does not start.
     """
-    member = None
-    if processes is not None:
-        member, state = _Member.joined(processes), jax._src.distributed.global_state
-        # Where JAX's plugins look for them.
-        state.client, state.process_id, state.num_processes = member.client, processes.index, processes.count
+    member = _joined(processes)
     # Where libtpu is installed and there is no TPU, it would wait for one.
-    if num_available_tpu_chips_and_device_id()[0] > 0:
-        try:
-            return _plugin_client("tpu", member)
-        except RuntimeError as error:
-            raise NotOpenedError(str(error)) from None
-    with contextlib.suppress(RuntimeError):
-        return _plugin_client("cuda", member)
-    return None
+    return _plugin_client("tpu", member) if num_available_tpu_chips_and_device_id()[0] > 0 else None
+
+
+def gpu_client(processes: Processes | None = None, memory_fraction: float | None = None) -> Client:
+    """JAX's own runtime of the GPUs of this machine, with this share of each one's memory.
+
+    With other processes, of the GPUs of all. (That never ran.) NotOpenedError where there is no GPU, or no plugin of
+    CUDA, or it does not start.
+    """
+    if memory_fraction is not None:
+        os.environ[_MEMORY_FRACTION] = str(memory_fraction)  # where JAX's plugin reads it, when it is opened
+    return _plugin_client("cuda", _joined(processes))
+
+
+def _joined(processes: Processes | None) -> _Member | None:
+    """Joins other processes, and tells JAX's plugins so."""
+    if processes is None:
+        return None
+    member, state = _Member.joined(processes), jax._src.distributed.global_state
+    state.client, state.process_id, state.num_processes = member.client, processes.index, processes.count
+    return member
 
 
 def _plugin_client(platform: str, member: _Member | None) -> Client:
-    return Client(jax.devices(platform)[0].client, member)
+    try:
+        return Client(jax.devices(platform)[0].client, member)
+    except RuntimeError as error:
+        raise NotOpenedError(str(error)) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,7 +279,7 @@ class Cores:
         self._alike, self._in_parts = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("core"))
         self.numbers = tuple(core for core, d in enumerate(devices) if d.process_index == client.process_index())
         """The cores of this process."""
-        kind = client.platform.upper()
+        kind = _DEVICE_KINDS.get(client.platform, client.platform.upper())
         self.names = tuple(f"/job:pjrt/replica:0/task:{d.process_index}/device:{kind}:{d.id}" for d in devices)
         """The devices' names by core number, written as TensorFlow writes its own devices' names."""
 
@@ -327,8 +344,20 @@ class Cores:
             program = self._client.compile_and_load(_module(hlo), devices, options)
         return Executable(
             program,
-            [_jax.array_result_handler(ShapedArray(*x), self._alike, True, True) for x in results],
+            [self._result_handler(ShapedArray(*x)) for x in results],
         )
+
+    def _result_handler(self, result: ShapedArray) -> Any:
+        """The function that makes an array of a result. Until 0.10 it can be told to skip its checks."""
+        skips_checks = (True,) if _RELEASE < (0, 11) else ()
+        return _jax.array_result_handler(result, self._alike, True, *skips_checks)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most bytes that a core of this process has held at once. None where the runtime does not count them."""
+        counts = [device.memory_stats() for device in self._local]
+        peaks = [count["peak_bytes_in_use"] for count in counts if count and "peak_bytes_in_use" in count]
+        return max(peaks, default=None)
 
 
 @dataclasses.dataclass(frozen=True)

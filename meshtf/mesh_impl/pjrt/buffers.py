@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 if TYPE_CHECKING:
-    from meshtf.mesh_impl.tpu.pjrt import CoreArray, Cores
+    from meshtf.mesh_impl.pjrt.pjrt import CoreArray, Cores
 
 
 class BufferSlices(Mapping[int, "BufferSlice"]):
