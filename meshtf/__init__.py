@@ -7,11 +7,26 @@ import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from meshtf import errors, optimize
+from meshtf.annotations.element_types import (
+    bf16,
+    bool_,
+    c64,
+    c128,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+)
 from meshtf.autodiff import gradients
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.backends.tpu_mesh_impl import TpuMeshImpl
 from meshtf.cluster.initialize_cluster import initialize_cluster
+from meshtf.contracts.checked import checked
 from meshtf.control_flow import (
     LayersAbreast,
     PipelineSteps,
@@ -26,7 +41,9 @@ from meshtf.control_flow import (
     while_loop,
 )
 from meshtf.dimension import Dimension, Shape, combined_dimension, convert_to_dimension, convert_to_shape
-from meshtf.function import Function, TensorSpec, function
+from meshtf.function.function import function
+from meshtf.function.program import Function
+from meshtf.function.tensor_spec import TensorSpec
 from meshtf.graph.graph import Graph, current_graph, variable_scope
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation
@@ -291,12 +308,17 @@ __all__ = [
     "assign_sub",
     "auto_layout",
     "avg_pool",
+    "bf16",
     "binary_op_with_broadcasting",
+    "bool_",
     "broadcast",
+    "c64",
+    "c128",
     "cast",
     "ceil",
     "check_finite",
     "check_indices",
+    "checked",
     "cholesky",
     "clip_by_value",
     "combined_dimension",
@@ -346,6 +368,9 @@ __all__ = [
     "exp",
     "expm1",
     "export",
+    "f16",
+    "f32",
+    "f64",
     "fft",
     "fill",
     "floor",
@@ -360,6 +385,10 @@ __all__ = [
     "grouped_matmul",
     "halo_exchange",
     "histogram_summary",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
     "identity",
     "ifft",
     "imag",
@@ -467,6 +496,7 @@ __all__ = [
     "top_k",
     "transpose",
     "triangular_solve",
+    "u8",
     "unstack",
     "variable_scope",
     "virtual_cpus",
