@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 
+from meshtf.call_sites import says_where
 from meshtf.errors import GraphError, UsageError, counted
 from meshtf.function.planned_program import PlannedProgram
 from meshtf.function.signature import Sizes
@@ -56,6 +57,7 @@ class ProgramPlans:
         self._plans: dict[Sizes, PlannedProgram] = {}
         self.latest: PlannedProgram | None = None
 
+    @says_where
     def at(self, sizes: Sizes) -> PlannedProgram:
         """The plan for these sizes. It is made at the first call.
 

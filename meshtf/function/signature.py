@@ -14,7 +14,7 @@ from meshtf.annotations.shape_pattern import DimensionPattern
 from meshtf.annotations.tensor_annotation import TensorAnnotation
 from meshtf.call_sites import user_site
 from meshtf.contracts.hints import RESULT, hints_of, name_of, tensor_hint, tensor_hints
-from meshtf.dimension import Dimension, Shape
+from meshtf.dimension import Shape
 from meshtf.errors import FeedError, GraphError, ShapeError
 from meshtf.function.checks import EXAMPLE, check_parameters
 from meshtf.function.tensor_spec import TensorSpec
@@ -30,6 +30,17 @@ class InputPattern:
     dims: tuple[DimensionPattern, ...]
     dtype: tf.DType
 
+    def at(self, sizes: Mapping[str, int]) -> InputPattern:
+        """The input, with these sizes in place of their names."""
+        dims = (
+            DimensionPattern(d.name, sizes.get(d.size, d.size)) if isinstance(d.size, str) else d for d in self.dims
+        )
+        return InputPattern(tuple(dims), self.dtype)
+
+    def shape(self, sizes: Mapping[str, int]) -> Shape:
+        """The named shape at these sizes."""
+        return Shape([(d.name, sizes[d.size] if isinstance(d.size, str) else d.size) for d in self.dims])
+
     def __str__(self) -> str:
         return f"[{' '.join(map(str, self.dims))}] {self.dtype.name}"
 
@@ -44,19 +55,17 @@ class Signature:
     Attributes:
       inputs: each input, by name.
       hints: the annotations of the function, which its tensors must fit when it is traced.
-      fixed: the sizes that are stated, by name.
       open: the names whose sizes a call gives, in order.
     """
 
     inputs: Mapping[str, InputPattern]
     hints: Mapping[str, Any]
-    fixed: Mapping[str, int]
     open: tuple[str, ...]
 
     def specs(self, sizes: Sizes) -> dict[str, TensorSpec]:
         """The inputs at some sizes of the open names."""
-        known = {**self.fixed, **dict(sizes)}
-        return {name: TensorSpec(_shape(x, known), x.dtype) for name, x in self.inputs.items()}
+        known = dict(sizes)
+        return {name: TensorSpec(x.shape(known), x.dtype) for name, x in self.inputs.items()}
 
     @property
     def open_dimensions(self) -> frozenset[str]:
@@ -140,13 +149,16 @@ def signature_of(fn: Callable[..., Any], inputs: Mapping[str, TensorSpec | Tenso
     named = {d.size: None for x in patterns.values() for d in x.dims if isinstance(d.size, str)}
     annotated = {d.name for n, x in patterns.items() if not isinstance(inputs[n], TensorSpec) for d in x.dims}
     fixed: dict[str, tuple[int, str]] = {}
-    for name, dim in ((name, dim) for name, x in patterns.items() for dim in x.dims if isinstance(dim.size, int)):
-        size, by = fixed.setdefault(dim.name, (dim.size, name))
+    for name, dim, own in ((n, d.name, d.size) for n, x in patterns.items() for d in x.dims):
+        if isinstance(own, str):
+            continue
+        size, by = fixed.setdefault(dim, (own, name))
         # Inputs that are specs may have one name in two sizes, if they never meet.
-        if size != dim.size and dim.name in annotated.union(named):
-            raise ShapeError(f'"{dim.name}" has size {size} in input "{by}" and {dim.size} in "{name}"')
-    still_open = tuple(name for name in named if name not in fixed)
-    return Signature(patterns, hints, {name: size for name, (size, _) in fixed.items()}, still_open)
+        if size != own and dim in annotated.union(named):
+            raise ShapeError(f'"{dim}" has size {size} in input "{by}" and {own} in "{name}"')
+    known = {name: size for name, (size, _) in fixed.items()}
+    known_patterns = {name: pattern.at(known) for name, pattern in patterns.items()}
+    return Signature(known_patterns, hints, tuple(name for name in named if name not in known))
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -182,7 +194,3 @@ def _input_pattern(name: str, given: TensorSpec | TensorAnnotation) -> InputPatt
         lacks = "element type" if given.dtype is None else "shape"
         raise GraphError(f'input "{name}", {given}, has no {lacks} of its own, which an input needs: {EXAMPLE}')
     return InputPattern(given.pattern.dims, given.dtype)
-
-
-def _shape(pattern: InputPattern, known: Mapping[str, int]) -> Shape:
-    return Shape([Dimension(d.name, d.size if isinstance(d.size, int) else known[d.size]) for d in pattern.dims])
