@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 
+from meshtf.annotations.tensor_annotation import TensorAnnotation
+from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, GraphError
 from meshtf.graph.unnamed_arrays import how_to_name
@@ -40,6 +42,11 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
       >>> x.mean("batch"), x["hidden", 2:4]
       (divide_1 [hidden:8] float32, slice [batch:4 hidden:2] float32)
     """
+
+    @says_where
+    def __class_getitem__(cls, text: object) -> Any:
+        """The annotation of a tensor of any dtype, `mtf.Tensor["batch hidden:8"]`; see `mtf.checked`."""
+        return TensorAnnotation(None)[text]
 
     def __init__(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int = 0) -> None:
         self.operation = operation
