@@ -121,8 +121,8 @@ class BeamSlots:
         logits, visible = biased_and_masked(held, pattern, options)
         weights = mtf.cast(softmax_weights(logits, options, MEMORY_LENGTH), v.dtype)
         # A weight goes to the slot that holds the value, so that one product sums over slots and positions.
-        spread = mtf.where(is_held, weights, 0.0, output_shape=every)
-        return where_any_visible(visible, mtf.einsum([spread, v], output_shape=q.shape), MEMORY_LENGTH)
+        masked = mtf.where(is_held, weights, 0.0, output_shape=every)
+        return where_any_visible(visible, mtf.einsum([masked, v], output_shape=q.shape), MEMORY_LENGTH)
 
     def _is_held(self, positions: mtf.Tensor) -> mtf.Tensor:
         """Whether a slot has a hypothesis's key at each of these positions, [memory_length].
