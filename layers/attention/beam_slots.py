@@ -30,15 +30,9 @@ from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, is_index
+from meshtf.thresholds import MOST_MULTIPLIED_QUERIES
 
 BEAM_SLOTS, POSITIONS = "beam_slots", "positions"
-MOST_QUERIES = 16
-"""The most queries that each key is multiplied with rather than copied.
-
-The number is the beams, times the heads of queries that share a head of keys. Products grow with it, and copies do not.
-On a processor with AVX-512, a batch takes this share of its time with copies: 0.6 to 0.85 for 2 to 8 queries, 0.94 to 1
-for 16, and 1 to 1.3 for 32.
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +136,7 @@ class BeamSlots:
 
 def stays(beam: mtf.Dimension, config: AttentionConfig) -> bool:
     """Whether to multiply with the keys of all slots is quicker than to copy them."""
-    return beam.size * config.query_heads.size // config.memory_heads.size <= MOST_QUERIES
+    return beam.size * config.query_heads.size // config.memory_heads.size <= MOST_MULTIPLIED_QUERIES
 
 
 def slots_of(beam: mtf.Dimension) -> mtf.Dimension:
