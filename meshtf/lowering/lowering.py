@@ -110,7 +110,8 @@ class Lowering:
             "activation layout rule": self._options.activation_layout_rules,
         }
         warn_unused_rules(kinds, graph.operations)
-        if not self.axis_parts and (axis_parts := parts_that_help(self._sharded.undivided, self.mesh_shape)):
+        undivided = self._sharded.undivided
+        if undivided and not self.axis_parts and (axis_parts := parts_that_help(undivided, self.mesh_shape)):
             self._lay_out(axis_parts)
         self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
         self._reports: dict[tuple[Tensor, ...], Report] = {}
@@ -121,7 +122,7 @@ class Lowering:
         """Lays out every tensor, on the mesh with these axes in parts."""
         self.axis_parts = axis_parts
         self._layouts, self._sharded = self._laid_out_by_rules(), ShardedUpdates()
-        if self._options.shard_weight_update:
+        if self._options.shard_weight_update and self._effects:
             operations = needed(self._effects)
             pending_sums = PendingSums(operations, (), self._layouts)
             self._sharded = sharded_updates(operations, self._layouts, pending_sums, self._storage, self.pass_options)

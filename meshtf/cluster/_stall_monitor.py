@@ -121,7 +121,7 @@ def _is_meshtfs(frame: FrameType) -> bool:
     return module.partition(".")[0] == "meshtf" or file.startswith(_OWN_FOLDER)
 
 
-class Whereabouts:
+class StallMonitor:
     """A thread that tells where this process stands, and says which processes it waits for if that takes long."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Whereabouts:
     ) -> None:
         self._own, self._addresses, self._store, self._look = process_index, addresses, store, look
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="meshtf_whereabouts", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="meshtf_stands", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -168,7 +168,7 @@ class Whereabouts:
 
     @staticmethod
     def _key(process: int) -> str:
-        return f"meshtf_whereabouts/{process}"
+        return f"meshtf_stands/{process}"
 
 
 def described(stands: Mapping[int, Stand | None], addresses: tuple[str, ...]) -> str:

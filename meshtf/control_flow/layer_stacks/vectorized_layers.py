@@ -26,7 +26,7 @@ from meshtf.graph.blocks import with_nested
 from meshtf.graph.mesh import Mesh, check_mesh
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
-from meshtf.layer_scopes import Abreast, BatchCut, LayerScope, abreast_of
+from meshtf.layer_scopes import BatchCut, LayerScope, Vectorization, vectorization_of
 from meshtf.ops.variables.get_variable import make_variable
 from meshtf.ops.variables.variable import VariableSpec
 from meshtf.takes_mesh import takes_mesh
@@ -35,7 +35,7 @@ ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LayersAbreast:
+class VectorizedLayers:
     """The layers of a stack, computed at once along one dimension.
 
     A layer is an ordinary function over tensors that have one more dimension, `along`. Variables that it gets from
@@ -48,13 +48,13 @@ class LayersAbreast:
       mesh: the mesh of the layers.
       scope: the layers' scope.
       specs: one layer's variables.
-      weights: the variables of all layers, each [*dims, ...]; see `mtf.layers_abreast`.
+      weights: the variables of all layers, each [*dims, ...]; see `mtf.vectorized_layers`.
 
     Examples:
       >>> stage, hidden = mtf.Dimension("stage", 2), mtf.Dimension("hidden", 8)
       >>> inputs = [(mtf.Shape([stage, hidden]), tf.float32)]
-      >>> both = mtf.layers_abreast(mesh, lambda xs: [mtf.layers.dense(xs[0], hidden)], inputs, [stage], stage)
-      >>> isinstance(both, mtf.LayersAbreast), [spec.full_name for spec in both.specs]
+      >>> both = mtf.vectorized_layers(mesh, lambda xs: [mtf.layers.dense(xs[0], hidden)], inputs, [stage], stage)
+      >>> isinstance(both, mtf.VectorizedLayers), [spec.full_name for spec in both.specs]
       (True, ['layer/dense/kernel', 'layer/dense/bias'])
     """
 
@@ -89,12 +89,12 @@ class LayersAbreast:
         """
         own = dict(zip((spec.full_name for spec in self.specs), weights, strict=True))
         cut = None if microbatched is None else _cut(inputs, microbatched, also_microbatched)
-        abreast = Abreast(self.along, numbers, cut, microbatches)
+        vectorization = Vectorization(self.along, numbers, cut, microbatches)
         with inside_layers(
-            self.mesh, dataclasses.replace(self.scope, abreast=abreast), GivenVariables(self.scope, own)
+            self.mesh, dataclasses.replace(self.scope, vectorization=vectorization), GivenVariables(self.scope, own)
         ):
             before = len(self.mesh.graph.operations)
-            outputs = as_tensors(self.fn(list(inputs)), "a layer of mtf.layers_abreast")
+            outputs = as_tensors(self.fn(list(inputs)), "a layer of mtf.vectorized_layers")
             # The layers are one computation. An operation that loses `along` would mix different layers without an
             # error.
             for operation in with_nested(self.mesh.graph.operations[before:]):
@@ -103,14 +103,14 @@ class LayersAbreast:
 
 
 @takes_mesh
-def layers_abreast(
+def vectorized_layers(
     mesh: Mesh,
     fn: ManyLayersFn,
     inputs: Sequence[tuple[Shape, tf.DType]],
     dims: Sequence[Dimension],
     along: Dimension,
     name: str = "layer",
-) -> LayersAbreast:
+) -> VectorizedLayers:
     """Makes layers with variables of their own, to be computed several at once. Pipelines are made of them.
 
     Args:
@@ -125,12 +125,12 @@ def layers_abreast(
 
     Raises:
       ShapeError: `along` is none of `dims`.
-      GraphError: the layers are inside other vectorized layers, or for the reasons of `LayersAbreast`.
+      GraphError: the layers are inside other vectorized layers, or for the reasons of `VectorizedLayers`.
 
     Examples:
       >>> stage, hidden = mtf.Dimension("stage", 2), mtf.Dimension("hidden", 8)
       >>> inputs = [(mtf.Shape([stage, ("batch", 4), hidden]), tf.float32)]
-      >>> both = mtf.layers_abreast(mesh, lambda xs: [mtf.layers.dense(xs[0], hidden)], inputs, [stage], stage)
+      >>> both = mtf.vectorized_layers(mesh, lambda xs: [mtf.layers.dense(xs[0], hidden)], inputs, [stage], stage)
       >>> y = mtf.broadcast(x, inputs[0][0])
       >>> both([y], both.weights, mtf.range(mesh, stage))
       [layer/dense/add [stage:2 batch:4 hidden:8] float32]
@@ -140,7 +140,7 @@ def layers_abreast(
     graph = check_mesh(mesh).graph
     if along.name not in [d.name for d in dims]:
         raise ShapeError(f'dimension "{along}" does not count layers; these do: [{Shape(dims)}]')
-    if abreast_of(graph.layer_scopes):
+    if vectorization_of(graph.layer_scopes):
         raise GraphError("the layers of a pipeline cannot hold another pipeline")
     total = Dimension(f"({name})", math.prod(d.size for d in dims))
     scope = LayerScope(graph.scoped(name), total, stacked=tuple(dims))
@@ -148,8 +148,8 @@ def layers_abreast(
     # The variables must exist before the layers are called. The rehearsal finds out which ones there are.
     with graph.rehearsal():
         numbers = stand_in(mesh, Shape([along]), tf.int32)
-        layers = LayersAbreast(fn, along, mesh, scope, (), ())
-        with inside_layers(mesh, dataclasses.replace(scope, abreast=Abreast(along, numbers)), rehearsal):
+        layers = VectorizedLayers(fn, along, mesh, scope, (), ())
+        with inside_layers(mesh, dataclasses.replace(scope, vectorization=Vectorization(along, numbers)), rehearsal):
             fn([stand_in(mesh, shape, dtype) for shape, dtype in inputs])
     specs = tuple(rehearsal.specs.values())
     weights = tuple(make_variable(mesh, _stacked(spec, scope)) for spec in specs)
@@ -179,6 +179,6 @@ def _check_keeps_layers_apart(operation: Operation, along: Dimension) -> None:
 
 def _stacked(spec: VariableSpec, scope: LayerScope) -> VariableSpec:
     """The variable of all layers, from one layer's."""
-    scopes = tuple(scope if own.abreast is not None else own for own in spec.layer_scopes)
+    scopes = tuple(scope if own.vectorization is not None else own for own in spec.layer_scopes)
     shape, unpadded = (Shape([*scope.stacked, *s]) for s in (spec.shape, spec.unpadded_shape))
     return dataclasses.replace(spec, shape=shape, unpadded_shape=unpadded, layer_scopes=scopes)

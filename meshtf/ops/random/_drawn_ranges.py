@@ -1,8 +1,8 @@
 """The part of each dimension of a random tensor that a core draws, also inside loops that cut it into micro-batches.
 
 Bits depend on positions in the whole tensor. In a micro-batch, these are not consecutive: micro-batch 1 of 3 has the
-examples 1, 4, 7 and so on. So a dimension of 9 is drawn as a box [3, 3] of [position in the micro-batch, number of the
-micro-batch], from which this micro-batch takes the column 1.
+examples 1, 4, 7 and so on. So a dimension of 9 is drawn as factors [3, 3] of [position in the micro-batch, number of
+the micro-batch], from which this micro-batch takes the column 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.dimension import Dimension, Shape
-from meshtf.layer_scopes import Abreast
+from meshtf.layer_scopes import Vectorization
 from meshtf.layout import Axes
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.plan import Core, Value
@@ -29,8 +29,8 @@ Cuts: TypeAlias = tuple[tuple[int, Value], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Stretch:
-    """The segment of one dimension that a core draws.
+class DrawnRange:
+    """The range of one dimension that a core draws.
 
     whole: the dimension's size.
     size: the size of the core's part.
@@ -48,13 +48,13 @@ class Stretch:
     origin: Value | None = None
 
     @property
-    def is_box(self) -> bool:
-        """Whether a core's part consists of whole neighbourhoods, or lies within one."""
+    def is_product(self) -> bool:
+        """Whether a core's part is a product of ranges: it consists of whole neighbourhoods, or lies within one."""
         return not (self.size % self.neighbours and self.neighbours % self.size)
 
     @property
-    def whole_box(self) -> list[int]:
-        """The sizes of the box for drawing.
+    def whole_factors(self) -> list[int]:
+        """The sizes of the factors as which the dimension is drawn.
 
         A dimension that is cut becomes several: neighbourhoods, one for each cut, neighbours.
         """
@@ -62,15 +62,15 @@ class Stretch:
         return [self.whole, *counts] if self.neighbours == 1 else [self._outer, *counts, self.neighbours]
 
     @property
-    def part_box(self) -> list[int]:
-        """How much of each size of the box is drawn: all of the micro-batch if a core's part is no box."""
-        size, ones = (self.size if self.is_box else self.whole), [1 for _ in self.cuts]
+    def part_factors(self) -> list[int]:
+        """How much of each factor is drawn: all of the micro-batch if a core's part is no product of ranges."""
+        size, ones = (self.size if self.is_product else self.whole), [1 for _ in self.cuts]
         inner = min(size, self.neighbours)
         return [size, *ones] if self.neighbours == 1 else [size // inner, *ones, inner]
 
     def begin(self, core: Core, given: dict[Value, tf.Tensor]) -> list[tf.Tensor | int]:
-        """The position at which the drawing begins, for each size of the box."""
-        first, numbers = (self.first(core) if self.is_box else 0), [given[number] for _, number in self.cuts]
+        """The position at which the drawing begins, for each factor."""
+        first, numbers = (self.first(core) if self.is_product else 0), [given[number] for _, number in self.cuts]
         first = first if self.origin is None else given[self.origin] + first
         if self.neighbours == 1:
             return [first, *numbers]
@@ -86,44 +86,44 @@ class Stretch:
 
 
 def cuts_of(
-    dim: Dimension, shape: Shape, abreast: Abreast | None, microbatches: Sequence[Value], planner: Planner
+    dim: Dimension, shape: Shape, vectorization: Vectorization | None, microbatches: Sequence[Value], planner: Planner
 ) -> tuple[Cuts, int]:
     """The cuts of a random tensor's dimension into micro-batches, and the number of positions that stay together.
 
     microbatches: the micro-batch of each layer, for layers that are computed at once.
     """
     cuts, neighbours = [], []
-    own = abreast.cut if abreast else None
+    own = vectorization.cut if vectorization else None
     if own is not None and dim.name in own.names:
         cuts += [(own.count, number) for number in microbatches]
         neighbours.append(own.neighbours(dim))
     for cut, number in planner.loops.microbatches:
-        if _is_cut(dim, shape, abreast, cut):
+        if _is_cut(dim, shape, vectorization, cut):
             cuts.append((cut.count, number))
             neighbours.append(cut.neighbours_along(dim))
     return tuple(cuts), neighbours[0] if neighbours else 1
 
 
-def _is_cut(dim: Dimension, shape: Shape, abreast: Abreast | None, cut: MicrobatchCut) -> bool:
+def _is_cut(dim: Dimension, shape: Shape, vectorization: Vectorization | None, cut: MicrobatchCut) -> bool:
     """Whether a loop's cut of the batch cuts this dimension.
 
     If vectorized layers cut it once more, the loop cuts it too.
     """
-    own = abreast.cut if abreast else None
+    own = vectorization.cut if vectorization else None
     if own is not None and own.names[0] == cut.batch.name and any(d.name in own.names for d in shape):
         return dim.name in own.names
     return dim == cut.dimension(shape)
 
 
 def drawn_part(
-    draw: Draw, key: random.Key, stretches: Sequence[Stretch], core: Core, given: dict[Value, tf.Tensor]
+    draw: Draw, key: random.Key, ranges: Sequence[DrawnRange], core: Core, given: dict[Value, tf.Tensor]
 ) -> tf.Tensor:
     """The core's part, drawn with the numbers that are known when the program runs."""
-    whole = [n for s in stretches for n in s.whole_box]
-    part = [n for s in stretches for n in s.part_box]
-    size = [s.size for s in stretches]
-    y = draw(key, [place for s in stretches for place in s.begin(core, given)], part, whole)
-    if all(s.is_box for s in stretches):
+    whole = [n for s in ranges for n in s.whole_factors]
+    part = [n for s in ranges for n in s.part_factors]
+    size = [s.size for s in ranges]
+    y = draw(key, [place for s in ranges for place in s.begin(core, given)], part, whole)
+    if all(s.is_product for s in ranges):
         return y if len(part) == len(size) else tf.reshape(y, size)
-    y = tf.reshape(y, [s.size if s.is_box else s.whole for s in stretches])
-    return tf.slice(y, [0 if s.is_box else s.first(core) for s in stretches], size)
+    y = tf.reshape(y, [s.size if s.is_product else s.whole for s in ranges])
+    return tf.slice(y, [0 if s.is_product else s.first(core) for s in ranges], size)

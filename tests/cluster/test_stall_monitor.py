@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-import meshtf.cluster._whereabouts as module
-from meshtf.cluster._whereabouts import Stand, described, site_of
+import meshtf.cluster._stall_monitor as module
+from meshtf.cluster._stall_monitor import Stand, described, site_of
 from meshtf.cluster.cluster import Cluster
 from tests.cluster.joined_processes import JoinedProcesses, Raised
 
@@ -80,6 +80,6 @@ def test_who_stands_still_and_who_fails_is_named(fresh_processes: Callable[..., 
     assert lines, "nothing was said"
     for line in lines:
         assert 'in a collective of program "sum", after step 1. It waits for process 1 (127.0.0.1:' in line
-        assert "test_whereabouts.py:" in line
+        assert "test_stall_monitor.py:" in line
         assert "in load_an_example, after step 1" in line
     assert processes.stderr(1) == ""
