@@ -66,8 +66,8 @@ class OneSided(Callback):
             if report.step == 40:
                 run.stop("a process of two says so")
 """
-"""Where there are two processes, the second alone asks for something, and dies where a file says so. Each writes down its
-first training batch."""
+"""Where there are two processes, the second alone asks for something, and dies where a file says so. Each writes down
+its first training batch."""
 
 FAILING = """\
 import os
