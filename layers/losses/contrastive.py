@@ -49,8 +49,8 @@ def contrastive_loss(
     """The cross-entropy of finding each vector's partner in the batch by similarity (van den Oord et al. 2018).
 
     The partner of x at a place of the batch is y at that place, and all others are wrong. The symmetric loss is the
-    mean of finding y for x and x for y (Radford et al. 2021). The whole batch is compared, also if it is split: every core
-    gets all of y, and keeps the similarities of its own part of x.
+    mean of finding y for x and x for y (Radford et al. 2021). The whole batch is compared, also if it is split: every
+    core gets all of y, and keeps the similarities of its own part of x.
 
     Args:
       x: [batch_dim, dim], floating.

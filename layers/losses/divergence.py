@@ -30,7 +30,7 @@ def kl_divergence(log_predictions: mtf.Tensor, targets: mtf.Tensor, dim: mtf.Dim
     """
     log_p, p = wide_pair(log_predictions, targets, ("log_predictions", "targets"))
     classes = own_dimension(log_p, dim)
-    # A term whose target is 0 is chosen away before the logarithm and before the product, both of which may be infinite.
+    # A term whose target is 0 is left out before the logarithm and before the product, which may both be infinite.
     is_there = mtf.greater(p, 0.0)
     log_ratio = mtf.log(mtf.where(is_there, p, 1.0)) - mtf.where(is_there, log_p, 0.0)
     return mtf.reduce_sum(mtf.where(is_there, p * log_ratio, 0.0), reduced_dim=classes)

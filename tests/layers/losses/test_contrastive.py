@@ -1,4 +1,4 @@
-"""Similarities and the contrastive loss against formulas over the whole batch, with gradients, also where it is split."""
+"""Similarities and the contrastive loss against formulas over the whole batch, with gradients, under layouts."""
 
 from __future__ import annotations
 

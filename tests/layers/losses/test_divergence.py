@@ -20,7 +20,7 @@ def test_as_in_keras(check_layers: Callable[..., Any], normal: Callable[..., Any
         return [mtf.layers.kl_divergence(mtf.log_softmax(x, CLASSES), mtf.softmax(y, CLASSES), "classes")]
 
     def formulas(variables: Any, x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.keras.losses.kl_divergence(tf.nn.softmax(y), tf.nn.softmax(x))]
+        return [tf.keras.losses.KLDivergence(reduction="none")(tf.nn.softmax(y), tf.nn.softmax(x))]
 
     inputs = {"x": normal([BATCH, CLASSES]), "y": normal([BATCH, CLASSES], 1)}
     check_layers(layers, formulas, inputs, ["batch:rows;classes:cols", "classes:cols+rows"])
