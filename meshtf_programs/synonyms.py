@@ -1,8 +1,8 @@
 """Words of other libraries, each with what it is called here.
 
 `meshtf_programs.nearest` proposes them for a missing name. They are words (of NumPy, JAX, PyTorch, Keras and Haliax)
-that no misspelling of a public name is near to. For some, nothing is to be proposed. A test checks that all that is proposed
-exists.
+that no misspelling of a public name is near to. For some, nothing is to be proposed. A test checks that all that is
+proposed exists.
 """
 
 from __future__ import annotations
