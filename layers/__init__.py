@@ -77,9 +77,19 @@ from meshtf.layers.losses import (
     weights_nonzero,
 )
 from meshtf.layers.low_rank import LowRank, low_rank_product
-from meshtf.layers.normalization import batch_norm, layer_norm, rms_norm
+from meshtf.layers.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+    spectral_norm,
+    weight_norm,
+)
 from meshtf.layers.pipeline import pipeline, pipeline_with_sums
 from meshtf.layers.pipeline_schedule import PipelineSchedule
+from meshtf.layers.pooling import adaptive_avg_pool, adaptive_max_pool
+from meshtf.layers.recurrent import bidirectional, gru, lstm
 
 __all__ = [
     "MASKED_LOGIT",
@@ -114,7 +124,10 @@ __all__ = [
     "ZerosInitializer",
     "activation_function",
     "activation_names",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
     "batch_norm",
+    "bidirectional",
     "contrastive_loss",
     "conv1d",
     "conv2d",
@@ -130,14 +143,18 @@ __all__ = [
     "embedding",
     "embedding_weights",
     "feed_forward",
+    "group_norm",
+    "gru",
     "hinge_loss",
     "huber_loss",
+    "instance_norm",
     "kl_divergence",
     "layer_norm",
     "lean_attention",
     "learned_positions",
     "local_attention",
     "low_rank_product",
+    "lstm",
     "mask_padded_logits",
     "padded_vocab_size",
     "pipeline",
@@ -153,7 +170,9 @@ __all__ = [
     "sigmoid_cross_entropy_with_logits",
     "sinusoidal_positions",
     "softmax_cross_entropy_with_logits",
+    "spectral_norm",
     "t5_attention_initializers",
+    "weight_norm",
     "weights_nonzero",
 ]
 

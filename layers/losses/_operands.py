@@ -1,4 +1,4 @@
-"""What losses check of their operands, and the dtype in which they compute."""
+"""Checks of the operands of losses, and the dtype in which losses compute."""
 
 from __future__ import annotations
 
