@@ -22,12 +22,12 @@ pytestmark = pytest.mark.quick
 BATCH, HIDDEN, VOCAB, NEW = (mtf.Dimension(*pair) for pair in (("batch", 4), ("hidden", 8), ("vocab", 8), ("new", 2)))
 
 OBJECTS_ONLY = {
-    "LayersAbreast": "a protocol of layers that run side by side, given by layers_abreast",
+    "VectorizedLayers": "a protocol of layers that run side by side, given by vectorized_layers",
     "MeshLayout": "a result of auto_layout",
     "Operation": "made by operations, from shapes that they have checked",
     "PipelineSteps": "made by layers.pipeline, from dimensions that it has checked",
     "Tensor": "made by operations, from shapes that they have checked",
-    "layers_abreast": "a base of layers.pipeline",
+    "vectorized_layers": "a base of layers.pipeline",
 }
 """What takes objects alone, and why."""
 
@@ -48,25 +48,46 @@ FRESH = (NEW, "new:2", ("new", 2))
 def _rows() -> Iterator[tuple[str, Row]]:
     """The rows by function and parameter."""
     comparisons = "less less_equal greater greater_equal equal not_equal"
-    for name in f"add sub multiply divide floordiv mod maximum minimum pow {comparisons}".split():
+    for name in (
+        f"add sub multiply divide floordiv mod maximum minimum pow atan2 hypot is_close logaddexp {comparisons}".split()
+    ):
         yield f"{name}.output_shape", (lambda t, d, name=name: getattr(mtf, name)(t.x, t.x, output_shape=d), WIDE)
         yield f"{name}.output_shape", (lambda t, d, name=name: getattr(mtf, name)(t.x, 2.0, output_shape=d), WIDE)
-    for name in ("logical_and", "logical_or", "logical_xor"):
-        yield f"{name}.output_shape", (lambda t, d, name=name: getattr(mtf, name)(t.b, t.b, output_shape=d), WIDE)
-    for name in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_any", "reduce_all"):
+    for name in (
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "left_shift",
+        "right_shift",
+    ):
+        yield (
+            f"{name}.output_shape",
+            (lambda t, d, n=name: getattr(mtf, n)(*[t.b if n[:7] == "logical" else t.n] * 2, output_shape=d), WIDE),
+        )
+    for name in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_any", "reduce_all",
+                 "norm", "reduce_variance", "reduce_std", "count_nonzero"):  # fmt: skip
         reduced = lambda t, name=name, **d: getattr(mtf, name)(t.b if name[-3:] in ("any", "all") else t.x, **d)  # noqa: E731
         yield f"{name}.reduced_dim", (lambda t, d, reduced=reduced: reduced(t, reduced_dim=d), ONE)
         yield f"{name}.reduced_dim", (lambda t, d, reduced=reduced: reduced(t, reduced_dim=d), SOME)
         yield f"{name}.output_shape", (lambda t, d, reduced=reduced: reduced(t, output_shape=d), ONE)
-    for name in ("argmax", "top_1", "softmax", "log_softmax", "reduce_logsumexp", "reduce_first"):
+    for name in ("argmax", "argmin", "median", "top_1", "softmax", "log_softmax", "reduce_logsumexp", "reduce_first"):
         yield f"{name}.reduced_dim", (lambda t, d, name=name: getattr(mtf, name)(t.x, d), ONE)
-    for name in ("argsort", "sort", "cumsum", "cummax", "reverse", "unstack", "sample_with_temperature"):
+    for name in ("argsort", "sort", "cumsum", "cummax", "reverse", "unstack", "sample_with_temperature", "cumprod",
+                 "cumlogsumexp", "diff"):  # fmt: skip
         yield f"{name}.dim", (lambda t, d, name=name: getattr(mtf, name)(t.x, d), ONE)
     for name in ("fft", "ifft"):
         yield f"{name}.dims", (lambda t, d, name=name: getattr(mtf, name)(t.z, d), SOME)
         yield f"{name}.dims", (lambda t, d, name=name: getattr(mtf, name)(t.z, d), ONE)
     for name in ("zeros", "ones", "random_normal", "random_truncated_normal", "random_uniform"):
         yield f"{name}.shape", (lambda t, d, name=name: getattr(mtf, name)(t.mesh, d), WHOLE)
+    for name in ("repeat", "tile"):
+        yield f"{name}.dim", (lambda t, d, name=name: getattr(mtf, name)(t.x, 2, d), ONE)
+    for name in ("tril", "triu"):
+        yield f"{name}.row_dim", (lambda t, d, name=name: getattr(mtf, name)(t.square, d, "vocab"), ONE)
+        yield f"{name}.column_dim", (lambda t, d, name=name: getattr(mtf, name)(t.square, "vocab", d), ONE)
     for name in ("nth_largest_element", "nth_smallest_element"):
         yield f"{name}.reduced_dim", (lambda t, d, name=name: getattr(mtf, name)(t.x, 1, d), ONE)
     for name in ("pool_tensor_1d", "stride_tensor_1d"):
@@ -77,7 +98,7 @@ def _rows() -> Iterator[tuple[str, Row]]:
     for name, more in (("cholesky", {}), ("qr", {"inner_dim": "inner"})):
         yield f"{name}.rows_dim", (lambda t, d, n=name, m=more: getattr(mtf, n)(t.square, d, "vocab", **m), ONE)
         yield f"{name}.columns_dim", (lambda t, d, n=name, m=more: getattr(mtf, n)(t.square, "vocab", d, **m), ONE)
-    for name in ("PlanMeshImpl", "SpmdMeshImpl", "TpuMeshImpl"):
+    for name in ("PlanMeshImpl", "SpmdMeshImpl", "GpuMeshImpl", "TpuMeshImpl"):
         yield f"{name}.shape", (lambda t, d, name=name: getattr(mtf, name)(d, "").shape, WHOLE)
     for name, arguments in (
         ("pnum_to_processor_coordinates", [1]),
@@ -176,6 +197,10 @@ ROWS: list[tuple[str, Row]] = [
     ("visualize_layout.tensor_or_shape", (lambda t, d: mtf.visualize_layout(d, "rows:2", "", show=False).title, WHOLE)),
     ("visualize_layout.mesh", (lambda t, d: mtf.visualize_layout("a:2", d, "", show=False).title, WHOLE)),
     ("auto_layout.mesh_shape", (lambda t, d: candidate_meshes(d), WHOLE)),
+    ("eye.row_dim", (lambda t, d: mtf.eye(t.mesh, d, "columns:2"), FRESH)),
+    ("eye.column_dim", (lambda t, d: mtf.eye(t.mesh, "rows:2", d), FRESH)),
+    ("linspace.dim", (lambda t, d: mtf.linspace(t.mesh, 0.0, 1.0, d), FRESH)),
+    ("quantile.reduced_dim", (lambda t, d: mtf.quantile(t.x, 0.5, d), ONE)),
     ("triangular_solve.rows_dim", (lambda t, d: mtf.triangular_solve(t.square, mtf.zeros(t.mesh, "hidden:8"), d, "vocab"), ONE)),
     ("triangular_solve.columns_dim", (lambda t, d: mtf.triangular_solve(t.square, mtf.zeros(t.mesh, "vocab:8"), "vocab", d), ONE)),
 ]  # fmt: skip
@@ -204,6 +229,7 @@ def _built(call: Callable[[Any, Any], Any], form: Any) -> tuple[Any, list[str]]:
             square=mtf.zeros(mesh, "hidden:8 vocab:8"),
             b=mtf.zeros(mesh, "batch:4 hidden:8", tf.bool),
             z=mtf.zeros(mesh, "batch:4 hidden:8", tf.complex64),
+            n=mtf.zeros(mesh, "batch:4 hidden:8", tf.int32),
             i=mtf.zeros(mesh, [], tf.int32),
             ids=mtf.zeros(mesh, "n:3", tf.int32),
             sizes=mtf.zeros(mesh, "groups:2", tf.int32),

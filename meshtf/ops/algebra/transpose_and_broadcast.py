@@ -25,7 +25,7 @@ def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tenso
     shape = check_tensor(x).shape.only(new_shape)
     if shape.ndims != x.shape.ndims:
         raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions; give each of them once")
-    return spread(x, shape, name)
+    return broadcast_to(x, shape, name)
 
 
 @language_function
@@ -41,10 +41,10 @@ def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
         if not shape.has(dim.name):
             known = nearest(dim.name, shape.dimension_names)
             raise ShapeError(f'new_shape [{shape}] lacks dimension "{dim.name}" of [{x.shape}]{known}')
-    return spread(x, shape, "broadcast")
+    return broadcast_to(x, shape, "broadcast")
 
 
-def spread(x: Tensor, shape: Shape, name: str) -> Tensor:
+def broadcast_to(x: Tensor, shape: Shape, name: str) -> Tensor:
     """x with its dimensions in another order, repeated along the new ones."""
     if x.shape == shape:
         return x

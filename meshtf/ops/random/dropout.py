@@ -10,7 +10,7 @@ from meshtf.dimension import ShapeLike
 from meshtf.errors import DtypeError, GraphError
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.random._stretches import Draw
+from meshtf.ops.random._drawn_ranges import Draw
 from meshtf.ops.random.random_operation import RandomOperation
 
 
