@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.layers._operands import DimensionLike
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.convolution._kernel import OneOrEach, numbers, with_bias, with_kernel
 from meshtf.layers.initializers import DenseInitializer
@@ -12,7 +13,7 @@ from meshtf.layers.initializers import DenseInitializer
 @language_function
 def conv2d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     filter_size: OneOrEach = (2, 2),
     strides: OneOrEach = (2, 2),
     padding: str = "SAME",
@@ -57,7 +58,7 @@ def conv2d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
 @language_function
 def conv3d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     filter_size: OneOrEach = (2, 2, 2),
     strides: OneOrEach = (2, 2, 2),
     padding: str = "SAME",
