@@ -61,7 +61,7 @@ def dense(
         kernel = mtf.get_variable(
             x.mesh, "kernel", experts + reduced + new, initializer=initializer, matrix=(reduced, new)
         )
-        y = mtf.einsum([x, mtf.cast(kernel, x.dtype)], reduced_dims=reduced)
+        y = mtf.einsum([x, mtf.cast(kernel, x.dtype)], output_shape=x.shape - reduced + new)
         if use_bias:
             bias = mtf.get_variable(x.mesh, "bias", experts + new, initializer=mtf.zeros)
             y += mtf.cast(bias, x.dtype)

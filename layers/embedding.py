@@ -219,7 +219,7 @@ class VocabularyEmbedding:
         x = _scaled(x, self.scale_logits, summed.size**-0.5)
         if self.d_embedding is not None:
             x, summed = self._projected(x, self._width(summed), "projection_out", summed), self._width(summed)
-        logits = mtf.einsum([x, weights], reduced_dims=summed)
+        logits = mtf.einsum([x, weights], output_shape=x.shape - [summed] + [self.vocab])
         if self.use_output_bias:
             logits += mtf.cast(self._output_bias(x.mesh), x.dtype)
         if self.logit_cap is not None:
@@ -238,7 +238,7 @@ class VocabularyEmbedding:
         make = VarianceScalingInitializer()(mtf.Shape([summed]), mtf.Shape([new]))
         with mtf.variable_scope(self.name):
             kernel = mtf.get_variable(x.mesh, name, [summed, new], initializer=make)
-        return mtf.einsum([x, mtf.cast(kernel, x.dtype)], reduced_dims=summed)
+        return mtf.einsum([x, mtf.cast(kernel, x.dtype)], output_shape=x.shape - [summed] + [new])
 
     def _output_bias(self, mesh: mtf.Mesh) -> mtf.Tensor:
         unpadded = mtf.Shape([(self.vocab.name, self.vocab_size)])

@@ -82,6 +82,6 @@ def low_rank_product(x: mtf.Tensor, name: str, reduced: mtf.Shape, new: mtf.Shap
         return mtf.fill(mesh, number, shape, dtype)
 
     scale = mtf.get_variable(x.mesh, f"{name}_{SCALE}", [], initializer=filled, trainable=False)
-    inner = mtf.einsum([x, mtf.cast(a, x.dtype)], reduced_dims=reduced)
-    y = mtf.einsum([inner, mtf.cast(b, x.dtype)], reduced_dims=rank)
+    inner = mtf.einsum([x, mtf.cast(a, x.dtype)], output_shape=x.shape - reduced + rank)
+    y = mtf.einsum([inner, mtf.cast(b, x.dtype)], output_shape=x.shape - reduced + new)
     return y * mtf.cast(scale, x.dtype)

@@ -41,14 +41,14 @@ def conv1d(  # noqa: PLR0913  # windows, and what `dense` has
       DtypeError: x is of integers.
 
     Examples:
-      >>> mtf.layers.conv1d(mtf.ones(mesh, "batch:4 length:16 channels:3"), mtf.Dimension("out", 5), stride=2).shape
+      >>> mtf.layers.conv1d(mtf.ones(mesh, "batch:4 length:16 channels:3"), "out:5", stride=2).shape
       Shape[batch:4 length:8 out:5]
     """
     function = activation_function(activation)
     with mtf.variable_scope(name, default_name="conv1d"):
         x, kernel = with_kernel(x, output_dim, ("length",), filter_size, filter_initializer)
         y = mtf.conv1d(x, kernel, numbers(stride, 1, "stride"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)
 
 
 @language_function
@@ -87,14 +87,14 @@ def conv2d(  # noqa: PLR0913  # windows, and what `dense` has
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:3")
-      >>> mtf.layers.conv2d(image, mtf.Dimension("out", 5), strides=2).shape
+      >>> mtf.layers.conv2d(image, "out:5", strides=2).shape
       Shape[batch:4 height:4 width:4 out:5]
     """
     function = activation_function(activation)
     with mtf.variable_scope(name, default_name="conv2d"):
         x, kernel = with_kernel(x, output_dim, ("height", "width"), filter_size, filter_initializer)
         y = mtf.conv2d(x, kernel, numbers(strides, 2, "strides"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)
 
 
 @language_function
@@ -129,11 +129,11 @@ def conv3d(  # noqa: PLR0913  # windows, and what `dense` has
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 depth:8 height:8 width:8 channels:3")
-      >>> mtf.layers.conv3d(image, mtf.Dimension("out", 5)).shape
+      >>> mtf.layers.conv3d(image, "out:5").shape
       Shape[batch:4 depth:8 height:8 width:8 out:5]
     """
     function = activation_function(activation)
     with mtf.variable_scope(name, default_name="conv3d"):
         x, kernel = with_kernel(x, output_dim, ("depth", "height", "width"), filter_size, filter_initializer)
         y = mtf.conv3d(x, kernel, numbers(strides, 3, "strides"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)

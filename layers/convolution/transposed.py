@@ -45,14 +45,14 @@ def conv2d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:3")
-      >>> mtf.layers.conv2d_transpose(image, mtf.Dimension("out", 5)).shape
+      >>> mtf.layers.conv2d_transpose(image, "out:5").shape
       Shape[batch:4 height:16 width:16 out:5]
     """
     function = activation_function(activation)
     with mtf.variable_scope(name, default_name="conv2d_transpose"):
         x, kernel = with_kernel(x, output_dim, ("height", "width"), filter_size, filter_initializer, is_transposed=True)
         y = mtf.conv2d_transpose(x, kernel, numbers(strides, 2, "strides"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)
 
 
 @language_function
@@ -89,7 +89,7 @@ def conv3d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 depth:8 height:8 width:8 channels:3")
-      >>> mtf.layers.conv3d_transpose(image, mtf.Dimension("out", 5)).shape
+      >>> mtf.layers.conv3d_transpose(image, "out:5").shape
       Shape[batch:4 depth:16 height:16 width:16 out:5]
     """
     function = activation_function(activation)
@@ -98,4 +98,4 @@ def conv3d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
             x, output_dim, ("depth", "height", "width"), filter_size, filter_initializer, is_transposed=True
         )
         y = mtf.conv3d_transpose(x, kernel, numbers(strides, 3, "strides"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)

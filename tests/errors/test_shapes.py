@@ -62,7 +62,7 @@ MISTAKES: list[tuple[Wrong, list[str]]] = [
     (lambda: mtf.reshape(X, 32), ["not a shape: 32; give an mtf.Shape"]),
     (lambda: mtf.reshape(X, None), ["a shape is needed here, and None was given"]),
     (lambda: mtf.dropout(X, True, rate=0.5, noise_shape="bach:4"), ["mtf.dropout: ", 'did you mean "batch"?']),
-    (lambda: mtf.layers.dense(X, "hidden"), ["not of the form name:size:\n    hidden\n    ^^^^^^"]),
+    (lambda: mtf.layers.dense(X, "d_ff"), ['a new dimension needs its size: "d_ff:size"\n    d_ff\n    ^^^^']),
     (lambda: mtf.reshape(X, ["all"]), ['no operand has dimension "all"', 'a new dimension needs its size: "all:size"']),
     (lambda: mtf.reshape(X, "all:x"), ["not of the form name:size, or a name alone:\n    all:x\n    ^^^^^"]),
     (lambda: mtf.reshape(X, "a:4 a:8"), ['dimension "a" stands twice in [a:4 a:8]']),

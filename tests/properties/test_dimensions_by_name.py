@@ -28,6 +28,10 @@ OBJECTS_ONLY = {
     "PipelineSteps": "made by layers.pipeline, from dimensions that it has checked",
     "Tensor": "made by operations, from shapes that they have checked",
     "vectorized_layers": "a base of layers.pipeline",
+    "layers.BeamSlots": "made by decoding, from the dimension of its beams",
+    "layers.DenseInitializer": "called by layers, with shapes that they have checked",
+    "layers.QueryKeyNorm": "its norm is called by attention, with dimensions that it has",
+    "layers.low_rank_product": "called by layers, with shapes that they have checked",
 }
 """What takes objects alone, and why."""
 
@@ -124,8 +128,69 @@ def _micro_batches(t: Any, d: Any) -> Any:
 
 
 # ruff: noqa: E501  # a row a line
+def _layers() -> Iterator[tuple[str, Row]]:
+    """The rows of layers."""
+    layers = mtf.layers
+    for name in ("conv1d", "conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose", "separable_conv1d"):
+        shape = "batch:2 " + " ".join(f"d{i}:4" for i in range(2 if name[-1] == "e" else int(name[-2]))) + " in:3"
+        sizes = {"min_relative_pos": -1, "max_relative_pos": 1} if name[0] == "s" else {}
+        yield f"layers.{name}.output_dim", (
+            lambda t, d, n=name, s=shape, z=sizes: getattr(layers, n)(mtf.zeros(t.mesh, s), d, **z), FRESH)  # fmt: skip
+    for name in ("layer_norm", "rms_norm"):
+        yield (
+            f"layers.{name}.dim",
+            (lambda t, d, name=name: getattr(layers, name)(t.x, d), (*ONE, [HIDDEN], ["hidden"])),
+        )
+        yield f"layers.{name}.dim", (lambda t, d, name=name: getattr(layers, name)(t.x, d), SOME)
+    for name in ("group_norm", "instance_norm"):
+        groups = {"groups": 2} if name[0] == "g" else {}
+        yield f"layers.{name}.spatial_dims", (
+            lambda t, d, n=name, g=groups: getattr(layers, n)(t.rows, spatial_dims=d, **g), ONE)  # fmt: skip
+        yield f"layers.{name}.channel_dim", (
+            lambda t, d, n=name, g=groups: getattr(layers, n)(t.rows, channel_dim=d, **g), ONE)  # fmt: skip
+    for name in ("gru", "lstm", "bidirectional"):
+        first = [layers.gru] if name == "bidirectional" else []
+        yield f"layers.{name}.hidden_dim", (lambda t, d, n=name, f=first: getattr(layers, n)(*f, t.rows, d), FRESH)
+        yield f"layers.{name}.length_dim", (
+            lambda t, d, n=name, f=first: getattr(layers, n)(*f, t.rows, "new:2", d), ONE)  # fmt: skip
+    for name in ("embedding", "embedding_weights"):
+        given = (lambda t: t.ids) if name == "embedding" else (lambda t: t.mesh)
+        yield f"layers.{name}.vocab_dim", (lambda t, d, n=name, g=given: getattr(layers, n)(g(t), d, "out:3"), FRESH)
+        yield f"layers.{name}.output_dim", (lambda t, d, n=name, g=given: getattr(layers, n)(g(t), "ids:3", d), FRESH)
+    for name in ("pipeline", "pipeline_with_sums"):
+        result = (lambda c, _: c) if name == "pipeline" else (lambda c, _: (c, []))
+        yield f"layers.{name}.layers", (
+            lambda t, d, n=name, r=result: getattr(layers, n)(r, t.x, d, layers.PipelineSchedule(2, 2)), FRESH)  # fmt: skip
+    yield "layers.weight_norm.new_dims", (lambda t, d: layers.weight_norm(t.x, d), ONE)
+    yield "layers.spectral_norm.new_dims", (lambda t, d: layers.spectral_norm(t.x, d, is_training=True), ONE)
+
+
 ROWS: list[tuple[str, Row]] = [
     *_rows(),
+    *_layers(),
+    ("layers.dense.new_dims", (lambda t, d: mtf.layers.dense(t.x, d), (*FRESH, [NEW], ["new:2"]))),
+    ("layers.dense.new_dims", (lambda t, d: mtf.layers.dense(t.x, d), ONE)),
+    ("layers.dense.reduced_dims", (lambda t, d: mtf.layers.dense(t.x, "new:2", d), SOME)),
+    ("layers.dense.expert_dims", (lambda t, d: mtf.layers.dense(t.x, "new:2", "batch", expert_dims=d), ONE)),
+    ("layers.dense_product.new_dims", (lambda t, d: mtf.layers.dense_product(t.x, "hidden", d), FRESH)),
+    ("layers.dense_product.reduced_dims", (lambda t, d: mtf.layers.dense_product(t.x, d, "new:2", ("gelu", "linear")), SOME)),
+    ("layers.dense_product.expert_dims", (lambda t, d: mtf.layers.dense_product(t.x, "batch", "new:2", expert_dims=d), ONE)),
+    ("layers.feed_forward.d_ff", (lambda t, d: mtf.layers.feed_forward(t.x, d, is_training=False), FRESH)),
+    ("layers.dense_relu_dense.hidden_channels", (lambda t, d: mtf.layers.dense_relu_dense(t.x, d, False), FRESH)),
+    ("layers.dense_relu_dense.dropout_broadcast_dims", (lambda t, d: mtf.layers.dense_relu_dense(t.x, "new:2", True, 0.5, d), (BATCH, "batch", ["batch"], [("batch", 4)]))),
+    ("layers.batch_norm.channel_dims", (lambda t, d: mtf.layers.batch_norm(t.x, True, 0.9, channel_dims=d), SOME)),
+    ("layers.softmax_cross_entropy_with_logits.vocab_dim", (lambda t, d: mtf.layers.softmax_cross_entropy_with_logits(t.x, t.x, d), ONE)),
+    ("layers.mask_padded_logits.vocab_dim", (lambda t, d: mtf.layers.mask_padded_logits(t.x, d, 5), ONE)),
+    ("layers.kl_divergence.dim", (lambda t, d: mtf.layers.kl_divergence(t.x, t.x, d), ONE)),
+    ("layers.cosine_similarity.dim", (lambda t, d: mtf.layers.cosine_similarity(t.x, t.x, d), ONE)),
+    ("layers.contrastive_loss.batch_dim", (lambda t, d: mtf.layers.contrastive_loss(t.x, t.x, d, "batch"), ONE)),
+    ("layers.contrastive_loss.dim", (lambda t, d: mtf.layers.contrastive_loss(t.x, t.x, "batch", d), ONE)),
+    ("layers.ctc_loss.length_dim", (lambda t, d: mtf.layers.ctc_loss(t.rows, t.labels, d, "label", "vocab"), ONE)),
+    ("layers.ctc_loss.label_dim", (lambda t, d: mtf.layers.ctc_loss(t.rows, t.labels, "hidden", d, "vocab"), (mtf.Dimension("label", 2), "label", ("label", 2)))),
+    ("layers.ctc_loss.vocab_dim", (lambda t, d: mtf.layers.ctc_loss(t.rows, t.labels, "vocab", "label", d), ONE)),
+    ("layers.learned_positions.d_model", (lambda t, d: mtf.layers.learned_positions(t.ids, 8, d), FRESH)),
+    ("layers.sinusoidal_positions.d_model", (lambda t, d: mtf.layers.sinusoidal_positions(t.ids, d), FRESH)),
+    ("layers.project_output.d_model", (lambda t, d: mtf.layers.project_output(mtf.zeros(t.mesh, "batch:4 heads:2 d_kv:4"), d, mtf.layers.AttentionConfig(2, 4)), FRESH)),
     ("einsum.output_shape", (lambda t, d: mtf.einsum([t.x, t.y], d), ([VOCAB, BATCH], "vocab batch", ["vocab", "batch:4"]))),
     ("einsum.output_shape", (lambda t, d: mtf.einsum([t.x, t.x], output_shape=d), WIDE)),
     ("einsum.reduced_dims", (lambda t, d: mtf.einsum([t.x, t.x], reduced_dims=d), ONE)),
@@ -212,7 +277,7 @@ def _parameters() -> set[str]:
     return {
         f"{name.removeprefix('mtf.')}.{parameter.name}"
         for name, thing in language().items()
-        if name.removeprefix("mtf.") not in OBJECTS_ONLY and not name.startswith("mtf.layers")
+        if name.removeprefix("mtf.") not in OBJECTS_ONLY
         for parameter in signature(thing).parameters.values()
         if any(kind in str(parameter.annotation) for kind in kinds)
     }
@@ -229,6 +294,8 @@ def _built(call: Callable[[Any, Any], Any], form: Any) -> tuple[Any, list[str]]:
             square=mtf.zeros(mesh, "hidden:8 vocab:8"),
             b=mtf.zeros(mesh, "batch:4 hidden:8", tf.bool),
             z=mtf.zeros(mesh, "batch:4 hidden:8", tf.complex64),
+            rows=mtf.zeros(mesh, "batch:4 hidden:8 vocab:8"),
+            labels=mtf.zeros(mesh, "batch:4 label:2", tf.int32),
             n=mtf.zeros(mesh, "batch:4 hidden:8", tf.int32),
             i=mtf.zeros(mesh, [], tf.int32),
             ids=mtf.zeros(mesh, "n:3", tf.int32),
