@@ -72,7 +72,7 @@ NUM_STATISTICS = {
     name: SCALES.size * NUM_NORMS.get(name, 0) + NUM_ROWS_AND_COLUMNS.get(name, 0)
     for name in {**NUM_NORMS, **NUM_ROWS_AND_COLUMNS}
 }
-"""How many sums over whole weights, or sums or maxima over their rows or columns, an optimizer takes; a norm is three."""
+"""The sums and maxima that an optimizer takes over whole weights, or over their rows or columns; a norm is three."""
 
 
 EVERY_UPDATE_DIVIDED = PassOptions(smallest_divided_update=2)
