@@ -415,7 +415,7 @@ class Check:
 
 def failure_text(fact: str, operation: Operation, advice: str) -> str:
     """The message when a check fails."""
-    where = f"in operation {operation.name}\n  at {operation.site}"
+    where = f"in operation {operation.label}\n  at {operation.site.text}"
     return f"{fact}\n  {where}\n  nothing was assigned in this step" + (f"\n  {advice}" if advice else "")
 
 

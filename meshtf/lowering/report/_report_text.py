@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from meshtf.call_sites import place_text
 from meshtf.errors import counted
 from meshtf.lowering.report._records import CollectiveRecord, LoopRecord, MemoryRecord, RepeatedWorkRecord, TensorRecord
 from meshtf.lowering.report.text_table import Column, Row, bytes_text, flops_text, shorten, table
@@ -68,7 +68,7 @@ def _totals(report: Report, width: int) -> list[str]:
         rows.append(("activation layout", report.activation_layout))
     peak = f"{_trimmed(bytes_text(memory.peak))} per core"
     if memory.peak_operation:
-        peak += f", in {memory.peak_operation}, {_place(memory.peak_filename, memory.peak_line)}"
+        peak += f", in {memory.peak_label}, {place_text(memory.peak_filename, memory.peak_line)}"
     work = f"{_trimmed(flops_text(report.flops_per_core))} per core"
     if repeated:
         share = repeated / max(1, report.flops_per_core)
@@ -95,10 +95,10 @@ def _pipelines(report: Report, width: int) -> list[str]:
     columns = [*(Column(title, True) for title in titles), Column("mesh axes"), Column("operation", keeps="end")]
     rows: list[Row] = []
     for lines in _grouped(report.pipelines, lambda p: (p.filename, p.line)):
-        rows.append(f"{_place(lines[0].filename, lines[0].line)} in {lines[0].function}")
+        rows.append(f"{place_text(lines[0].filename, lines[0].line)} in {lines[0].function}")
         for p in lines:
             sizes = (f"{n}" for n in (p.stages, p.microbatches, p.rounds, p.steps, p.times))
-            rows.append((f"{p.bubble:.1%}", *sizes, bytes_text(p.bytes_per_step), "+".join(p.axes), p.operation))
+            rows.append((f"{p.bubble:.1%}", *sizes, bytes_text(p.bytes_per_step), "+".join(p.axes), p.label))
     title = "pipelines; the bubble is the share of stage-steps that compute nothing useful"
     return _section(title, columns, rows, width)
 
@@ -106,7 +106,7 @@ def _pipelines(report: Report, width: int) -> list[str]:
 def _kept_of_pipelines(report: Report, width: int) -> list[str]:
     columns = [Column("all steps", True), Column("in a stage", True), Column("operation", keeps="end")]
     rows = [
-        (bytes_text(p.bytes_kept), bytes_text(p.bytes_kept_in_stage), p.operation)
+        (bytes_text(p.bytes_kept), bytes_text(p.bytes_kept_in_stage), p.label)
         for p in report.pipelines
         if p.bytes_kept is not None and p.bytes_kept_in_stage is not None
     ]
@@ -122,7 +122,7 @@ def _compiled(record: LoopRecord) -> str:
 
 def _loops(report: Report, width: int) -> list[str]:
     columns = [Column("operation", keeps="end"), Column("line", keeps="end"), Column("compiled", keeps="start")]
-    rows = [(r.operation, _place(r.filename, r.line), _compiled(r)) for r in report.loops]
+    rows = [(r.label, place_text(r.filename, r.line), _compiled(r)) for r in report.loops]
     return _section("loops that ask to be compiled by XLA", columns, rows, width)
 
 
@@ -189,7 +189,7 @@ def _collectives(report: Report, width: int) -> list[str]:
     asked = [a for i, c in enumerate(report.collectives) for a in _asked(c, _bucket_names(report).get(i, ""))]
     for lines in _most_first(_grouped(asked, lambda a: (a[0].filename, a[0].line)), _bytes_asked):
         first, _ = lines[0]
-        rows.append(f"{_place(first.filename, first.line)} in {first.function}")
+        rows.append(f"{place_text(first.filename, first.line)} in {first.function}")
         rows += [
             _collective_row(group, report.processes) for group in _most_first(_grouped(lines, _alike), _bytes_asked)
         ]
@@ -233,12 +233,12 @@ def _buckets(report: Report, width: int) -> list[str]:
 
 
 def _operations(bucket: CollectiveRecord) -> list[str]:
-    return [member.operation for member in bucket.members]
+    return [member.label for member in bucket.members]
 
 
 def _alike(asked: _Asked) -> Hashable:
     c, bucket = asked
-    return (c.kind, c.axes, _key(c.operation), c.layout, c.result_layout, c.dtype, bucket)
+    return (c.kind, c.axes, _key(c.label), c.layout, c.result_layout, c.dtype, bucket)
 
 
 def _bytes_asked(asked: _Asked) -> int:
@@ -258,7 +258,7 @@ def _collective_row(group: Sequence[_Asked], processes: int) -> tuple[str, ...]:
         bucket or f"{sum(c.times for c, _ in group)}",
         _kind(first),
         "+".join(first.axes),
-        _pattern([c.operation for c, _ in group]),
+        _pattern([c.label for c, _ in group]),
         f"{_change(first)} {first.dtype}",
     )
 
@@ -266,7 +266,7 @@ def _collective_row(group: Sequence[_Asked], processes: int) -> tuple[str, ...]:
 def _gathers_for_want(report: Report, width: int) -> list[str]:
     columns = [Column("sent per core", True), Column("times", True), Column("line", keeps="end"), Column("because")]
     rows = [
-        (bytes_text(c.bytes_sent), f"{c.times}", _place(c.filename, c.line), c.why)
+        (bytes_text(c.bytes_sent), f"{c.times}", place_text(c.filename, c.line), c.why)
         for c in sorted(report.gathers_for_want, key=lambda c: -c.bytes_sent)
     ]
     return _section("gathered for want of a way to work on slices", columns, rows, width)
@@ -301,8 +301,8 @@ def _repeated_row(group: Sequence[RepeatedWorkRecord]) -> tuple[str, ...]:
         f"{counted(largest.times, 'core')}",
         "+".join(largest.axes),
         f"{len(group)}",
-        _place(largest.filename, largest.line),
-        largest.operation,
+        place_text(largest.filename, largest.line),
+        largest.label,
     )
 
 
@@ -407,14 +407,6 @@ def _change(c: CollectiveRecord) -> str:
     before, after = c.layout.split(), c.result_layout.split()
     changed = [re.sub(r":\d+", "", new) for old, new in zip(before, after, strict=True) if new != old]
     return f"[{' '.join([*before, *(['->', *changed] if changed else [])])}]"
-
-
-def _place(filename: str, line: int) -> str:
-    """Returns file and line. The path is relative to the current folder if it is inside, else its last two parts."""
-    relative = os.path.relpath(filename)
-    if relative.startswith(os.pardir):
-        relative = os.sep.join(filename.split(os.sep)[-2:])
-    return f"{relative}:{line}"
 
 
 def _trimmed(text: str) -> str:

@@ -11,6 +11,7 @@ _INDENT = "  "
 _GAP = "  "
 _NARROWEST = 16
 """The smallest width to which a column is shortened if the lines are too long."""
+_OF_GRADIENT = "gradient of "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,10 +50,13 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 
 
 def shorten(text: str, width: int, keeps: Literal["all", "start", "end"] = "start") -> str:
-    """Returns the text, or one end of it with an ellipsis."""
+    """Returns the text, or one end of it with an ellipsis. "gradient of" before a name stays in any case."""
     if len(text) <= width or keeps == "all":
         return text
-    return f"{text[: width - 1]}…" if keeps == "start" else f"…{text[len(text) - width + 1 :]}"
+    if keeps == "start":
+        return f"{text[: width - 1]}…"
+    kept = _OF_GRADIENT if text.startswith(_OF_GRADIENT) and width > len(_OF_GRADIENT) else ""
+    return f"{kept}…{text[len(text) - width + len(kept) + 1 :]}"
 
 
 def wrapped(text: str, width: int) -> str:
