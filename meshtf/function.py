@@ -358,7 +358,7 @@ def function(
     _check_state(variables, seed)
     specs = dict(inputs or {})
     check_parameters(fn, specs)
-    trace = functools.partial(_traced, fn, specs, name, variable_dtype)
+    trace = functools.partial(_traced, fn, specs, name, variable_dtype, seed)
     traced = trace(None)
     graph = traced.mesh.graph
     if graph.variables and variables is None and tf.inside_function():
@@ -375,10 +375,12 @@ def _traced(
     specs: Mapping[str, TensorSpec],
     name: str | None,
     variable_dtype: VariableDType | None,
+    seed: int,
     layers_keep: str | None,
 ) -> _Traced:
     """Calls a function in a new graph."""
     graph = Graph(name or getattr(fn, "__name__", "program").strip("<>"), variable_dtype, layers_keep=layers_keep)
+    graph.seed = seed
     mesh = Mesh(graph)
     operations = {n: InputOperation(mesh, s.shape, s.dtype, n) for n, s in specs.items()}
     arguments: dict[str, Any] = {n: o.outputs[0] for n, o in operations.items()}

@@ -53,6 +53,8 @@ class Graph(Scopes):
         self.name = checked_name(name, "a graph")
         self.is_initial = is_initial
         self.layers_keep = layers_keep
+        self.seed = 0
+        """The seed of the program's random bits, for `x.eval()` while the graph is built."""
         self.variable_dtype = variable_dtype or VariableDType()
         self.operations: list[Operation] = []
         self._outside: list[list[Operation]] = []

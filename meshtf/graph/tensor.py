@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, GraphError
+from meshtf.graph.tensor_views import view
 from meshtf.tensor_operators import TensorOperators
 
 if TYPE_CHECKING:
@@ -57,6 +59,42 @@ class Tensor(TensorOperators):
 
     def _operand(self, other: Any) -> Any:
         return self.graph.operand(other, self)
+
+    def eval(
+        self,
+        feeds: Mapping[str, Any] | None = None,
+        /,
+        *,
+        variables: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        limit: int = 1 << 30,
+        **inputs: Any,
+    ) -> np.ndarray:
+        """Computes the tensor now, while the graph is being built, on one core. It is for notebooks and debuggers.
+
+        The value is the program's own: random bits are the same. The graph stays as it is, later results do not change,
+        and no assignment outlasts the call.
+
+        Args:
+          feeds: arrays of the program's inputs, by name. They may also be given as keywords: `x.eval(images=array)`.
+          variables: a store, or arrays by name. Other variables have their initial values.
+          seed: the seed of the program. The default is that of the `mtf.function` that is being built, else 0.
+          limit: bytes that all tensors on the way may take together.
+          inputs: arrays of inputs by name.
+
+        Raises:
+          FeedError: an input that the tensor depends on is missing, or has another shape or dtype.
+          GraphError: the tensor is inside a loop, a branch or another block, where it has no one value.
+          UsageError: the tensors on the way are larger than `limit`.
+
+        Examples:
+          >>> n = mtf.constant(mesh, [1.0, 2.0], "n:2")
+          >>> (3.0 * n).eval()
+          array([3., 6.], dtype=float32)
+          >>> mtf.reduce_sum(x).eval(x=np.ones([4, 8], np.float32))
+          np.float32(32.0)
+        """
+        return view("evaluate")(self, {**(feeds or {}), **inputs}, variables or {}, seed, limit)
 
     @property
     def is_overridden(self) -> bool:

@@ -26,6 +26,7 @@ from meshtf.lowering.ahead.compilation import Compilation
 from meshtf.lowering.ahead.compile_ahead import ToCompile, compile_for
 from meshtf.lowering.ahead.planned_mesh import PlannedMesh
 from meshtf.lowering.emit.xla.hlo import hlo_of
+from meshtf.lowering.evaluation import register_evaluation
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import effects_with, make_plan, needed
@@ -49,6 +50,8 @@ from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
 from meshtf.planning.stored_variables import Storage
 from meshtf_programs.user_paths import user_path
+
+register_evaluation()
 
 
 class Lowering:
