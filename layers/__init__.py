@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from meshtf.errors import unknown_name
 from meshtf.layers.activations import Activation, activation_function, activation_names
 from meshtf.layers.attention import (
@@ -143,4 +145,5 @@ __all__ = [
     "weights_nonzero",
 ]
 
-__getattr__ = unknown_name(__name__, __all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = unknown_name(__name__, __all__)

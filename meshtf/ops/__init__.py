@@ -1,4 +1,8 @@
-"""The operations of the language, one file per family."""
+"""The operations of the language, one file per family.
+
+A new operation is one import and one line of `__all__` here: `meshtf` and the compatibility package take their names
+from this list.
+"""
 
 from meshtf.ops import _operators as operators
 from meshtf.ops.algebra.arithmetic import (
@@ -16,29 +20,10 @@ from meshtf.ops.algebra.arithmetic import (
 from meshtf.ops.algebra.einsum import einsum, matmul
 from meshtf.ops.algebra.reduction import reduce_all, reduce_any, reduce_mean, reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose
-from meshtf.ops.convolution import (
-    avg_pool,
-    conv1d,
-    conv1d_transpose,
-    conv2d,
-    conv2d_backprop_filter,
-    conv2d_backprop_input,
-    conv2d_transpose,
-    conv2d_transpose_backprop_filter,
-    conv2d_transpose_backprop_input,
-    conv3d,
-    conv3d_backprop_filter,
-    conv3d_backprop_input,
-    conv3d_transpose,
-    conv3d_transpose_backprop_filter,
-    conv3d_transpose_backprop_input,
-    convolution,
-    depthwise_conv1d,
-    depthwise_conv2d,
-    depthwise_conv3d,
-    max_pool,
-    pool_backprop,
-)
+from meshtf.ops.convolution.depthwise import depthwise_conv1d, depthwise_conv2d, depthwise_conv3d
+from meshtf.ops.convolution.functions import conv1d, conv2d, conv3d, convolution
+from meshtf.ops.convolution.pooling import avg_pool, max_pool
+from meshtf.ops.convolution.transposed import conv1d_transpose, conv2d_transpose, conv3d_transpose
 from meshtf.ops.elementwise.activations import elu, gelu, leaky_relu, relu, selu, squared_relu, swish
 from meshtf.ops.elementwise.cast import cast, to_bfloat16, to_float, to_int32
 from meshtf.ops.elementwise.comparisons import (
@@ -150,17 +135,9 @@ __all__ = [
     "conv1d",
     "conv1d_transpose",
     "conv2d",
-    "conv2d_backprop_filter",
-    "conv2d_backprop_input",
     "conv2d_transpose",
-    "conv2d_transpose_backprop_filter",
-    "conv2d_transpose_backprop_input",
     "conv3d",
-    "conv3d_backprop_filter",
-    "conv3d_backprop_input",
     "conv3d_transpose",
-    "conv3d_transpose_backprop_filter",
-    "conv3d_transpose_backprop_input",
     "convolution",
     "cos",
     "cummax",
@@ -228,7 +205,6 @@ __all__ = [
     "ones_like",
     "pad",
     "placeholder",
-    "pool_backprop",
     "pool_tensor_1d",
     "pow",
     "print_tensor",
