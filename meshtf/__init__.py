@@ -35,7 +35,7 @@ from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import *
 from meshtf.visualize import visualize_layout
 
-_LAZY = ("checkpoint", "costs", "layers", "models", "testing")
+_LAZY = ("checkpoint", "costs", "debug", "layers", "models", "testing")
 
 _OF_THE_SEARCH = ("LayoutChoice", "MeshLayout", "PricedLayout", "SearchEnd", "SearchProgress", "auto_layout")
 

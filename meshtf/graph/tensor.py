@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, GraphError
-from meshtf.graph.tensor_views import view
+from meshtf.graph.tensor_views import tensor_html, view
 from meshtf.tensor_operators import TensorOperators
 
 if TYPE_CHECKING:
@@ -100,6 +100,9 @@ class Tensor(TensorOperators):
     def is_overridden(self) -> bool:
         """Whether the layout comes, in part, from `with_layout` or `replicate`."""
         return self.operation.overrides_layout
+
+    def _repr_html_(self) -> str:
+        return tensor_html(self)
 
     def __repr__(self) -> str:
         return f"{self.name} [{self.shape}] {self.dtype.name}"

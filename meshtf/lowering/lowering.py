@@ -119,6 +119,7 @@ class Lowering:
         self._reports: dict[tuple[Tensor, ...], Report] = {}
         self._ahead: dict[tuple[Tensor, ...], ToCompile] = {}
         self._hlo: dict[tuple[tuple[Tensor, ...], bool], bytes | None] = {}
+        graph.note_lowering(self)
 
     def _lay_out(self, axis_parts: AxisParts) -> None:
         """Lays out every tensor, on the mesh with these axes in parts."""
@@ -138,6 +139,21 @@ class Lowering:
         layouts = LayoutTable(mesh_shape, rule_set, self.axis_parts, self._options.max_padding)
         layouts.resolve(self.graph.operations)
         return layouts
+
+    def on(self, mesh_impl: MeshImpl, variables: VariableStore | None = None) -> Lowering:
+        """The same graph on another mesh, or under another layout; with a new store, unless one is given."""
+        return Lowering(self.graph, {self.mesh: mesh_impl}, variables, self.seed, self.pass_options)
+
+    @property
+    def layouts(self) -> LayoutTable:
+        """The layout of every tensor of the program, and where it comes from."""
+        return self._layouts
+
+    def layout_text(self, x: Tensor) -> str:
+        """A tensor's layout as reports write it: `batch:64/rows hidden:32`. Empty for one made after the lowering."""
+        if x not in self._layouts:
+            return ""
+        return self.axis_parts.layout_joined(self._layouts[x]).to_string(x.shape)
 
     @property
     def mesh_shape(self) -> Shape:

@@ -29,6 +29,15 @@ Row: TypeAlias = "Sequence[str] | str"
 """The cells of a row; or a heading, over all columns."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Section:
+    """A table with its title."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
     """Returns the lines of a table: titles, then rows, each at most `width` long if shortening can achieve it."""
     cells = [row for row in rows if not isinstance(row, str)]

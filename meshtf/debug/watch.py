@@ -1,0 +1,137 @@
+"""`watch`: sees tensors of a program at each call, and changes none of its results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import says_where
+from meshtf.debug.lowered_program import LoweredProgram
+from meshtf.errors import UsageError
+from meshtf.function import Function
+from meshtf.graph.blocks import PROGRAM
+from meshtf.graph.tensor import Tensor
+from meshtf.lowering.feeding import check_feeds, inputs_of
+from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.visualize import picture_of
+
+_MOST_PRINTED = 16
+"""Elements of an array that are printed. Of larger ones, two stand at either end of each dimension."""
+
+_IN_BLOCK = """\
+{x} is inside {what}, where it has another value in each run; watch a tensor that the function returns, or print it \
+there with mtf.print_tensor"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A program whose tensors are seen at each call: see `mtf.debug.watch`. Call it as the program.
+
+    Attributes:
+      program: the program, which runs as it is.
+      tensors: the tensors that are seen, by the names that were asked for.
+    """
+
+    program: Function
+    tensors: Mapping[str, Tensor]
+    call: Callable[[Mapping[str, Any]], object]
+    per_core: bool
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Hands the tensors of this call to the callback, runs the program, and returns its results."""
+        self.call(self.values(*args, **kwargs))
+        return self.program(*args, **kwargs)
+
+    @says_where
+    def values(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Returns the tensors of a call with these inputs, whole or core by core, without running the program.
+
+        They are those of the next step: from the present values of variables, with its random bits. Nothing is assigned.
+
+        Raises:
+          FeedError: an input is missing, unknown, or of the wrong shape or dtype.
+        """
+        lowering = self.program.lowering
+        known = {o.name: o for o in lowering.graph.operations if isinstance(o, InputOperation)}
+        feeds = {**dict(zip(known, args, strict=False)), **kwargs}
+        execution = lowering.execution(list(self.tensors.values()), with_effects=False)
+        results = execution(check_feeds(inputs_of(execution.plan), feeds, known, lowering.graph.name))
+        arrays = {name: np.asarray(x) for name, x in zip(self.tensors, results, strict=True)}
+        if not self.per_core:
+            return dict(arrays)
+        return {name: self._slices(self.tensors[name], array) for name, array in arrays.items()}
+
+    def _slices(self, x: Tensor, whole: np.ndarray) -> dict[int, np.ndarray]:
+        layouts = self.program.lowering.layouts
+        picture = picture_of("", x.shape, layouts[x], layouts.mesh_shape)
+        own = {core: b.bounds for b in picture.blocks for core in b.cores}
+        return {core: whole[tuple(slice(*bounds) for bounds in own[core])] for core in sorted(own)}
+
+
+@says_where
+def watch(
+    program: Function,
+    *names: str | Tensor,
+    call: Callable[[Mapping[str, Any]], object] | None = None,
+    per_core: bool = False,
+) -> Watched:
+    """Sees tensors of a program at each call. The program itself runs as it is, so that its results are the same bits.
+
+    A second program computes the tensors first, from the same inputs, variables and random bits, and assigns nothing.
+    So a watched call takes longer, by what the tensors need.
+
+    Args:
+      program: the program.
+      names: tensors of it, or their names: of operations, variables or exports, or as reports name them.
+      call: is called with the arrays by name, before each step. By default they are printed.
+      per_core: whether each tensor comes as the slices of the cores, by the core's number, and not whole.
+
+    Raises:
+      GraphError: the program has no such tensor.
+      UsageError: it is no program of mtf.function, or a tensor is inside a loop or a branch.
+
+    Examples:
+      >>> step = mtf.function(lambda x: mtf.exp(x), mtf.SpmdMeshImpl("rows:2", "batch:rows"), {"x": mtf.TensorSpec("batch:2")})
+      >>> watched = mtf.debug.watch(step, "x", per_core=True)
+      >>> y = watched(x=np.zeros([2], np.float32))
+      x [batch:2] float32
+        core 0: [0.]
+        core 1: [0.]
+      >>> y.numpy()
+      array([1., 1.], dtype=float32)
+    """
+    if not isinstance(program, Function):
+        raise UsageError(f"watch needs a program of mtf.function, and not {type(program).__name__}")
+    if not names:
+        raise UsageError('watch needs the names of tensors: mtf.debug.watch(step, "decoder/logits")')
+    lowered = LoweredProgram.of(program)
+    tensors = {(name if isinstance(name, str) else name.name): lowered.tensor(name) for name in names}
+    for x in tensors.values():
+        if x.operation.place is not PROGRAM:
+            raise UsageError(_IN_BLOCK.format(x=x, what=x.operation.place.what))
+    return Watched(program, tensors, call or _Printed(tensors), per_core)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Printed:
+    """Prints arrays under the names, shapes and dtypes of their tensors."""
+
+    tensors: Mapping[str, Tensor]
+
+    def __call__(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            x = self.tensors[name]
+            head = f"{name} [{x.shape}] {x.dtype.name}"
+            if isinstance(value, dict):
+                print("\n".join([head, *(f"  core {core}: {_text(own)}" for core, own in value.items())]))
+            else:
+                print(f"{head}\n  {_text(value)}")
+
+
+def _text(array: np.ndarray) -> str:
+    return np.array2string(array, precision=4, threshold=_MOST_PRINTED, edgeitems=2).replace("\n", "\n  ")
