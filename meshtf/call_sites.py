@@ -99,7 +99,7 @@ def user_site() -> Site:
     while frame.f_back is not None:
         name = frame.f_globals.get("__name__", "")
         kind = _kind(name)
-        if kind == _USER or (model is not None and name == "meshtf.function"):
+        if kind == _USER or (model is not None and name == "meshtf.function.tracing"):
             break
         if kind == _MODELS:
             model = model or frame

@@ -13,7 +13,7 @@ from meshtf.call_sites import says_where
 from meshtf.costs import Machine, Prediction, load_machine, predict
 from meshtf.debug.lowered_program import LoweredProgram
 from meshtf.errors import counted
-from meshtf.function import Function
+from meshtf.function.program import Function
 from meshtf.layout import LayoutLike
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report.report import Report

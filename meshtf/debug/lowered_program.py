@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import user_site
 from meshtf.errors import GraphError, UsageError, nearest
-from meshtf.function import Function
+from meshtf.function.program import Function
 from meshtf.graph.tensor import Tensor
 from meshtf.lowering.lowering import Lowering
 

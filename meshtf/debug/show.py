@@ -6,7 +6,7 @@ from meshtf.call_sites import says_where
 from meshtf.debug.lowered_program import LoweredProgram
 from meshtf.dimension import ShapeLike
 from meshtf.errors import UsageError
-from meshtf.function import Function
+from meshtf.function.program import Function
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike
 from meshtf.lowering.lowering import Lowering

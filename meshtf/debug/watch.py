@@ -12,10 +12,11 @@ import tensorflow as tf
 from meshtf.call_sites import says_where
 from meshtf.debug.lowered_program import LoweredProgram
 from meshtf.errors import UsageError
-from meshtf.function import Function
+from meshtf.function.program import Function
 from meshtf.graph.blocks import PROGRAM
 from meshtf.graph.tensor import Tensor
 from meshtf.lowering.feeding import check_feeds, inputs_of
+from meshtf.lowering.lowering import Lowering
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.visualize import picture_of
 
@@ -33,18 +34,23 @@ class Watched:
 
     Attributes:
       program: the program, which runs as it is.
-      tensors: the tensors that are seen, by the names that were asked for.
+      names: the names of the tensors that are seen.
     """
 
     program: Function
-    tensors: Mapping[str, Tensor]
-    call: Callable[[Mapping[str, Any]], object]
+    names: tuple[str, ...]
+    call: Callable[[Mapping[str, Any]], object] | None
     per_core: bool
+    _tensors: dict[Lowering, dict[str, Tensor]] = dataclasses.field(default_factory=dict, repr=False)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Hands the tensors of this call to the callback, runs the program, and returns its results."""
-        self.call(self.values(*args, **kwargs))
+        values = self.values(*args, **kwargs)
+        if self.call is None:
+            self._print(values)
+        else:
+            self.call(values)
         return self.program(*args, **kwargs)
 
     @says_where
@@ -56,18 +62,35 @@ class Watched:
         Raises:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
         """
-        lowering = self.program.lowering
+        lowering, feeds = self.program.lowering_for(*args, **kwargs)
+        tensors = self._tensors_in(lowering)
         known = {o.name: o for o in lowering.graph.operations if isinstance(o, InputOperation)}
-        feeds = {**dict(zip(known, args, strict=False)), **kwargs}
-        execution = lowering.execution(list(self.tensors.values()), with_effects=False)
+        execution = lowering.execution(list(tensors.values()), with_effects=False)
         results = execution(check_feeds(inputs_of(execution.plan), feeds, known, lowering.graph.name))
-        arrays = {name: np.asarray(x) for name, x in zip(self.tensors, results, strict=True)}
+        arrays = {name: np.asarray(x) for name, x in zip(tensors, results, strict=True)}
         if not self.per_core:
             return dict(arrays)
-        return {name: self._slices(self.tensors[name], array) for name, array in arrays.items()}
+        return {name: self._slices(tensors[name], array, lowering) for name, array in arrays.items()}
 
-    def _slices(self, x: Tensor, whole: np.ndarray) -> dict[int, np.ndarray]:
-        layouts = self.program.lowering.layouts
+    def _tensors_in(self, lowering: Lowering) -> dict[str, Tensor]:
+        """The tensors that are seen. A program has a graph of its own for each choice of open sizes."""
+        if lowering not in self._tensors:
+            lowered = LoweredProgram(lowering, ())
+            self._tensors[lowering] = {name: _checked(lowered.tensor(name)) for name in self.names}
+        return self._tensors[lowering]
+
+    def _print(self, values: Mapping[str, Any]) -> None:
+        tensors = self._tensors_in(self.program.lowering)  # which is that of the last call
+        for name, value in values.items():
+            x = tensors[name]
+            head = f"{name} [{x.shape}] {x.dtype.name}"
+            if isinstance(value, dict):
+                print("\n".join([head, *(f"  core {core}: {_text(own)}" for core, own in value.items())]))
+            else:
+                print(f"{head}\n  {_text(value)}")
+
+    def _slices(self, x: Tensor, whole: np.ndarray, lowering: Lowering) -> dict[int, np.ndarray]:
+        layouts = lowering.layouts
         picture = picture_of("", x.shape, layouts[x], layouts.mesh_shape)
         own = {core: b.bounds for b in picture.blocks for core in b.cores}
         return {core: whole[tuple(slice(*bounds) for bounds in own[core])] for core in sorted(own)}
@@ -109,28 +132,17 @@ def watch(
         raise UsageError(f"watch needs a program of mtf.function, and not {type(program).__name__}")
     if not names:
         raise UsageError('watch needs the names of tensors: mtf.debug.watch(step, "decoder/logits")')
-    lowered = LoweredProgram.of(program)
-    tensors = {(name if isinstance(name, str) else name.name): lowered.tensor(name) for name in names}
-    for x in tensors.values():
-        if x.operation.place is not PROGRAM:
-            raise UsageError(_IN_BLOCK.format(x=x, what=x.operation.place.what))
-    return Watched(program, tensors, call or _Printed(tensors), per_core)
+    watched = Watched(program, tuple(n if isinstance(n, str) else n.name for n in names), call, per_core)
+    if not program.has_open_sizes:
+        for own in names:
+            _checked(LoweredProgram.of(program).tensor(own))
+    return watched
 
 
-@dataclasses.dataclass(frozen=True)
-class _Printed:
-    """Prints arrays under the names, shapes and dtypes of their tensors."""
-
-    tensors: Mapping[str, Tensor]
-
-    def __call__(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            x = self.tensors[name]
-            head = f"{name} [{x.shape}] {x.dtype.name}"
-            if isinstance(value, dict):
-                print("\n".join([head, *(f"  core {core}: {_text(own)}" for core, own in value.items())]))
-            else:
-                print(f"{head}\n  {_text(value)}")
+def _checked(x: Tensor) -> Tensor:
+    if x.operation.place is not PROGRAM:
+        raise UsageError(_IN_BLOCK.format(x=x, what=x.operation.place.what))
+    return x
 
 
 def _text(array: np.ndarray) -> str:

@@ -9,7 +9,7 @@ from meshtf.call_sites import says_where
 from meshtf.debug.layout_reasons import DimensionReason, layout_reasons
 from meshtf.debug.lowered_program import LoweredProgram
 from meshtf.errors import counted
-from meshtf.function import Function
+from meshtf.function.program import Function
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes
 from meshtf.lowering.lowering import Lowering

@@ -19,6 +19,7 @@ from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
 
 if TYPE_CHECKING:
+    from meshtf.graph.mesh import Mesh
     from meshtf.graph.operation import Operation
 
 _current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("meshtf_graph", default=None)
@@ -59,6 +60,8 @@ class Graph(Scopes):
         self.seed = 0
         """The seed of the program's random bits, for `x.eval()` while the graph is built."""
         self.variable_dtype = variable_dtype or VariableDType()
+        self.meshes: list[Mesh] = []
+        """The meshes that were made for it. If there is one, functions that take a mesh may be called without it."""
         self.operations: list[Operation] = []
         self._outside: list[list[Operation]] = []
         self._places: list[frozenset[Place]] = [frozenset([PROGRAM])]

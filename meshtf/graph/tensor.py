@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from meshtf.annotations.tensor_annotation import TensorAnnotation
+from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, GraphError
 from meshtf.graph.tensor_views import tensor_html, view
@@ -34,6 +36,11 @@ class Tensor(TensorOperators):
       >>> 1.0 - x / 2.0
       sub [batch:4 hidden:8] float32
     """
+
+    @says_where
+    def __class_getitem__(cls, text: object) -> Any:
+        """The annotation of a tensor of any dtype, `mtf.Tensor["batch hidden:8"]`; see `mtf.checked`."""
+        return TensorAnnotation(None)[text]
 
     def __init__(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int = 0) -> None:
         self.operation = operation

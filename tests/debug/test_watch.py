@@ -64,3 +64,13 @@ def test_mistakes_are_told() -> None:
         mtf.debug.watch(step.lowering, "x")  # type: ignore[arg-type]
     with pytest.raises(FeedError, match=r'input "x" must be \[batch:4 hidden:2\] float32'):
         mtf.debug.watch(step, "x").values(X[:1])
+
+
+def test_a_program_with_open_sizes_is_watched_in_each_of_its_plans(capsys: pytest.CaptureFixture[str]) -> None:
+    def double(x: mtf.f32["n"]) -> mtf.f32["n"]:  # noqa: F821
+        return mtf.multiply(x, 2.0, name="doubled")
+
+    watched = mtf.debug.watch(mtf.function(double, mtf.SpmdMeshImpl("rows:1", "")), "doubled")
+    for size in (2, 3, 2):
+        assert watched(np.ones([size], np.float32)).shape == [size]
+        assert f"doubled [n:{size}] float32\n  [{' '.join(['2.'] * size)}]" in capsys.readouterr().out

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors
 from meshtf.control_flow.layer_stacks._layer_variables import (
     GivenVariables,
@@ -30,6 +29,7 @@ from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import Abreast, BatchCut, LayerScope, abreast_of
 from meshtf.ops.variables.get_variable import make_variable
 from meshtf.ops.variables.variable import VariableSpec
+from meshtf.takes_mesh import takes_mesh
 
 ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
 
@@ -102,7 +102,7 @@ class LayersAbreast:
         return outputs
 
 
-@language_function
+@takes_mesh
 def layers_abreast(
     mesh: Mesh,
     fn: ManyLayersFn,
