@@ -59,6 +59,7 @@ _OF_THE_SEARCH = ("LayoutChoice", "MeshLayout", "PricedLayout", "SearchEnd", "Se
 if TYPE_CHECKING:
     from meshtf import checkpoint as checkpoint
     from meshtf import costs as costs
+    from meshtf import debug as debug
     from meshtf import layers as layers
     from meshtf import models as models
     from meshtf import testing as testing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -71,5 +71,3 @@ class LoweredProgram:
 
 
 _SHOWS_NAMES = "print(step.report().text(tensors=True))"
-
-

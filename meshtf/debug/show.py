@@ -39,7 +39,8 @@ def show(
       UsageError: there is no mesh.
 
     Examples:
-      >>> step = mtf.function(lambda x: 2.0 * x, mtf.PlanMeshImpl("rows:2", "batch:rows"), {"x": mtf.TensorSpec("batch:4")})
+      >>> two_cores = mtf.PlanMeshImpl("rows:2", "batch:rows")
+      >>> step = mtf.function(lambda x: 2.0 * x, two_cores, {"x": mtf.TensorSpec("batch:4")})
       >>> picture = mtf.debug.show("x", step)
       >>> picture.title, [block.cores for block in picture.blocks]
       ('x: batch:4/rows on mesh rows:2', [(0,), (1,)])

@@ -21,7 +21,7 @@ from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.visualize import picture_of
 
 _MOST_PRINTED = 16
-"""Elements of an array that are printed. Of larger ones, two stand at either end of each dimension."""
+"""The most elements of an array that are all printed. A larger one shows two at either end of each dimension."""
 
 _IN_BLOCK = """\
 {x} is inside {what}, where it has another value in each run; watch a tensor that the function returns, or print it \
@@ -57,7 +57,8 @@ class Watched:
     def values(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Returns the tensors of a call with these inputs, whole or core by core, without running the program.
 
-        They are those of the next step: from the present values of variables, with its random bits. Nothing is assigned.
+        They are the values in the next step, from the present values of variables and with its random bits. Nothing is
+        assigned.
 
         Raises:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
@@ -119,7 +120,8 @@ def watch(
       UsageError: it is no program of mtf.function, or a tensor is inside a loop or a branch.
 
     Examples:
-      >>> step = mtf.function(lambda x: mtf.exp(x), mtf.SpmdMeshImpl("rows:2", "batch:rows"), {"x": mtf.TensorSpec("batch:2")})
+      >>> two_cores = mtf.SpmdMeshImpl("rows:2", "batch:rows")
+      >>> step = mtf.function(lambda x: mtf.exp(x), two_cores, {"x": mtf.TensorSpec("batch:2")})
       >>> watched = mtf.debug.watch(step, "x", per_core=True)
       >>> y = watched(x=np.zeros([2], np.float32))
       x [batch:2] float32

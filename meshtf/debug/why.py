@@ -134,7 +134,8 @@ def why(program: Function | Lowering, x: Tensor | str) -> Why:
     Examples:
       >>> def total(x):
       ...     return mtf.reduce_sum(mtf.with_layout(x, "hidden:rows"), reduced_dim="hidden", name="total")
-      >>> step = mtf.function(total, mtf.PlanMeshImpl("rows:2", "batch:rows"), {"x": mtf.TensorSpec("batch:4 hidden:8")})
+      >>> two_cores = mtf.PlanMeshImpl("rows:2", "batch:rows")
+      >>> step = mtf.function(total, two_cores, {"x": mtf.TensorSpec("batch:4 hidden:8")})
       >>> answer = mtf.debug.why(step, "x")
       >>> answer.layout, answer.dimensions[0].why
       ('batch:4/rows hidden:8', 'rule "batch:rows"')

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("meshtf_graph", default=None)
 
 
-
 class Graph(Scopes):
     """Operations in the order in which they were made, the variables they use, and the scopes that name them.
 

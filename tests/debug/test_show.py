@@ -6,8 +6,8 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import GraphError, MeshtfError, UsageError
+from tests.debug.html_checks import checked_html
 from tests.debug.programs import on_paper
-from tests.html_checks import checked_html
 
 
 def test_each_part_is_a_cell_with_its_cores() -> None:
@@ -58,7 +58,12 @@ def test_tensors_layouts_reports_and_plans_are_html() -> None:
 
 WRONG: dict[str, tuple[type[MeshtfError], str, object, tuple[object, ...]]] = {
     "no name": (GraphError, r'no tensor "hidden/rely" in program .*; did you mean "hidden/relu"', "hidden/rely", (0,)),
-    "two layouts": (UsageError, "a program has its layout; to see another one, give its mesh", "seen", (0, "batch:rows")),
+    "two layouts": (
+        UsageError,
+        "a program has its layout; to see another one",
+        "seen",
+        (0, "batch:rows"),
+    ),
     "no tensor": (UsageError, "a tensor of the program or its name is needed, and not 3", 3, (0,)),
 }
 

@@ -6,8 +6,8 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import GraphError, UsageError
+from tests.debug.html_checks import checked_html
 from tests.debug.programs import on_paper
-from tests.html_checks import checked_html
 
 
 def reasons(step: mtf.Function, name: str) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_an_axis_that_another_dimension_took_is_told() -> None:
 
 
 def test_wrong_programs_and_tensors_are_told() -> None:
-    with pytest.raises(UsageError, match="a program is needed, from mtf.function or mtf.Lowering, and not int"):
+    with pytest.raises(UsageError, match=r"a program is needed, from mtf\.function or mtf\.Lowering, and not int"):
         mtf.debug.why(3, "x")  # type: ignore[arg-type]
     with mtf.Graph() as graph:
         other = mtf.zeros(mtf.Mesh(graph), "n:4")

@@ -20,7 +20,6 @@ _NEGLIGIBLE = 0.01
 """The share of all repeated work below which a line is joined with others. The joint line still gives the FLOPs."""
 
 
-
 def headline(report: Report) -> str:
     """Returns the program, the cores and the mesh, in a line."""
     mesh, parts = (" ".join(f"{name}:{size}" for name, size in axes) for axes in (report.mesh, report.axis_parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshtf.markup import block, element, folded, grid
-from tests.html_checks import checked_html
+from tests.debug.html_checks import checked_html
 
 pytestmark = pytest.mark.quick
 
@@ -17,7 +17,9 @@ def test_text_is_escaped_once_and_elements_are_not() -> None:
 
 
 def test_a_view_has_tables_that_fold_and_the_colours_of_both_themes() -> None:
-    table = grid(("name", "size"), [("<b>", "1"), "a heading", (element("td", "own", class_="core"), "2")], (False, True))
+    table = grid(
+        ("name", "size"), [("<b>", "1"), "a heading", (element("td", "own", class_="core"), "2")], (False, True)
+    )
     html = block(folded("more", table), folded("now", table, is_open=True))
     tags, text = checked_html(html)
     assert "<b>" in text
