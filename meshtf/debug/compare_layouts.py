@@ -140,7 +140,8 @@ def compare_layouts(
 
     Args:
       program: the program. Its own layout does not count.
-      a, b: layout rules for the mesh of the program, or whole mesh implementations.
+      a: layout rules for the mesh of the program, or a whole mesh implementation.
+      b: the other layout, likewise.
       machine: a machine, or the name of one, such as "v5e". With it, the time of a step is predicted.
 
     Raises:

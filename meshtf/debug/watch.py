@@ -35,13 +35,15 @@ class Watched:
     Attributes:
       program: the program, which runs as it is.
       names: the names of the tensors that are seen.
+      call: is called with the arrays by name; None if they are printed.
+      per_core: whether each tensor comes as the slices of the cores.
     """
 
     program: Function
     names: tuple[str, ...]
     call: Callable[[Mapping[str, Any]], object] | None
     per_core: bool
-    _tensors: dict[Lowering, dict[str, Tensor]] = dataclasses.field(default_factory=dict, repr=False)
+    _tensors: dict[Lowering, dict[str, Tensor]] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

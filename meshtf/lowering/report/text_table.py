@@ -11,7 +11,8 @@ _INDENT = "  "
 _GAP = "  "
 _NARROWEST = 16
 """The smallest width to which a column is shortened if the lines are too long."""
-_OF_GRADIENT = "gradient of "
+_KEPT = ("gradient of ", "update of ")
+"""Words before a name that stay if its beginning is cut off."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,12 +60,12 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 
 
 def shorten(text: str, width: int, keeps: Literal["all", "start", "end"] = "start") -> str:
-    """Returns the text, or one end of it with an ellipsis. "gradient of" before a name stays in any case."""
+    """Returns the text, or one end of it with an ellipsis. "gradient of" and "update of" stay."""
     if len(text) <= width or keeps == "all":
         return text
     if keeps == "start":
         return f"{text[: width - 1]}…"
-    kept = _OF_GRADIENT if text.startswith(_OF_GRADIENT) and width > len(_OF_GRADIENT) else ""
+    kept = next((words for words in _KEPT if text.startswith(words) and width > len(words)), "")
     return f"{kept}…{text[len(text) - width + len(kept) + 1 :]}"
 
 
