@@ -22,6 +22,7 @@ from meshtf.annotations.element_types import (
     u8,
 )
 from meshtf.autodiff import gradients
+from meshtf.backends.gpu_mesh_impl import GpuMeshImpl
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.backends.tpu_mesh_impl import TpuMeshImpl
@@ -41,13 +42,13 @@ from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.mesh_impl.pjrt.virtual_cores import virtual_gpus, virtual_tpu
 from meshtf.mesh_impl.processor_groups import (
     pnum_to_group,
     pnum_to_processor_coordinates,
     processor_coordinates_to_pnum,
     processor_groups,
 )
-from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import *
 from meshtf.visualize import visualize_layout
@@ -85,6 +86,7 @@ else:  # a type checker that saw this function would accept every name
 __all__ = [
     "Dimension",
     "Function",
+    "GpuMeshImpl",
     "Graph",
     "LayoutChoice",
     "LayoutRules",
@@ -135,6 +137,7 @@ __all__ = [
     "u8",
     "variable_scope",
     "virtual_cpus",
+    "virtual_gpus",
     "virtual_tpu",
     "visualize_layout",
 ]
