@@ -38,6 +38,7 @@ from meshtf.control_flow import (
     recompute_grad,
     scan,
     serialize_training_step,
+    vmap,
     while_loop,
 )
 from meshtf.dimension import Dimension, Shape, combined_dimension, convert_to_dimension, convert_to_shape
@@ -502,6 +503,7 @@ __all__ = [
     "virtual_cpus",
     "virtual_tpu",
     "visualize_layout",
+    "vmap",
     "where",
     "while_loop",
     "with_layout",
