@@ -33,7 +33,8 @@ def check_arguments(fn: object, mesh_impl: object, inputs: object) -> None:
         )
     if not is_mesh_impl(mesh_impl):
         raise GraphError(
-            f"mesh_impl must be an mtf.SpmdMeshImpl, TpuMeshImpl or PlanMeshImpl, not {type(mesh_impl).__name__}"
+            f"mesh_impl must be an mtf.SpmdMeshImpl, GpuMeshImpl, TpuMeshImpl or PlanMeshImpl, "
+            f"not {type(mesh_impl).__name__}"
         )
     if inputs is not None and not isinstance(inputs, Mapping):
         raise GraphError(f"inputs must be a dict from names to mtf.TensorSpecs, not {type(inputs).__name__}")
