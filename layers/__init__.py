@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshtf.errors import unknown_name
-from meshtf.layers.activations import Activation, activation_function, activation_names
+from meshtf.layers.activations import Activation, ClampedLinear, ClampedSwish, activation_function, activation_names
 from meshtf.layers.attention import (
     AttentionConfig,
     AttentionInitializers,
@@ -13,6 +13,8 @@ from meshtf.layers.attention import (
     BeamSlots,
     DynamicRotaryScaling,
     KeyValueCache,
+    LatentCache,
+    LatentConfig,
     LinearBias,
     LinearRotaryScaling,
     Llama3RotaryScaling,
@@ -29,6 +31,8 @@ from meshtf.layers.attention import (
     learned_positions,
     local_attention,
     project_keys_and_values,
+    project_latent_queries,
+    project_latents,
     project_output,
     project_queries,
     relative_position_bucket,
@@ -82,10 +86,14 @@ __all__ = [
     "AttentionOptions",
     "AttentionPattern",
     "BeamSlots",
+    "ClampedLinear",
+    "ClampedSwish",
     "DenseInitializer",
     "DynamicRotaryScaling",
     "Initializer",
     "KeyValueCache",
+    "LatentCache",
+    "LatentConfig",
     "LinearBias",
     "LinearRotaryScaling",
     "Llama3RotaryScaling",
@@ -129,6 +137,8 @@ __all__ = [
     "pipeline",
     "pipeline_with_sums",
     "project_keys_and_values",
+    "project_latent_queries",
+    "project_latents",
     "project_output",
     "project_queries",
     "relative_position_bucket",
