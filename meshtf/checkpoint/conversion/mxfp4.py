@@ -1,9 +1,10 @@
 """Tensors of numbers of four bits in blocks of 32, each block with a power of 2 (OCP Microscaling Formats, MXFP4).
 
-A file has `NAME_blocks`, uint8 [experts, outputs, blocks, 16], two numbers in each byte, the lower half first, and
-`NAME_scales`, uint8 [experts, outputs, blocks]. A number is value · 2^(scale - 127), and bfloat16 holds it exactly:
+A number is value · 2^(scale - 127), and bfloat16 holds it exactly. Each byte has two values, the lower half first:
 
-    NAME [experts, blocks * 32, outputs] bfloat16
+    NAME_blocks  uint8 [experts, outputs, blocks, 16]
+    NAME_scales  uint8 [experts, outputs, blocks]
+    NAME         bfloat16 [experts, blocks * 32, outputs], as it is read
 """
 
 from __future__ import annotations

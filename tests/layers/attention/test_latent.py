@@ -22,7 +22,7 @@ LAYOUTS = [
     "batch:rows;heads:cols",
     "latent:rows;d_kv:cols",
     "length:rows;query_latent:cols",
-    "memory_length:rows+cols",
+    "memory_length:rows;batch:cols",
 ]
 SIZES = {"d_kv": 4, "d_rotated": 2, "latent_size": 4, "norm": RmsNorm()}
 CONFIGS = {

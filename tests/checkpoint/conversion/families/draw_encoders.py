@@ -56,6 +56,7 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
             "n_group": 2,
             "topk_group": 1,
             "q_lora_rank": None,
+            "num_hidden_layers": 2,
             "routed_scaling_factor": 1.7,
             "rope_scaling": {
                 "type": "yarn",
@@ -68,8 +69,8 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
         },
         "as saved",
     ),
-    "deepseek-v3": ("deepseek_v3", {"attention_bias": True, "v_head_dim": 10}, "as saved"),
-    "gpt-oss": ("gpt_oss", {"swiglu_limit": 0.5, "num_key_value_heads": 2}, "as saved"),
+    "deepseek-v3": ("deepseek_v3", {"attention_bias": True, "v_head_dim": 10, "num_hidden_layers": 2}, "as saved"),
+    "gpt-oss": ("gpt_oss", {"swiglu_limit": 0.5, "num_hidden_layers": 2}, "as saved"),
 }
 """For each name a base, changed keys, and which table for logits its file has."""
 
