@@ -95,7 +95,7 @@ class TextClassifier:
         """The vector of each text [batch, d_model], from those of its tokens."""
         length = x.shape.get_dim_by_name("length")
         if self.pooling == "first":
-            return mtf.gather(x, mtf.constant(x.mesh, 0, [], tf.int32), length)
+            return x["length", 0]
         assert tokens.segments is not None
         is_token = mtf.cast(mtf.not_equal(tokens.segments, 0), x.dtype)
         count = mtf.maximum(mtf.reduce_sum(is_token, reduced_dim=length), 1.0)
@@ -120,7 +120,7 @@ class TextClassifier:
         logits, observations = self._observed(features, is_training)
         labels = feature(features, LABELS)
         loss = softmax_cross_entropy_with_logits(logits, labels, self.classes)
-        is_right = mtf.cast(mtf.equal(mtf.argmax(logits, self.classes), labels), tf.float32)
+        is_right = mtf.equal(logits.argmax("classes"), labels).astype(tf.float32)
         counted = mtf.ones_like(loss)
         return observations.added_to(
             {"loss": (loss, counted), "accuracy": (is_right, counted)}, is_training=is_training
@@ -129,5 +129,5 @@ class TextClassifier:
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The "probabilities" [batch, classes] and the likeliest "class", int32 [batch]."""
         logits = self.logits(features, is_training=False)
-        probabilities = mtf.softmax(mtf.cast(logits, tf.float32), self.classes)
-        return {"probabilities": probabilities, "class": mtf.argmax(logits, self.classes)}
+        probabilities = logits.astype(tf.float32).softmax("classes")
+        return {"probabilities": probabilities, "class": logits.argmax("classes")}
