@@ -55,6 +55,8 @@ def _operation(x: Tensor, name: str) -> Callable[..., Tensor]:
         raise UsageError(
             f"{x} has no value while the graph is built; to compare elements, use mtf.{name}, not numpy.{name}"
         )
+    if name == "matmul":
+        raise UsageError(f"{x} has no @: name what is kept, as in mtf.einsum([x, y], output_shape=[...])")
     if not is_public(own):
         raise UsageError(f"mtf has no function like numpy.{name}; make it of others, or use mtf.slicewise")
     return registered(own)
