@@ -27,7 +27,7 @@ CALLS: dict[str, Callable[..., object]] = {
     "fill": lambda *mesh: mtf.fill(*mesh, 7.0, "n:2"),
     "get_variable": lambda *mesh: mtf.get_variable(*mesh, "w", "d:4 h:8", initializer=mtf.zeros),
     "import_tf_tensor": lambda *mesh: mtf.import_tf_tensor(*mesh, np.ones(2), "n:2"),
-    "layers_abreast": lambda *mesh: mtf.layers_abreast(*mesh, make_a_weight, [], [STAGE], STAGE),
+    "vectorized_layers": lambda *mesh: mtf.vectorized_layers(*mesh, make_a_weight, [], [STAGE], STAGE),
     "ones": lambda *mesh: mtf.ones(*mesh, "n:8"),
     "placeholder": lambda *mesh: mtf.placeholder(*mesh, "n:8", name="y"),
     "random_normal": lambda *mesh: mtf.random_normal(*mesh, "n:8", stddev=2.0),

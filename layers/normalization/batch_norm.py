@@ -1,112 +1,14 @@
-"""Normalization of activations, with statistics in float32 whatever narrower dtype the activations have.
-
-Variances are means of (x - mean)^2, however large the mean is. The shortcut mean(x^2) - mean(x)^2 would lose all digits
-for values near 10,000 with a deviation of 1: float32 has 7 digits, and 10^8 needs 8 before the point.
-"""
+"""Normalization over a batch, with moving averages for evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
-
-import tensorflow as tf
+from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.errors import DtypeError, GraphError
+from meshtf.errors import GraphError
 from meshtf.layers.initializers import Initializer
-
-OneOrMoreDims: TypeAlias = "mtf.Dimension | Iterable[mtf.Dimension]"
-
-
-@language_function
-def layer_norm(
-    x: mtf.Tensor,
-    dim: OneOrMoreDims,
-    epsilon: float = 1e-6,
-    *,
-    use_scale: bool = True,
-    use_bias: bool = True,
-    name: str | None = None,
-) -> mtf.Tensor:
-    """(x - mean) / sqrt(variance + epsilon) · scale + bias, with statistics over `dim` (Ba et al. 2016).
-
-    Args:
-      x: [..., dim], floating, its dimensions in any order.
-      dim: one dimension of x, or several, over which the statistics are taken together.
-      epsilon: added to the variance, which is the biased one.
-      use_scale: whether there is a variable `scale` [dim], 1 at first.
-      use_bias: whether there is a variable `bias` [dim], 0 at first.
-      name: the scope of the two; by default "layer_norm", made unique.
-
-    Returns:
-      The shape and the type of x.
-
-    Raises:
-      ShapeError: x lacks the dimension.
-      DtypeError: x is not floating.
-
-    Examples:
-      >>> mtf.layers.layer_norm(x, mtf.Dimension("hidden", 8)).shape
-      Shape[batch:4 hidden:8]
-      >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
-      [('layer_norm/scale', Shape[hidden:8]), ('layer_norm/bias', Shape[hidden:8])]
-    """
-    dims = _dims_of(x, dim)
-    with mtf.variable_scope(name, default_name="layer_norm"):
-        wide = _widened(x)
-        centred = _centred(wide, x.shape - dims)
-        variance = mtf.reduce_mean(mtf.square(centred), output_shape=x.shape - dims)
-        y = centred * mtf.rsqrt(variance + epsilon)
-        if use_scale:
-            y *= _parameter(y, "scale", dims, mtf.ones)
-        if use_bias:
-            y += _parameter(y, "bias", dims, mtf.zeros)
-        return mtf.cast(y, x.dtype)
-
-
-@language_function
-def rms_norm(
-    x: mtf.Tensor,
-    dim: OneOrMoreDims,
-    epsilon: float = 1e-6,
-    *,
-    use_scale: bool = True,
-    scale_offset: float = 0.0,
-    name: str | None = None,
-) -> mtf.Tensor:
-    """x / sqrt(mean of squares + epsilon) · (scale_offset + scale), with the mean over `dim` (Zhang & Sennrich 2019).
-
-    Args:
-      x: [..., dim], floating, its dimensions in any order.
-      dim: one dimension of x, or several, over which the mean is taken together.
-      epsilon: added to the mean of squares.
-      use_scale: whether there is a variable `scale` [dim], 1 - scale_offset at first.
-      scale_offset: a number added to `scale`; 1 in Gemma, whose weight decay draws scales to 1.
-      name: its scope; by default "rms_norm", made unique.
-
-    Returns:
-      The shape and the type of x.
-
-    Raises:
-      ShapeError: x lacks the dimension.
-      DtypeError: x is not floating.
-
-    Examples:
-      >>> mtf.layers.rms_norm(x, mtf.Dimension("hidden", 8)).shape
-      Shape[batch:4 hidden:8]
-      >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
-      [('rms_norm/scale', Shape[hidden:8])]
-    """
-    dims = _dims_of(x, dim)
-    with mtf.variable_scope(name, default_name="rms_norm"):
-        wide = _widened(x)
-        mean_square = mtf.reduce_mean(mtf.square(wide), output_shape=x.shape - dims)
-        y = wide * mtf.rsqrt(mean_square + epsilon)
-        if use_scale:
-            scale = _parameter(y, "scale", dims, _filled(1.0 - scale_offset) if scale_offset else mtf.ones)
-            y *= scale + scale_offset if scale_offset else scale
-        return mtf.cast(y, x.dtype)
+from meshtf.layers.normalization._statistics import OneOrMoreDims, dims_of, parameter, widened
 
 
 @language_function
@@ -153,15 +55,15 @@ def batch_norm(
       >>> [v.shape for v in mesh.graph.trainable_variables]
       [Shape[channels:3], Shape[channels:3]]
     """
-    channels = _dims_of(x, x.shape[-1:] if channel_dims is None else channel_dims)
+    channels = dims_of(x, x.shape[-1:] if channel_dims is None else channel_dims)
     if not 0.0 <= momentum <= 1.0:
         raise GraphError(f"momentum must be in [0, 1], and is {momentum!r}")
     with mtf.variable_scope(name, default_name="batch_norm"):
-        wide = _widened(x)
+        wide = widened(x)
         moving_mean = _moving_average(wide, "moving_mean", channels, mtf.zeros)
         moving_variance = _moving_average(wide, "moving_variance", channels, mtf.ones)
-        scale = _parameter(wide, "scale", channels, mtf.zeros if init_zero else mtf.ones)
-        bias = _parameter(wide, "bias", channels, mtf.zeros)
+        scale = parameter(wide, "scale", channels, mtf.zeros if init_zero else mtf.ones)
+        bias = parameter(wide, "bias", channels, mtf.zeros)
         if is_training:
             count = x.size // channels.size
             y, mean, variance = _NormalizedBatch(scale, bias, epsilon).of(wide)
@@ -222,38 +124,6 @@ class _NormalizedBatch:
         steepness = along * mtf.square(inverse) * slope * -share
         dx = dy * slope + centred * steepness + (dbias * slope * -share - self._rest * steepness)
         return [dx, along * inverse, dbias]
-
-
-def _centred(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
-    """x minus its mean over the dimensions that `shape` lacks.
-
-    The mean is rounded, so a second mean removes the rest.
-    """
-    near = x - mtf.reduce_mean(x, output_shape=shape)
-    # The second mean is 0 except for rounding, whatever x is. So its gradient is 0.
-    return near - mtf.stop_gradient(mtf.reduce_mean(near, output_shape=shape))
-
-
-def _dims_of(x: mtf.Tensor, dims: OneOrMoreDims) -> mtf.Shape:
-    """The dimensions, each of which x must have. x must be floating."""
-    if not x.dtype.is_floating:
-        raise DtypeError(f"statistics need floating numbers, and x is {x.dtype.name}; convert it with mtf.cast")
-    found = mtf.Shape([dims] if isinstance(dims, mtf.Dimension) else dims)
-    for dim in found:
-        x.shape.axis(dim)
-    return found
-
-
-def _widened(x: mtf.Tensor) -> mtf.Tensor:
-    return x if x.dtype == tf.float64 else mtf.cast(x, tf.float32)
-
-
-def _parameter(like: mtf.Tensor, name: str, shape: mtf.Shape, initializer: Initializer) -> mtf.Tensor:
-    return mtf.cast(mtf.get_variable(like.mesh, name, shape, initializer=initializer), like.dtype)
-
-
-def _filled(value: float) -> Initializer:
-    return lambda mesh, shape, dtype: mtf.fill(mesh, value, shape, dtype)
 
 
 def _moving_average(like: mtf.Tensor, name: str, shape: mtf.Shape, initializer: Initializer) -> mtf.Tensor:

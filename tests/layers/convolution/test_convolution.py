@@ -9,8 +9,6 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import ShapeError
 
-pytestmark = pytest.mark.plain_cpu
-
 BATCH, CHANNELS, OUT = mtf.Dimension("batch", 2), mtf.Dimension("channels", 2), mtf.Dimension("out", 4)
 DEPTH, HEIGHT, WIDTH = mtf.Dimension("depth", 4), mtf.Dimension("height", 4), mtf.Dimension("width", 8)
 SEQUENCE, IMAGE = [BATCH, WIDTH, CHANNELS], [BATCH, HEIGHT, WIDTH, CHANNELS]
@@ -30,11 +28,11 @@ def test_convolutions_are_tensorflows(check_layers: Callable[..., Any], normal: 
 
     def layers(image: mtf.Tensor, volume: mtf.Tensor, sequence: mtf.Tensor) -> list[mtf.Tensor]:
         return [
-            mtf.layers.conv1d(sequence, OUT, name="one"),
+            mtf.layers.conv1d(sequence, OUT, name="one", use_bias=True, activation=mtf.tanh),
             mtf.layers.conv2d(image, OUT, (3, 1), (2, 1), name="two"),
             mtf.layers.conv2d(image, narrow, 3, name="clash"),
-            mtf.layers.conv3d(volume, OUT, 2, strides=(1, 2, 1), name="three"),
-            mtf.layers.conv2d_transpose(image, OUT, name="two_transpose"),
+            mtf.layers.conv3d(volume, OUT, 2, strides=(1, 2, 1), name="three", activation="sigmoid"),
+            mtf.layers.conv2d_transpose(image, OUT, name="two_transpose", use_bias=True),
             mtf.layers.conv3d_transpose(volume, OUT, name="three_transpose"),
         ]
 
@@ -43,11 +41,11 @@ def test_convolutions_are_tensorflows(check_layers: Callable[..., Any], normal: 
     ) -> list[tf.Tensor]:
         kernels = {name.removesuffix("/kernel"): kernel for name, kernel in variables.items()}
         return [
-            tf.nn.conv1d(sequence, kernels["one"], 1, "SAME"),
+            tf.tanh(tf.nn.conv1d(sequence, kernels["one"], 1, "SAME") + variables["one/bias"]),
             tf.nn.conv2d(image, kernels["two"], (2, 1), "SAME"),
             tf.nn.conv2d(image, kernels["clash"], 1, "SAME"),
-            tf.nn.conv3d(volume, kernels["three"], (1, 1, 2, 1, 1), "SAME"),
-            tf.nn.conv2d_transpose(image, kernels["two_transpose"], [2, 8, 16, 4], 2),
+            tf.sigmoid(tf.nn.conv3d(volume, kernels["three"], (1, 1, 2, 1, 1), "SAME")),
+            tf.nn.conv2d_transpose(image, kernels["two_transpose"], [2, 8, 16, 4], 2) + variables["two_transpose/bias"],
             tf.nn.conv3d_transpose(volume, kernels["three_transpose"], [2, 8, 8, 16, 4], 2),
         ]
 
@@ -55,6 +53,8 @@ def test_convolutions_are_tensorflows(check_layers: Callable[..., Any], normal: 
     done = check_layers(layers, formulas, inputs, LAYOUTS)
     assert {name: value.shape for name, value in done.variables.items()} == {
         "one/kernel": (3, 2, 4),
+        "one/bias": (4,),
+        "two_transpose/bias": (4,),
         "two/kernel": (3, 1, 2, 4),
         "clash/kernel": (3, 3, 2, 4),
         "three/kernel": (2, 2, 2, 2, 4),

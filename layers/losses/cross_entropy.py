@@ -1,4 +1,4 @@
-"""Losses, computed in float32, or in float64 for float64 logits."""
+"""Cross-entropies, computed in float32, or in float64 for float64 logits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers._operands import checked_operand
+from meshtf.layers.losses._operands import widened
 
 _TARGETS_ADVICE = """\
 where targets do not count, give softmax_cross_entropy_with_logits their `weights`, 0 there; \
@@ -68,7 +69,7 @@ def softmax_cross_entropy_with_logits(
     _check_numbers(size, vocab_dim, label_smoothing)
     if check_targets and targets.dtype.is_integer:
         mtf.check_indices(targets, size, weights=weights, message="a target", advice=_TARGETS_ADVICE)
-    logits = _widened(logits)
+    logits = widened(logits)
     weight, chosen = _chosen(logits, targets, vocab_dim, size)
     log_z = mtf.reduce_logsumexp(logits, vocab_dim)
     is_hard = targets.dtype.is_integer
@@ -104,7 +105,7 @@ def sigmoid_cross_entropy_with_logits(logits: mtf.Tensor, targets: mtf.Tensor) -
             raise DtypeError(f"{name} must be floating, not {x.dtype.name}")
     if set(targets.shape) != set(logits.shape):
         raise ShapeError(f"targets need the dimensions of the logits, [{logits.shape}], not [{targets.shape}]")
-    logits = _widened(logits)
+    logits = widened(logits)
     targets = mtf.cast(targets, logits.dtype)
     # Each logarithm is taken by itself, so that neither loses the small losses of confident predictions.
     return _weighted(mtf.softplus(mtf.negative(logits)), targets) + _weighted(mtf.softplus(logits), 1.0 - targets)
@@ -152,10 +153,6 @@ def _mean_of_first(logits: mtf.Tensor, vocab_dim: mtf.Dimension, size: int) -> m
         is_class = mtf.less(mtf.range(logits.mesh, vocab_dim, tf.int32), size)
         logits = mtf.where(is_class, logits, 0.0, output_shape=logits.shape)
     return mtf.reduce_sum(logits, reduced_dim=vocab_dim) / size
-
-
-def _widened(x: mtf.Tensor) -> mtf.Tensor:
-    return x if x.dtype == tf.float64 else mtf.cast(x, tf.float32)
 
 
 def _check(logits: mtf.Tensor, targets: mtf.Tensor, vocab_dim: mtf.Dimension) -> None:
