@@ -301,7 +301,8 @@ class Lowering:
         chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?
         if key not in self._ahead:
             plan = gathered_reductions(self.execution(fetches).plan)
-            hlo, plan_with = hlo_of(plan, self.graph.name), functools.partial(self._plan_with, key, trace)
+            hlo = hlo_of(plan, self.graph.name, self.mesh_impl.options.product_precision)
+            plan_with = functools.partial(self._plan_with, key, trace)
             self._ahead[key] = ToCompile(self.graph.name, plan, hlo, self.mesh_shape, plan_with)
         waiting = Waiting(None if cache_dir is None else CompileCache(user_path(cache_dir)), on_wait)
         return compile_for(self._ahead[key], chosen, waiting)

@@ -22,7 +22,7 @@ from meshtf.checkpoint.reading.joined_checkpoint import Restorable
 from meshtf.checkpoint.reading.name_rules import NameRules
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
-from meshtf.function import Function
+from meshtf.function.program import Function
 from meshtf.layout import TensorLayout
 from meshtf.lowering.variable_store import StoreEntry, VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl

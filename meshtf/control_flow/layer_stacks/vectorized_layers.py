@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors
 from meshtf.control_flow.layer_stacks._layer_variables import (
     GivenVariables,
@@ -30,6 +29,7 @@ from meshtf.graph.tensor import Tensor
 from meshtf.layer_scopes import BatchCut, LayerScope, Vectorization, vectorization_of
 from meshtf.ops.variables.get_variable import make_variable
 from meshtf.ops.variables.variable import VariableSpec
+from meshtf.takes_mesh import takes_mesh
 
 ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
 
@@ -102,7 +102,7 @@ class VectorizedLayers:
         return outputs
 
 
-@language_function
+@takes_mesh
 def vectorized_layers(
     mesh: Mesh,
     fn: ManyLayersFn,
