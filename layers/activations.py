@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import meshtf as mtf
-from meshtf.errors import GraphError, nearest
+from meshtf.errors import GraphError, nearest_public
 
 ActivationFunction: TypeAlias = "Callable[[mtf.Tensor], mtf.Tensor]"
 Activation: TypeAlias = "ActivationFunction | str | None"
@@ -17,14 +17,23 @@ None is also called "linear", and does nothing.
 """
 
 _OF_THE_LANGUAGE = (
+    "celu",
     "elu",
     "exp",
     "gelu",
+    "hard_sigmoid",
+    "hard_swish",
+    "hard_tanh",
     "leaky_relu",
+    "log_sigmoid",
+    "mish",
     "relu",
+    "relu6",
     "selu",
     "sigmoid",
+    "silu",
     "sin",
+    "soft_sign",
     "softplus",
     "square",
     "squared_relu",
@@ -51,7 +60,7 @@ def activation_function(activation: Activation) -> ActivationFunction:
     known = _by_name()
     name = "linear" if activation is None else activation
     if name not in known:
-        hint = nearest(str(name), known)
+        hint = nearest_public(str(name), known)
         raise GraphError(f"activation {name!r} is not a function{hint}; there are {', '.join(known)}")
     return known[name]
 

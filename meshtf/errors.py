@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import NoReturn
+
+from meshtf_programs.nearest import nearest as nearest  # handed on
+from meshtf_programs.nearest import nearest_public as nearest_public
 
 
 class MeshtfError(Exception):
@@ -27,6 +29,10 @@ class GraphError(MeshtfError, ValueError):
 
 class LayoutError(MeshtfError, ValueError):
     """A layout that the mesh or the program cannot have."""
+
+
+class ContractError(MeshtfError, ValueError):
+    """Tensors that do not fit the annotations of the function that was called with them, or that returned them."""
 
 
 class FeedError(MeshtfError, ValueError):
@@ -109,18 +115,12 @@ def counted(n: int, noun: str, plural: str = "") -> str:
     return f"{n:,} {noun if n == 1 else plural or f'{noun}s'}"
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str:
-    """A hint `; did you mean "x"?` for a misspelt name, or an empty string."""
-    matches = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
-    return f'; did you mean "{matches[0]}"?' if matches else ""
-
-
 def unknown_name(module: str, public: Iterable[str]) -> Callable[[str], NoReturn]:
-    """The `__getattr__` of a module of these public names: an AttributeError with the nearest of them."""
+    """The `__getattr__` of a module of these public names: an AttributeError that says what is meant."""
     names = tuple(public)
 
     def raise_for(name: str) -> NoReturn:
-        near = "" if name.startswith("_") else nearest(name, names)  # tools ask for many such names
+        near = "" if name.startswith("_") else nearest_public(name, names, module)  # tools ask for many such names
         raise AttributeError(f"module {module!r} has no attribute {name!r}{near}")
 
     return raise_for

@@ -18,7 +18,7 @@ from typing import Any
 from gin import config_parser
 from gin.selector_map import SelectorMap
 
-from meshtf_programs.nearest import nearest
+from meshtf_programs.nearest import nearest, nearest_public
 from meshtf_programs.packaged_configurations import gin_file_choices, no_gin_file, origin_of_line, recipe_file
 from meshtf_programs.user_paths import UserPathError, user_path
 
@@ -58,7 +58,7 @@ def check_names(files: Sequence[str], parameters: Sequence[str], recipe: str | N
 
 def unknown_configurable(name: str, known: Iterable[str]) -> str:
     """Returns the second line of the message on an unknown configurable. `known`: names without modules."""
-    hint = nearest(name.rpartition("/")[2].rpartition(".")[2], known)
+    hint = nearest_public(name.rpartition("/")[2].rpartition(".")[2], known)
     return f"A configurable is known once its module is imported in the gin file{hint}"
 
 

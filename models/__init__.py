@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from meshtf.errors import unknown_name
 from meshtf.models.encoder_decoder import EncoderDecoder
 from meshtf.models.incremental_decoder import IncrementalDecoder
@@ -21,4 +23,5 @@ __all__ = [
     "TransformerLM",
 ]
 
-__getattr__ = unknown_name(__name__, __all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = unknown_name(__name__, __all__)

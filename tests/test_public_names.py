@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import meshtf as mtf
+import meshtf.compat.mesh_tensorflow as compat
 from meshtf import control_flow, ops
 from tests.fresh_process import run_fresh
 
@@ -24,7 +27,7 @@ assert callable(meshtf.layers.dense) and callable(meshtf.models.MLPClassifier)
 
 @pytest.mark.parametrize("package", [ops, control_flow], ids=lambda package: package.__name__)
 def test_every_name_of_the_language_is_public(package: object) -> None:
-    """A name added to `meshtf/ops/__init__.py` belongs in `meshtf/__init__.py` too, in its import and in `__all__`."""
+    """A name added to `__all__` of the package is public: `meshtf/__init__.py` takes its names from there."""
     assert [name for name in package.__all__ if getattr(mtf, name, None) is not getattr(package, name)] == []
     assert sorted(set(package.__all__) - set(mtf.__all__)) == []
 
@@ -32,6 +35,15 @@ def test_every_name_of_the_language_is_public(package: object) -> None:
 def test_every_public_name_is_there_once() -> None:
     assert [name for name in mtf.__all__ if not hasattr(mtf, name)] == []
     assert len(mtf.__all__) == len(set(mtf.__all__))
+
+
+def test_programs_of_the_original_have_every_operation() -> None:
+    """With its parameters, and with no `with graph`, unless the original's differ."""
+    functions = [name for name in ops.__all__ if inspect.isfunction(getattr(ops, name))]
+    assert sorted(set(functions) - set(compat.__all__)) == []
+    assert [name for name in compat.__all__ if not hasattr(compat, name)] == []
+    assert inspect.signature(compat.einsum) == inspect.signature(mtf.einsum)
+    assert inspect.signature(compat.gather) != inspect.signature(mtf.gather)  # it takes fewer parameters
 
 
 def test_a_misspelt_name_gives_the_nearest() -> None:

@@ -15,6 +15,8 @@ All five ways compute the same means of values. They differ in what they hold an
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from meshtf.errors import unknown_name
 from meshtf.layers.attention.beam_slots import BeamSlots
 from meshtf.layers.attention.cache import KeyValueCache
@@ -87,4 +89,5 @@ __all__ = [
     "t5_attention_initializers",
 ]
 
-__getattr__ = unknown_name(__name__, __all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = unknown_name(__name__, __all__)

@@ -16,6 +16,8 @@ groups to the experts, by an alltoall.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from meshtf.errors import unknown_name
 from meshtf.layers.moe.capacity import Capacity
 from meshtf.layers.moe.dispatch import Dispatch, GatherDispatch, ProductDispatch
@@ -42,4 +44,5 @@ __all__ = [
     "mixture_of_experts",
 ]
 
-__getattr__ = unknown_name(__name__, __all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = unknown_name(__name__, __all__)

@@ -5,6 +5,8 @@ All are gin configurables.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from meshtf.errors import unknown_name
 from meshtf.layers.transformer.attention import CrossAttention, Rotary, SelfAttention
 from meshtf.layers.transformer.chained_stacks import ChainedStacks
@@ -52,4 +54,5 @@ __all__ = [
     "TransformerStack",
 ]
 
-__getattr__ = unknown_name(__name__, __all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = unknown_name(__name__, __all__)

@@ -6,6 +6,8 @@ ran as a scan or unrolled. Variables saved under one of these are restored under
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from meshtf.checkpoint.checkpoint_folder import CheckpointFolder
 from meshtf.checkpoint.reading.restoring import WarmStart, restore, warm_start
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
@@ -14,4 +16,5 @@ from meshtf.errors import unknown_name
 
 __all__ = ["BackgroundSaver", "CheckpointFolder", "SavedCheckpoint", "WarmStart", "restore", "warm_start"]
 
-__getattr__ = unknown_name(__name__, __all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = unknown_name(__name__, __all__)

@@ -4,6 +4,8 @@ assignments.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from meshtf.errors import unknown_name
 from meshtf.optimize.adafactor import AdafactorOptimizer
 from meshtf.optimize.adam import AdamOptimizer, AdamWeightDecayOptimizer, AdamWOptimizer
@@ -67,4 +69,5 @@ __all__ = [
     "averaged",
 ]
 
-__getattr__ = unknown_name(__name__, __all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = unknown_name(__name__, __all__)

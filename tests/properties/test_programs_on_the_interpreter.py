@@ -32,7 +32,7 @@ OF_KERNELS = re.compile("einsum|grouped_matmul|conv|pool|fft|softmax|cumsum|rand
 # What computes nothing, has a case under another name, is in every program, or makes pipelines, which have tests alone.
 NOT_DRAWN = {
     "DropoutInBlocks", "DropoutInBoxes", "Print", "RandomNormal", "RandomUniform", "TruncatedNormal", "Variable",
-    "export", "histogram_summary", "is_range", "layers_abreast", "like_variable", "matmul", "placeholder",
+    "export", "histogram_summary", "is_range", "vectorized_layers", "like_variable", "matmul", "placeholder",
     "print_tensor", "read_variable", "scalar_summary",
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from agreement import TORUS, OneCore, tpu_function
 from xla_run import XlaRun
 
 import meshtf as mtf
+import meshtf.compat.mesh_tensorflow as original
 from meshtf.errors import CompilationError, ExecutionError
 from meshtf.ops.variables.program_step import program_step
 from tests.ops.algebra import test_wrapping_integers
@@ -116,10 +117,10 @@ def test_what_random_programs_do_not_draw() -> None:
         kernel = mtf.get_variable(x.mesh, "kernel", filter_shape, initializer=mtf.RandomNormal())
         y = mtf.max_pool(x, {"h": 2, "w": 2}, {"h": 2, "w": 2})
         return [
-            mtf.conv2d_backprop_input(x_shape, kernel, dy, 1, "SAME"),
-            mtf.conv2d_backprop_filter(x, filter_shape, dy, 1, "SAME"),
-            mtf.conv2d_transpose_backprop_input(dy_shape, kernel, x, 1, "SAME"),
-            mtf.pool_backprop(x, y, y, {"h": 2, "w": 2}, {"h": 2, "w": 2}, "MAX_2D"),
+            original.conv2d_backprop_input(x_shape, kernel, dy, 1, "SAME"),
+            original.conv2d_backprop_filter(x, filter_shape, dy, 1, "SAME"),
+            original.conv2d_transpose_backprop_input(dy_shape, kernel, x, 1, "SAME"),
+            original.pool_backprop(x, y, y, {"h": 2, "w": 2}, {"h": 2, "w": 2}, "MAX_2D"),
         ]
 
     def variables_and_names(x: mtf.Tensor, dy: mtf.Tensor) -> list[mtf.Tensor]:

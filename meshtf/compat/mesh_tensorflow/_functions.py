@@ -13,115 +13,18 @@ import tensorflow as tf
 
 from meshtf import autodiff, control_flow, ops
 from meshtf.call_sites import language_function
+from meshtf.compat.mesh_tensorflow import _operations
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape, the_dimension
 from meshtf.compat.mesh_tensorflow._graph import is_of_tensorflow
 from meshtf.compat.mesh_tensorflow._language import for_graphs
+from meshtf.compat.mesh_tensorflow._operations import *  # pyright: ignore[reportAssignmentType]  # some are replaced
 from meshtf.dimension import DimensionLike, ShapeLike, shape_of, unused_name
 from meshtf.errors import LayoutError
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, axes_size, convert_to_layout_rules
 
-abs = for_graphs(ops.abs)
-add = for_graphs(ops.add)
-argmax = for_graphs(ops.argmax)
-binary_op_with_broadcasting = for_graphs(ops.binary_op_with_broadcasting)
-broadcast = for_graphs(ops.broadcast)
-cast = for_graphs(ops.cast)
-concat = for_graphs(ops.concat)
-constant = for_graphs(ops.constant)
-conv2d_backprop_filter = for_graphs(ops.conv2d_backprop_filter)
-conv2d_backprop_input = for_graphs(ops.conv2d_backprop_input)
-cos = for_graphs(ops.cos)
-cumsum = for_graphs(ops.cumsum)
-cwise = for_graphs(ops.cwise)
-depend = for_graphs(ops.depend)
-divide = for_graphs(ops.divide)
-dynamic_shift = for_graphs(ops.dynamic_shift)
-einsum = for_graphs(ops.einsum)
-elu = for_graphs(ops.elu)
-equal = for_graphs(ops.equal)
-exp = for_graphs(ops.exp)
-floordiv = for_graphs(ops.floordiv)
-gelu = for_graphs(ops.gelu)
-greater = for_graphs(ops.greater)
-greater_equal = for_graphs(ops.greater_equal)
-halo_exchange = for_graphs(ops.halo_exchange)
-identity = for_graphs(ops.identity)
-leaky_relu = for_graphs(ops.leaky_relu)
-left_halo_exchange = for_graphs(ops.left_halo_exchange)
-less = for_graphs(ops.less)
-less_equal = for_graphs(ops.less_equal)
-log = for_graphs(ops.log)
-log_softmax = for_graphs(ops.log_softmax)
-logical_and = for_graphs(ops.logical_and)
-logical_not = for_graphs(ops.logical_not)
-logical_or = for_graphs(ops.logical_or)
-matmul = for_graphs(ops.matmul)
-maximum = for_graphs(ops.maximum)
-minimum = for_graphs(ops.minimum)
-mod = for_graphs(ops.mod)
-multiply = for_graphs(ops.multiply)
-negative = for_graphs(ops.negative)
-not_equal = for_graphs(ops.not_equal)
-nth_largest_element = for_graphs(ops.nth_largest_element)
-nth_smallest_element = for_graphs(ops.nth_smallest_element)
-one_hot = for_graphs(ops.one_hot)
-ones = for_graphs(ops.ones)
-ones_like = for_graphs(ops.ones_like)
-pad = for_graphs(ops.pad)
-pool_tensor_1d = for_graphs(ops.pool_tensor_1d)
-pow = for_graphs(ops.pow)
-random_normal = for_graphs(ops.random_normal)
-random_uniform = for_graphs(ops.random_uniform)
-range = for_graphs(ops.range)
-read_variable = for_graphs(ops.read_variable)
-reciprocal = for_graphs(ops.reciprocal)
-reduce_all = for_graphs(ops.reduce_all)
-reduce_any = for_graphs(ops.reduce_any)
-reduce_first = for_graphs(ops.reduce_first)
-reduce_logsumexp = for_graphs(ops.reduce_logsumexp)
-reduce_max = for_graphs(ops.reduce_max)
-reduce_mean = for_graphs(ops.reduce_mean)
-reduce_min = for_graphs(ops.reduce_min)
-reduce_sum = for_graphs(ops.reduce_sum)
-relu = for_graphs(ops.relu)
-rename_dimension = for_graphs(ops.rename_dimension)
-replace_dimensions = for_graphs(ops.replace_dimensions)
-reshape = for_graphs(ops.reshape)
-rsqrt = for_graphs(ops.rsqrt)
-sample_with_temperature = for_graphs(ops.sample_with_temperature)
-scalar_summary = for_graphs(ops.scalar_summary)
-selu = for_graphs(ops.selu)
 serialize_training_step = for_graphs(control_flow.serialize_training_step)
-shift = for_graphs(ops.shift)
-sigmoid = for_graphs(ops.sigmoid)
-sign = for_graphs(ops.sign)
-sin = for_graphs(ops.sin)
-slice = for_graphs(ops.slice)
-slicewise = for_graphs(ops.slicewise)
-softmax = for_graphs(ops.softmax)
-softplus = for_graphs(ops.softplus)
-split = for_graphs(ops.split)
-sqrt = for_graphs(ops.sqrt)
-square = for_graphs(ops.square)
-squared_relu = for_graphs(ops.squared_relu)
-stack = for_graphs(ops.stack)
-stop_gradient = for_graphs(ops.stop_gradient)
-stride_tensor_1d = for_graphs(ops.stride_tensor_1d)
-sub = for_graphs(ops.sub)
-swish = for_graphs(ops.swish)
-tanh = for_graphs(ops.tanh)
-to_bfloat16 = for_graphs(ops.to_bfloat16)
-to_float = for_graphs(ops.to_float)
-to_int32 = for_graphs(ops.to_int32)
-top_1 = for_graphs(ops.top_1)
-top_k = for_graphs(ops.top_k)
-transpose = for_graphs(ops.transpose)
-unstack = for_graphs(ops.unstack)
-where = for_graphs(ops.where)
-zeros = for_graphs(ops.zeros)
-zeros_like = for_graphs(ops.zeros_like)
 
 mtf_abs, mtf_pow, mtf_range, mtf_slice = abs, pow, range, slice
 
@@ -274,3 +177,29 @@ def tensor_dim_to_size_per_split(layout: LayoutLike, mesh_shape: ShapeLike, tens
     if dim.size % parts:
         raise LayoutError(f"dimension {dim} does not divide into {parts} parts; give it a multiple")
     return dim.size // parts
+
+
+__all__ = [
+    "Print",
+    "add_n",
+    "anonymize",
+    "anonymous_shape",
+    "custom_gradient",
+    "dropout",
+    "gather",
+    "gradients",
+    "import_fully_replicated",
+    "import_tf_tensor",
+    "list_product",
+    "mtf_abs",
+    "mtf_pow",
+    "mtf_range",
+    "mtf_slice",
+    "recompute_grad",
+    "serialize_training_step",
+    "tensor_dim_to_mesh_dim_size",
+    "tensor_dim_to_size_per_split",
+    "transpose_list_of_lists",
+    "while_loop",
+]
+__all__ += _operations.__all__

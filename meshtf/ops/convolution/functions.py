@@ -1,26 +1,26 @@
-"""Convolutions over named dimensions: the general one by name, and the usual ones by the order of dimensions."""
+"""Convolutions over named dimensions: the general one by name, and the usual ones by the order of dimensions.
+
+Each of the usual ones is a signature of its own over one function, `_conv`, which takes the number of dimensions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike
+from meshtf.dimension import ShapeLike
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.convolution._arguments import (
     Steps,
-    check_channels,
     check_shared,
     geometry_by_order,
     operands,
     result_shape,
     slides_of,
-    transposed_geometry_by_order,
     window_pairs,
-    windows_by_order,
 )
 from meshtf.ops.convolution._geometry import Geometry, slide
-from meshtf.ops.convolution._operations import ConvolutionImageOperation, ConvolutionOperation
+from meshtf.ops.convolution._operations import ConvolutionOperation
 
 
 @language_function
@@ -173,234 +173,7 @@ def conv3d(
     return _conv(conv_input, conv_filter, 3, (strides, dilations), padding, name or "conv3d")
 
 
-@language_function
-def conv1d_transpose(
-    conv_input: Tensor,
-    conv_filter: Tensor,
-    strides: Steps = None,
-    padding: str = "SAME",
-    dilations: Steps = None,
-    name: str | None = None,
-) -> Tensor:
-    """A transposed convolution of [.., length, in] with [filter_length, out, in]: [.., length, out].
-
-    It is the gradient of `conv1d` with respect to its image. Sizes are as for `conv2d_transpose`.
-
-    Args:
-      conv_input: [.., length, in], with any number of other dimensions before.
-      conv_filter: [filter_length, out, in], the first with names that the image does not have.
-      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
-      padding: "SAME" or "VALID", of that convolution.
-      dilations: the dilations of that convolution.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together.
-      DtypeError: the dtypes differ, or are bool or complex.
-
-    Examples:
-      >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
-      >>> kernel = mtf.ones(mesh, "f_length:3 out:5 in:3")
-      >>> mtf.conv1d_transpose(image, kernel, strides=2)
-      conv1d_transpose [batch:2 length:8 out:5] float32
-    """
-    return _conv_transpose(conv_input, conv_filter, 1, (strides, dilations), padding, name or "conv1d_transpose")
-
-
-@language_function
-def conv2d_transpose(
-    conv_input: Tensor,
-    conv_filter: Tensor,
-    strides: Steps = None,
-    padding: str = "SAME",
-    dilations: Steps = None,
-    name: str | None = None,
-) -> Tensor:
-    """A transposed convolution of [.., height, width, in] with [filter_height, filter_width, out, in]: [.., height,
-    width, out].
-
-    It is the gradient of `conv2d` with respect to its image. Sizes are multiplied by the strides. With "VALID" padding,
-    the filter adds as much as it is larger than the stride.
-
-    Args:
-      conv_input: an image, with any number of other dimensions before.
-      conv_filter: the filter; its first dimensions have names that the image does not have.
-      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
-      padding: "SAME" or "VALID", of that convolution.
-      dilations: the dilations of that convolution.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together.
-      DtypeError: the dtypes differ, or are bool or complex.
-
-    Examples:
-      >>> image = mtf.ones(mesh, "batch:2 height:4 width:4 in:3")
-      >>> kernel = mtf.ones(mesh, "f_height:3 f_width:3 out:5 in:3")
-      >>> mtf.conv2d_transpose(image, kernel, strides=2)
-      conv2d_transpose [batch:2 height:8 width:8 out:5] float32
-    """
-    return _conv_transpose(conv_input, conv_filter, 2, (strides, dilations), padding, name or "conv2d_transpose")
-
-
-@language_function
-def conv3d_transpose(
-    conv_input: Tensor,
-    conv_filter: Tensor,
-    strides: Steps = None,
-    padding: str = "SAME",
-    dilations: Steps = None,
-    name: str | None = None,
-) -> Tensor:
-    """A transposed convolution of [.., depth, height, width, in] with a filter of three dimensions, out and in.
-
-    It is the gradient of `conv3d` with respect to its image. Sizes are as for `conv2d_transpose`.
-
-    Args:
-      conv_input: [.., depth, height, width, in], with any number of other dimensions before.
-      conv_filter: [filter_depth, filter_height, filter_width, out, in], the first
-        three with names that the image does not have.
-      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
-      padding: "SAME" or "VALID", of that convolution.
-      dilations: the dilations of that convolution.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together.
-      DtypeError: the dtypes differ, or are bool or complex.
-
-    Examples:
-      >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")
-      >>> kernel = mtf.ones(mesh, "f_depth:3 f_height:3 f_width:3 out:5 in:3")
-      >>> mtf.conv3d_transpose(image, kernel, strides=2)
-      conv3d_transpose [batch:2 depth:8 height:8 width:8 out:5] float32
-    """
-    return _conv_transpose(conv_input, conv_filter, 3, (strides, dilations), padding, name or "conv3d_transpose")
-
-
-@language_function
-def depthwise_conv1d(
-    conv_input: Tensor,
-    conv_filter: Tensor,
-    strides: Steps = None,
-    padding: str = "SAME",
-    dilations: Steps = None,
-    name: str | None = None,
-) -> Tensor:
-    """A convolution of each channel of [.., length, in] by itself, with [filter_length, in, ..].
-
-    More dimensions of the filter, such as a multiplier, follow in the result.
-
-    Args:
-      conv_input: [.., length, in], with any number of other dimensions before.
-      conv_filter: [filter_length, in, ..], the first with names that the image does not have.
-      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: the steps from one element of a window to the next.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together, or a window does not fit in.
-      DtypeError: the dtypes differ, or are bool or complex.
-
-    Examples:
-      >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
-      >>> kernel = mtf.ones(mesh, "f_length:3 in:3 multiplier:2")
-      >>> mtf.depthwise_conv1d(image, kernel)
-      depthwise_conv1d [batch:2 length:4 in:3 multiplier:2] float32
-    """
-    return _depthwise(conv_input, conv_filter, 1, (strides, dilations), padding, name or "depthwise_conv1d")
-
-
-@language_function
-def depthwise_conv2d(
-    conv_input: Tensor,
-    conv_filter: Tensor,
-    strides: Steps = None,
-    padding: str = "SAME",
-    dilations: Steps = None,
-    name: str | None = None,
-) -> Tensor:
-    """A convolution of each channel of [.., height, width, in] by itself, with its part of [filter_height,
-    filter_width, in].
-
-    More dimensions of the filter, such as a multiplier, follow in the result.
-
-    Args:
-      conv_input: [.., height, width, in], with any number of other dimensions before.
-      conv_filter: [filter_height, filter_width, in, ..], the first with names that the image does not have.
-      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: the steps from one element of a window to the next.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together, or a window does not fit in.
-      DtypeError: the dtypes differ, or are bool or complex.
-
-    Examples:
-      >>> image = mtf.ones(mesh, "batch:2 height:4 width:4 in:3")
-      >>> kernel = mtf.ones(mesh, "f_height:3 f_width:3 in:3 multiplier:2")
-      >>> mtf.depthwise_conv2d(image, kernel)
-      depthwise_conv2d [batch:2 height:4 width:4 in:3 multiplier:2] float32
-    """
-    return _depthwise(conv_input, conv_filter, 2, (strides, dilations), padding, name or "depthwise_conv2d")
-
-
-@language_function
-def depthwise_conv3d(
-    conv_input: Tensor,
-    conv_filter: Tensor,
-    strides: Steps = None,
-    padding: str = "SAME",
-    dilations: Steps = None,
-    name: str | None = None,
-) -> Tensor:
-    """A convolution of each channel of [.., depth, height, width, in] by itself.
-
-    More dimensions of the filter, such as a multiplier, follow in the result.
-
-    Args:
-      conv_input: [.., depth, height, width, in], with any number of other dimensions before.
-      conv_filter: [filter_depth, filter_height, filter_width, in, ..], the first
-        three with names that the image does not have.
-      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
-      dilations: the steps from one element of a window to the next.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together, or a window does not fit in.
-      DtypeError: the dtypes differ, or are bool or complex.
-
-    Examples:
-      >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")
-      >>> kernel = mtf.ones(mesh, "f_depth:3 f_height:3 f_width:3 in:3 multiplier:2")
-      >>> mtf.depthwise_conv3d(image, kernel)
-      depthwise_conv3d [batch:2 depth:4 height:4 width:4 in:3 multiplier:2] float32
-    """
-    return _depthwise(conv_input, conv_filter, 3, (strides, dilations), padding, name or "depthwise_conv3d")
-
-
 def _conv(image: Tensor, kernel: Tensor, count: int, steps: tuple[Steps, Steps], padding: str, name: str) -> Tensor:
     image, kernel = operands(image, kernel)
     geometry = geometry_by_order(image.shape, kernel.shape, count, steps, padding)
     return ConvolutionOperation(image, kernel, geometry, name).outputs[0]
-
-
-def _depthwise(
-    image: Tensor, kernel: Tensor, count: int, steps: tuple[Steps, Steps], padding: str, name: str
-) -> Tensor:
-    image, kernel = operands(image, kernel)
-    windows = windows_by_order(image.shape, kernel.shape, count, None)
-    check_channels(image.shape, kernel.shape[count], f"the filter's dimension {count}")
-    result = Shape([*image.shape, *kernel.shape.dims[count + 1 :]])
-    return convolution(image, kernel, windows, result, strides=steps[0], padding=padding, dilations=steps[1], name=name)
-
-
-def _conv_transpose(
-    conv_input: Tensor, conv_filter: Tensor, count: int, steps: tuple[Steps, Steps], padding: str, name: str
-) -> Tensor:
-    result, kernel = operands(conv_input, conv_filter)
-    geometry = transposed_geometry_by_order(result.shape, kernel.shape, count, steps, padding)
-    return ConvolutionImageOperation(result, kernel, geometry, name).outputs[0]

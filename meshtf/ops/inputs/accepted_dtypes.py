@@ -10,7 +10,7 @@ from meshtf.errors import DtypeError
 from meshtf.graph.tensor import Tensor
 
 FLOATING, REAL, NUMBER, SIGNED, ORDERED = "floating", "real", "number", "signed", "ordered"
-BOOL, ANY = "bool", "any"
+INTEGER, BOOL, ANY = "integer", "bool", "any"
 
 _ACCEPTS: dict[str, Callable[[tf.DType], bool]] = {
     FLOATING: lambda d: d.is_floating or d.is_complex,
@@ -18,6 +18,7 @@ _ACCEPTS: dict[str, Callable[[tf.DType], bool]] = {
     NUMBER: lambda d: d != tf.bool,
     SIGNED: lambda d: d != tf.bool and not d.is_unsigned,
     ORDERED: lambda d: d != tf.bool and not d.is_complex,
+    INTEGER: lambda d: d.is_integer,
     BOOL: lambda d: d == tf.bool,
     ANY: lambda d: True,
 }
@@ -28,6 +29,7 @@ _WANTED = {
     NUMBER: "a number",
     SIGNED: "a number that may be negative",
     ORDERED: "a real number",
+    INTEGER: "a tensor of integers",
     BOOL: "a bool tensor",
 }
 

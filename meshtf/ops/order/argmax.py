@@ -1,4 +1,4 @@
-"""The largest element along a dimension, and its index."""
+"""The largest element along a dimension with its index, and the index of the smallest."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
+from meshtf.ops.algebra.arithmetic import negative, sub
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.gather import scatter_add
 from meshtf.planning.local_work import extrema
@@ -120,6 +121,26 @@ def argmax(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None)
       argmax_1 [batch:4] int32
     """
     return _top_one(x, reduced_dim, False, name or "argmax")[0]
+
+
+@language_function
+def argmin(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
+    """The int32 index of the first minimum along a dimension. NaN counts as inf.
+
+    Raises:
+      ShapeError: x lacks the dimension, or it has size 0.
+      DtypeError: x has no order (bool, complex).
+
+    Examples:
+      >>> value(mtf.argmin(mtf.constant(mesh, [3.0, 1.0, 1.0], "vocab:3"), "vocab"))
+      np.int32(1)
+    """
+    if check_tensor(x).dtype.is_integer:
+        # -1 - x reverses the order of all signed integers, of which the lowest has no negative.
+        x = sub(x.dtype.max if x.dtype.is_unsigned else -1, x)
+    elif x.dtype.is_floating:
+        x = negative(x)
+    return _top_one(x, reduced_dim, False, name or "argmin")[0]
 
 
 def _top_one(x: Tensor, reduced_dim: DimensionLike | str, with_value: bool, name: str) -> tuple[Tensor, ...]:

@@ -13,10 +13,9 @@ from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
 from meshtf.ops.algebra.wrapping_integers import product_along
 from meshtf.ops.elementwise.cast import cast
-from meshtf.ops.elementwise.comparisons import equal, greater_equal, less
-from meshtf.ops.elementwise.where import where
-from meshtf.ops.inputs.constants import ones_like, range
-from meshtf.ops.windows.shift import shift
+from meshtf.ops.elementwise.comparisons import equal
+from meshtf.ops.inputs.constants import ones_like
+from meshtf.ops.reductions.doubling import before
 from meshtf.planning.layouts.padding import HIGHEST, LOWEST
 from meshtf.planning.local_work import extrema
 
@@ -149,29 +148,10 @@ def _product_of_others(x: Tensor, dims: Sequence[Dimension]) -> Tensor:
     """
     shape, others = x.shape, ones_like(x)
     for dim in dims:
-        own = multiply(_product_before(x, dim, 1), _product_before(x, dim, -1))
+        own = multiply(before(x, dim, multiply, 1), before(x, dim, multiply, 1, reverse=True))
         others = multiply(others, own, output_shape=shape) if x.shape != shape else own
         x = reduce_prod(x, reduced_dim=dim)
     return others
-
-
-def _product_before(x: Tensor, dim: Dimension, direction: int) -> Tensor:
-    """The product of the elements before each one along a dimension; in direction -1, of those after it.
-
-    It works by doubling (Hillis and Steele 1986). If the dimension is split, only what crosses a border is sent.
-    """
-    y, step = _moved(x, dim, direction), 1
-    while step < dim.size - 1:
-        y = multiply(y, _moved(y, dim, direction * step))
-        step *= 2
-    return y
-
-
-def _moved(x: Tensor, dim: Dimension, offset: int) -> Tensor:
-    """x moved along a dimension. Ones enter."""
-    position = range(x.mesh, dim)
-    has_source = greater_equal(position, offset) if offset > 0 else less(position, dim.size + offset)
-    return where(has_source, shift(x, offset, dim, wrap=False), 1, output_shape=x.shape)
 
 
 PROD = Reduction("reduce_prod", product_along, "multiply", 1, _prod_gradient)

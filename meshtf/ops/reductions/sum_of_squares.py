@@ -27,18 +27,17 @@ from meshtf.layout import restricted
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.algebra.reduction import SUM, ReduceOperation, reduce_sum
+from meshtf.ops.elementwise.comparisons import equal
+from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant
 from meshtf.planning.layouts.padding import ZEROS
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.thresholds import SMALL_ELEMENTS
 
 SCALES = Dimension("scales_of_squares", 3)
 """The scales of a sum of squares: of the tensor made smaller, as it is, and made larger."""
-
-
-_WORTH_A_CONDITION = 1 << 14
-"""The number of elements from which on it is quicker to ask whether squares at two more scales are needed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +113,7 @@ class SquaresAtScales:
     def on_processors(self, core: Core, x: tf.Tensor) -> tf.Tensor:
         """The sums; the two other scales are zeros if the sum does not need them."""
         scales, total = _scales_of(x.dtype), self._sum(x)
-        if x.shape.num_elements() < _WORTH_A_CONDITION:
+        if x.shape.num_elements() < SMALL_ELEMENTS:
             return self._of_all(x, total)
         is_alone = (total >= 2.0**scales.lowest_alone) & (total <= 2.0**scales.highest_alone)
         none = tf.zeros_like(total)
@@ -137,7 +136,8 @@ class SquaresAtScales:
 class RootOfSquares(Operation):
     """The root of sums of squares [.., scales].
 
-    It gives its gradient to the sum at the middle scale, where no factor of the gradient is beyond the dtype.
+    It gives its gradient to the sum at the middle scale, where no factor of the gradient is beyond the dtype. The
+    gradient of a length of 0 is finite, so that of the vector is 0.
     """
 
     takes_padding = True
@@ -148,7 +148,8 @@ class RootOfSquares(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (sums,), (root,) = self.inputs, self.outputs
         as_it_is = constant(sums.mesh, np.array([0.0, 1.0, 0.0]), [SCALES], sums.dtype)
-        return [multiply(divide(multiply(check_tensor(grad_ys[0]), 0.5), root), as_it_is, output_shape=sums.shape)]
+        divisor = where(equal(root, 0), 1, root)
+        return [multiply(divide(multiply(check_tensor(grad_ys[0]), 0.5), divisor), as_it_is, output_shape=sums.shape)]
 
     def lower(self, planner: Planner) -> None:
         (sums,), (output,) = self.inputs, self.outputs

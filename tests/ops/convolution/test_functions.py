@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+import meshtf.compat.mesh_tensorflow as original
 from meshtf.errors import DtypeError, LayoutError, ShapeError
 from meshtf.planning.plan import Compute
 from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
@@ -420,7 +421,7 @@ def test_an_infinite_kernel_in_three_dimensions_is_so_on_one_core_as_on_many() -
     def found(kernel: np.ndarray, mesh_shape: str, layout: str) -> np.ndarray:
         inputs = {"dy": ("b:2 d:7 h:4 w:4 o:2", dy), "kernel": ("fd:3 fh:3 fw:3 i:2 o:2", kernel)}
         return interpret(
-            lambda dy, kernel: mtf.conv3d_backprop_input("b:2 d:7 h:4 w:4 i:2", kernel, dy, 1, "SAME"),
+            lambda dy, kernel: original.conv3d_backprop_input("b:2 d:7 h:4 w:4 i:2", kernel, dy, 1, "SAME"),
             inputs, mesh_shape, layout,
         ).results  # fmt: skip
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
+import meshtf.compat.mesh_tensorflow as original
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
@@ -17,13 +18,13 @@ pytestmark = pytest.mark.plain_cpu
 RNG = np.random.default_rng(0)
 LAYOUTS = ["", "h:rows;w:cols", "b:rows;i:cols", "o:rows;h:cols"]
 FUNCTIONS: dict[str, tuple[Callable[..., mtf.Tensor], Callable[..., mtf.Tensor], Callable[..., mtf.Tensor]]] = {
-    "conv2d": (mtf.conv2d, mtf.conv2d_backprop_input, mtf.conv2d_backprop_filter),
-    "conv3d": (mtf.conv3d, mtf.conv3d_backprop_input, mtf.conv3d_backprop_filter),
+    "conv2d": (mtf.conv2d, original.conv2d_backprop_input, original.conv2d_backprop_filter),
+    "conv3d": (mtf.conv3d, original.conv3d_backprop_input, original.conv3d_backprop_filter),
     "conv2d_transpose": (
-        mtf.conv2d_transpose, mtf.conv2d_transpose_backprop_input, mtf.conv2d_transpose_backprop_filter,
+        mtf.conv2d_transpose, original.conv2d_transpose_backprop_input, original.conv2d_transpose_backprop_filter,
     ),
     "conv3d_transpose": (
-        mtf.conv3d_transpose, mtf.conv3d_transpose_backprop_input, mtf.conv3d_transpose_backprop_filter,
+        mtf.conv3d_transpose, original.conv3d_transpose_backprop_input, original.conv3d_transpose_backprop_filter,
     ),
 }  # fmt: skip
 
@@ -66,7 +67,7 @@ def test_they_have_gradients_themselves() -> None:
     inputs = {"f": ("fh:2 fw:3 i:1 o:2", kernel), "g": ("b:1 h:4 w:4 o:2", dy)}
 
     def program(f: mtf.Tensor, g: mtf.Tensor) -> list[Any]:
-        dx = mtf.conv2d_backprop_input("b:1 h:4 w:4 i:1", f, g, 1, "SAME", dilations=2)
+        dx = original.conv2d_backprop_input("b:1 h:4 w:4 i:1", f, g, 1, "SAME", dilations=2)
         loss = mtf.reduce_sum(mtf.sin(dx))
         return [loss, *mtf.gradients(loss, [f])]
 
@@ -88,12 +89,12 @@ def test_errors_say_what_is_wrong() -> None:
     mesh = mtf.Mesh(mtf.Graph())
     kernel, dy = mtf.placeholder(mesh, "fh:3 fw:3 i:2 o:4"), mtf.placeholder(mesh, "b:1 h:8 w:8 o:4")
     with pytest.raises(
-        ShapeError, match=r"dy is \[b:1 h:8 w:8 o:4\], and the convolution of these shapes gives \[b:1 h:4"
+        ShapeError, match=r"dy is \[b:1 h:8 w:8 o:4\], and the forward operation of these shapes gives \[b:1 h:4"
     ):
-        mtf.conv2d_backprop_input("b:1 h:8 w:8 i:2", kernel, dy, 2, "SAME")
+        original.conv2d_backprop_input("b:1 h:8 w:8 i:2", kernel, dy, 2, "SAME")
     with pytest.raises(ShapeError, match=r"must be the channels \"c\", the last of \[b:1 h:8 w:8 c:2\]"):
-        mtf.conv2d_backprop_input("b:1 h:8 w:8 c:2", kernel, dy, 1, "SAME")
+        original.conv2d_backprop_input("b:1 h:8 w:8 c:2", kernel, dy, 1, "SAME")
     with pytest.raises(ShapeError, match=r"the filter \[fh:3 i:2 o:4\] must have 2 spatial dimensions"):
-        mtf.conv2d_backprop_filter(mtf.placeholder(mesh, "b:1 h:8 w:8 i:2"), "fh:3 i:2 o:4", dy, 1, "SAME")
+        original.conv2d_backprop_filter(mtf.placeholder(mesh, "b:1 h:8 w:8 i:2"), "fh:3 i:2 o:4", dy, 1, "SAME")
     with pytest.raises(DtypeError, match="float"):
-        mtf.conv2d_backprop_input("b:1 h:8 w:8 i:2", kernel, mtf.to_bfloat16(dy), 1, "SAME")
+        original.conv2d_backprop_input("b:1 h:8 w:8 i:2", kernel, mtf.to_bfloat16(dy), 1, "SAME")

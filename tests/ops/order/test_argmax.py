@@ -74,3 +74,20 @@ def test_errors_say_what_is_wrong() -> None:
         mtf.top_1(x, "none")
     with pytest.raises(DtypeError, match=r"bool has no largest element"):
         mtf.top_1(mtf.greater(x, 0.0), "classes")
+
+
+@pytest.mark.parametrize("layout", ["", "b:rows", "b:cols+rows"])
+def test_argmin_is_the_first_minimum(layout: str) -> None:
+    """Also of integers whose negatives are not there, and of unsigned ones."""
+    x = np.random.default_rng(0).integers(-128, -120, (3, 8)).astype(np.int8)
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        wide = mtf.to_float(x)
+        nan = mtf.where(mtf.less(wide, -127.0), np.nan, wide)
+        return [mtf.argmin(t, "b") for t in (x, mtf.cast(x, tf.uint8), wide, nan)]
+
+    found = interpret(program, {"x": ("a:3 b:8", x)}, "rows:2;cols:2", layout).results
+    as_floats = np.where(x < -127, np.inf, x.astype(np.float32))
+    expected = [x.argmin(1), x.astype(np.uint8).argmin(1), x.argmin(1), as_floats.argmin(1)]
+    for ours, numpys in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, numpys)

@@ -3,6 +3,8 @@
 Variables have its names and dimensions, so its checkpoints can be restored.
 """
 
+from typing import TYPE_CHECKING
+
 from meshtf.compat.mesh_tensorflow._refused import refusing
 from meshtf.compat.mesh_tensorflow.layers.attention import (
     attention_bias_local_block,
@@ -102,21 +104,20 @@ __all__ = [
 
 _BLOCKS = "mtf.layers.conv2d and conv3d split image dimensions like any other: give them the image, not in blocks"
 
-__getattr__ = refusing(
-    __name__,
-    __all__,
-    {
-        "conv2d_with_blocks": _BLOCKS,
-        "conv2d_transpose_with_blocks": _BLOCKS,
-        "conv3d_with_blocks": _BLOCKS,
-        "conv3d_transpose_with_blocks": _BLOCKS,
-        "local_self_attention_spatial_blocks": "meshtf.layers.local_attention takes a length that is not in blocks",
-        "local_2d_self_attention_spatial_blocks": "meshtf.layers.dot_product_attention, which takes any mask",
-        "multihead_self_attention_memory_compressed": "compress the memory with mtf.pool_tensor_1d, and attend to it",
-        "reversible_half_residual_and_swap": "mtf.recompute_grad keeps as little; or meshtf.layer_stack(recompute=...)",
-        "attention_bias_local_2d_block": "mtf.logical_and of comparisons of mtf.range, times -1e9",
-        "local_1d_halo_exchange": "mtf.halo_exchange",
-        "local_2d_halo_exchange": "mtf.halo_exchange, along one dimension after the other",
-        "annealed_dropout": "mtf.dropout with a rate known now; no rate is read while a program runs",
-    },
-)
+_REPLACEMENTS = {
+    "conv2d_with_blocks": _BLOCKS,
+    "conv2d_transpose_with_blocks": _BLOCKS,
+    "conv3d_with_blocks": _BLOCKS,
+    "conv3d_transpose_with_blocks": _BLOCKS,
+    "local_self_attention_spatial_blocks": "meshtf.layers.local_attention takes a length that is not in blocks",
+    "local_2d_self_attention_spatial_blocks": "meshtf.layers.dot_product_attention, which takes any mask",
+    "multihead_self_attention_memory_compressed": "compress the memory with mtf.pool_tensor_1d, and attend to it",
+    "reversible_half_residual_and_swap": "mtf.recompute_grad keeps as little; or meshtf.layer_stack(recompute=...)",
+    "attention_bias_local_2d_block": "mtf.logical_and of comparisons of mtf.range, times -1e9",
+    "local_1d_halo_exchange": "mtf.halo_exchange",
+    "local_2d_halo_exchange": "mtf.halo_exchange, along one dimension after the other",
+    "annealed_dropout": "mtf.dropout with a rate known now; no rate is read while a program runs",
+}
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = refusing(__name__, __all__, _REPLACEMENTS)

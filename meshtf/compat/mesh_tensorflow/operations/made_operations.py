@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf import ops
+from meshtf.compat.mesh_tensorflow import _convolution_gradients
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.compat.mesh_tensorflow._variables import assign as assign_one
@@ -171,11 +172,11 @@ def _slicewise(
 
 
 def _backprop_input(num: int, is_transpose: bool, shape: Any, kernel: Tensor, dy: Tensor, *steps: Any) -> Tensor:
-    return for_graphs(_backprop(num, is_transpose, "input"))(shape, kernel, dy, *_own_steps(steps))
+    return _backprop(num, is_transpose, "input")(shape, kernel, dy, *_own_steps(steps))
 
 
 def _backprop_filter(num: int, is_transpose: bool, x: Tensor, shape: Any, dy: Tensor, *steps: Any) -> Tensor:
-    return for_graphs(_backprop(num, is_transpose, "filter"))(x, shape, dy, *_own_steps(steps))
+    return _backprop(num, is_transpose, "filter")(x, shape, dy, *_own_steps(steps))
 
 
 def _own_steps(steps: Sequence[Any]) -> list[Any]:
@@ -184,7 +185,7 @@ def _own_steps(steps: Sequence[Any]) -> list[Any]:
 
 
 def _backprop(num: int, is_transpose: bool, of: str) -> Any:
-    return getattr(ops, f"conv{num}d{'_transpose' if is_transpose else ''}_backprop_{of}")
+    return getattr(_convolution_gradients, f"conv{num}d{'_transpose' if is_transpose else ''}_backprop_{of}")
 
 
 def _convolution(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 import meshtf as mtf
+import meshtf.compat.mesh_tensorflow as original
 from tests.properties.random_programs.builder import Builder, RejectedError
 from tests.properties.random_programs.cases.elementwise import Case
 from tests.properties.random_programs.cases.neighbours import Windows, is_clear_of_ties, pooled
@@ -43,7 +44,7 @@ def of_convolution(count: int, by: str) -> Case:
         steps = windows.strides, windows.padding
         forward = getattr(mtf, f"conv{count}d")(x.tensor, w.tensor, *steps, windows.dilations)
         dy = b.fresh(forward.shape, b.dtype)
-        function = getattr(mtf, f"conv{count}d_backprop_{by}")
+        function = getattr(original, f"conv{count}d_backprop_{by}")
         if by == "input":
             z = function(x.shape, w.tensor, dy.tensor, *steps, dilations=windows.dilations)
             shape = x.shape.to_integer_list
@@ -75,7 +76,7 @@ def of_transposed(count: int, by: str) -> Case:
         if grown.to_integer_list != whole.shape.to_integer_list:
             raise RejectedError  # the size that the forward one had is not the one that is grown
         dy = b.fresh(grown, b.dtype)
-        function = getattr(mtf, f"conv{count}d_transpose_backprop_{by}")
+        function = getattr(original, f"conv{count}d_transpose_backprop_{by}")
         if by == "input":
             z = function(x.shape, w.tensor, dy.tensor, *steps, dilations=windows.dilations)
             b.step(f"{function.__name__}[{windows}]", [w, dy], z, lambda q, d: _convolved(windows, d, q))
@@ -101,7 +102,7 @@ def pool_backprop(kind: str) -> Case:
         ksize, strides = dict(zip(names, windows.taps, strict=True)), dict(zip(names, windows.strides, strict=True))
         y = getattr(mtf, name)(x.tensor, ksize, strides, windows.padding)
         dy = b.fresh(y.shape, b.dtype)
-        z = mtf.pool_backprop(x.tensor, y, dy.tensor, ksize, strides, f"{kind}_{count}D")
+        z = original.pool_backprop(x.tensor, y, dy.tensor, ksize, strides, f"{kind}_{count}D")
         function = pooled(name, windows)
         b.step(f"pool_backprop[{kind}, {windows}]", [x, dy], z, lambda p, d: pulled_back(function, tf.identity(p), d))
 

@@ -1,0 +1,174 @@
+"""Cross-entropies, computed in float32, or in float64 for float64 logits."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.call_sites import language_function
+from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.layers._operands import checked_operand
+from meshtf.layers.losses._operands import widened
+
+_TARGETS_ADVICE = """\
+where targets do not count, give softmax_cross_entropy_with_logits their `weights`, 0 there; \
+with check_targets=False nothing is checked, and the loss of such a target is 0"""
+
+
+@language_function
+def softmax_cross_entropy_with_logits(
+    logits: mtf.Tensor,
+    targets: mtf.Tensor,
+    vocab_dim: mtf.Dimension,
+    z_loss: float = 0.0,
+    *,
+    label_smoothing: float = 0.0,
+    vocab_size: int | None = None,
+    weights: mtf.Tensor | None = None,
+    check_targets: bool = True,
+) -> mtf.Tensor:
+    """The cross-entropy of the softmax of `logits` over `vocab_dim`, with soft or hard targets.
+
+    The normaliser is a log-sum-exp about the maximum, which is exact also if `vocab_dim` is split. For hard targets,
+    cores look up and send only the logits that the targets choose. A logit of -inf costs nothing if its target is 0.
+
+    Args:
+      logits: [..., vocab_dim], floating; those from `vocab_size` on are masked, as `VocabularyEmbedding` does.
+      targets: floating, [..., vocab_dim], a distribution; or int32 or int64, [...], each the right index. A step with
+        an index that is negative, or not below `vocab_size`, raises IndexRangeError: see `mtf.check_indices`.
+      vocab_dim: the dimension of the classes.
+      z_loss: coefficient of log(Z)^2, which keeps the normaliser Z near 1 (a common choice is 1e-4).
+      label_smoothing: the share of each target that all classes get alike (Szegedy et al. 2016).
+      vocab_size: how many classes there are, if `vocab_dim` is padded. The padding gets no share of the targets.
+      weights: over the dimensions of integer targets, or some. Where it is 0, a target may be any number, as padding
+        is (-1, -100), and its loss is 0 if it is no class. The loss is not multiplied by it.
+      check_targets: whether integer targets are checked; if not, the loss of one that is no class is 0.
+
+    Returns:
+      [...], float32, or float64 where the logits are.
+
+    Raises:
+      ShapeError: the two do not have the dimensions above, or `vocab_size` is not in 1 .. size of `vocab_dim`.
+      DtypeError: `logits` are not floating, or `targets` neither floating nor integer.
+      GraphError: `label_smoothing` is not in [0, 1].
+
+    Examples:
+      >>> logits, targets = mtf.zeros(mesh, "batch:4 vocab:16"), mtf.zeros(mesh, "batch:4", tf.int32)
+      >>> loss = mtf.layers.softmax_cross_entropy_with_logits(logits, targets, mtf.Dimension("vocab", 16))
+      >>> loss.shape, value(loss).round(3)
+      (Shape[batch:4], array([2.773, 2.773, 2.773, 2.773], dtype=float32))
+    """
+    checked_operand(logits, "the logits")
+    checked_operand(targets, "the targets")
+    if not isinstance(vocab_dim, mtf.Dimension):
+        raise ShapeError(f"the dimension of the classes is an mtf.Dimension, and not {vocab_dim!r}")
+    size = vocab_dim.size if vocab_size is None else vocab_size
+    _check(logits, targets, vocab_dim)
+    _check_numbers(size, vocab_dim, label_smoothing)
+    if check_targets and targets.dtype.is_integer:
+        mtf.check_indices(targets, size, weights=weights, message="a target", advice=_TARGETS_ADVICE)
+    logits = widened(logits)
+    weight, chosen = _chosen(logits, targets, vocab_dim, size)
+    log_z = mtf.reduce_logsumexp(logits, vocab_dim)
+    is_hard = targets.dtype.is_integer
+    loss = _weighted(log_z - chosen, weight) if is_hard else _weighted(log_z, weight) - chosen
+    if label_smoothing:
+        even = log_z - _mean_of_first(logits, vocab_dim, size)
+        loss = loss * (1.0 - label_smoothing) + _weighted(even, weight) * label_smoothing
+    return loss + _weighted(mtf.square(log_z), weight) * z_loss if z_loss else loss
+
+
+@language_function
+def sigmoid_cross_entropy_with_logits(logits: mtf.Tensor, targets: mtf.Tensor) -> mtf.Tensor:
+    """-targets · log(sigmoid(logits)) - (1 - targets) · log(1 - sigmoid(logits)), elementwise, without overflow.
+
+    Args:
+      logits: floating.
+      targets: floating, of the same dimensions, probabilities.
+
+    Returns:
+      The shape of `logits`; float32, or float64 where the logits are.
+
+    Raises:
+      ShapeError: the dimensions differ.
+      DtypeError: one of the two is not floating.
+
+    Examples:
+      >>> logits = mtf.constant(mesh, [-100.0, 0.0], "n:2")
+      >>> value(mtf.layers.sigmoid_cross_entropy_with_logits(logits, mtf.ones_like(logits))).round(3)
+      array([100.   ,   0.693], dtype=float32)
+    """
+    for name, x in (("logits", logits), ("targets", targets)):
+        if not checked_operand(x, name).dtype.is_floating:
+            raise DtypeError(f"{name} must be floating, not {x.dtype.name}")
+    if set(targets.shape) != set(logits.shape):
+        raise ShapeError(f"targets need the dimensions of the logits, [{logits.shape}], not [{targets.shape}]")
+    logits = widened(logits)
+    targets = mtf.cast(targets, logits.dtype)
+    # Each logarithm is taken by itself, so that neither loses the small losses of confident predictions.
+    return _weighted(mtf.softplus(mtf.negative(logits)), targets) + _weighted(mtf.softplus(logits), 1.0 - targets)
+
+
+@language_function
+def weights_nonzero(targets: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Tensor:
+    """1 where `targets` are not 0, else 0: the weights of a loss whose padding is 0.
+
+    Examples:
+      >>> value(mtf.layers.weights_nonzero(mtf.constant(mesh, [7, 3, 0], "length:3", tf.int32)))
+      array([1., 1., 0.], dtype=float32)
+    """
+    return mtf.cast(mtf.not_equal(targets, 0), dtype)
+
+
+def _chosen(
+    logits: mtf.Tensor, targets: mtf.Tensor, vocab_dim: mtf.Dimension, size: int
+) -> tuple[mtf.Tensor, mtf.Tensor]:
+    """The total of each target, and the sum of logits with the target's weights."""
+    if targets.dtype.is_integer:
+        is_class = mtf.logical_and(mtf.greater_equal(targets, 0), mtf.less(targets, size))
+        inside = mtf.where(is_class, targets, -1)  # the padding's logits may be infinite
+        chosen = mtf.gather(logits, inside, vocab_dim, output_shape=logits.shape - [vocab_dim])
+        return mtf.cast(is_class, logits.dtype), chosen
+    targets = mtf.cast(targets, logits.dtype)
+    total = mtf.reduce_sum(targets, reduced_dim=vocab_dim)
+    logits = _where_it_counts(logits, targets)
+    return total, mtf.einsum([logits, targets], output_shape=logits.shape - [vocab_dim])
+
+
+def _weighted(x: mtf.Tensor, weight: mtf.Tensor) -> mtf.Tensor:
+    """x times a weight. The result is 0 where the weight is 0, whatever x is."""
+    return _where_it_counts(x, weight) * weight
+
+
+def _where_it_counts(x: mtf.Tensor, weight: mtf.Tensor) -> mtf.Tensor:
+    """x with 0 in place of infinities whose weight is 0."""
+    is_lost = mtf.logical_and(mtf.equal(weight, 0.0), mtf.equal(mtf.abs(x), math.inf), output_shape=x.shape)
+    return mtf.where(is_lost, 0.0, x)
+
+
+def _mean_of_first(logits: mtf.Tensor, vocab_dim: mtf.Dimension, size: int) -> mtf.Tensor:
+    if size < vocab_dim.size:
+        is_class = mtf.less(mtf.range(logits.mesh, vocab_dim, tf.int32), size)
+        logits = mtf.where(is_class, logits, 0.0, output_shape=logits.shape)
+    return mtf.reduce_sum(logits, reduced_dim=vocab_dim) / size
+
+
+def _check(logits: mtf.Tensor, targets: mtf.Tensor, vocab_dim: mtf.Dimension) -> None:
+    if not logits.dtype.is_floating:
+        raise DtypeError(f"logits must be floating, not {logits.dtype.name}")
+    if not (targets.dtype.is_integer or targets.dtype.is_floating):
+        raise DtypeError(f"targets must be floating (a distribution) or integer (an index), not {targets.dtype.name}")
+    wanted = logits.shape - [vocab_dim]
+    if targets.dtype.is_floating:
+        wanted += [vocab_dim]
+    if set(targets.shape) != set(wanted):
+        raise ShapeError(f"targets of type {targets.dtype.name} need the dimensions [{wanted}], not [{targets.shape}]")
+
+
+def _check_numbers(size: int, vocab_dim: mtf.Dimension, label_smoothing: float) -> None:
+    if not 1 <= size <= vocab_dim.size:
+        raise ShapeError(f"vocab_size is {size}, and must be from 1 to the size of [{vocab_dim}]")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise GraphError(f"label_smoothing must be in [0, 1], and is {label_smoothing!r}")

@@ -1,0 +1,8 @@
+"""Normalization of activations and of weights, with statistics in float32 whatever narrower dtype they have."""
+
+from meshtf.layers.normalization.batch_norm import batch_norm
+from meshtf.layers.normalization.group_norm import group_norm, instance_norm
+from meshtf.layers.normalization.layer_norm import layer_norm, rms_norm
+from meshtf.layers.normalization.weight_norm import spectral_norm, weight_norm
+
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm", "spectral_norm", "weight_norm"]

@@ -1,0 +1,76 @@
+"""More smooth activations: SiLU, mish, CELU, softsign and the logarithm of the sigmoid."""
+
+from __future__ import annotations
+
+from meshtf.call_sites import language_function
+from meshtf.errors import UsageError
+from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.ops.algebra.arithmetic import divide, negative
+from meshtf.ops.elementwise.activations import swish
+from meshtf.ops.elementwise.comparisons import greater
+from meshtf.ops.elementwise.complex_numbers import abs
+from meshtf.ops.elementwise.math_functions import expm1, softplus, tanh
+from meshtf.ops.elementwise.where import where
+from meshtf.ops.inputs.accepted_dtypes import REAL, require
+
+
+@language_function
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x) (Elfwing et al. 2017). It is the same function as `swish`, under the name that most models use.
+
+    Examples:
+      >>> value(mtf.silu(mtf.constant(mesh, [-50.0, 0.0, 50.0], "n:3"))).round(3)
+      array([-0.,  0., 50.], dtype=float32)
+    """
+    return swish(x)
+
+
+@language_function
+def mish(x: Tensor) -> Tensor:
+    """x * tanh(softplus(x)) (Misra 2019).
+
+    Examples:
+      >>> value(mtf.mish(mtf.constant(mesh, [-50.0, 0.0, 50.0], "n:3"))).round(3)
+      array([-0.,  0., 50.], dtype=float32)
+    """
+    return x * tanh(softplus(x))
+
+
+@language_function
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x where positive, alpha * (exp(x / alpha) - 1) elsewhere (Barron 2017). Its slope at 0 is 1 for every alpha.
+
+    Raises:
+      UsageError: alpha is 0.
+
+    Examples:
+      >>> value(mtf.celu(mtf.constant(mesh, [-20.0, 2.0], "n:2"), alpha=0.5)).round(3)
+      array([-0.5,  2. ], dtype=float32)
+    """
+    require(check_tensor(x), REAL)
+    if not alpha:
+        raise UsageError("alpha must not be 0; for alpha near 0 the function is mtf.relu")
+    return where(greater(x, 0.0), x, alpha * expm1(x * (1 / alpha)))
+
+
+@language_function
+def soft_sign(x: Tensor) -> Tensor:
+    """x / (1 + |x|).
+
+    Examples:
+      >>> value(mtf.soft_sign(mtf.constant(mesh, [-1.0, 0.0, 3.0], "n:3")))
+      array([-0.5 ,  0.  ,  0.75], dtype=float32)
+    """
+    require(check_tensor(x), REAL)
+    return divide(x, abs(x) + 1.0)
+
+
+@language_function
+def log_sigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)), also where the sigmoid is too small for its dtype.
+
+    Examples:
+      >>> value(mtf.log_sigmoid(mtf.constant(mesh, [-200.0, 0.0], "n:2"))).round(3)
+      array([-200.   ,   -0.693], dtype=float32)
+    """
+    return negative(softplus(negative(x)))

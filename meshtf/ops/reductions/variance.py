@@ -1,0 +1,128 @@
+"""Variances and standard deviations over named dimensions.
+
+They are means of (x - mean)², however large the mean is. The shortcut mean(x²) - mean(x)² would lose all digits for
+values near 10,000 with a deviation of 1. float16 and bfloat16 are computed in float32, and rounded once.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import tensorflow as tf
+
+from meshtf.call_sites import language_function
+from meshtf.dimension import DimensionLike, Shape, ShapeLike
+from meshtf.errors import ShapeError, UsageError
+from meshtf.graph.dtypes import sum_dtype
+from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.ops.algebra.arithmetic import divide, square, stop_gradient, sub
+from meshtf.ops.algebra.reduction import check_some_elements, reduce_mean, reduced_shape
+from meshtf.ops.elementwise.cast import cast
+from meshtf.ops.elementwise.comparisons import equal
+from meshtf.ops.elementwise.unary_and_binary import unary
+from meshtf.ops.elementwise.where import where
+from meshtf.ops.inputs.accepted_dtypes import REAL, require
+
+
+@language_function
+def reduce_variance(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+    *,
+    ddof: int = 0,
+) -> Tensor:
+    """The variance over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
+
+    Args:
+      x: real and floating.
+      disable_positional_args: not used; give the arguments after it by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the name of the operation that takes the mean of squares.
+      ddof: the sum of squares is divided by the number of elements less this: 1 gives the unbiased variance.
+
+    Raises:
+      ShapeError: x lacks a dimension, or has no more than `ddof` elements; or `output_shape` and `reduced_dim` are
+        both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is not real and floating.
+
+    Examples:
+      >>> numbers = mtf.constant(mesh, [1.0, 2.0, 3.0], "n:3")
+      >>> value(mtf.reduce_variance(numbers)).round(3), value(mtf.reduce_variance(numbers, ddof=1))
+      (np.float32(0.667), np.float32(1.0))
+      >>> mtf.reduce_variance(x, reduced_dim="hidden").shape
+      Shape[batch:4]
+    """
+    shape = _left_shape(x, disable_positional_args, output_shape, reduced_dim)
+    return cast(_variance(x, shape, ddof, name or "reduce_variance"), x.dtype)
+
+
+@language_function
+def reduce_std(
+    x: Tensor,
+    disable_positional_args: None = None,
+    output_shape: ShapeLike | None = None,
+    reduced_dim: DimensionLike | str | None = None,
+    name: str | None = None,
+    *,
+    ddof: int = 0,
+) -> Tensor:
+    """The standard deviation over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
+
+    Where all elements are equal, its gradient is 0.
+
+    Args:
+      x: real and floating.
+      disable_positional_args: not used; give the arguments after it by name.
+      output_shape: the dimensions that are left, in order.
+      reduced_dim: the dimension that is not left; with neither argument, none is left.
+      name: the operation's name.
+      ddof: the sum of squares is divided by the number of elements less this: 1 gives that of a sample.
+
+    Raises:
+      ShapeError: x lacks a dimension, or has no more than `ddof` elements; or `output_shape` and `reduced_dim` are
+        both given.
+      UsageError: one of them is given without its name.
+      DtypeError: x is not real and floating.
+
+    Examples:
+      >>> value(mtf.reduce_std(mtf.constant(mesh, [1.0, 3.0], "n:2")))
+      np.float32(1.0)
+    """
+    shape = _left_shape(x, disable_positional_args, output_shape, reduced_dim)
+    variance = _variance(x, shape, ddof, "reduce_variance")
+    return cast(unary(variance, name or "reduce_std", tf.sqrt, _slope_of_root, REAL), x.dtype)
+
+
+def _left_shape(
+    x: Tensor, positional: object, output_shape: ShapeLike | None, reduced_dim: DimensionLike | str | None
+) -> Shape:
+    if positional is not None:
+        raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
+    require(check_tensor(x), REAL)
+    shape = reduced_shape(x, output_shape, reduced_dim)
+    check_some_elements(x, shape, "variance")
+    return shape
+
+
+def _variance(x: Tensor, shape: Shape, ddof: int, name: str) -> Tensor:
+    """The variance over the dimensions that `shape` lacks, in float32 or float64."""
+    count, lost = x.size // max(1, shape.size), operator.index(ddof)
+    if count <= lost and shape.size:
+        raise ShapeError(f"the variance of {count} elements of [{x.shape}] with ddof {lost} would divide by 0 or less")
+    wide = cast(x, sum_dtype(x.dtype))
+    near = sub(wide, reduce_mean(wide, output_shape=shape), output_shape=x.shape)
+    # The mean is rounded. A second one removes the rest, whose gradient is 0 as it is 0 except for rounding.
+    centred = sub(near, stop_gradient(reduce_mean(near, output_shape=shape)), output_shape=x.shape)
+    variance = reduce_mean(square(centred), output_shape=shape, name=name)
+    return variance * (count / (count - lost)) if lost else variance
+
+
+def _slope_of_root(x: Tensor, y: Tensor) -> Tensor:
+    """1 / (2 sqrt(x)), and 0 for a variance of 0, whose own gradient is 0."""
+    is_zero = equal(y, 0.0)
+    return where(is_zero, 0.0, divide(0.5, where(is_zero, 1.0, y)))

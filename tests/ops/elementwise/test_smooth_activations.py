@@ -1,0 +1,78 @@
+"""Smooth activations against jax.nn in float32, and against TensorFlow in float64 with gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DtypeError, UsageError
+from meshtf.testing import interpret
+
+X = np.linspace(-4.0, 4.0, 24).reshape(4, 6)
+LAYOUTS = ["a:rows;b:cols", "b:cols+rows"]
+
+
+def test_values_and_gradients(agrees: Any) -> None:
+    agrees(
+        lambda x: [mtf.silu(x), mtf.mish(x), mtf.celu(x), mtf.celu(x, 0.5), mtf.soft_sign(x), mtf.log_sigmoid(x)],
+        lambda x: [
+            x * tf.sigmoid(x),
+            x * tf.tanh(tf.math.softplus(x)),
+            tf.nn.elu(x),
+            tf.where(x > 0, x, 0.5 * tf.math.expm1(x / 0.5)),
+            x / (1 + tf.abs(x)),
+            tf.math.log_sigmoid(x),
+        ],
+        {"x": ("a:4 b:6", X)},
+        LAYOUTS,
+    )
+
+
+def test_as_in_jax() -> None:
+    nn = pytest.importorskip("jax.nn")
+    x = X.astype(np.float32).ravel()
+    ours = interpret(
+        lambda x: [mtf.silu(x), mtf.mish(x), mtf.celu(x, 2.0), mtf.soft_sign(x), mtf.log_sigmoid(x)],
+        {"x": ("n:24", x)},
+        "one:1",
+    ).results
+    theirs = [nn.silu(x), nn.mish(x), nn.celu(x, 2.0), nn.soft_sign(x), nn.log_sigmoid(x)]
+    for found, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # a few roundings of float32
+
+
+def test_silu_is_swish() -> None:
+    """The two names build the same operations."""
+    x = mtf.ones(mtf.Mesh(mtf.Graph()), "n:2")
+    kinds = [[o.name.rstrip("_0123456789") for o in _above(f(x))] for f in (mtf.silu, mtf.swish)]
+    assert kinds[0] == kinds[1] == ["multiply", "sigmoid"]
+
+
+def _above(y: mtf.Tensor) -> list[mtf.Operation]:
+    """The operation of y and the one of its second operand."""
+    return [y.operation, y.operation.inputs[1].operation]
+
+
+def test_far_from_zero() -> None:
+    x = np.array([-1000.0, 1000.0])
+
+    def program(x: mtf.Tensor) -> list[Any]:
+        ys = [mtf.celu(x), mtf.log_sigmoid(x), mtf.soft_sign(x)]
+        return [*ys, *(mtf.gradients([y], [x])[0] for y in ys)]
+
+    found = interpret(program, {"x": ("n:2", x)}, "one:1").results
+    near = 1000 / 1001
+    expected = [[-1, 1000], [-1000, 0], [-near, near], [0, 1], [1, 0], [1 / 1001**2] * 2]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_what_is_refused() -> None:
+    mesh = mtf.Mesh(mtf.Graph())
+    with pytest.raises(UsageError, match=r"alpha must not be 0; .* mtf\.relu"):
+        mtf.celu(mtf.ones(mesh, "n:2"), 0.0)
+    with pytest.raises(DtypeError, match=r"a real floating tensor is needed, not int32"):
+        mtf.soft_sign(mtf.range(mesh, ("n", 2)))
