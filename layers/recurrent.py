@@ -6,7 +6,7 @@ has a leading underscore in its dimension's name, as in `dense`, so that a layou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -222,7 +222,7 @@ class _Sequence:
         return product
 
     def scan(
-        self, step: _Step, inputs: mtf.Tensor, start: list[mtf.Tensor | None], *, reverse: bool, name: str
+        self, step: _Step, inputs: mtf.Tensor, start: Sequence[mtf.Tensor | None], *, reverse: bool, name: str
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         """The first of what is carried after each step, [..., length, hidden], and all of it after the last one."""
         zeros = mtf.zeros(self._x.mesh, self._state, self._x.dtype)
