@@ -105,6 +105,7 @@ def test_case_among_others(case: str, seed: int) -> None:
         raise XlaFaultError(str(error)) from None
 
 
+@pytest.mark.long
 def test_what_the_field_has() -> None:
     """The operations that jax.numpy has and random programs do not draw, in one program with its gradients."""
     numbers = np.random.default_rng(0)
