@@ -60,8 +60,8 @@ def pipeline(
     results to the next stages: the shifting buffer of GSPMD (Xu et al. 2021). The gradient does the same backwards.
     Results, gradients, initial values, random bits and files are those of the plain stack.
 
-    A layer's tensors have `stage` beside the dimensions that it knows; see `mtf.LayersAbreast`. Under `batch_name` it
-    sees a part of the batch: of n micro-batches, micro-batch k has every n-th example from the k-th on.
+    A layer's tensors have `stage` beside the dimensions that it knows; see `mtf.VectorizedLayers`. Under `batch_name`
+    it sees a part of the batch: of n micro-batches, micro-batch k has every n-th example from the k-th on.
 
     Args:
       layer_fn: `layer_fn(carried, beside) -> carried`, one layer; shapes and dtypes stay the same.
@@ -156,8 +156,8 @@ def pipeline_with_sums(
         return [*ys, *(cut.summed(x, stage) for x in sums)]
 
     given = [(mtf.Shape([stage, *cut.part(x)]), x.dtype) for x in [*xs, *beside]]
-    abreast = mtf.layers_abreast(xs[0].mesh, layer, given, places.of_variables, stage, name)
-    ys, sums = _Pipeline(abreast, schedule, cut, places, list(beside)).run(xs, recompute)
+    vectorized = mtf.vectorized_layers(xs[0].mesh, layer, given, places.of_variables, stage, name)
+    ys, sums = _Pipeline(vectorized, schedule, cut, places, list(beside)).run(xs, recompute)
     return ys, [places.by_layer(x, layers) for x in sums]
 
 
@@ -288,7 +288,7 @@ class _Turn:
 class _Pipeline:
     """The scan over steps. Each step scans over the layers of a group."""
 
-    abreast: mtf.LayersAbreast
+    vectorized: mtf.VectorizedLayers
     schedule: PipelineSchedule
     cut: _Cut
     places: _Places
@@ -315,7 +315,7 @@ class _Pipeline:
         sliced = [self._constant(table, [self.step, self.stage]) for table in tables]
         is_last = self._constant(np.arange(self.stage.size) == self.stage.size - 1, [self.stage])
         with mtf.variable_scope(default_name="pipeline") as scope:
-            weights = [self.places.by_stage(w) for w in self.abreast.weights]
+            weights = [self.places.by_stage(w) for w in self.vectorized.weights]
             of_step, of_layer = _policies(recompute, f"{scope}/{_GROUP}")
 
             def one_step(arrived: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
@@ -364,7 +364,7 @@ class _Pipeline:
         if self.schedule.num_rounds > 1:
             weights = [mtf.gather(w, turn.rounds, ROUND) for w in weights]
         weights = [turn.used(w) for w in weights]
-        stages = mtf.range(self.abreast.mesh, self.stage, tf.int32)
+        stages = mtf.range(self.vectorized.mesh, self.stage, tf.int32)
         first = turn.rounds * self.places.per_round + stages * self.inside.size
         cut = mtf.Dimension(self.cut.batch.name, self.cut.microbatch.size)
 
@@ -375,7 +375,7 @@ class _Pipeline:
                 is_left_over = self.places.is_left_over(stages, number)
                 # `_Places.by_stage` leaves out the gradients of weights at these places.
                 given = [_without_gradients(x, is_left_over) for x in given]
-            outputs = self.abreast(
+            outputs = self.vectorized(
                 given, own, first + number, turn.microbatches, cut, also_microbatched=self.cut.aliases
             )
             ys = outputs[: len(xs)]
@@ -383,7 +383,7 @@ class _Pipeline:
                 ys = [mtf.where(is_left_over, x, y, output_shape=y.shape) for x, y in zip(entering, ys, strict=True)]
             return ys, outputs[len(xs) :]
 
-        numbers = mtf.range(self.abreast.mesh, self.inside, tf.int32)
+        numbers = mtf.range(self.vectorized.mesh, self.inside, tf.int32)
         return mtf.scan(
             one_layer, xs, [numbers, *weights], self.inside, recompute=recompute, draws_alike=True, name=_GROUP
         )
@@ -424,7 +424,7 @@ class _Pipeline:
         return [mtf.Dimension(f"({MICROBATCH}-groups)", count), mtf.Dimension(f"({MICROBATCH})", self.stage.size)]
 
     def _constant(self, values: np.ndarray, dims: list[mtf.Dimension]) -> mtf.Tensor:
-        return mtf.constant(self.abreast.mesh, values, dims, tf.as_dtype(values.dtype))
+        return mtf.constant(self.vectorized.mesh, values, dims, tf.as_dtype(values.dtype))
 
 
 def _without_gradients(x: mtf.Tensor, of: mtf.Tensor) -> mtf.Tensor:

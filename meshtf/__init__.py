@@ -7,14 +7,32 @@ import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from meshtf import control_flow, errors, ops, optimize
+from meshtf.annotations.element_types import (
+    bf16,
+    bool_,
+    c64,
+    c128,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+)
 from meshtf.autodiff import gradients
+from meshtf.backends.gpu_mesh_impl import GpuMeshImpl
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.backends.tpu_mesh_impl import TpuMeshImpl
 from meshtf.cluster.initialize_cluster import initialize_cluster
+from meshtf.contracts.checked import checked
 from meshtf.control_flow import *
 from meshtf.dimension import Dimension, Shape, combined_dimension, convert_to_dimension, convert_to_shape
-from meshtf.function import Function, TensorSpec, function
+from meshtf.function.function import function
+from meshtf.function.program import Function
+from meshtf.function.tensor_spec import TensorSpec
 from meshtf.graph.graph import Graph, current_graph, variable_scope
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation
@@ -24,13 +42,13 @@ from meshtf.layout import LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.mesh_impl.pjrt.virtual_cores import virtual_gpus, virtual_tpu
 from meshtf.mesh_impl.processor_groups import (
     pnum_to_group,
     pnum_to_processor_coordinates,
     processor_coordinates_to_pnum,
     processor_groups,
 )
-from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import *
 from meshtf.visualize import visualize_layout
@@ -67,6 +85,7 @@ else:  # a type checker that saw this function would accept every name
 __all__ = [
     "Dimension",
     "Function",
+    "GpuMeshImpl",
     "Graph",
     "LayoutChoice",
     "LayoutRules",
@@ -88,22 +107,36 @@ __all__ = [
     "VariableDType",
     "VariableStore",
     "auto_layout",
+    "bf16",
+    "bool_",
+    "c64",
+    "c128",
+    "checked",
     "combined_dimension",
     "convert_to_dimension",
     "convert_to_layout_rules",
     "convert_to_shape",
     "current_graph",
     "errors",
+    "f16",
+    "f32",
+    "f64",
     "function",
     "gradients",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
     "initialize_cluster",
     "optimize",
     "pnum_to_group",
     "pnum_to_processor_coordinates",
     "processor_coordinates_to_pnum",
     "processor_groups",
+    "u8",
     "variable_scope",
     "virtual_cpus",
+    "virtual_gpus",
     "virtual_tpu",
     "visualize_layout",
 ]

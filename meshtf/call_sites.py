@@ -93,6 +93,17 @@ def language_function(fn: Callable[P, T]) -> Callable[P, T]:
     return wrapper
 
 
+def tensor_method(shown_name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`language_function` for a method of tensors. Messages call it by `shown_name`, such as `x.sum`."""
+
+    def decorate(fn: Callable[P, T]) -> Callable[P, T]:
+        wrapper = language_function(fn)
+        wrapper.shown_as = shown_name  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorate
+
+
 def says_where(fn: Callable[P, T]) -> Callable[P, T]:
     """Adds the user's line to an error raised inside that has none yet, also for functions called outside
     operations."""
@@ -116,7 +127,8 @@ def _misfit(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        return f"{error}; its parameters are {', '.join(signature.parameters)}"
+        parameters = [name for name in signature.parameters if name != "self"]
+        return f"{error}; its parameters are {', '.join(parameters)}"
     return ""
 
 
@@ -136,7 +148,9 @@ def _name_caller(error: MeshtfError, caller: str) -> None:
     text = str(error)
     if error.site != user_site() or not text.startswith(f"{before}: "):  # type: ignore[attr-defined]
         return
-    is_layer = caller.count(".") > 1  # the user knows a layer's parts as well as the layer
+    is_layer = (
+        caller.startswith("mtf.") and caller.count(".") > 1
+    )  # the user knows a layer's parts as well as the layer
     is_alike = caller.rpartition(".")[2] == named_by.rpartition(".")[2]
     shown = f"{caller}, in {named_by}" if is_layer and not is_alike else caller
     error.args = (shown + text.removeprefix(before),)
@@ -144,7 +158,9 @@ def _name_caller(error: MeshtfError, caller: str) -> None:
 
 
 def _public_name(wrapper: Callable[..., object]) -> str:
-    """The name by which users call a function of the language: `mtf.einsum`, `mtf.layers.conv1d`."""
+    """The name by which users call a function of the language: `mtf.einsum`, `mtf.layers.conv1d`, `x.sum`."""
+    if shown := getattr(wrapper, "shown_as", ""):
+        return shown
     parts = wrapper.__module__.split(".")
     for length in range(1, len(parts)):
         found: object = sys.modules.get(".".join(parts[:length]))

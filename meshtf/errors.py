@@ -31,6 +31,10 @@ class LayoutError(MeshtfError, ValueError):
     """A layout that the mesh or the program cannot have."""
 
 
+class ContractError(MeshtfError, ValueError):
+    """Tensors that do not fit the annotations of the function that was called with them, or that returned them."""
+
+
 class FeedError(MeshtfError, ValueError):
     """An input array of the wrong name, shape or dtype."""
 

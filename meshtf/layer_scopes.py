@@ -37,8 +37,8 @@ class BatchCut:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Abreast:
-    """Several layers that are computed at once, each on a micro-batch of its own: see `mtf.LayersAbreast`.
+class Vectorization:
+    """Several layers that are computed at once, each on a micro-batch of its own: see `mtf.VectorizedLayers`.
 
     Attributes:
       along: the dimension along which tensors belong to different layers.
@@ -66,14 +66,14 @@ class LayerScope:
       dim: the dimension that counts the layers.
       number: which layer it is, where they are unrolled; None where the scope is that of all of them, in a scan.
       stacked: the dimensions that stacked variables have in place of `dim`, of the same size together.
-      abreast: the layers that are being computed at once, in row-major order of `stacked`.
+      vectorization: the layers that are being computed at once, in row-major order of `stacked`.
     """
 
     label: str
     dim: Dimension
     number: int | None = None
     stacked: tuple[Dimension, ...] = ()
-    abreast: Abreast | None = None
+    vectorization: Vectorization | None = None
 
     @property
     def stacked_dims(self) -> tuple[Dimension, ...]:
@@ -122,9 +122,9 @@ def stacked_dims(scopes: Sequence[LayerScope]) -> Shape:
     return Shape([dim for scope in scopes if scope.is_stacked for dim in scope.stacked_dims])
 
 
-def abreast_of(scopes: Sequence[LayerScope]) -> Abreast | None:
+def vectorization_of(scopes: Sequence[LayerScope]) -> Vectorization | None:
     """The layers that are computed at once in these scopes, or None. Only one of nested scopes may have some."""
-    return next((scope.abreast for scope in scopes if scope.abreast is not None), None)
+    return next((scope.vectorization for scope in scopes if scope.vectorization is not None), None)
 
 
 def without_numbers(name: str, scopes: Sequence[LayerScope]) -> str:

@@ -24,7 +24,8 @@ from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.costs import Machine, NetworkLevel
 from meshtf.costs.seconds import RANDOM_BITS_OPERATIONS
 from meshtf.dimension import Dimension
-from meshtf.function import TensorSpec, function
+from meshtf.function.function import function
+from meshtf.function.tensor_spec import TensorSpec
 from meshtf.graph.tensor import Tensor
 from meshtf.mesh_impl.host_memory import host_memory
 from meshtf.mesh_impl.largest_cache import largest_cache

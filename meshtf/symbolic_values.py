@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
+from typing import NoReturn, Self, SupportsIndex
 
 import numpy as np
 import tensorflow as tf
@@ -13,36 +13,11 @@ from meshtf.errors import UsageError
 _NO_VALUE = "is a tensor of the language, which has no value while the graph is built"
 _SEEN = "to see it, return it from the program"
 
-_REFLECTED = {
-    "add": "__radd__",
-    "subtract": "__rsub__",
-    "multiply": "__rmul__",
-    "divide": "__rtruediv__",
-    "floor_divide": "__rfloordiv__",
-    "remainder": "__rmod__",
-    "power": "__rpow__",
-    "less": "__gt__",
-    "less_equal": "__ge__",
-    "greater": "__lt__",
-    "greater_equal": "__le__",
-}
-"""The method of the second operand for a function of NumPy. NumPy's operators call these."""
-
 _VALUES = (bool, int, float, complex, np.ndarray, np.generic, tf.Tensor, tf.Variable)
 
 
 class SymbolicValue:
     """The base of `Tensor`: every question for a value is a UsageError, which says what to write instead."""
-
-    if not TYPE_CHECKING:  # a type checker would take it for a promise of every attribute
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(
-                f"an mtf.Tensor has no attribute {name!r}: operations are functions, such as mtf.reduce_sum(x), and "
-                f"values are what a program returns",
-                name=name,
-                obj=self,
-            )
 
     @says_where
     def __bool__(self) -> bool:
@@ -72,12 +47,8 @@ class SymbolicValue:
         raise UsageError(f"{self} has no length: dimensions have names; use x.shape.get_dim_by_name(name).size")
 
     @says_where
-    def __getitem__(self, key: object) -> NoReturn:
-        raise UsageError(f"{self} cannot be indexed by position; name the dimension, in mtf.slice or mtf.gather")
-
-    @says_where
     def __setitem__(self, key: object, value: object) -> NoReturn:
-        raise UsageError(f"{self} cannot be changed; make another, with mtf.where or mtf.scatter_update")
+        raise UsageError(f'{self} cannot be changed; make another, as in y = x.at["length", 0].set(v), or mtf.where')
 
     @says_where
     def __matmul__(self, other: object) -> NoReturn:
@@ -119,16 +90,8 @@ class SymbolicValue:
         raise UsageError(f"{self} {_NO_VALUE}; {_SEEN}")
 
     @says_where
-    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **_: object) -> Any:
-        is_operator = method == "__call__" and len(inputs) == 2 and function.__name__ in _REFLECTED
-        if is_operator and not isinstance(inputs[0], SymbolicValue):
-            return getattr(self, _REFLECTED[function.__name__])(inputs[0])
-        raise UsageError(f"{self} {_NO_VALUE}; use mtf's functions, not numpy.{function.__name__}")
-
-    @says_where
-    def __array_function__(self, function: Any, *_: object) -> NoReturn:
-        raise UsageError(f"{self} {_NO_VALUE}; use mtf's functions, not numpy.{function.__name__}")
-
-    @says_where
     def __tf_tensor__(self, *_: object, **__: object) -> NoReturn:
-        raise UsageError(f"{self} {_NO_VALUE}; use mtf's functions, or mtf.slicewise for TensorFlow's")
+        raise UsageError(
+            f"{self} {_NO_VALUE}; use mtf's functions, or mtf.slicewise for TensorFlow's; "
+            "mtf.import_tf_tensor brings a tf.Tensor in"
+        )

@@ -55,11 +55,10 @@ class TokenSequence:
 
     def shifted_right(self, start_id: int) -> mtf.Tensor:
         """The token before each one in its example, and `start_id` for the first: int32 [batch, length]."""
-        length = self.ids.shape.get_dim_by_name("length")
         before = shifted_right(self.ids, start_id)
         if self.segments is None:
             return before
-        is_within = mtf.equal(mtf.shift(self.segments, 1, length, wrap=False), self.segments)
+        is_within = mtf.equal(mtf.shift(self.segments, 1, "length", wrap=False), self.segments)
         return mtf.where(is_within, before, start_id)
 
 

@@ -102,8 +102,8 @@ class IncrementalDecoder:
         max_length = length.size if max_length is None else max_length
         self._check_length(max_length)
         places = mtf.range(prompts.mesh, length)
-        is_prompt = mtf.greater(prompt_lengths, places)  # [batch dimensions, length], as the prompts
-        is_prefix = mtf.cast(is_prompt, tf.int32) if self.mask.sees_prefix else None
+        is_prompt = prompt_lengths > places  # [batch dimensions, length], as the prompts
+        is_prefix = is_prompt.astype(tf.int32) if self.mask.sees_prefix else None
         tokens = Tokens(places, is_prefix=is_prefix)
         context = Context(self.mask, tokens, places, memory=self.memory, max_length=max_length)
         self.embedding.vocabulary.checked(prompts, is_prompt)

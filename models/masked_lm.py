@@ -82,7 +82,7 @@ class MaskedLM:
         """The likeliest token at each place, masked or not: "ids", int32, and their "probabilities", [batch,
         length].
         """
-        logits = mtf.cast(self.logits(features, is_training=False), tf.float32)
+        logits = self.logits(features, is_training=False).astype(tf.float32)
         vocab = logits.shape[-1]
-        likeliest = mtf.reduce_max(mtf.softmax(logits, vocab), reduced_dim=vocab)
-        return {"ids": mtf.argmax(logits, vocab), "probabilities": likeliest}
+        likeliest = logits.softmax(vocab).max(vocab)
+        return {"ids": logits.argmax(vocab), "probabilities": likeliest}

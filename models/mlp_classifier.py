@@ -57,11 +57,11 @@ class MLPClassifier:
         loss = mtf.layers.softmax_cross_entropy_with_logits(
             logits, labels, self.classes, check_targets=self.check_labels
         )
-        is_right = mtf.equal(mtf.argmax(logits, self.classes), labels)
-        return {"loss": loss, "accuracy": mtf.cast(is_right, tf.float32)}
+        is_right = mtf.equal(logits.argmax("classes"), labels)
+        return {"loss": loss, "accuracy": is_right.astype(tf.float32)}
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images` [batch, pixels]."""
         logits = self.logits(features["images"])
-        probabilities = mtf.softmax(mtf.cast(logits, tf.float32), self.classes)
-        return {"classes": mtf.argmax(logits, self.classes), "probabilities": probabilities}
+        probabilities = logits.astype(tf.float32).softmax("classes")
+        return {"classes": logits.argmax("classes"), "probabilities": probabilities}

@@ -70,7 +70,7 @@ class ResNet50:
                 stride = 2 if stage and not block else 1
                 with mtf.variable_scope(f"stage_{stage}/block_{block}"):
                     x = self._block(x, self.width * 2**stage, stride, is_training)
-        pooled = mtf.reduce_mean(x, output_shape=x.shape - list(x.shape[-3:-1]))
+        pooled = x.mean(x.shape[-3:-1])
         initializer = mtf.layers.NormalInitializer(stddev=0.01)
         return mtf.layers.dense(pooled, [self.classes], kernel_initializer=initializer, name="logits")
 
@@ -84,14 +84,14 @@ class ResNet50:
             label_smoothing=self.label_smoothing if is_training else 0.0,
             check_targets=self.check_labels,
         )
-        is_right = mtf.equal(mtf.argmax(logits, self.classes), labels)
-        return {"loss": loss, "accuracy": mtf.cast(is_right, tf.float32)}
+        is_right = mtf.equal(logits.argmax("classes"), labels)
+        return {"loss": loss, "accuracy": is_right.astype(tf.float32)}
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
         logits = self.logits(features["images"], is_training=False)
-        probabilities = mtf.softmax(mtf.cast(logits, tf.float32), self.classes)
-        return {"classes": mtf.argmax(logits, self.classes), "probabilities": probabilities}
+        probabilities = logits.astype(tf.float32).softmax("classes")
+        return {"classes": logits.argmax("classes"), "probabilities": probabilities}
 
     def _block(self, x: mtf.Tensor, width: int, stride: int, is_training: bool) -> mtf.Tensor:
         """A bottleneck block: [..., height, width, filters] -> [..., height / stride, width / stride, 4 · width

@@ -76,8 +76,7 @@ class TextClassifier:
                 AttentionMask(), sequence.unpadded_tokens(self.padding_id), sequence.positions, is_training
             )
             x, observations = self.stack.observed(x, context)
-        first = mtf.gather(x, mtf.constant(x.mesh, 0, [], tf.int32), x.shape.get_dim_by_name("length"))
-        initializer = self.kernel_initializer
+        first, initializer = x["length", 0], self.kernel_initializer
         pooled = dense(first, [d_model], activation=self.activation, kernel_initializer=initializer, name="pooler")
         pooled = dropped(pooled, self.dropout_rate, (), is_training=is_training)
         return dense(pooled, [self.classes], kernel_initializer=initializer, name="classifier"), observations
@@ -87,7 +86,7 @@ class TextClassifier:
         logits, observations = self._observed(features, is_training)
         labels = feature(features, LABELS)
         loss = softmax_cross_entropy_with_logits(logits, labels, self.classes)
-        is_right = mtf.cast(mtf.equal(mtf.argmax(logits, self.classes), labels), tf.float32)
+        is_right = mtf.equal(logits.argmax("classes"), labels).astype(tf.float32)
         counted = mtf.ones_like(loss)
         return observations.added_to(
             {"loss": (loss, counted), "accuracy": (is_right, counted)}, is_training=is_training
@@ -96,5 +95,5 @@ class TextClassifier:
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The "probabilities" [batch, classes] and the likeliest "class", int32 [batch]."""
         logits = self.logits(features, is_training=False)
-        probabilities = mtf.softmax(mtf.cast(logits, tf.float32), self.classes)
-        return {"probabilities": probabilities, "class": mtf.argmax(logits, self.classes)}
+        probabilities = logits.astype(tf.float32).softmax("classes")
+        return {"probabilities": probabilities, "class": logits.argmax("classes")}

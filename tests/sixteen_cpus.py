@@ -1,5 +1,5 @@
-"""A plugin of pytest, for the processes that run tests: sixteen virtual CPUs, a virtual TPU of eight cores, and no
-configuration of another test."""
+"""A plugin of pytest, for the processes that run tests: sixteen virtual CPUs, a virtual TPU of eight cores, eight
+virtual GPUs, and no configuration of another test."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import gin
 import hypothesis  # noqa: F401  # whose plugins, such as trio's, look for objects that are frozen below
 import pytest
 
-from meshtf.mesh_impl.tpu.tpu_system import virtual_tpu
+from meshtf.mesh_impl.pjrt.virtual_cores import virtual_gpus, virtual_tpu
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 
 
 def pytest_configure() -> None:
     virtual_cpus(16)
     virtual_tpu(8)
+    virtual_gpus(8)
 
 
 def pytest_collection_finish() -> None:

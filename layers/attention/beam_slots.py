@@ -30,15 +30,9 @@ from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, is_index
+from meshtf.thresholds import MOST_MULTIPLIED_QUERIES
 
 BEAM_SLOTS, POSITIONS = "beam_slots", "positions"
-MOST_QUERIES = 16
-"""The most queries that each key is multiplied with rather than copied.
-
-The number is the beams, times the heads of queries that share a head of keys. Products grow with it, and copies do not.
-On a processor with AVX-512, a batch takes this share of its time with copies: 0.6 to 0.85 for 2 to 8 queries, 0.94 to 1
-for 16, and 1 to 1.3 for 32.
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +115,8 @@ class BeamSlots:
         logits, visible = biased_and_masked(held, pattern, options)
         weights = mtf.cast(softmax_weights(logits, options, MEMORY_LENGTH), v.dtype)
         # A weight goes to the slot that holds the value, so that one product sums over slots and positions.
-        spread = mtf.where(is_held, weights, 0.0, output_shape=every)
-        return where_any_visible(visible, mtf.einsum([spread, v], output_shape=q.shape), MEMORY_LENGTH)
+        masked = mtf.where(is_held, weights, 0.0, output_shape=every)
+        return where_any_visible(visible, mtf.einsum([masked, v], output_shape=q.shape), MEMORY_LENGTH)
 
     def _is_held(self, positions: mtf.Tensor) -> mtf.Tensor:
         """Whether a slot has a hypothesis's key at each of these positions, [memory_length].
@@ -142,7 +136,7 @@ class BeamSlots:
 
 def stays(beam: mtf.Dimension, config: AttentionConfig) -> bool:
     """Whether to multiply with the keys of all slots is quicker than to copy them."""
-    return beam.size * config.query_heads.size // config.memory_heads.size <= MOST_QUERIES
+    return beam.size * config.query_heads.size // config.memory_heads.size <= MOST_MULTIPLIED_QUERIES
 
 
 def slots_of(beam: mtf.Dimension) -> mtf.Dimension:

@@ -20,8 +20,8 @@ Restart the process; training resumes from its last checkpoint."""
 _TOO_LARGE = """\
 program "{program}" takes more memory than the cores of mesh [{mesh}] have left: {fact}
 By the plan each core takes {peak} at its peak{where}. A layout that splits more, a smaller batch, micro-batches or \
-recomputation need less; layers in an mtf.layer_stack also make the program itself smaller. compile() of the program \
-says for a topology of TPUs what is largest, and what would fit.
+recomputation need less; layers in an mtf.layer_stack also make the program itself smaller. report() of the program \
+lists what is largest; for a topology of TPUs its compile() also says what would fit.
 Restart the process; training resumes from its last checkpoint."""
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
@@ -47,7 +47,7 @@ def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
-            runtime = sys.modules.get("meshtf.mesh_impl.tpu.pjrt")
+            runtime = sys.modules.get("meshtf.mesh_impl.pjrt.pjrt")
             is_of_runtime = runtime is not None and isinstance(error, runtime.PjrtError)
             cluster = collective_runtime().cluster
             if cluster is not None and (is_of_runtime or isinstance(error, ProcessLostError)):

@@ -98,6 +98,16 @@ class PlanMeshImpl:
         """0, since nothing runs."""
         return 0
 
+    @property
+    def float32_products(self) -> str:
+        """float32, since nothing is multiplied."""
+        return "float32"
+
+    @property
+    def peak_bytes(self) -> None:
+        """None, since nothing runs."""
+        return None
+
     def check_runs(self, program: str) -> NoReturn:
         """Raises UsageError, since nothing runs on paper."""
         raise UsageError(_ON_PAPER.format(program=program, shape=self.shape, site=user_site()))

@@ -125,6 +125,17 @@ class SpmdMeshImpl:
         """0, since TensorFlow runs a step to its end."""
         return 0
 
+    @property
+    def float32_products(self) -> str:
+        """The arithmetic of products of float32. On GPUs TensorFlow's own is TF32, unless it is told otherwise."""
+        is_tf32 = "GPU" in self.devices[0] and tf.config.experimental.tensor_float_32_execution_enabled()
+        return "TF32" if is_tf32 else "float32"
+
+    @property
+    def peak_bytes(self) -> None:
+        """None, since processors do not count the bytes of a core."""
+        return None
+
     def check_runs(self, program: str) -> None:
         """Does nothing, since every program runs here."""
 

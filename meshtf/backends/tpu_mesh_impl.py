@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import functools
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Unpack, cast, final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Unpack, final
 
-import tensorflow as tf
-
-from meshtf.backends._running_on_pjrt import running_on_pjrt
+from meshtf.backends._pjrt_mesh_impl import PjrtMeshImpl
 from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
-from meshtf.lowering.emit.xla.hlo import hlo_of
-from meshtf.lowering.emit.xla.pjrt_program import PjrtProgram
-from meshtf.mesh_impl.device_names import process_of
-from meshtf.mesh_impl.mesh_impl import checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
-from meshtf.mesh_impl.slices import Slices
-from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
-from meshtf.mesh_impl.tpu.buffers import BufferSlices
+from meshtf.mesh_impl.pjrt.kinds import TPU
+from meshtf.mesh_impl.pjrt.of_this_process import accelerator
 from meshtf.mesh_impl.tpu.torus import Torus
-from meshtf.mesh_impl.tpu.tpu_system import tpu_system
-from meshtf.planning.plan import Plan
-from meshtf.planning.process_spans import ProcessOfCore
 
 if TYPE_CHECKING:
-    from meshtf.mesh_impl.tpu.pjrt import Cores
+    from meshtf.mesh_impl.pjrt.pjrt import Cores
 
 _ANOTHER_TORUS = """\
 mesh [{shape}] was laid onto {given}, and the TPU has {found}; leave physical_torus out, or give the TPU's own."""
 
+_PRODUCTS = {"default": "one bfloat16 pass", "high": "three bfloat16 passes", "highest": "six bfloat16 passes"}
+
 
 @final
-class TpuMeshImpl:
+class TpuMeshImpl(PjrtMeshImpl):
     """A mesh of TPU cores, for `mtf.function` and `mtf.Lowering`.
 
     Lowering a program for it compiles it to HLO, which needs no TPU. If XLA cannot compile it, that raises
@@ -82,83 +71,23 @@ class TpuMeshImpl:
           LayoutError: if a rule has an axis that the mesh does not have.
           UsageError: if an option cannot have its value.
         """
-        self.shape, self.layout_rules, self.options = checked_mesh(shape, layout_rules, options, changes)
+        super().__init__(shape, layout_rules, options, changes)
         given = None if physical_torus is None else Torus.of(physical_torus)
-        self.torus = given or tpu_system(self.size).torus
+        self.torus = given or accelerator(TPU, self.size).torus
         self.core_positions = self.torus and self.torus.place(self.shape)
         if given is None:
             _ = self._cores  # raises an error if there are too few
-        self._hlo: weakref.WeakKeyDictionary[Plan, bytes] = weakref.WeakKeyDictionary()
 
     @property
-    def size(self) -> int:
-        """Number of cores."""
-        return self.shape.size
+    def float32_products(self) -> str:
+        """The arithmetic of products of float32. On a virtual TPU it is float32 itself."""
+        return "float32" if self.torus is None else _PRODUCTS[self.options.product_precision or "default"]
 
-    @property
-    def ndims(self) -> int:
-        """Number of mesh axes."""
-        return self.shape.ndims
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the TPU's cores, by core number. Raises DeviceError if there is no TPU, or one of another torus."""
-        return self._cores.names
-
-    @property
-    def process_of_core(self) -> ProcessOfCore:
-        """The process of each core. Empty if one process has all."""
-        if collective_runtime().cluster is None:
-            return ()
-        processes = tuple(map(process_of, self.devices))
-        return processes if len(set(processes)) > 1 else ()
-
-    @property
-    def compiles_programs(self) -> bool:
-        """True, since XLA compiles each program as a whole, with its loops and their collectives."""
-        return True
-
-    @property
-    def steps_ahead(self) -> int:
-        """2: the host starts a step while the cores are in the two before it."""
-        return 2
-
-    def check_runs(self, program: str) -> None:
-        """Does nothing, since every program runs on a TPU. `devices` says whether there is one."""
-
-    def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
-        """Raises ClusterError, in every process of the mesh, if their texts of the program differ."""
-        cluster = collective_runtime().cluster
-        if cluster is not None and self.process_of_core:
-            cluster.check_alike(f'program "{program}"', texts(), self.options.collective_timeout_seconds)
-
-    def zero_slices(self, name: str, slice_shape: Sequence[int], dtype: tf.DType) -> Slices:
-        """Makes a new variable: a buffer on each core."""
-        return BufferSlices(self._cores, slice_shape, dtype)
-
-    def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> PjrtProgram:
-        """Returns the plan as one XLA program, which every core runs."""
-        hlo = functools.partial(self.hlo, plan, plan.instructions[0].operation.graph.name if plan.instructions else "")
-        return PjrtProgram(plan, self._cores, hlo, cast("Mapping[str, BufferSlices]", slices))
-
-    def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
-        """Returns a context for starting the program. One thread at a time starts it, since the collectives of
-        two would mix.
-        """
-        return running_on_pjrt(program, plan)
-
-    def hlo(self, plan: Plan, program: str) -> bytes:
-        """Returns the program that every core runs. Raises CompilationError if XLA cannot compile an operation."""
-        if plan not in self._hlo:
-            self._hlo[plan] = hlo_of(plan, program)
-        return self._hlo[plan]
-
-    @functools.cached_property
-    def _cores(self) -> Cores:
-        system = tpu_system(self.size)
-        if system.torus not in (None, self.torus):
-            raise DeviceError(_ANOTHER_TORUS.format(shape=self.shape, given=self.torus, found=system.torus))
-        return system.on(self.shape, self.core_positions, self.options.axes_over_processes)
+    def _find_cores(self) -> Cores:
+        found = accelerator(TPU, self.size)
+        if found.torus not in (None, self.torus):
+            raise DeviceError(_ANOTHER_TORUS.format(shape=self.shape, given=self.torus, found=found.torus))
+        return found.on(self.shape, self.core_positions, self.options.axes_over_processes)
 
     def __repr__(self) -> str:
         return f'TpuMeshImpl("{self.shape}", "{self.layout_rules}", physical_torus={self.torus})'

@@ -20,6 +20,7 @@ from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.replaced_file import replace_file
+from meshtf.lowering.report.text_table import bytes_text
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import keep_decoding
 from meshtf.train.dry_run import dry_run
@@ -172,6 +173,10 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
     console.print(summary_table(training_run.metrics, title, console.width))
     print(f"variables:     sha256 {training_run.digest}")
     print(f"written to:    {folder.shown} ({', '.join(_written(folder.path))})")
+    peak = trainer.train_step.lowering.mesh_impl.peak_bytes
+    if peak is not None:
+        own_count, planned = map(bytes_text, (peak, trainer.train_step.report().memory.peak))
+        print(f"peak memory:   {own_count.strip()} on a core by its own count, {planned.strip()} by the plan")
     print(f"held out:      {evaluation}")
     if evaluation is not None:
         evaluation.check()

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
 from meshtf.dimension import Shape
-from meshtf.lowering.variable_store import VariableSlices
+from meshtf.lowering.variable_store import StoreEntry
 from meshtf.mesh_impl.device_names import process_of
 
 LARGEST_CHUNK = 32 << 20
@@ -116,7 +116,7 @@ def layers_in(variable: Stored, box: Box) -> Iterator[Layer]:
         yield Layer(variable.saved_names[place], tuple(index))
 
 
-def boxes(variable: VariableSlices) -> dict[Box, list[int]]:
+def boxes(variable: StoreEntry) -> dict[Box, list[int]]:
     """Returns each different box of the variable on cores of this process, without padding, and the cores that
     hold it.
     """
@@ -126,7 +126,7 @@ def boxes(variable: VariableSlices) -> dict[Box, list[int]]:
     return found
 
 
-def saved_boxes(variable: VariableSlices) -> dict[Box, int]:
+def saved_boxes(variable: StoreEntry) -> dict[Box, int]:
     """Returns each different box of the variable on the whole mesh, and the core whose process writes it.
 
     If several processes hold the same boxes, each of them writes some.
@@ -144,7 +144,7 @@ def saved_boxes(variable: VariableSlices) -> dict[Box, int]:
     return chosen
 
 
-def is_put_together(variable: VariableSlices) -> bool:
+def is_put_together(variable: StoreEntry) -> bool:
     """Tells whether a variable is saved as one chunk.
 
     It is one if its type must be saved whole and this process has all of it, or if it has no elements.
@@ -153,7 +153,7 @@ def is_put_together(variable: VariableSlices) -> bool:
     return (variable.dtype in WHOLE_TYPES and is_here) or not variable.unpadded_shape.size
 
 
-def chunks_of(variables: Iterable[VariableSlices], largest: int = LARGEST_CHUNK) -> Iterator[Chunk]:
+def chunks_of(variables: Iterable[StoreEntry], largest: int = LARGEST_CHUNK) -> Iterator[Chunk]:
     """Yields the chunks of these variables that all processes together write, each of at most `largest` bytes."""
     for variable in variables:
         whole = Box.whole(variable.unpadded_shape.to_integer_list)
@@ -165,7 +165,7 @@ def chunks_of(variables: Iterable[VariableSlices], largest: int = LARGEST_CHUNK)
                 yield from _in_box(variable, box, core, max(largest // variable.dtype.size, 1))
 
 
-def _in_box(variable: VariableSlices, held: Box, core: int | None, max_elements: int) -> Iterator[Chunk]:
+def _in_box(variable: StoreEntry, held: Box, core: int | None, max_elements: int) -> Iterator[Chunk]:
     shape = saved_shape(variable)
     processes = [process_of(device) for device in variable.devices]
     process = processes[core or 0] if len(set(processes)) > 1 else None

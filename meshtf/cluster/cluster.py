@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 
 from meshtf.cluster._failure_news import FailureNews
 from meshtf.cluster._peer_watch import Lost, PeerWatch
-from meshtf.cluster._whereabouts import Activity, Whereabouts
+from meshtf.cluster._stall_monitor import Activity, StallMonitor
 from meshtf.cluster.fingerprint import digest, first_difference, first_differing
 from meshtf.cluster.text_store import TextStore
 from meshtf.errors import ClusterError, MeshtfError, ProcessLostError
@@ -64,7 +64,7 @@ class Cluster:
     heartbeat_timeout_seconds: float
     _store: TextStore
     _watch: PeerWatch | None
-    _whereabouts: Whereabouts | None = None
+    _stall_monitor: StallMonitor | None = None
     _activity: Activity = dataclasses.field(default_factory=Activity)
     _meetings: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     _has_failed: threading.Event = dataclasses.field(default_factory=threading.Event)
@@ -141,7 +141,7 @@ class Cluster:
             found = [self._of(name, i, max(end - time.monotonic(), 0.0)) for i in range(self.num_processes)]
             late = [f"process {i} ({self.addresses[i]})" for i, text in enumerate(found) if text is None]
             if late:
-                where = "" if self._whereabouts is None else f". As they told: {self.waited_for()}"
+                where = "" if self._stall_monitor is None else f". As they told: {self.waited_for()}"
                 raise ClusterError(
                     f"{', '.join(late)} did not come to {name} within {timeout_seconds:g} seconds{where}"
                 )
@@ -193,7 +193,7 @@ class Cluster:
 
     def waited_for(self) -> str:
         """Returns text on the processes that this one may wait for, and where they stood when they last told."""
-        return "others" if self._whereabouts is None else self._whereabouts.waited_for()
+        return "others" if self._stall_monitor is None else self._stall_monitor.waited_for()
 
     def tell_failure(self, what: str) -> None:
         """Tells all others that this process will end, so that they end too. They name it, and what failed in it.
@@ -224,7 +224,7 @@ class Cluster:
         if not self._has_failed.is_set():
             with contextlib.suppress(MeshtfError):
                 self.gathered("end", "", _HEARTBEATS_TO_END * self.heartbeat_timeout_seconds)
-        for watch in (self._watch, self._whereabouts):
+        for watch in (self._watch, self._stall_monitor):
             if watch is not None:
                 watch.stop()
 

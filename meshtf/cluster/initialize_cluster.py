@@ -14,8 +14,8 @@ from meshtf.call_sites import says_where
 from meshtf.cluster._failure_news import FailureNews
 from meshtf.cluster._peer_watch import Lost, PeerWatch
 from meshtf.cluster._rendezvous import JoinOptions, rendezvous
+from meshtf.cluster._stall_monitor import Activity, OwnStand, StallMonitor
 from meshtf.cluster._tensorflow_server import KeyValueStore, abort_collectives, check_not_started, start_server
-from meshtf.cluster._whereabouts import Activity, OwnStand, Whereabouts
 from meshtf.cluster.cluster import Cluster
 from meshtf.cluster.environments import addresses_from
 from meshtf.cluster.process_addresses import ProcessAddresses
@@ -80,8 +80,8 @@ def initialize_cluster(
     store, activity, own = KeyValueStore(heartbeat_timeout_seconds), Activity(), processes.process_index
     news = FailureNews(store, own, joined.addresses)
     watch = PeerWatch(others, heartbeat_timeout_seconds, _on_lost, news.hear) if others else None
-    whereabouts = Whereabouts(own, joined.addresses, store, OwnStand(collective_runtime(), activity).look)
-    cluster = Cluster(own, joined.addresses, heartbeat_timeout_seconds, store, watch, whereabouts, activity)
+    stall_monitor = StallMonitor(own, joined.addresses, store, OwnStand(collective_runtime(), activity).look)
+    cluster = Cluster(own, joined.addresses, heartbeat_timeout_seconds, store, watch, stall_monitor, activity)
     if watch is not None:
         watch.start()
     try:
@@ -92,7 +92,7 @@ def initialize_cluster(
         raise
     collective_runtime().join(cluster)
     if watch is not None:
-        whereabouts.start()
+        stall_monitor.start()
     atexit.register(cluster.leave)
     return cluster
 

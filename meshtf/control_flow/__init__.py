@@ -3,7 +3,7 @@
 from meshtf.control_flow.cond import cond
 from meshtf.control_flow.custom_gradient import custom_gradient
 from meshtf.control_flow.layer_stacks.layer_stack import layer_stack
-from meshtf.control_flow.layer_stacks.layers_abreast import LayersAbreast, layers_abreast
+from meshtf.control_flow.layer_stacks.vectorized_layers import VectorizedLayers, vectorized_layers
 from meshtf.control_flow.loops.pipeline_steps import PipelineSteps
 from meshtf.control_flow.loops.scan import scan
 from meshtf.control_flow.loops.serialize_training_step import serialize_training_step
@@ -12,15 +12,15 @@ from meshtf.control_flow.recompute_grad import recompute_grad
 from meshtf.control_flow.recompute_policy import RecomputePolicy
 
 __all__ = [
-    "LayersAbreast",
     "PipelineSteps",
     "RecomputePolicy",
+    "VectorizedLayers",
     "cond",
     "custom_gradient",
     "layer_stack",
-    "layers_abreast",
     "recompute_grad",
     "scan",
     "serialize_training_step",
+    "vectorized_layers",
     "while_loop",
 ]

@@ -18,6 +18,7 @@ from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
 
 if TYPE_CHECKING:
+    from meshtf.graph.mesh import Mesh
     from meshtf.graph.operation import Operation
 
 _current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("meshtf_graph", default=None)
@@ -54,6 +55,8 @@ class Graph(Scopes):
         self.is_initial = is_initial
         self.layers_keep = layers_keep
         self.variable_dtype = variable_dtype or VariableDType()
+        self.meshes: list[Mesh] = []
+        """The meshes that were made for it. If there is one, functions that take a mesh may be called without it."""
         self.operations: list[Operation] = []
         self._outside: list[list[Operation]] = []
         self._places: list[frozenset[Place]] = [frozenset([PROGRAM])]

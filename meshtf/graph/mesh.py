@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meshtf.call_sites import says_where
 from meshtf.errors import GraphError
 
 if TYPE_CHECKING:
@@ -18,9 +19,13 @@ class Mesh:
       constant [batch:4] float32
     """
 
+    @says_where
     def __init__(self, graph: Graph, name: str = "mesh") -> None:
+        if not hasattr(graph, "meshes"):
+            raise GraphError(f"the graph of a mesh must be an mtf.Graph, not {type(graph).__name__}")
         self.graph = graph
         self.name = name
+        graph.meshes.append(self)
 
 
 def check_mesh(x: object) -> Mesh:

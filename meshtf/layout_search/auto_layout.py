@@ -16,7 +16,7 @@ from meshtf.call_sites import says_where
 from meshtf.costs import Machine, load_machine
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import LayoutError, MeshtfError, UsageError
-from meshtf.function import Function
+from meshtf.function.program import Function
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
 from meshtf.layout_search._choices import Choices

@@ -110,7 +110,8 @@ class Lowering:
             "activation layout rule": self._options.activation_layout_rules,
         }
         warn_unused_rules(kinds, graph.operations)
-        if not self.axis_parts and (axis_parts := parts_that_help(self._sharded.undivided, self.mesh_shape)):
+        undivided = self._sharded.undivided
+        if undivided and not self.axis_parts and (axis_parts := parts_that_help(undivided, self.mesh_shape)):
             self._lay_out(axis_parts)
         self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
         self._reports: dict[tuple[Tensor, ...], Report] = {}
@@ -121,7 +122,7 @@ class Lowering:
         """Lays out every tensor, on the mesh with these axes in parts."""
         self.axis_parts = axis_parts
         self._layouts, self._sharded = self._laid_out_by_rules(), ShardedUpdates()
-        if self._options.shard_weight_update:
+        if self._options.shard_weight_update and self._effects:
             operations = needed(self._effects)
             pending_sums = PendingSums(operations, (), self._layouts)
             self._sharded = sharded_updates(operations, self._layouts, pending_sums, self._storage, self.pass_options)
@@ -300,7 +301,8 @@ class Lowering:
         chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?
         if key not in self._ahead:
             plan = gathered_reductions(self.execution(fetches).plan)
-            hlo, plan_with = hlo_of(plan, self.graph.name), functools.partial(self._plan_with, key, trace)
+            hlo = hlo_of(plan, self.graph.name, self.mesh_impl.options.product_precision)
+            plan_with = functools.partial(self._plan_with, key, trace)
             self._ahead[key] = ToCompile(self.graph.name, plan, hlo, self.mesh_shape, plan_with)
         waiting = Waiting(None if cache_dir is None else CompileCache(user_path(cache_dir)), on_wait)
         return compile_for(self._ahead[key], chosen, waiting)

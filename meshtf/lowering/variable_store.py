@@ -34,7 +34,7 @@ with a program that all of them call, where mesh_impl and store are those of the
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class VariableSlices:
+class StoreEntry:
     """One variable: its named shape, its layout, and by core, of the cores in this process, its slice.
 
     Attributes:
@@ -146,7 +146,7 @@ class VariableStore(MutableMapping[str, np.ndarray]):
     """
 
     def __init__(self) -> None:
-        self._variables: dict[str, VariableSlices] = {}
+        self._variables: dict[str, StoreEntry] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.slices(name).numpy()
@@ -167,7 +167,7 @@ class VariableStore(MutableMapping[str, np.ndarray]):
         return name in self._variables
 
     @says_where
-    def slices(self, name: str) -> VariableSlices:
+    def slices(self, name: str) -> StoreEntry:
         """One variable's slices; GraphError with the nearest name where it is not here."""
         if name not in self._variables:
             known = nearest(name, self._variables) or (
@@ -197,7 +197,7 @@ class VariableStore(MutableMapping[str, np.ndarray]):
         mesh_shape, dtype = axis_parts.taken_apart(mesh_impl.shape), variable.slice_dtype
         slice_shape = layout.slice_shape(variable.shape, mesh_shape)
         slices = mesh_impl.zero_slices(variable.full_name, slice_shape, dtype)
-        self._variables[variable.full_name] = VariableSlices(
+        self._variables[variable.full_name] = StoreEntry(
             name=variable.full_name,
             shape=variable.shape,
             unpadded_shape=variable.unpadded_shape,

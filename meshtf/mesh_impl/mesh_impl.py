@@ -101,6 +101,17 @@ class MeshImpl(Protocol):
         for the host: 0 where a run is over when it has been started."""
         ...
 
+    @property
+    def float32_products(self) -> str:
+        """The arithmetic of products of float32, in words: "float32", or what is faster and less exact."""
+        ...
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most bytes that a core of this process has held at once, as the devices count them; None where they do
+        not."""
+        ...
+
     def check_runs(self, program: str) -> None:
         """UsageError, for the program of this name, where the mesh runs nothing: asked before anything is made."""
         ...

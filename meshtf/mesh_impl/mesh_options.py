@@ -19,6 +19,9 @@ from meshtf.planning.process_spans import ProcessOfCore, laid_over
 SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 """The dtypes in which gradients may be summed over cores, by name."""
 
+PRODUCT_PRECISIONS = ("default", "high", "highest")
+"""The precisions of products, by XLA's names, from the fastest to the most exact."""
+
 _ON_OR_OFF = ("shard_weight_update", "check_memory", "keep_freed_memory", "share_memory", "compile_loops")
 _BYTES_END = 2**63
 
@@ -44,14 +47,16 @@ class MeshOptionFields:
     compile_loops: bool = True
     axes_over_processes: tuple[str, ...] = ()
     num_processes: int | None = None
+    product_precision: str | None = None
+    memory_fraction: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshOptions(MeshOptionFields):
     """Options for planning and running programs on a mesh, beside its shape and the layout.
 
-    No option changes a program's results, except for their rounding: `gradient_sum_dtype`, `share_memory` and
-    `compile_loops` change that.
+    No option changes a program's results, except for their rounding: `gradient_sum_dtype`, `product_precision`,
+    `share_memory` and `compile_loops` change that.
 
     Attributes:
       parameter_layout: the layout of parameters and optimizer state between steps; None: the layout of the mesh.
@@ -82,12 +87,18 @@ class MeshOptions(MeshOptionFields):
         others stay within a process. By default the mesh's first axes are.
       num_processes: the number of processes to plan for, where the mesh is on paper or in one process; None: one. A
         mesh in a cluster has the processes of its devices.
+      product_precision: the arithmetic of products of float32 on GPUs and TPUs, for every einsum and convolution:
+        "default" is fastest (TF32 on a GPU, one pass of bfloat16 on a TPU), "high" is TF32 on a GPU and three passes on
+        a TPU, "highest" is float32. None: "default". Virtual CPUs always multiply in float32.
+      memory_fraction: the share of each GPU's memory that this process takes when its first mesh opens them, from 0 to
+        1; None: the runtime's own, 0.75.
 
     Raises:
       DeviceError: `collective_timeout_seconds` or `num_processes` is not positive.
       LayoutError: `parameter_layout` or `activation_layout` is no layout, `axis_parts` are no parts.
       UsageError: `bucket_bytes` are no number of bytes, gradients cannot be summed in `gradient_sum_dtype`,
-        `max_padding` is no share, or an option that is on or off is neither True nor False.
+        `max_padding` or `memory_fraction` is no share, there is no such `product_precision`, or an option that is on or
+        off is neither True nor False.
 
     Examples:
       >>> options = mtf.MeshOptions(parameter_layout="hidden:rows", bucket_bytes=0)
@@ -112,6 +123,8 @@ class MeshOptions(MeshOptionFields):
             )
         if not isinstance(self.max_padding, int | float) or not 0 <= self.max_padding <= 1:
             raise UsageError(f"max_padding must be a share, from 0 to 1, and is {self.max_padding!r}")
+        _check_precision(self.product_precision)
+        _check_memory_fraction(self.memory_fraction)
         object.__setattr__(self, "axes_over_processes", _checked_axes(self.axes_over_processes))
         number = self.num_processes
         if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
@@ -161,6 +174,8 @@ class MeshOptionKeywords(TypedDict, total=False):
     compile_loops: bool
     axes_over_processes: tuple[str, ...]
     num_processes: int | None
+    product_precision: str | None
+    memory_fraction: float | None
 
 
 def _rules(name: str, layout: LayoutLike) -> LayoutRules:
@@ -191,6 +206,19 @@ def _checked_sum_dtype(dtype: Any) -> tf.DType | None:
         f"gradient_sum_dtype must be one of {', '.join(SUM_DTYPES)}, or None, and is {given}"
         f"{nearest(name, SUM_DTYPES)}: gradients are summed over cores in it, or each in its own dtype"
     )
+
+
+def _check_precision(name: object) -> None:
+    if name is not None and name not in PRODUCT_PRECISIONS:
+        raise UsageError(
+            f"product_precision must be one of {', '.join(PRODUCT_PRECISIONS)}, or None, and is {name!r}"
+            f"{nearest(str(name), PRODUCT_PRECISIONS)}"
+        )
+
+
+def _check_memory_fraction(share: object) -> None:
+    if share is not None and (not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1):
+        raise UsageError(f"memory_fraction must be a share of a GPU's memory, above 0 and at most 1, and is {share!r}")
 
 
 def _checked_axes(names: Any) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ A new operation is one import and one line of `__all__` here: `meshtf` and the c
 from this list.
 """
 
-from meshtf.ops import _operators as operators
+from meshtf.ops import _tensor_face as tensor_face
 from meshtf.ops.algebra.arithmetic import (
     add,
     add_n,
@@ -115,8 +115,6 @@ from meshtf.ops.variables.get_variable import get_variable, like_variable
 from meshtf.ops.variables.variable import Variable
 from meshtf.ops.windows.dynamic_shift import dynamic_shift
 from meshtf.ops.windows.shift import halo_exchange, left_halo_exchange, reverse, roll, shift
-
-operators.register()
 
 __all__ = [
     "DropoutInBlocks",
@@ -341,3 +339,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+tensor_face.register({name: globals()[name] for name in __all__})

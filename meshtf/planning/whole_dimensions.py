@@ -36,7 +36,7 @@ def whole_splits(
     for base in _bases(planner, tensors, whole):
         used = {a for axes in base.values() for a in axes}
         axes = [a for t in tensors for own in planner.layouts[t].axes for a in own]
-        for splits in _spread(base, [a for a in dict.fromkeys(axes) if a not in used], others, planner.mesh_shape):
+        for splits in _extended(base, [a for a in dict.fromkeys(axes) if a not in used], others, planner.mesh_shape):
             found.setdefault(tuple(sorted(splits.items())), splits)
     return min(found.values(), key=lambda splits: _preference(planner, inputs, outputs, splits))
 
@@ -58,7 +58,7 @@ def _bases(planner: Planner, tensors: Sequence[Tensor], whole: set[str]) -> Iter
         yield {d.name: a for d, a in zip(tensor.shape, layout.axes, strict=True) if a and d.name not in whole}
 
 
-def _spread(
+def _extended(
     base: Splits, free: Sequence[str], dims: Mapping[str, Dimension], mesh_shape: Shape
 ) -> Iterator[dict[str, Axes]]:
     """The base, with each of the free mesh axes left out or splitting one more of the dimensions."""

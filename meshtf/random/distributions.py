@@ -44,12 +44,12 @@ def uniform_bounds(minval: float, maxval: float, dtype: tf.DType) -> tuple[float
         low = np.nextafter(low, as_dtype(math.inf))
     if float(high) >= maxval:
         high = np.nextafter(high, as_dtype(-math.inf))
-    spread = maxval - float(low)
+    width = maxval - float(low)
     if not (math.isfinite(minval) and math.isfinite(maxval) and low <= high):
         raise ValueError(f"random uniform: no {dtype.name} lies in [{minval}, {maxval}); minval must be below maxval")
-    if spread > float(computed_in(dtype).max):
+    if width > float(computed_in(dtype).max):
         raise ValueError(f"random uniform: maxval - minval of [{minval}, {maxval}) is beyond {dtype.name}")
-    return float(low), spread, float(high)
+    return float(low), width, float(high)
 
 
 def integer_bounds(minval: int, maxval: int, dtype: tf.DType) -> tuple[int, int]:
@@ -76,8 +76,8 @@ def uniform(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DT
 
     A result that rounds up to the upper bound is lowered to `high`.
     """
-    low, spread, high = tf.unstack(numbers)
-    return tf.cast(tf.minimum(low + _unit(word0, word1, dtype) * spread, high), dtype)
+    low, width, high = tf.unstack(numbers)
+    return tf.cast(tf.minimum(low + _unit(word0, word1, dtype) * width, high), dtype)
 
 
 def uniform_integer(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -87,9 +87,9 @@ def uniform_integer(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtyp
     probability is off by at most 2**-64, which is range / 2**64 of it. For a range of 6, a die, the 2**64 words fall
     into six intervals whose sizes differ by at most one word.
     """
-    minval, spread = tf.unstack(numbers)
+    minval, width = tf.unstack(numbers)
     bits = tf.bitwise.bitwise_or(tf.bitwise.left_shift(_wide(word0), _u64(32)), _wide(word1))
-    return tf.cast(minval + _high_product(bits, spread), dtype)
+    return tf.cast(minval + _high_product(bits, width), dtype)
 
 
 def normal(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

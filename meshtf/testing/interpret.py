@@ -13,7 +13,8 @@ import tensorflow as tf
 from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.errors import FeedError, GraphError, MeshtfError
-from meshtf.function import TensorSpec, check_parameters
+from meshtf.function.checks import check_parameters
+from meshtf.function.tensor_spec import TensorSpec
 from meshtf.graph.graph import Graph
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation

@@ -13,7 +13,8 @@ import tensorflow as tf
 from meshtf.autodiff import gradients
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.function import TensorSpec, function
+from meshtf.function.function import function
+from meshtf.function.tensor_spec import TensorSpec
 from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor

@@ -123,15 +123,16 @@ def define_backend_flag(values: flags.FlagValues) -> None:
         "backend",
         "cpu",
         ["cpu", "gpu", "tpu"],
-        "The cores of the mesh: cpu (virtual CPUs, one for each core; the default), gpu (GPUs of this machine), or "
-        "tpu (never tried on a real TPU, but with the TPU's own compiler and on virtual cores).",
+        "The cores of the mesh: cpu (virtual CPUs, one for each core; the default), gpu (NVIDIA's GPUs, with the "
+        "extra cuda12 or cuda13), or tpu (never tried on a real TPU, but with the TPU's own compiler and on virtual "
+        "cores).",
         flag_values=values,
     )
     flags.DEFINE_integer(
         "virtual",
         None,
-        "With --backend=tpu: the number of cores of a virtual TPU in each process. It runs the programs on this "
-        "machine's processors, through XLA and PJRT as a TPU does.",
+        "With --backend=gpu or tpu: the number of virtual GPUs, or of cores of a virtual TPU, in each process. They "
+        "run the programs on this machine's processors, through XLA and PJRT as real ones do.",
         flag_values=values,
     )
 

@@ -44,6 +44,14 @@ class InterpretedMeshImpl:
     def steps_ahead(self) -> int:
         return 0
 
+    @property
+    def float32_products(self) -> str:
+        return "float32"
+
+    @property
+    def peak_bytes(self) -> int | None:
+        return None
+
     def check_runs(self, program: str) -> None:
         """Every program runs here."""
 

@@ -153,7 +153,9 @@ def test_more_memory_than_there_is_is_told_of_by_the_plan() -> None:
     with pytest.raises(DeviceError, match=r'"sorted_pairs" takes more .* mesh \[rows:1\] have left: RESOURCE') as e:
         step(x=np.zeros([2**16], np.float32))
     assert re.search(rf"By the plan each core takes 3\.0 PiB at its peak in \S+, at {__file__}:", str(e.value))
-    assert "compile() of the program says for a topology of TPUs what is largest" in str(e.value)
+    assert "report() of the program lists what is largest; for a topology of TPUs its compile() also says" in str(
+        e.value
+    )
 
 
 def test_a_store_is_of_one_kind_of_devices() -> None:
@@ -216,14 +218,14 @@ def test_without_a_tpu(tmp_path: Path) -> None:
 
 
 def test_a_tpu_that_another_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    from meshtf.mesh_impl.tpu import pjrt, tpu_system
+    from meshtf.mesh_impl.pjrt import of_this_process, pjrt
 
     def in_use(platform: str) -> None:
         raise RuntimeError(
             f"Unable to initialize backend '{platform}': ABORTED: The TPU is already in use by process 7"
         )
 
-    monkeypatch.setattr(tpu_system, "_PROCESS", tpu_system._OfThisProcess())
+    monkeypatch.setitem(of_this_process._PROCESS, "TPU", of_this_process._OfThisProcess(of_this_process.TPU))
     monkeypatch.setattr(pjrt, "num_available_tpu_chips_and_device_id", lambda: (4, "0x0063"))
     monkeypatch.setattr(pjrt.jax, "devices", in_use)
     with pytest.raises(DeviceError, match=r"cannot be opened: Unable .* in use by process 7\nA TPU is one process's"):
@@ -231,10 +233,10 @@ def test_a_tpu_that_another_process_has(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    from meshtf.mesh_impl.tpu import tpu_system
+    from meshtf.mesh_impl.pjrt import of_this_process
 
-    monkeypatch.setattr(tpu_system, "_PROCESS", tpu_system._OfThisProcess())
-    monkeypatch.setitem(sys.modules, "meshtf.mesh_impl.tpu.pjrt", None)
+    monkeypatch.setitem(of_this_process._PROCESS, "TPU", of_this_process._OfThisProcess(of_this_process.TPU))
+    monkeypatch.setitem(sys.modules, "meshtf.mesh_impl.pjrt.pjrt", None)
     with pytest.raises(
         DeviceError, match=r"(?s)run through jaxlib, which is not installed.*pip install 'meshtf\[tpu\]'"
     ):

@@ -27,8 +27,8 @@ Training.check_gradients = True
 """
 MESHES = [
     ("rows:2;cols:4", "batch:rows;hidden:cols"),
-    pytest.param(("x:2;y:2;z:2", "batch:x;pixels:y;hidden:z"), marks=pytest.mark.long),
-    pytest.param(("all:8", "batch:all"), marks=pytest.mark.long),
+    ("x:2;y:2;z:2", "batch:x;pixels:y;hidden:z"),
+    ("all:8", "batch:all"),
 ]
 
 
@@ -74,6 +74,7 @@ class Runs:
         return float(loss[1].rstrip("."))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: mesh[0])
 def test_trained_killed_resumed_and_evaluated(mesh: tuple[str, str], tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_two_processes_train_as_virtual_cpus(two_processes: JoinedProcesses, tmp
         assert own["slices"] == (slice(4 * index, 4 * index + 4), slice(0, 8))
         assert own["cores"] == [2 * index, 2 * index + 1]
         assert own["processes"] == ((0, 0, 1, 1), (0, 1, 0, 1))
-        assert "DeviceError: mesh [data:3] has 3 cores, and 2 processes with 4 + 4 virtual ones" in own["uneven"]
+        assert "DeviceError: mesh [data:3] has 3 cores, and 2 processes with 4 + 4 virtual cores" in own["uneven"]
         assert "DeviceError: mesh [data:16] has 16 cores, and the virtual TPU 8" in own["too large"]
         assert "ClusterError" in own["another program"]
         assert "process 0: bucket_bytes=0\n  process 1: bucket_bytes=1" in own["another program"]

@@ -45,7 +45,6 @@ def two_layers(recompute: Any) -> Callable[..., Any]:
     return program
 
 
-@pytest.mark.plain_cpu
 @pytest.mark.parametrize("recompute", POLICIES, ids=str)
 def test_results_gradients_and_dropout_are_the_same(twins: Any, recompute: Any) -> None:
     twins(two_layers(recompute), two_layers(None), INPUTS, LAYOUTS[:2] if recompute is True else LAYOUTS[:1])

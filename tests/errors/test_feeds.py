@@ -102,7 +102,7 @@ def test_bodies_and_specifications(read: Callable[..., str]) -> None:
     text = read(GraphError, lambda: mtf.function(train_step, "rows:2", SPECS))  # type: ignore[arg-type]
     assert "mesh_impl must be an mtf.SpmdMeshImpl" in text
     text = read(GraphError, lambda: mtf.function(mesh, train_step, SPECS))  # type: ignore[arg-type]
-    assert "the first argument must be a function over mtf.Tensors, not SpmdMeshImpl" in text
+    assert "the function comes first: mtf.function(fn, mesh_impl)" in text
     text = read(GraphError, lambda: mtf.function(train_step, mesh, {"images": tf.TensorSpec([4, 6])}))  # type: ignore[dict-item]
     assert 'input "images" must be an mtf.TensorSpec, not tensorflow.' in text
     text = read(GraphError, lambda: mtf.function(lambda: tf.ones([]), mesh))

@@ -75,12 +75,12 @@ def test_a_tensor_is_no_value(read: Callable[..., str]) -> None:
     def change() -> None:
         X[0] = 1.0  # here
 
-    assert "cannot be changed; make another, with mtf.where" in read(UsageError, change)
+    assert "cannot be changed; make another, as in y = x.at[" in read(UsageError, change)
 
 
-@pytest.mark.parametrize("name", ["sum", "numpy", "T", "astype"])
+@pytest.mark.parametrize("name", ["numpy", "T", "fill_diagonal"])
 def test_attributes_of_arrays(name: str) -> None:
-    with pytest.raises(AttributeError, match=f"an mtf.Tensor has no attribute '{name}': operations are functions"):
+    with pytest.raises(AttributeError, match=f"an mtf.Tensor has no attribute '{name}'"):
         getattr(X, name)
     assert not hasattr(X, name)
 
@@ -107,21 +107,10 @@ def test_tensors_and_numbers_do_not_compare(read: Callable[..., str]) -> None:
     assert (X == X, X != OTHER, len({X, OTHER})) == (True, True, 2)
 
 
-def test_functions_of_numpy(read: Callable[..., str]) -> None:
-    for name, wrong in {
-        "exp": lambda: np.exp(X),
-        "sum": lambda: np.sum(X),
-        "concatenate": lambda: np.concatenate([X, X]),
-        "add": lambda: np.add(X, X),
-    }.items():
-        text = read(UsageError, wrong)
-        assert f"has no value while the graph is built; use mtf's functions, not numpy.{name}" in text
-
-
 def test_a_number_of_numpy_on_the_left() -> None:
     made = [np.float32(2) + X, np.float64(2) - X, np.array(2.0) * X, np.int32(2) / X, np.float32(2) ** X]
     assert [t.operation.name.split("_")[0] for t in made] == ["add", "sub", "multiply", "divide", "pow"]
-    assert (np.float32(2) < X).name.startswith("greater")
+    assert (np.float32(2) < X).name.startswith("less")
     assert (np.float32(2) // X).name.startswith("floordiv")
 
 
@@ -158,7 +147,7 @@ def test_minimize(read: Callable[..., str]) -> None:
 def test_the_line_of_a_layer_of_keras() -> None:
     with pytest.raises(UsageError) as caught:
         tf.keras.layers.Dense(4)(X)
-    assert f"use mtf's functions, or mtf.slicewise for TensorFlow's\n  at {__file__}:" in str(caught.value)
+    assert f"; mtf.import_tf_tensor brings a tf.Tensor in\n  at {__file__}:" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +195,8 @@ def test_wrong_operands(read: Callable[..., str], value: Any) -> None:
     for wrong in (lambda: X + value, lambda: mtf.einsum([X, value], output_shape="batch:4")):
         text = read(GraphError, wrong)
         assert f"the operand must be an mtf.Tensor, not {type(value).__name__}" in text
-        assert "bring values in as inputs of mtf.function, or with mtf.constant or mtf.import_tf_tensor" in text
+        how = "name the dimensions of this array" if np.ndim(value) else "with mtf.constant or mtf.import_tf_tensor"
+        assert f"bring values in as inputs of mtf.function, or {how}" in text
     assert "mtf.exp: the operand must be an mtf.Tensor" in read(GraphError, lambda: mtf.exp(value))
 
 

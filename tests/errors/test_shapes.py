@@ -106,7 +106,7 @@ def test_arrays_that_do_not_fit_their_names(read: Callable[..., str]) -> None:
     text = read(ShapeError, lambda: mtf.import_tf_tensor(MESH, np.ones([3, 4]), "a:3 b:5"))
     assert "an array of shape [3, 4] cannot be [a:3 b:5]" in text
     text = read(GraphError, lambda: mtf.constant("mesh", 1.0, "a:3"))  # type: ignore[arg-type]
-    assert "an mtf.Mesh is needed, not str; it is `x.mesh` of any tensor" in text
+    assert "the mesh was left out, and no graph is being built here that would have one" in text
 
 
 def test_a_mistake_inside_a_layer_names_the_users_line(read: Callable[..., str]) -> None:

@@ -37,7 +37,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("variable dims text", lambda: mtf.get_variable(MESH, "wd", ["hidden"]),
      ShapeError, "not a dimension: 'hidden'; write mtf.Dimension(name, size), or a pair"),
     ("variable no mesh", lambda: mtf.get_variable("w", "hidden:8"),
-     UsageError, "missing a required argument: 'shape'; its parameters are mesh, name,"),
+     GraphError, "mtf.get_variable: the mesh was left out, and no graph is being built here"),
     ("assign not variable", lambda: mtf.assign(X, X),
      GraphError, "x [batch:4 hidden:8] float32 is not a variable; give the result of mtf.get_variable"),
     ("assign text", lambda: mtf.assign("w", X),

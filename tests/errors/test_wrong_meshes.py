@@ -136,7 +136,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("checkpoint misspelt", lambda: mtf.checkpoint.restor,
      AttributeError, "module 'meshtf.checkpoint' has no attribute 'restor'; did you mean"),
     ("function mesh", lambda: mtf.function(lambda x: x, "rows:2", {"x": mtf.TensorSpec("a:2")}),
-     GraphError, "mesh_impl must be an mtf.SpmdMeshImpl, TpuMeshImpl or PlanMeshImpl, not str"),
+     GraphError, "mesh_impl must be an mtf.SpmdMeshImpl, GpuMeshImpl, TpuMeshImpl or PlanMeshImpl, not str"),
     ("function inputs list", lambda: mtf.function(lambda x: x, mtf.PlanMeshImpl("r:2", ""), [mtf.TensorSpec("a:2")]),
      GraphError, "inputs must be a dict from names to mtf.TensorSpecs, not list"),
     ("function spec np", lambda: mtf.function(lambda x: x, mtf.PlanMeshImpl("r:2", ""), {"x": np.ones(3)}),

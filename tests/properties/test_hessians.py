@@ -129,11 +129,11 @@ def is_differentiable(case: str) -> bool:
 
 @pytest.mark.parametrize("case", [*filter(is_differentiable, CASES)])
 def test_hessian(case: str) -> None:
-    """Among zeros, or else ties, and among tiny numbers."""
+    """Among zeros, or else ties."""
     d = differentiated(case)
     assert d is not None, "no program with gradients was found: is it one of WITHOUT_GRADIENTS?"
     for name, xs in points(case, d.drawn).items():
-        if name != "drawn":
+        if name in ("zeros", "ties"):
             check_hessian(case, d, xs, f"{case} at {name}")
 
 

@@ -67,11 +67,11 @@ def operations_of(meshes: list[tuple[str, str]]) -> list[list[int]]:
 
 
 def test_the_per_core_program_does_not_grow_with_the_mesh() -> None:
-    meshes = [("all:2", "batch:all"), ("all:8", "batch:all"), ("all:64", "batch:all")]
+    meshes = [("all:2", "batch:all"), ("all:64", "batch:all")]
     meshes += [("rows:2;cols:2", "batch:rows;hidden:cols"), ("rows:8;cols:8", "batch:rows;hidden:cols")]
     for counts in operations_of(meshes):
-        assert counts[0] == counts[1] == counts[2] > 50
-        assert counts[3] == counts[4] > 50
+        assert counts[0] == counts[1] > 50
+        assert counts[2] == counts[3] > 50
 
 
 @pytest.mark.parametrize("mesh_shape", ["rows:2", "rows:4;cols:2"])

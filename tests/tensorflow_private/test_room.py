@@ -12,7 +12,7 @@ from tests.tests_of import PACKAGES, TREE
 
 ROOM = TREE / "meshtf" / "tensorflow_private"
 UNDOCUMENTED = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
-OF_OTHERS = {"meshtf/mesh_impl/tpu/pjrt.py": "jaxlib's", "gin_config": "gin's", "os": "Python's", "sys": "Python's"}
+OF_OTHERS = {"meshtf/mesh_impl/pjrt/pjrt.py": "jaxlib's", "gin_config": "gin's", "os": "Python's", "sys": "Python's"}
 """Files, and names of modules, whose attributes with an underscore are not TensorFlow's."""
 ATTRIBUTES_OF_FUNCTIONS = {"_noinline", "_XlaCompile", "_XlaMustCompile", "_kernel"}
 

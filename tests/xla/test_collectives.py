@@ -17,9 +17,10 @@ import meshtf as mtf
 from meshtf.errors import DtypeError
 from meshtf.layout import Axes
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.mesh_impl.tpu._stablehlo import element_type
-from meshtf.mesh_impl.tpu.tpu_system import tpu_system
-from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives, combine
+from meshtf.mesh_impl.pjrt._stablehlo import element_type
+from meshtf.mesh_impl.pjrt.kinds import TPU
+from meshtf.mesh_impl.pjrt.of_this_process import accelerator
+from meshtf.mesh_impl.pjrt.xla_collectives import XlaCollectives, combine
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.all_to_all import AllToAll
@@ -76,7 +77,7 @@ def test_each_collective_of_each_type(dtype: tf.DType, over: Sequence[Axes]) -> 
     given, every = values(dtype), steps(dtype, over)
     interpreter = Interpreter(Plan(MESH, (), (), (), False))
     expected = [interpreter.collective(step, given) for step in every]
-    cores = tpu_system(CORES).on(MESH, None)
+    cores = accelerator(TPU, CORES).on(MESH, None)
     program = cores.compile(hlo_of(every, dtype, SLICE), [(e[0].shape, dtype.as_numpy_dtype) for e in expected])
     for step, actual, each in zip(every, program.start([cores.put(given)]), expected, strict=True):
         for core, own in enumerate(each):

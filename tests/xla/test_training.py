@@ -124,7 +124,7 @@ def model_on_one_core(name: str) -> OneCore:
     return OneCore.of(model.training_step(), model.specs, [model.batch(seed) for seed in range(STEPS)])
 
 
-@pytest.mark.parametrize(("mesh", "layout", "options"), MLP_LAYOUTS)
+@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(MLP_LAYOUTS, 1, 3))
 def test_feed_forward(mesh: str, layout: str, options: dict[str, Any]) -> None:
     on_one_core(mlp, mtf.Shape([BATCH, D_MODEL])).check(mesh, layout, on_interpreter=True, **options)
 
@@ -139,7 +139,7 @@ def test_plain_attention(mesh: str, layout: str, options: dict[str, Any]) -> Non
     on_one_core(plain_attention, TEXT).check(mesh, layout, **options)
 
 
-@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS, 0, 1))
+@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS, 1))
 def test_lean_attention(mesh: str, layout: str, options: dict[str, Any]) -> None:
     on_one_core(lean_attention, TEXT).check(mesh, layout, **options)
 

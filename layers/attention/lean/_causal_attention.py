@@ -25,7 +25,7 @@ from meshtf.layers.attention.options import DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, is_index
 
-MOST_DRAWN_ABREAST = 32
+MOST_DRAWN_AT_ONCE = 32
 """The most blocks of a sequence for which kept weights are drawn: each block adds operations of its own to the
 program.
 """
@@ -55,7 +55,7 @@ def halving_of(
         return None
     halving = Halving.of_blocks(length, max(min(block_size, SMALL_BLOCK), (block_size + 1) // 2))
     # Drawn weights would add too many operations. Strided blocks draw theirs in one loop.
-    if is_independent(q, k, options) and halving.count > MOST_DRAWN_ABREAST:
+    if is_independent(q, k, options) and halving.count > MOST_DRAWN_AT_ONCE:
         return None
     return halving
 

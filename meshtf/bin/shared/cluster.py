@@ -45,12 +45,10 @@ def is_left_to_process_0() -> bool:
     return MESHTF_LAUNCH in os.environ and addresses_from(os.environ).process_index > 0
 
 
-def num_local_devices(backend: str, processes_here: int = 1) -> int:
-    """Returns how many cores a process has for a mesh that takes all, if `processes_here` of them are on this
+def num_local_processors(processes_here: int = 1) -> int:
+    """Returns how many virtual CPUs a process has for a mesh that takes all, if `processes_here` of them are on this
     machine.
     """
-    if backend == "gpu":
-        return len(tf.config.list_physical_devices("GPU"))
     return max(1, num_processors() // processes_here)
 
 
@@ -59,7 +57,7 @@ def join_cluster(backend: str, rule: MeshShapeRule, virtual: int | None = None) 
 
     From then on only the output of process 0 is shown, and the errors of all.
 
-    `virtual`: how many virtual cores of a TPU each process has.
+    `virtual`: how many virtual GPUs, or virtual cores of a TPU, each process has.
 
     Raises:
       DeviceError: if the mesh cannot be divided among the processes.
@@ -67,12 +65,11 @@ def join_cluster(backend: str, rule: MeshShapeRule, virtual: int | None = None) 
     """
     processes = addresses_from(os.environ)
     each = virtual
-    if backend != "tpu":
-        each = _cores_per_process(backend, rule, processes)
-        if backend == "cpu":
-            with NATIVE_OUTPUT.kept_back():
-                tf.config.set_visible_devices([], "GPU")
-                mtf.virtual_cpus(each)
+    if backend == "cpu":
+        each = _cores_per_process(rule, processes)
+        with NATIVE_OUTPUT.kept_back():
+            tf.config.set_visible_devices([], "GPU")
+            mtf.virtual_cpus(each)
     cluster = mtf.initialize_cluster()
     if cluster.is_leader:
         addresses, cores = (
@@ -94,10 +91,10 @@ def check_configurations_are_alike() -> None:
         cluster.check_alike("the configuration", {f"binding {name}": value for name, value in sorted(bindings.items())})
 
 
-def _cores_per_process(backend: str, rule: MeshShapeRule, processes: ProcessAddresses) -> int:
+def _cores_per_process(rule: MeshShapeRule, processes: ProcessAddresses) -> int:
     number, text = processes.num_processes, os.environ.get(MESHTF_LAUNCH)
     told = None if text is None else Launched.from_text(text).cores_per_process
-    shape = rule.shape_over(number, told or num_local_devices(backend, processes.num_on_this_host))
+    shape = rule.shape_over(number, told or num_local_processors(processes.num_on_this_host))
     each, rest = divmod(shape.size, number)
     if rest:
         raise DeviceError(_UNEVEN.format(shape=shape, cores=counted(shape.size, "core"), processes=number))

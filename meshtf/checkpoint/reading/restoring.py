@@ -22,9 +22,9 @@ from meshtf.checkpoint.reading.joined_checkpoint import Restorable
 from meshtf.checkpoint.reading.name_rules import NameRules
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError
-from meshtf.function import Function
+from meshtf.function.program import Function
 from meshtf.layout import TensorLayout
-from meshtf.lowering.variable_store import VariableSlices, VariableStore
+from meshtf.lowering.variable_store import StoreEntry, VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.ops.variables.variable import Variable
 
@@ -169,7 +169,7 @@ def _check_agree(
         )
 
 
-def _assign(variable: VariableSlices, read: Callable[[Box], tf.Tensor]) -> None:
+def _assign(variable: StoreEntry, read: Callable[[Box], tf.Tensor]) -> None:
     """Gives each core the value of its box, with zeros behind it where the slice is padded."""
     shape = variable.layout.slice_shape(variable.shape, variable.mesh_shape)
     with tf.init_scope():
@@ -181,9 +181,7 @@ def _assign(variable: VariableSlices, read: Callable[[Box], tf.Tensor]) -> None:
                 variable.slices[core].assign(value)
 
 
-def _whole_reader(
-    saved: Restorable, variable: VariableSlices, sources: Mapping[str, str]
-) -> Callable[[Box], tf.Tensor]:
+def _whole_reader(saved: Restorable, variable: StoreEntry, sources: Mapping[str, str]) -> Callable[[Box], tf.Tensor]:
     def read(box: Box) -> tf.Tensor:
         if not box.num_elements:
             return tf.zeros(box.size, variable.dtype)
@@ -192,7 +190,7 @@ def _whole_reader(
     return read
 
 
-def _joined(variable: VariableSlices, box: Box, layers: Sequence[tf.Tensor]) -> tf.Tensor:
+def _joined(variable: StoreEntry, box: Box, layers: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns a box of the variable, from its layers."""
     names, stacked = variable.shape.dimension_names, variable.stacked_dims.dimension_names
     if not stacked:
@@ -202,9 +200,7 @@ def _joined(variable: VariableSlices, box: Box, layers: Sequence[tf.Tensor]) -> 
     return tf.transpose(joined, [order.index(n) for n in names])
 
 
-def _partial_reader(
-    saved: Restorable, variable: VariableSlices, sources: Mapping[str, str]
-) -> Callable[[Box], tf.Tensor]:
+def _partial_reader(saved: Restorable, variable: StoreEntry, sources: Mapping[str, str]) -> Callable[[Box], tf.Tensor]:
     """Returns a function that reads the layers with a source, and keeps the other values of the variable."""
     held = boxes(variable)
 

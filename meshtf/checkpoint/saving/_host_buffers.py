@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.checkpoint.chunks import Chunk, chunks_of, is_put_together, saved_boxes
-from meshtf.lowering.variable_store import VariableSlices, VariableStore
+from meshtf.lowering.variable_store import StoreEntry, VariableStore
 from meshtf.mesh_impl.slices import on_host
 
 
@@ -16,7 +16,7 @@ class HostBuffers:
     def __init__(self) -> None:
         self._by_name: dict[str, dict[int | None, np.ndarray]] = {}
         self._chunks: list[Chunk] = []
-        self._arrays: dict[VariableSlices, dict[int | None, np.ndarray]] = {}
+        self._arrays: dict[StoreEntry, dict[int | None, np.ndarray]] = {}
 
     @property
     def num_bytes(self) -> int:
@@ -38,7 +38,7 @@ class HostBuffers:
         return tf.constant(self._by_name[chunk.variable][chunk.core][chunk.index])
 
 
-def _cores(variable: VariableSlices) -> list[int | None]:
+def _cores(variable: StoreEntry) -> list[int | None]:
     """Returns one core for each different slice that this process writes, or None for a variable that is put
     together.
     """
@@ -47,7 +47,7 @@ def _cores(variable: VariableSlices) -> list[int | None]:
     return [core for box, core in saved_boxes(variable).items() if box.num_elements and core in variable.slices]
 
 
-def _value(variable: VariableSlices, core: int | None) -> np.ndarray:
+def _value(variable: StoreEntry, core: int | None) -> np.ndarray:
     """Returns a core's slice, or the whole variable. A slice in the host's memory is not copied."""
     if core is None:
         return variable.numpy()

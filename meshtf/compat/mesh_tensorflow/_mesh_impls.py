@@ -135,6 +135,14 @@ class WrappedMeshImpl(MeshImpl):
     def steps_ahead(self) -> int:
         return self._backend.steps_ahead
 
+    @property
+    def float32_products(self) -> str:
+        return self._backend.float32_products
+
+    @property
+    def peak_bytes(self) -> int | None:
+        return self._backend.peak_bytes
+
     def check_runs(self, program: str) -> None:
         self._backend.check_runs(program)
 

@@ -44,9 +44,7 @@ from meshtf.planning.plan import (
     walk,
     with_nested_changed,
 )
-
-_MOST_ROWS = 64
-"""The most pieces of memory that one part may lie in: more pieces are so short that adding to them is slow."""
+from meshtf.thresholds import MOST_PIECES
 
 
 def add_gradients_in_place(plan: Plan, options: PassOptions) -> Plan:
@@ -139,7 +137,7 @@ class _Rewriting:
             term, index = maker.inputs
             total = addition.total
             places = (_Place(total.shape.dims[maker.facts.places_part].name, index, may_be_outside=True),)
-            is_short = _adding_to_part(total, places).num_rows > _MOST_ROWS
+            is_short = _adding_to_part(total, places).num_rows > MOST_PIECES
             if body.uses[addition.term] != 1 or total.slice_bytes < self.least_bytes or is_short:
                 continue
             compute = _added_at(addition.compute, total, term, carried.leaving, places)
@@ -189,7 +187,7 @@ class _Rewriting:
         others += [p.index for p in addition.places]
         if any(v.shape.has(name) or body.is_made_after(v, maker) for v in others):
             return None
-        if _adding_to_part(addition.total, (*addition.places, _Place(name, maker.index))).num_rows > _MOST_ROWS:
+        if _adding_to_part(addition.total, (*addition.places, _Place(name, maker.index))).num_rows > MOST_PIECES:
             return None
         return maker, _Sinking(carried, addition, stacked, tuple(work))
 

@@ -17,13 +17,13 @@ from meshtf.layout import Axes, axes_size
 from meshtf.lowering.emit.core import TracedCore, known_coordinates
 from meshtf.lowering.emit.plan_facts import PlanFacts, given_outwards
 from meshtf.lowering.processors.differing_slices import DifferingSlices
-from meshtf.lowering.processors.thresholds import FEW_ROWS
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, SlicesByCore
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
 from meshtf.planning.plan import Collective, Compute, Instruction, Value, walk
 from meshtf.planning.process_spans import crossing_axes
+from meshtf.thresholds import FEW_ROWS
 
 
 class BatchedWork:

@@ -22,9 +22,9 @@ from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.processors.all_cores import AllCores
 from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.lowering.processors.segments import Segment, communicates, segments_of_body
-from meshtf.lowering.processors.thresholds import MOST_UNROLLED
 from meshtf.mesh_impl.spmd.shared_memory_collectives import SharedMemoryCollectives
 from meshtf.planning.plan import Carried, Compute, Instruction, Loop, Value, walk
+from meshtf.thresholds import MOST_UNROLLED
 
 
 def emit_compiled(program: CoreProgram, loop: Loop) -> None:

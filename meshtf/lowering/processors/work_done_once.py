@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from meshtf.layout import Axes
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.processors.differing_slices import AxesSet, DifferingSlices
-from meshtf.lowering.processors.thresholds import WORTH_BYTES, WORTH_FLOPS
 from meshtf.planning.plan import AssignVariable, Compute, Feed, Instruction, ReadVariable, Value, walk
+from meshtf.thresholds import CALL_BYTES, CALL_FLOPS
 
 _AT_HAND = (Feed, ReadVariable, AssignVariable)
 """Instructions whose results each core has of its own, and uses wherever they are wanted."""
@@ -57,7 +57,7 @@ def _worth_it(own: Mapping[Instruction, AxesSet]) -> list[AxesSet]:
             if isinstance(i, Compute):
                 made[axes] += times * (0 if i.facts.is_view else sum(v.slice_bytes for v in i.outputs))
                 flops[axes] += times * i.flops
-    return [axes for axes in made if made[axes] >= WORTH_BYTES or flops[axes] >= WORTH_FLOPS]
+    return [axes for axes in made if made[axes] >= CALL_BYTES or flops[axes] >= CALL_FLOPS]
 
 
 def _places(

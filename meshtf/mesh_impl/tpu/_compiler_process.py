@@ -27,7 +27,7 @@ def _compiled(request: dict, folder: Path) -> dict:
     # The package without its own __init__, which imports TensorFlow: seconds, for nothing.
     sys.modules["meshtf"] = package = types.ModuleType("meshtf")
     package.__path__ = [str(PACKAGE)]
-    from meshtf.mesh_impl.tpu import pjrt
+    from meshtf.mesh_impl.pjrt import pjrt
 
     pjrt.load_tpu_compiler(request["library"])
     devices = pjrt.topology_devices(request["topology"], request["options"])

@@ -49,7 +49,7 @@ def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
         return _scalar_add(check_tensor(x1), x2, output_shape, name)
     if is_scalar(x1):
         return _scalar_add(check_tensor(x2), x1, output_shape, name)
-    x1, x2 = check_tensor(x1), check_tensor(x2)
+    x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)
     check_number(same_dtype([x1, x2]))
     shape = convert_to_shape(output_shape)
     return ElementwiseOperation(
@@ -83,7 +83,7 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
         return _scalar_add(x1, -np.asarray(x2), output_shape, name or "sub")
     if is_scalar(x1):
         return _scalar_add(negative(check_tensor(x2)), x1, output_shape, name or "sub")
-    x1, x2 = check_tensor(x1), check_tensor(x2)
+    x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)
     check_number(same_dtype([x1, x2]))
     shape = convert_to_shape(output_shape)
     return ElementwiseOperation(
@@ -138,7 +138,7 @@ def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
         return _scalar_multiply(check_tensor(x1), x2, output_shape, name)
     if is_scalar(x1):
         return _scalar_multiply(check_tensor(x2), x1, output_shape, name)
-    x1, x2 = check_tensor(x1), check_tensor(x2)
+    x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)
     check_number(same_dtype([x1, x2]))
     shape = broadcast_shape([x1.shape, x2.shape], convert_to_shape(output_shape))
     kernel = wrapping_integers.product if x1.dtype.is_integer else tf.multiply
@@ -176,7 +176,7 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
         return _scalar_divide(check_tensor(x1), x2, output_shape, name)
     if is_scalar(x1):
         return _scalar_multiply(reciprocal(check_tensor(x2)), x1, output_shape, name or "divide")
-    x1, x2 = check_tensor(x1), check_tensor(x2)
+    x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)
     same_dtype([x1, x2])
     return ElementwiseOperation(
         name or "divide",

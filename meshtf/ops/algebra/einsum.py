@@ -17,7 +17,7 @@ from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.algebra.contraction import Contraction, matrix_products
 from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
-from meshtf.ops.algebra.transpose_and_broadcast import spread
+from meshtf.ops.algebra.transpose_and_broadcast import broadcast_to
 from meshtf.ops.inputs.scalars import check_number
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.layouts.padding import Fill
@@ -156,7 +156,7 @@ def matmul(
 
 def _einsum_of_one(x: Tensor, shape: Shape) -> Tensor:
     kept = Shape([d for d in shape if x.shape.has(d.name)])
-    return spread(reduce_sum(x, output_shape=kept), shape, "einsum")
+    return broadcast_to(reduce_sum(x, output_shape=kept), shape, "einsum")
 
 
 def _output_shape(

@@ -16,9 +16,7 @@ from meshtf.planning.local_work.kept_or_zeros import kept_or_zeros
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Emit, Value
 from meshtf.planning.planner import Planner
-
-WORTH_A_BRANCH = 1 << 14
-"""The number of elements of a slice from which on a branch costs less than a copy of it."""
+from meshtf.thresholds import SMALL_ELEMENTS
 
 
 class MaskOperation(Operation):
@@ -52,7 +50,7 @@ class MaskOperation(Operation):
 
 def masking(value: Value, is_kept: Value) -> Emit:
     """Local work that masks a value, given the value and the condition."""
-    if math.prod(is_kept.slice_shape) == 1 and math.prod(value.slice_shape) >= WORTH_A_BRANCH:
+    if math.prod(is_kept.slice_shape) == 1 and math.prod(value.slice_shape) >= SMALL_ELEMENTS:
         return AllOrNothing()
     return broadcasting_kernel(zero_elsewhere, [value.shape, is_kept.shape], value.shape, value.slice_shape)
 

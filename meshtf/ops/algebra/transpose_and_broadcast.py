@@ -22,7 +22,7 @@ def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tenso
     shape = shape_of(new_shape)
     if {d.name for d in check_tensor(x).shape} != {d.name for d in shape}:
         raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions; give each of them once")
-    return spread(x, shape, name)
+    return broadcast_to(x, shape, name)
 
 
 @language_function
@@ -38,10 +38,10 @@ def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
         if not shape.has(dim.name):
             known = nearest(dim.name, shape.dimension_names)
             raise ShapeError(f'new_shape [{shape}] lacks dimension "{dim.name}" of [{x.shape}]{known}')
-    return spread(x, shape, "broadcast")
+    return broadcast_to(x, shape, "broadcast")
 
 
-def spread(x: Tensor, shape: Shape, name: str) -> Tensor:
+def broadcast_to(x: Tensor, shape: Shape, name: str) -> Tensor:
     """x with its dimensions in another order, repeated along the new ones."""
     if x.shape == shape:
         return x

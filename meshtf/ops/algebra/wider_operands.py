@@ -11,10 +11,10 @@ def wider_operands(a: tf.Tensor, b: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tens
     TensorFlow would convert each as soon as it is ready itself: all weights when the step begins. It would also keep
     the forward pass's copy for the product of the gradient: a second copy of activations, twice as large.
     """
-    return _behind(b, a, dtype), _behind(a, b, dtype)
+    return _cast_after(b, a, dtype), _cast_after(a, b, dtype)
 
 
-def _behind(other: tf.Tensor, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def _cast_after(other: tf.Tensor, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     if x.dtype == dtype:
         return x
     with tf.control_dependencies([other]):

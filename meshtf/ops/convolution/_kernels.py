@@ -325,8 +325,8 @@ def _without_gaps(x: tf.Tensor, axis: int, count: int, sizes: tuple[int, int]) -
     stride, taps = sizes
     x = _resized(x, axis, count * stride)
     shape = x.shape.as_list()
-    stretches = tf.reshape(x, [*shape[:axis], count, stride, *shape[axis + 1 :]])
-    return tf.reshape(_resized(stretches, axis + 1, taps), [*shape[:axis], count * taps, *shape[axis + 1 :]])
+    blocks = tf.reshape(x, [*shape[:axis], count, stride, *shape[axis + 1 :]])
+    return tf.reshape(_resized(blocks, axis + 1, taps), [*shape[:axis], count * taps, *shape[axis + 1 :]])
 
 
 def _resized(x: tf.Tensor, axis: int, size: int) -> tf.Tensor:
@@ -362,7 +362,7 @@ def _at_tap(x: tf.Tensor, tap: Sequence[int], counts: Sequence[int], sliding: Sl
     return tf.strided_slice(x, begin, end, steps)
 
 
-def _spread(term: tf.Tensor, tap: Sequence[int], sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
+def _to_tap(term: tf.Tensor, tap: Sequence[int], sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
     """The opposite of `_at_tap`: zeros between elements and around them, over the padded sizes."""
     term = _with_gaps(term, sliding)
     begin = [k * d for k, d in zip(tap, sliding.dilations, strict=True)]
@@ -379,7 +379,7 @@ def _image_gradient_of_all(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes:
         return _cut(_turned(dy, w, sliding), sliding, sizes)
     total = None
     for tap in _taps(w.shape[:-3]):
-        term = _spread(_times(dy, tf.linalg.matrix_transpose(w[tap])), tap, sliding, sizes)
+        term = _to_tap(_times(dy, tf.linalg.matrix_transpose(w[tap])), tap, sliding, sizes)
         total = term if total is None else total + term
     return _cut(total, sliding, sizes)
 
@@ -413,7 +413,7 @@ def _image_gradient_of_some(
     for i, size in enumerate(sizes):
         windows[i], along = size, _alone(sliding, i)
         parts = enumerate(tf.split(total, taps[i], -1))
-        terms = [_spread(part, [k if j == i else 0 for j in range(count)], along, windows) for k, part in parts]
+        terms = [_to_tap(part, [k if j == i else 0 for j in range(count)], along, windows) for k, part in parts]
         total = _cut(functools.reduce(tf.add, terms), along, windows)
     return total
 

@@ -52,7 +52,7 @@ class MaxPoolOperation(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         (x,), dy = self.inputs, check_tensor(grad_ys[0])
         taps = MaxPoolOperation(x, self.windows, is_tap=True, name="max_pool_taps").outputs[0]
-        return [SpreadOperation(dy, taps, self.windows).outputs[0]]
+        return [WindowSumGradientOperation(dy, taps, self.windows).outputs[0]]
 
     def lower(self, planner: Planner) -> None:
         x, is_tap = self.inputs[0], self.is_tap
@@ -83,7 +83,7 @@ class WindowSumOperation(Operation):
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         taps = self.inputs[1:]
-        dx = SpreadOperation(check_tensor(grad_ys[0]), taps[0] if taps else None, self.windows).outputs[0]
+        dx = WindowSumGradientOperation(check_tensor(grad_ys[0]), taps[0] if taps else None, self.windows).outputs[0]
         return [dx, *(None for _ in taps)]
 
     def lower(self, planner: Planner) -> None:
@@ -99,12 +99,12 @@ class WindowSumOperation(Operation):
         _write(planner, self, _WindowWork(at_taps, summed), [value, *taps], layout, self.windows)
 
 
-class SpreadOperation(Operation):
+class WindowSumGradientOperation(Operation):
     """The gradient of `WindowSumOperation`: the sum, at each element, of the values of its windows (or of its taps)."""
 
     takes_padding = True
 
-    def __init__(self, dy: Tensor, taps: Tensor | None, windows: Slide, name: str = "window_spread") -> None:
+    def __init__(self, dy: Tensor, taps: Tensor | None, windows: Slide, name: str = "window_sum_gradient") -> None:
         shape = dy.shape.resize_dimension(windows.image_dim, windows.image_size)
         super().__init__([dy] if taps is None else [dy, taps], [(shape, dy.dtype)], name=name)
         self.windows = windows
@@ -127,7 +127,7 @@ class SpreadOperation(Operation):
         before, after = cover.padding
         total = before + cover.size + after
 
-        def spread(x: tf.Tensor, k: int) -> tf.Tensor:
+        def term_of(x: tf.Tensor, k: int) -> tf.Tensor:
             x = _with_gaps(x, axis, windows.stride)
             begin = k * windows.dilation
             return tf.pad(x, _along(len(x.shape), axis, [begin, total - begin - x.shape[axis]], [0, 0]))
@@ -138,7 +138,7 @@ class SpreadOperation(Operation):
             terms = []
             for k in range(windows.kernel_size):
                 own = tf.where(tf.equal(taps[0], k), g, tf.zeros([], g.dtype)) if taps else g
-                terms.append(spread(own, k))
+                terms.append(term_of(own, k))
             summed, rank = _sum(terms), len(g.shape)
             size = _along(rank, axis, cover.size, None)
             shape = [m if m is not None else have for m, have in zip(size, summed.shape.as_list(), strict=True)]

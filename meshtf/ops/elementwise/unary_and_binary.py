@@ -73,9 +73,11 @@ def binary(
 
 def tensors_of_one_dtype(x1: Operand, x2: Operand) -> list[Tensor]:
     """Both as tensors of one dtype; a scalar takes the dtype of the other."""
-    first = x1 if isinstance(x1, Tensor) else check_tensor(x2)
+    first = x1 if isinstance(x1, Tensor) else check_tensor(x2, beside=x1)
     made = [
-        constant(first.mesh, scalar_constant(x, first.dtype), dtype=first.dtype) if is_scalar(x) else check_tensor(x)
+        constant(first.mesh, scalar_constant(x, first.dtype), dtype=first.dtype)
+        if is_scalar(x)
+        else check_tensor(x, beside=first)
         for x in (x1, x2)
     ]
     same_dtype(made)

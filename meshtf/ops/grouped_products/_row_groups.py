@@ -10,11 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
-_LARGEST_TILE = 256
-"""The most rows of a tile.
-
-With this many, reading the matrix is no longer the bottleneck; more would only waste work.
-"""
+from meshtf.thresholds import LARGEST_TILE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,4 +73,4 @@ class RowGroups:
     @property
     def tile(self) -> int:
         """The rows of a tile: as many as a group has if all are even, but not too many."""
-        return min(max(-(-self.num_rows // self.num_groups), 1), _LARGEST_TILE)
+        return min(max(-(-self.num_rows // self.num_groups), 1), LARGEST_TILE)

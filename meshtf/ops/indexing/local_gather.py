@@ -19,9 +19,7 @@ from meshtf.graph.dtypes import sum_dtype
 from meshtf.layout import Axes
 from meshtf.planning.local_work.kept_or_zeros import kept_or_zeros
 from meshtf.planning.plan import Core
-
-_WORTH_A_VIEW = 1 << 17
-"""The bytes of a row from which on a copy costs more than the operations that find its place."""
+from meshtf.thresholds import OPERATION_BYTES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def rows_in_memory_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) ->
     shape, size = table.shape.as_list(), indices.shape.as_list()
     rest = shape[batch_ndims + 1 :]
     length, count = math.prod(rest), shape[batch_ndims]
-    if math.prod(size) != 1 or not count or length * table.dtype.size < _WORTH_A_VIEW:
+    if math.prod(size) != 1 or not count or length * table.dtype.size < OPERATION_BYTES:
         return rows_at(table, indices, batch_ndims)
     index = _reshaped(indices, [])
     begin = tf.stack([tf.clip_by_value(index, 0, count - 1), 0])

@@ -19,6 +19,7 @@ from meshtf.ops.inputs.scalars import held_by
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.takes_mesh import takes_mesh
 
 
 class FillOperation(Operation):
@@ -65,7 +66,7 @@ class RangeOperation(Operation):
         planner.write(output, planner.compute("range", emit, [], [spec], facts=facts)[0])
 
 
-@language_function
+@takes_mesh
 def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.DType = tf.float32) -> Tensor:
     """A scalar everywhere, or an array known now.
 
@@ -93,7 +94,7 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
     return import_tf_tensor(mesh, array, named, name="constant")
 
 
-@language_function
+@takes_mesh
 def fill(mesh: Mesh, value: Any, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
     """A scalar everywhere.
 
@@ -116,7 +117,7 @@ def fill(mesh: Mesh, value: Any, shape: ShapeLike, dtype: tf.DType = tf.float32)
     return constant(mesh, value, shape, dtype)
 
 
-@language_function
+@takes_mesh
 def zeros(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
     """Zeros (False for bool).
 
@@ -129,7 +130,7 @@ def zeros(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
     return constant(mesh, 0, shape, dtype)
 
 
-@language_function
+@takes_mesh
 def ones(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
     """Ones (True for bool).
 
@@ -162,7 +163,7 @@ def ones_like(t: Tensor) -> Tensor:
     return ones(t.mesh, t.shape, t.dtype)
 
 
-@language_function
+@takes_mesh
 def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str | None = None) -> Tensor:
     """The numbers from 0 to dim.size - 1 along a dimension, which may be split.
 

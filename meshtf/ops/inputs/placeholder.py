@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape, shape_of
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.dtypes import dtype_of
@@ -16,6 +15,7 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.host_array import host_array
 from meshtf.planning.planner import Planner
+from meshtf.takes_mesh import takes_mesh
 
 
 class InputOperation(Operation):
@@ -32,7 +32,7 @@ class InputOperation(Operation):
         planner.feed(self.name, self.outputs[0], is_known=self.value is not None)
 
 
-@language_function
+@takes_mesh
 def placeholder(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32, name: str = "input") -> Tensor:
     """An input of the program, fed whole by its name when the program runs.
 
@@ -49,7 +49,7 @@ def placeholder(mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32, name
     return InputOperation(mesh, shape_of(shape), dtype_of(dtype), name).outputs[0]
 
 
-@language_function
+@takes_mesh
 def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Brings an array or tf.Tensor into the graph.
 

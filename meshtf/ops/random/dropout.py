@@ -11,7 +11,7 @@ from meshtf.errors import DtypeError, GraphError
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.random._stretches import Draw
+from meshtf.ops.random._drawn_ranges import Draw
 from meshtf.ops.random.random_operation import RandomOperation
 
 

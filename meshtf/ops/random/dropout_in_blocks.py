@@ -13,8 +13,8 @@ from meshtf.graph.mesh import Mesh, check_mesh
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout
+from meshtf.ops.random._drawn_ranges import DrawnRange, cuts_of, drawn_part
 from meshtf.ops.random._dropout_key import DropoutKey
-from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
@@ -63,11 +63,11 @@ class DropoutInBlocks:
         """The shape of a block."""
         return self._shape
 
-    def stretch(self, stretch: Stretch, name: str, number: Value) -> Stretch:
+    def in_block(self, drawn: DrawnRange, name: str, number: Value) -> DrawnRange:
         """The segment of a dimension of this name that a core draws for one block."""
         if name != self._cut:
-            return stretch
-        return Stretch(stretch.whole, stretch.size, stretch.axes, ((self._count, number),))
+            return drawn
+        return DrawnRange(drawn.whole, drawn.size, drawn.axes, ((self._count, number),))
 
 
 class _DropoutBlock(Operation):
@@ -76,11 +76,11 @@ class _DropoutBlock(Operation):
     takes_padding = True
 
     def __init__(self, mask: DropoutInBlocks, number: Tensor) -> None:
-        abreast = mask.key.abreast
-        told_by = abreast.inputs if abreast else []
+        vectorization = mask.key.vectorization
+        told_by = vectorization.inputs if vectorization else []
         shape = mask.shape
-        if abreast and not shape.has(abreast.along.name):
-            shape = Shape([abreast.along, *shape])
+        if vectorization and not shape.has(vectorization.along.name):
+            shape = Shape([vectorization.along, *shape])
         name = "dropout_block"
         super().__init__([mask.key.outputs[0], number, *told_by], [(shape, tf.bool)], name=name, mesh=number.mesh)
         self._mask = mask
@@ -91,28 +91,28 @@ class _DropoutBlock(Operation):
 
     def lower(self, planner: Planner) -> None:
         (output,), (keys, number, *told_by) = self.outputs, self.inputs
-        layout, abreast = planner.layouts[output], self._mask.key.abreast
+        layout, vectorization = planner.layouts[output], self._mask.key.vectorization
         size = layout.slice_shape(output.shape, planner.mesh_shape)
-        along = output.shape.axis(abreast.along) if abreast else None
+        along = output.shape.axis(vectorization.along) if vectorization else None
         own_axes = () if along is None else (layout.axes[along],)
         key_value = planner.read(keys, TensorLayout((*own_axes, ())))
         number_value = planner.read(number)
         told_values = [planner.read(x, TensorLayout(own_axes)) for x in told_by]
-        stretches = []
+        ranges = []
         for i, (dim, n, axes) in enumerate(zip(output.shape, size, layout.axes, strict=True)):
             if i != along:
-                cuts = cuts_of(dim, output.shape, abreast, told_values[1:], planner)
-                stretches.append(self._mask.stretch(Stretch(dim.size, n, axes, *cuts), dim.name, number_value))
-        of_cuts = [value for s in stretches for _, value in s.cuts]
+                cuts = cuts_of(dim, output.shape, vectorization, told_values[1:], planner)
+                ranges.append(self._mask.in_block(DrawnRange(dim.size, n, axes, *cuts), dim.name, number_value))
+        of_cuts = [value for s in ranges for _, value in s.cuts]
         inputs = list(dict.fromkeys([key_value, *told_values, *of_cuts]))
 
         def emit(core: Core, *values: tf.Tensor) -> tf.Tensor:
             given = dict(zip(inputs, values, strict=True))
             if along is None:
-                return drawn_part(self._mask.key.draw, given[key_value], stretches, core, given)
+                return drawn_part(self._mask.key.draw, given[key_value], ranges, core, given)
             each = [{**given, **{v: given[v][n] for v in told_values}} for n in range(size[along])]
             drawn = [
-                drawn_part(self._mask.key.draw, given[key_value][n], stretches, core, own) for n, own in enumerate(each)
+                drawn_part(self._mask.key.draw, given[key_value][n], ranges, core, own) for n, own in enumerate(each)
             ]
             return tf.stack(drawn, along)
 

@@ -13,8 +13,8 @@ from meshtf.graph.mesh import Mesh, check_mesh
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import TensorLayout
+from meshtf.ops.random._drawn_ranges import DrawnRange, cuts_of, drawn_part
 from meshtf.ops.random._dropout_key import DropoutKey
-from meshtf.ops.random._stretches import Stretch, cuts_of, drawn_part
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
@@ -47,7 +47,9 @@ class DropoutInBoxes:
         self, mesh: Mesh, shape: ShapeLike, inside: Mapping[str, Dimension], *, rate: float, name: str
     ) -> None:
         self.key, shape = DropoutKey(check_mesh(mesh), name, rate=rate), shape_of(shape)
-        self.whole = Shape([d for d in shape if self.key.abreast is None or d.name != self.key.abreast.along.name])
+        self.whole = Shape(
+            [d for d in shape if self.key.vectorization is None or d.name != self.key.vectorization.along.name]
+        )
         self.inside = dict(inside)
 
     def drawn(self, begins: Mapping[str, Tensor]) -> Tensor:
@@ -69,8 +71,8 @@ class _DropoutBoxes(Operation):
     takes_padding = True
 
     def __init__(self, mask: DropoutInBoxes, begins: Sequence[Tensor]) -> None:
-        told_by = mask.key.abreast.inputs if mask.key.abreast else []
-        layers = [mask.key.abreast.along] if mask.key.abreast else []
+        told_by = mask.key.vectorization.inputs if mask.key.vectorization else []
+        layers = [mask.key.vectorization.along] if mask.key.vectorization else []
         inputs, shape = [mask.key.outputs[0], *begins, *told_by], Shape([*layers, *begins[0].shape, *mask.box])
         super().__init__(inputs, [(shape, tf.bool)], name="dropout_boxes", mesh=mask.key.mesh)
         self._mask, self._num_layers = mask, len(layers)
@@ -88,12 +90,12 @@ class _DropoutBoxes(Operation):
         key = planner.read(keys, TensorLayout((*of_layers, ())))
         begins = [planner.read(x, TensorLayout((of_places,))) for x in others[: len(mask.inside)]]
         told_by = [planner.read(x, TensorLayout(of_layers)) for x in others[len(mask.inside) :]]
-        stretches = self._stretches(planner, dict(zip(mask.inside, begins, strict=True)), told_by)
-        inputs = list(dict.fromkeys([key, *begins, *told_by, *(value for s in stretches for _, value in s.cuts)]))
+        ranges = self._ranges(planner, dict(zip(mask.inside, begins, strict=True)), told_by)
+        inputs = list(dict.fromkeys([key, *begins, *told_by, *(value for s in ranges for _, value in s.cuts)]))
 
         def of_layer(core: Core, key_here: tf.Tensor, given: dict[Value, tf.Tensor]) -> tf.Tensor:
             at = [{**given, **{v: given[v][place] for v in begins}} for place in range(size[self._num_layers])]
-            return tf.stack([drawn_part(mask.key.draw, key_here, stretches, core, own) for own in at])
+            return tf.stack([drawn_part(mask.key.draw, key_here, ranges, core, own) for own in at])
 
         def emit(core: Core, *values: tf.Tensor) -> tf.Tensor:
             given = dict(zip(inputs, values, strict=True))
@@ -106,13 +108,13 @@ class _DropoutBoxes(Operation):
         flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 
-    def _stretches(self, planner: Planner, begins: Mapping[str, Value], told_by: Sequence[Value]) -> list[Stretch]:
+    def _ranges(self, planner: Planner, begins: Mapping[str, Value], told_by: Sequence[Value]) -> list[DrawnRange]:
         """The segment of each dimension of the whole that a core draws."""
         (output,), mask = self.outputs, self._mask
         layout, first = planner.layouts[output], self._num_layers + 1
         size = layout.slice_shape(output.shape, planner.mesh_shape)[first:]
         found, shape = [], Shape([*output.shape[: self._num_layers], *mask.whole])
         for whole, n, axes in zip(mask.whole, size, layout.axes[first:], strict=True):
-            cuts = cuts_of(whole, shape, mask.key.abreast, told_by[1:], planner)
-            found.append(Stretch(whole.size, n, axes, *cuts, begins.get(whole.name)))
+            cuts = cuts_of(whole, shape, mask.key.vectorization, told_by[1:], planner)
+            found.append(DrawnRange(whole.size, n, axes, *cuts, begins.get(whole.name)))
         return found

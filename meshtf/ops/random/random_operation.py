@@ -15,9 +15,9 @@ from meshtf import random
 from meshtf.dimension import Shape
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation
-from meshtf.layer_scopes import abreast_of, scopes_of, without_numbers
+from meshtf.layer_scopes import scopes_of, vectorization_of, without_numbers
 from meshtf.layout import Axes, TensorLayout
-from meshtf.ops.random._stretches import Draw, Stretch, cuts_of, drawn_part
+from meshtf.ops.random._drawn_ranges import Draw, DrawnRange, cuts_of, drawn_part
 from meshtf.ops.variables.program_step import program_step
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
@@ -34,11 +34,11 @@ class KeyedOperation(Operation):
     takes_padding = True
 
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str) -> None:
-        self.abreast = abreast_of(mesh.graph.layer_scopes)
-        told_by = self.abreast.inputs if self.abreast else []
+        self.vectorization = vectorization_of(mesh.graph.layer_scopes)
+        told_by = self.vectorization.inputs if self.vectorization else []
         steps = [] if mesh.graph.is_initial else [program_step(mesh)]
-        if self.abreast and not shape.has(self.abreast.along.name):
-            shape = Shape([self.abreast.along, *shape])
+        if self.vectorization and not shape.has(self.vectorization.along.name):
+            shape = Shape([self.vectorization.along, *shape])
         super().__init__([*told_by, *steps], [(shape, dtype)], name=name, mesh=mesh)
         self._steps = steps
         self._layer_scopes = scopes_of(self.name, self.graph.layer_scopes)
@@ -49,7 +49,9 @@ class KeyedOperation(Operation):
 
     def _told_by(self, planner: Planner, axes: Axes) -> list[Value]:
         """The numbers of the layers that this core has, and of their micro-batches."""
-        return [planner.read(x, TensorLayout((axes,))) for x in (self.abreast.inputs if self.abreast else [])]
+        return [
+            planner.read(x, TensorLayout((axes,))) for x in (self.vectorization.inputs if self.vectorization else [])
+        ]
 
     def _counts(self, planner: Planner, told_by: list[Value]) -> list[int | Value]:
         """The numbers to fold into the key: the numbers of the layers, of the step, and of the loops' iterations."""
@@ -73,7 +75,7 @@ class KeyedOperation(Operation):
         counted = iter(planner.loops.layers)
         named: list[int | Value] = []
         for scope in self._layer_scopes:
-            if scope.abreast is not None:
+            if scope.vectorization is not None:
                 named.append(told_by[0])
             else:
                 named.append(next(counted) if scope.number is None else scope.number)
@@ -91,25 +93,25 @@ class RandomOperation(KeyedOperation):
         (output,) = self.outputs
         layout = planner.layouts[output]
         size = layout.slice_shape(output.shape, planner.mesh_shape)
-        along = output.shape.axis(self.abreast.along) if self.abreast else None
+        along = output.shape.axis(self.vectorization.along) if self.vectorization else None
         told_by = self._told_by(planner, () if along is None else layout.axes[along])
-        stretches = [
-            Stretch(dim.size, n, axes, *cuts_of(dim, output.shape, self.abreast, told_by[1:], planner))
+        ranges = [
+            DrawnRange(dim.size, n, axes, *cuts_of(dim, output.shape, self.vectorization, told_by[1:], planner))
             for i, (dim, n, axes) in enumerate(zip(output.shape, size, layout.axes, strict=True))
             if i != along
         ]
         counts = self._counts(planner, told_by)
         key = self._key(planner, counts)
         known_later = [*told_by, *(c for c in counts if isinstance(c, Value))]
-        inputs = list(dict.fromkeys([*known_later, *(number for s in stretches for _, number in s.cuts)]))
+        inputs = list(dict.fromkeys([*known_later, *(number for s in ranges for _, number in s.cuts)]))
 
         def emit(core: Core, *numbers: tf.Tensor) -> tf.Tensor:
             given = dict(zip(inputs, numbers, strict=True))
             if along is None:
-                return drawn_part(self._draw, key(given), stretches, core, given)
+                return drawn_part(self._draw, key(given), ranges, core, given)
             # Layers that are computed together have a key each, so that each has the bits that it has alone.
             each = [{**given, **{v: given[v][n] for v in told_by}} for n in range(size[along])]
-            return tf.stack([drawn_part(self._draw, key(own), stretches, core, own) for own in each], along)
+            return tf.stack([drawn_part(self._draw, key(own), ranges, core, own) for own in each], along)
 
         spec = (output.shape, output.dtype, layout)
         flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)

@@ -7,7 +7,6 @@ import math
 import tensorflow as tf
 
 from meshtf import random
-from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike, shape_of
 from meshtf.errors import DtypeError, UsageError
 from meshtf.graph.dtypes import dtype_of
@@ -15,9 +14,10 @@ from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.random.random_operation import RandomOperation
 from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
+from meshtf.takes_mesh import takes_mesh
 
 
-@language_function
+@takes_mesh
 def random_uniform(
     mesh: Mesh,
     shape: ShapeLike,
@@ -60,7 +60,7 @@ def random_uniform(
     return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
 
 
-@language_function
+@takes_mesh
 def random_normal(
     mesh: Mesh,
     shape: ShapeLike,
@@ -96,7 +96,7 @@ def random_normal(
     return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
 
 
-@language_function
+@takes_mesh
 def random_truncated_normal(
     mesh: Mesh,
     shape: ShapeLike,

@@ -48,37 +48,37 @@ class VariableBits(Operation):
         (output,), (step,) = self.outputs, self.inputs
         layout = planner.layouts[output]
         size = layout.slice_shape(output.shape, planner.mesh_shape)
-        stretches = list(self._stretches(size, layout.axes))
-        part, whole = [s.size for s in stretches], [s.whole for s in stretches]
+        ranges = list(self._ranges(size, layout.axes))
+        part, whole = [s.size for s in ranges], [s.whole for s in ranges]
         key = planner.random_key(without_numbers(self.name, self.variable.spec.layer_scopes))
 
         def emit(core: Core, *counts: tf.Tensor) -> tf.Tensor:
             own = key
             for count in counts:
                 own = random.fold_in(own, count)
-            bits = random.random_bits(own, [s.begin(core) for s in stretches], part, whole)
+            bits = random.random_bits(own, [s.begin(core) for s in ranges], part, whole)
             return tf.reshape(tf.bitcast(bits, tf.int32), size)
 
         inputs, spec = [planner.read(step), *planner.loops.iterations], (output.shape, output.dtype, layout)
         flops, facts = math.prod(size), WorkFacts(draws_random_bits=True)
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 
-    def _stretches(self, size: tuple[int, ...], axes: tuple[Axes, ...]) -> Iterator[_Stretch]:
-        """The segments of the variable's dimensions, and of the stacks to which its layer belongs, as if all layers
+    def _ranges(self, size: tuple[int, ...], axes: tuple[Axes, ...]) -> Iterator[_DrawnRange]:
+        """The ranges of the variable's dimensions, and of the stacks to which its layer belongs, as if all layers
         were stacked.
         """
-        own = (_Stretch(d.size, n, a) for d, n, a in zip(self.variable.shape, size, axes, strict=True))
+        own = (_DrawnRange(d.size, n, a) for d, n, a in zip(self.variable.shape, size, axes, strict=True))
         for scope in self.variable.spec.layer_scopes:
             if scope.number is None:
                 yield from itertools.islice(own, len(scope.stacked_dims))
             else:
-                yield _Stretch(scope.dim.size, 1, first=scope.number)
+                yield _DrawnRange(scope.dim.size, 1, first=scope.number)
         yield from own
 
 
 @dataclasses.dataclass(frozen=True)
-class _Stretch:
-    """The segment of one dimension that a core draws: `size` of its `whole` elements.
+class _DrawnRange:
+    """The range of one dimension that a core draws: `size` of its `whole` elements.
 
     It is the core's part if mesh axes split the dimension; otherwise it begins at `first`.
     """

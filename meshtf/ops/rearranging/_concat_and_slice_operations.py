@@ -194,7 +194,7 @@ class SplitOperation(Operation):
             value = planner.read(x, fill=None)
             for output, begin in zip(self.outputs, begins, strict=False):
                 if planner.readers.is_used(output):
-                    planner.write(output, read_stretch(planner, value, axis, begin, output.shape))
+                    planner.write(output, read_range(planner, value, axis, begin, output.shape))
             return
         value = planner.read(x, without_split(planner.layouts[x], x.shape, self.dim_name))
         sizes = len(self.sizes) if len(set(self.sizes)) == 1 else self.sizes
@@ -232,7 +232,7 @@ class SliceOperation(Operation):
         if not held.pending:
             held = planner.read(x, fill=None)
         if is_split_for(planner, held.layout, axis, [self.size]):
-            planner.write(output, read_stretch(planner, held, axis, self.begin, output.shape))
+            planner.write(output, read_range(planner, held, axis, self.begin, output.shape))
             return
         value = read_whole_along(planner, self, self.dim_name)
         begin = [self.begin if d.name == self.dim_name else 0 for d in output.shape]
@@ -321,7 +321,7 @@ def is_split_for(planner: Planner, layout: TensorLayout, axis: int, sizes: Seque
     return parts > 1 and min(sizes) >= parts
 
 
-def read_stretch(planner: Planner, value: Value, axis: int, begin: int, shape: Shape) -> Value:
+def read_range(planner: Planner, value: Value, axis: int, begin: int, shape: Shape) -> Value:
     """The elements of a split dimension from `begin` on, split in the same way, as a value of this shape."""
     length = value.layout.slice_shape(shape, planner.mesh_shape)[axis]
     return relabelled(planner.moves, read_window(planner, value, axis, Window(begin, length, length)), shape)

@@ -34,13 +34,10 @@ from meshtf.planning.layouts.padding import ZEROS
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
+from meshtf.thresholds import SMALL_ELEMENTS
 
 SCALES = Dimension("scales_of_squares", 3)
 """The scales of a sum of squares: of the tensor made smaller, as it is, and made larger."""
-
-
-_WORTH_A_CONDITION = 1 << 14
-"""The number of elements from which on it is quicker to ask whether squares at two more scales are needed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +113,7 @@ class SquaresAtScales:
     def on_processors(self, core: Core, x: tf.Tensor) -> tf.Tensor:
         """The sums; the two other scales are zeros if the sum does not need them."""
         scales, total = _scales_of(x.dtype), self._sum(x)
-        if x.shape.num_elements() < _WORTH_A_CONDITION:
+        if x.shape.num_elements() < SMALL_ELEMENTS:
             return self._of_all(x, total)
         is_alone = (total >= 2.0**scales.lowest_alone) & (total <= 2.0**scales.highest_alone)
         none = tf.zeros_like(total)

@@ -18,6 +18,7 @@ from meshtf.layer_scopes import scopes_of
 from meshtf.ops.inputs.constants import zeros
 from meshtf.ops.variables._initializers import Initializer, initializer_of
 from meshtf.ops.variables.variable import Variable, VariableSpec
+from meshtf.takes_mesh import takes_mesh
 
 DEFAULT_STDDEV = 0.02
 """The standard deviation of the normal numbers with which a variable starts, if it has no initializer."""
@@ -31,7 +32,7 @@ class MakesVariables(Protocol):
     def make(self, spec: VariableSpec) -> Tensor: ...
 
 
-@language_function
+@takes_mesh
 def get_variable(
     mesh: Mesh,
     name: str,

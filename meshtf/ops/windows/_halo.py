@@ -42,7 +42,7 @@ class HaloOperation(Operation):
         (output,) = self.outputs
         value = read_whole_along(planner, self, self.block_dim)
         axis, n = value.shape.axis(self.block_dim), self.inputs[0].shape.get_dim_by_name(self.block_dim).size
-        along, stretches = value.shape.axis(self.blocks_dim), _stretches(n, self.halo)
+        along, ranges = value.shape.axis(self.blocks_dim), _ranges(n, self.halo)
         # A core without blocks has no window to read.
         b = value.slice_shape[along]
         if not b:
@@ -56,7 +56,7 @@ class HaloOperation(Operation):
         # A core's first or last block may need only a segment of the outermost block; blocks between need it whole.
         reach = [max(0, -(-halo // n) - 1) for halo in self.halo]
         inner = read_window(planner, value, along, Window(-reach[0], b, reach[0] + b + reach[1]), wrap=self.wrap)
-        outer = [s for s in (stretches[0], stretches[-1]) if s[0]]
+        outer = [s for s in (ranges[0], ranges[-1]) if s[0]]
         ends = [
             read_window(
                 planner,
@@ -75,7 +75,7 @@ class HaloOperation(Operation):
 
         def emit(core: Core, x: tf.Tensor, *ends: tf.Tensor) -> tf.Tensor:
             parts, edges = [], iter(ends)
-            for d, begin, size in stretches:
+            for d, begin, size in ranges:
                 if (d, begin, size) not in outer:
                     parts.append(blocks_from(x, reach[0] + d, b, begin, size))
                     continue
@@ -109,8 +109,8 @@ class HaloSumOperation(Operation):
         value = read_whole_along(planner, self, self.block_dim)
         axis, n = value.shape.axis(self.block_dim), output.shape.get_dim_by_name(self.block_dim).size
         # The halo of a block goes back to the blocks that it came from: the opposite moves of `HaloOperation`.
-        stretches, pieces, place = _stretches(n, self.halo), [], 0
-        for distance, _, size in stretches:
+        ranges, pieces, place = _ranges(n, self.halo), [], 0
+        for distance, _, size in ranges:
             border = part_of(planner, value, axis, place, size)
             pieces.append(_moved(planner, border, self.blocks_dim, -distance, self.wrap))
             place += size
@@ -119,8 +119,8 @@ class HaloSumOperation(Operation):
             dtype = slices[0].dtype
             # An element may be in several halos. 16-bit floats are rounded once for all of them.
             wide = [tf.cast(x, sum_dtype(dtype)) for x in slices]
-            total = wide[[s[0] for s in stretches].index(0)]
-            for (distance, begin, size), x in zip(stretches, wide, strict=True):
+            total = wide[[s[0] for s in ranges].index(0)]
+            for (distance, begin, size), x in zip(ranges, wide, strict=True):
                 if distance:
                     paddings = [[begin, n - begin - size] if i == axis else [0, 0] for i in range(len(x.shape))]
                     total = total + tf.pad(x, paddings)
@@ -130,7 +130,7 @@ class HaloSumOperation(Operation):
         planner.write(output, planner.compute("halo sum", emit, pieces, [spec], pending=value.pending)[0])
 
 
-def _stretches(n: int, halo: tuple[int, int]) -> list[tuple[int, int, int]]:
+def _ranges(n: int, halo: tuple[int, int]) -> list[tuple[int, int, int]]:
     """The parts of a block of n with its halos, in order: (distance of the part's block, begin in it, size)."""
     left = [(-d, n - min(n, halo[0] - (d - 1) * n), min(n, halo[0] - (d - 1) * n)) for d in _distances(n, halo[0])]
     right = [(d, 0, min(n, halo[1] - (d - 1) * n)) for d in _distances(n, halo[1])]

@@ -10,17 +10,16 @@ import math
 
 import tensorflow as tf
 
+from meshtf.thresholds import WIDE_ROW_BYTES
+
 _WIDEST = tf.complex128
-_LEAST_BYTES = 1 << 12
-"""The fewest bytes of a row that are written as wide elements. For shorter rows the two bitcasts cost what they
-save."""
 
 
 def with_rows(x: tf.Tensor, where: tf.Tensor | list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
     """x [n, ..] with rows [m, ..] in the places int32 [m] of its first dimension; nothing else may have its memory."""
     size, dtype = x.shape.as_list(), x.dtype
     together, length = _WIDEST.size // dtype.size, math.prod(size[1:])
-    if dtype == tf.bool or together == 1 or length % together or length * dtype.size < _LEAST_BYTES:
+    if dtype == tf.bool or together == 1 or length % together or length * dtype.size < WIDE_ROW_BYTES:
         return tf.raw_ops.InplaceUpdate(x=x, i=where, v=rows)
     wide_x, wide_rows = (tf.bitcast(tf.reshape(t, [-1, length // together, together]), _WIDEST) for t in (x, rows))
     return tf.reshape(tf.bitcast(tf.raw_ops.InplaceUpdate(x=wide_x, i=where, v=wide_rows), dtype), size)

@@ -64,11 +64,11 @@ def _check_is_the_local_one(module: str, folders: Sequence[Path], origin: Origin
 
 def _no_module(module: str, folders: Sequence[Path], origin: Origin) -> str:
     places = " and ".join(dict.fromkeys(str(folder) for folder in folders))
-    hint = nearest(module, _modules_beside(module, folders))
+    hint = nearest(module, _modules_in_same_folder(module, folders))
     return _NO_MODULE.format(origin=origin, module=module, hint=hint, folders=places)
 
 
-def _modules_beside(module: str, folders: Sequence[Path]) -> Iterator[str]:
+def _modules_in_same_folder(module: str, folders: Sequence[Path]) -> Iterator[str]:
     """Yields the whole names of the modules in the folders where this one would be."""
     package = module.rpartition(".")[0]
     parent = sys.modules.get(package)

@@ -19,6 +19,7 @@ def one_line(training: Training, train_step: mtf.Function) -> str:
         f"{type(training.model).__name__} on {training.task.name}: {counted(num_parameters(train_step), 'parameter')}",
         f"mesh [{shape}] ({cores})",
         f"layout [{training.layout_text}]",
+        *_products(train_step),
         f"{bytes_text(report.memory.peak).strip()} per core",
         f"{step} a step, {counted(training.num_steps, 'step')}",
     ]
@@ -40,6 +41,12 @@ def described(training: Training, train_step: mtf.Function) -> str:
             *(f"  {v.full_name:<{width}}  [{v.unpadded_shape}] {v.slice_dtype.name}" for v in variables),
         ]
     )
+
+
+def _products(program: mtf.Function) -> list[str]:
+    """Says how products of float32 are computed, where that can be chosen: on what XLA compiles programs for."""
+    mesh_impl = program.lowering.mesh_impl
+    return [f"float32 products in {mesh_impl.float32_products}"] if mesh_impl.compiles_programs else []
 
 
 def num_parameters(program: mtf.Function) -> int:

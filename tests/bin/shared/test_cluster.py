@@ -38,6 +38,10 @@ TRAIN = [
 AS_TWO_PROCESSES = "--gin_param=Training.num_processes=2"
 """In one process: sums are taken in the order of two."""
 ONE_SIDED = """\
+import os
+import pathlib
+import signal
+
 import gin
 import numpy as np
 
@@ -57,10 +61,13 @@ class OneSided(Callback):
         if cluster is None or cluster.process_index == 1:
             if report.step == 30:
                 run.save_checkpoint()
+            if report.step == 35 and pathlib.Path("killed_at_35").exists():
+                os.kill(os.getpid(), signal.SIGKILL)
             if report.step == 40:
                 run.stop("a process of two says so")
 """
-"""Where there are two processes, the second alone asks for something. Each writes down its first training batch."""
+"""Where there are two processes, the second alone asks for something, and dies where a file says so. Each writes down
+its first training batch."""
 
 FAILING = """\
 import os
@@ -89,6 +96,8 @@ LAUNCH = [sys.executable, "-m", "meshtf_programs.launching.launch"]
 def steps(number: int) -> str:
     return f"--gin_param=Training.num_steps={number}"
 
+
+ONE_SIDED_TRAIN = [*TRAIN, "--gin_file=callbacks.gin", steps(60)]
 
 WAITED = "waited_seconds/process_"
 
@@ -129,14 +138,21 @@ def wait_until(is_true: Callable[[], bool], seconds: float = 200.0) -> None:
         time.sleep(0.05)
 
 
-def test_training_and_evaluation_in_two_processes_are_those_of_one(tmp_path: Path) -> None:
-    (tmp_path / "one_sided.py").write_text(ONE_SIDED)
+@pytest.fixture(scope="module")
+def trained_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the configuration of `ONE_SIDED_TRAIN`, in which one process has trained `one`."""
+    folder = tmp_path_factory.mktemp("trained_alone")
+    (folder / "one_sided.py").write_text(ONE_SIDED)
     callbacks = "Training.callbacks = [@OneSided(), @BestCheckpoint(), @EarlyStopping()]"
-    (tmp_path / "callbacks.gin").write_text(f"import one_sided\n{callbacks}\n")
-    train = [*TRAIN, "--gin_file=callbacks.gin", steps(60)]
-    one_alone = run_fresh([*train, AS_TWO_PROCESSES, "--model_dir=one"], tmp_path, timeout_seconds=400)
-    assert one_alone.status == ExitStatus.DONE, one_alone.stderr
-    leader, other = run_together(2, [*train, "--model_dir=two"], tmp_path)
+    (folder / "callbacks.gin").write_text(f"import one_sided\n{callbacks}\n")
+    ended = run_fresh([*ONE_SIDED_TRAIN, AS_TWO_PROCESSES, "--model_dir=one"], folder, timeout_seconds=400)
+    assert ended.status == ExitStatus.DONE, ended.stderr
+    return folder
+
+
+def test_training_and_evaluation_in_two_processes_are_those_of_one(trained_alone: Path) -> None:
+    tmp_path = trained_alone
+    leader, other = run_together(2, [*ONE_SIDED_TRAIN, "--model_dir=two"], tmp_path)
     assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert two == one
@@ -228,22 +244,19 @@ def test_an_id_outside_of_its_range_in_the_rows_of_one_process_ends_the_others_a
     assert f"has failed: {fact}" in waiting
 
 
-def test_a_killed_process_ends_the_others_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    alone = run_fresh([*TRAIN, steps(300), AS_TWO_PROCESSES, "--model_dir=one"], tmp_path, timeout_seconds=400)
-    assert alone.status == ExitStatus.DONE, alone.stderr
-    run = [*TRAIN, steps(300), "--model_dir=two"]
-    survivor, killed = started(2, run, tmp_path)
-    wait_until((tmp_path / "two" / "checkpoints" / "step_00000040").exists)
-    killed.kill()
-    ended = survivor.finish(200)
-    assert killed.finish().status == -9
-    assert ended.status == ExitStatus.COLLECTIVE_FAILED, ended.stderr
-    assert "process 1 (127.0.0.1:" in ended.stderr
-    assert "The same command resumes from the checkpoint of step" in ended.stderr
-    again = run_together(2, run, tmp_path)
+def test_a_killed_process_ends_the_others_and_the_next_start_goes_on(trained_alone: Path) -> None:
+    run = [*ONE_SIDED_TRAIN, "--model_dir=killed"]
+    (trained_alone / "killed_at_35").touch()
+    survivor, killed = run_together(2, run, trained_alone)
+    (trained_alone / "killed_at_35").unlink()
+    assert killed.status == -signal.SIGKILL
+    assert survivor.status == ExitStatus.COLLECTIVE_FAILED, survivor.stderr
+    assert "process 1 (127.0.0.1:" in survivor.stderr
+    assert "The same command resumes from the checkpoint of step 30" in survivor.stderr
+    again = run_together(2, run, trained_alone)
     assert [each.status for each in again] == [ExitStatus.DONE] * 2
-    assert "resumed:       from step" in again[0].stdout
-    assert metrics(tmp_path / "two") == metrics(tmp_path / "one")
+    assert "resumed:       from step 30" in again[0].stdout
+    assert metrics(trained_alone / "killed") == metrics(trained_alone / "one")
 
 
 def test_one_process_that_is_asked_to_stop_stops_all_after_the_same_step(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import pytest
 import meshtf as mtf
 from meshtf.testing import interpret
 
-pytestmark = pytest.mark.plain_cpu
-
 BATCH, LENGTH, D = mtf.Dimension("batch", 12), mtf.Dimension("length", 4), mtf.Dimension("d", 2)
 X = np.ones([12, 4, 2], np.float32)
 

@@ -13,8 +13,6 @@ import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, terms_of
 
-pytestmark = pytest.mark.plain_cpu
-
 BATCH, D, HIDDEN = mtf.Dimension("batch", 16), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
 RNG = np.random.default_rng(5)
 INPUTS: dict[str, Any] = {

@@ -24,8 +24,6 @@ from meshtf.layers import (
 from meshtf.lowering.report.report import Report
 from meshtf.testing import assert_close, assert_layout_invariant, interpret
 
-pytestmark = pytest.mark.plain_cpu
-
 CAUSAL = AttentionMask(is_causal=True)
 BLOCKS = 4
 

@@ -25,8 +25,6 @@ from meshtf.layers import (
 )
 from meshtf.testing import assert_close, interpret
 
-pytestmark = pytest.mark.plain_cpu
-
 MASKS = {
     "bidirectional": AttentionMask(),
     "causal": AttentionMask(is_causal=True),

@@ -9,8 +9,6 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import ShapeError
 
-pytestmark = pytest.mark.plain_cpu
-
 BATCH, CHANNELS, OUT = mtf.Dimension("batch", 2), mtf.Dimension("channels", 2), mtf.Dimension("out", 4)
 DEPTH, HEIGHT, WIDTH = mtf.Dimension("depth", 4), mtf.Dimension("height", 4), mtf.Dimension("width", 8)
 SEQUENCE, IMAGE = [BATCH, WIDTH, CHANNELS], [BATCH, HEIGHT, WIDTH, CHANNELS]

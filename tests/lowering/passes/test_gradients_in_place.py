@@ -14,9 +14,10 @@ import meshtf as mtf
 from meshtf.layers import PipelineSchedule, pipeline
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report import accounting
-from meshtf.ops.algebra.mask import WORTH_A_BRANCH, masking
+from meshtf.ops.algebra.mask import masking
 from meshtf.planning.plan import Compute, Plan, walk
 from meshtf.testing import build
+from meshtf.thresholds import SMALL_ELEMENTS
 from tests.lowering.passes.update_programs import known, started
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 4), mtf.Dimension("d_model", 6), mtf.Dimension("d_ff", 8)
@@ -211,7 +212,7 @@ def test_on_processors_sums_are_written_over() -> None:
 
 def test_a_part_with_one_condition_is_masked_without_a_copy() -> None:
     """A stage that waits adds nothing to large gradients, and one that does not adds them as they are."""
-    wide = mtf.Dimension("wide", WORTH_A_BRANCH // 16)
+    wide = mtf.Dimension("wide", SMALL_ELEMENTS // 16)
 
     def program(x: mtf.Tensor) -> list[mtf.Tensor]:
         def layer(xs: list[mtf.Tensor], _: list[mtf.Tensor]) -> list[mtf.Tensor]:

@@ -53,8 +53,8 @@ def trained(model: Any, mesh_shape: str = "rows:2;cols:4") -> mtf.Function:
 @pytest.fixture
 def done_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little it is."""
-    monkeypatch.setattr(work_done_once, "WORTH_BYTES", 0)
-    monkeypatch.setattr(work_done_once, "WORTH_FLOPS", 0)
+    monkeypatch.setattr(work_done_once, "CALL_BYTES", 0)
+    monkeypatch.setattr(work_done_once, "CALL_FLOPS", 0)
 
 
 @pytest.mark.parametrize("model", [layers_one_by_one, layers_in_a_loop])
@@ -63,7 +63,7 @@ def test_results_are_the_same_to_the_bit(model: Any, monkeypatch: pytest.MonkeyP
     each = trained(model)
     expected = [each(x=X) for _ in range(3)]
     assert all(s.axes is None for s in cores_in_memory(each)._segments)
-    monkeypatch.setattr(work_done_once, "WORTH_BYTES", 0)
+    monkeypatch.setattr(work_done_once, "CALL_BYTES", 0)
     once = trained(model)
     np.testing.assert_array_equal([once(x=X) for _ in range(3)], expected)
     assert set(cores_in_memory(once).traces.values()) == {1}

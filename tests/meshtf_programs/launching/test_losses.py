@@ -95,6 +95,7 @@ def losses(run: Path) -> np.ndarray:
     return np.array([line["loss"] for line in lines_of(run) if "loss" in line])
 
 
+@pytest.mark.long
 def test_it_goes_on_with_the_processes_that_are_left(tmp_path: Path) -> None:
     """Two processes of two cores; then one, on half the mesh; then none is left, and both start again."""
     arguments = ["--mesh_shape=rows:*;cols:2", "--gin_param=Training.num_steps=120"]

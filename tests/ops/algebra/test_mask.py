@@ -7,8 +7,8 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.ops.algebra.mask import WORTH_A_BRANCH
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
+from meshtf.thresholds import SMALL_ELEMENTS
 
 ROWS, COLS, OUT = mtf.Dimension("rows", 4), mtf.Dimension("cols", 6), mtf.Dimension("out", 3)
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
@@ -34,7 +34,7 @@ def test_what_is_stopped_is_zero_also_where_the_gradient_would_be_a_nan(layout: 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_large_slice_with_one_condition_is_kept_or_dropped_as_a_whole(is_stopped: bool) -> None:
-    rows, cols = mtf.Dimension("rows", 2), mtf.Dimension("cols", WORTH_A_BRANCH)
+    rows, cols = mtf.Dimension("rows", 2), mtf.Dimension("cols", SMALL_ELEMENTS)
     x = np.full([2, cols.size], 4.0, np.float32)
     conditions = np.array([is_stopped, not is_stopped])
     specs = {"x": mtf.TensorSpec([rows, cols]), "is_stopped": mtf.TensorSpec([rows], "bool")}

@@ -16,8 +16,6 @@ from meshtf.errors import DtypeError, LayoutError, ShapeError
 from meshtf.planning.plan import Compute
 from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
 
-pytestmark = pytest.mark.plain_cpu
-
 RNG = np.random.default_rng(0)
 LETTERS = "dhw"
 

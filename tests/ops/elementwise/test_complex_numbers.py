@@ -76,7 +76,6 @@ def test_second_gradients_of_products() -> None:
     )
 
 
-@pytest.mark.plain_cpu
 @pytest.mark.parametrize("layout", [*LAYOUTS, "b:rows", "c:cols;b:rows"])
 def test_products_and_sums(layout: str) -> None:
     y = complex_array(np.random.default_rng(1), 6, 4)

@@ -14,8 +14,6 @@ from meshtf import random
 from meshtf.errors import DtypeError, ShapeError, UsageError
 from meshtf.testing import assert_layout_invariant, interpret
 
-pytestmark = pytest.mark.plain_cpu
-
 RNG = np.random.default_rng(0)
 ROWS, CLASSES = 4000, 6
 LOGITS = np.array([0.0, 1.0, -math.inf, -1.0, 0.5, 2.0], np.float32)

@@ -83,7 +83,7 @@ def run_batch(batch: Batch) -> list[str]:
     """
     joint = Joint(batch)
     # Their slices are small: what cores would do alike is done once, however little it is.
-    with mock.patch.multiple(work_done_once, WORTH_BYTES=0, WORTH_FLOPS=0):
+    with mock.patch.multiple(work_done_once, CALL_BYTES=0, CALL_FLOPS=0):
         lowering, values = run_joint(joint, [f"CPU:{d}" for d in batch.devices], share_memory=batch.shares_memory)
     return _differences(joint, values, lowering, batch)
 

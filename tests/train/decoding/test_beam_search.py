@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.attention import AttentionConfig
-from meshtf.layers.attention.beam_slots import MOST_QUERIES
 from meshtf.layers.transformer import (
     Context,
     DecodingSpace,
@@ -27,6 +26,7 @@ from meshtf.models import EncoderDecoder, TransformerLM
 from meshtf.ops.indexing.gather import GatherOperation
 from meshtf.planning.plan import Compute, Loop, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
+from meshtf.thresholds import MOST_MULTIPLIED_QUERIES
 from meshtf.train.decoding import MeshtfRules, Prompts, beam_search
 from meshtf.train.decoding.programs import Sizes
 from tests.train.decoding.conftest import EMBEDDING, SELF
@@ -257,7 +257,7 @@ def test_no_step_copies_keys_and_values() -> None:
         assert not any("d_kv" in names for names in gathered)
     own = gathered_in_the_loop(MODELS["a state of one's own"], 3, "")
     assert [names for names in own if "d_model" in names] == [["layers", "batch", "beam", "length", "d_model"]]
-    most = MOST_QUERIES // 2
+    most = MOST_MULTIPLIED_QUERIES // 2
     assert not any("d_kv" in names for names in gathered_in_the_loop(MODELS["multi-query, relative bias"], most, ""))
     many = gathered_in_the_loop(MODELS["multi-query, relative bias"], most + 1, "")
     assert [names for names in many if "d_kv" in names] == 2 * [["layers", "batch", "beam", "memory_length", "d_kv"]]

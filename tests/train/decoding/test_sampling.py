@@ -16,8 +16,6 @@ from meshtf.testing import interpret
 from meshtf.train.decoding.sampling import Sampling
 from meshtf.train.decoding.step_decoder import token_logits
 
-pytestmark = pytest.mark.plain_cpu
-
 ROWS, VOCAB, TRUE_SIZE = mtf.Dimension("batch", 4096), mtf.Dimension("vocab", 8), 6
 LOGITS = np.array([0.5, -1.0, 2.0, 0.5, -3.0, 1.0, 9.0, 9.0], np.float32)
 

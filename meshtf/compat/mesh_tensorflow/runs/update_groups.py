@@ -53,10 +53,10 @@ def _last_consumers(nodes: Sequence[tf.Operation]) -> dict[tf.Operation, frozens
     for operation in operations:
         for before in [*(x.op for x in operation.inputs), *operation.control_inputs]:
             consumers.setdefault(before, []).append(operation)
-    return {node: _ends_behind(node, consumers) for node in nodes}
+    return {node: _ends_after(node, consumers) for node in nodes}
 
 
-def _ends_behind(node: tf.Operation, consumers: dict[tf.Operation, list[tf.Operation]]) -> frozenset[tf.Operation]:
+def _ends_after(node: tf.Operation, consumers: dict[tf.Operation, list[tf.Operation]]) -> frozenset[tf.Operation]:
     ends, seen, waiting = set(), {node}, [node]
     while waiting:
         operation = waiting.pop()

@@ -14,7 +14,7 @@ from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
-from meshtf.mesh_impl.tpu.xla_collectives import XlaCollectives
+from meshtf.mesh_impl.pjrt.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Compute, Loop, Plan, Value
 from meshtf.tensorflow_private.xla_operations import replica_id, tied_together

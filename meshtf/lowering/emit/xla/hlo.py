@@ -14,15 +14,21 @@ from meshtf.lowering.emit.xla.refusals import refusal, size_from_values
 from meshtf.planning.plan import AssignVariable, Plan, ReadVariable
 from meshtf.tensorflow_private import xla_modules
 
+_PRODUCTS = ("dot", "convolution")
 _NO_HLO = "its HLO takes more than the 2 GiB in which one can be handed over"
 
 
-def hlo_of(plan: Plan, program: str) -> bytes:
+def hlo_of(plan: Plan, program: str, product_precision: str | None = None) -> bytes:
     """A serialized HloModuleProto, for as many replicas as the mesh has cores. No TPU is needed, and none asked.
 
     Its parameters are the feeds, in the layouts that they have in the plan; the index of a check that failed in a run
     before, or -1; and the core's slices of the variables. Its results are the slices of the fetches, the index of the
     failed check, then the slices of the variables that are assigned, each aliased to its parameter.
+
+    Args:
+      plan: the instructions of each core.
+      program: the program's name, for messages.
+      product_precision: the precision of its products, one of `mesh_options.PRODUCT_PRECISIONS`; None: "default".
 
     Raises:
       CompilationError: XLA cannot compile an operation, which is named with the user's line; or the program is itself
@@ -50,12 +56,13 @@ def hlo_of(plan: Plan, program: str) -> bytes:
     fault = size_from_values(hlo, program, origins(plan.instructions))
     if fault is not None:
         raise CompilationError(fault)
-    return _canonical(hlo, plan, first)
+    return _canonical(hlo, plan, first, xla_modules.PRECISIONS[product_precision or "default"])
 
 
-def _canonical(hlo: bytes, plan: Plan, first: int) -> bytes:
+def _canonical(hlo: bytes, plan: Plan, first: int, precision: int) -> bytes:
     """The same program in the same bytes, whatever TensorFlow traced before, and without what StableHLO lacks; with new
-    slices in the memory of the old, which are the parameters from number `first` on."""
+    slices in the memory of the old, which are the parameters from number `first` on, and with this precision of
+    products."""
     module = xla_modules.parsed_hlo(hlo)
     for number, name in enumerate(assigned_names(plan)):
         module.input_output_alias.entries.add(
@@ -70,6 +77,8 @@ def _canonical(hlo: bytes, plan: Plan, first: int) -> bytes:
         for instruction in computation.instructions:
             if instruction.opcode == "copy":  # which TensorFlow puts on results
                 instruction.opcode = "reshape"
+            if instruction.opcode in _PRODUCTS:
+                instruction.precision_config.operand_precision[:] = [precision] * len(instruction.operand_ids)
     module.id = 0
     return module.SerializeToString(deterministic=True)
 

@@ -18,8 +18,8 @@ from meshtf.planning.plan import Feed, Plan, Value
 from meshtf.tensorflow_private.xla_modules import parsed_hlo
 
 if TYPE_CHECKING:
-    from meshtf.mesh_impl.tpu.buffers import BufferSlices
-    from meshtf.mesh_impl.tpu.pjrt import CoreArray, Cores, Executable
+    from meshtf.mesh_impl.pjrt.buffers import BufferSlices
+    from meshtf.mesh_impl.pjrt.pjrt import CoreArray, Cores, Executable
 
 _COMPILE_SECONDS = 7200.0
 

@@ -213,13 +213,15 @@ def updates_in_place(plan: Plan) -> dict[Compute, dict[int, tuple[int, str]]]:
     Each has, by the number of an input, the number of the result and the variable's name. An update is left out if a
     failed check would have to undo it.
     """
+    fused = [i for i in plan.instructions if isinstance(i, Compute) and isinstance(i.emit, FusedUpdate)]
+    if not fused:
+        return {}
     consumers, names = consumers_of(plan), _names_read(plan)
     found: dict[Compute, dict[int, tuple[int, str]]] = {}
-    for instruction in plan.instructions:
-        if isinstance(instruction, Compute) and isinstance(instruction.emit, FusedUpdate):
-            pairs = _assigned_in_place(instruction, names, consumers)
-            if pairs and (instruction.emit.guards or not plan.checks):
-                found[instruction] = pairs
+    for instruction in fused:
+        pairs = _assigned_in_place(instruction, names, consumers)
+        if pairs and (instruction.emit.guards or not plan.checks):
+            found[instruction] = pairs
     return found
 
 

@@ -23,8 +23,6 @@ from meshtf.layers import (
 )
 from meshtf.testing import assert_close, assert_layout_invariant, interpret
 
-pytestmark = pytest.mark.plain_cpu
-
 CAUSAL = AttentionMask(is_causal=True)
 LAYOUTS = ["", "length:rows;heads:cols", "batch:rows;memory_length:cols", "length:rows;memory_length:cols"]
 

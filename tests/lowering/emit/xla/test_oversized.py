@@ -70,7 +70,7 @@ def test_hlo_that_cannot_be_handed_over(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_runtime_of_a_tpu() -> None:
-    from meshtf.mesh_impl.tpu import pjrt
+    from meshtf.mesh_impl.pjrt import pjrt
 
     step = step_on(mtf.PlanMeshImpl("all:4", "batch:all"))
     plan = step.lowering.plan_for([step.results])

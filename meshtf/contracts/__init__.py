@@ -1,0 +1,1 @@
+"""Contracts: the annotations of a function are checked when it is called."""

@@ -1,0 +1,121 @@
+"""The plans of a program: one for each choice of the sizes that its signature leaves open."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from meshtf.call_sites import says_where
+from meshtf.errors import GraphError, UsageError, counted
+from meshtf.function.planned_program import PlannedProgram
+from meshtf.function.signature import Sizes
+from meshtf.function.tracing import Traced, Tracing
+from meshtf.garbage_collection import garbage_collection_paused
+from meshtf.lowering.lowering import Lowering
+from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.lowering.variable_store import VariableStore
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.ops.variables.variable import Variable
+
+_LOGGER = logging.getLogger("meshtf")
+
+_IN_TF_FUNCTION = """\
+program "{name}" has variables and was built inside a tf.function, each trace of which would make them anew; build it
+outside and call it inside, or give it variables=mtf.VariableStore() from outside"""
+
+_OPEN_VARIABLE = """\
+variable "{variable.full_name}" [{variable.shape}], made at {variable.site}, has dimension "{dim}", whose size the
+inputs of program "{name}" leave open, and a variable has one size for all calls; state it, as in "{dim}:{size}\""""
+
+_OTHER_VARIABLE = """\
+variable "{variable.full_name}", made at {variable.site}, is {variable.spec} for {sizes}, and {first.spec} for {before}:
+a variable has one shape for all calls, so it must not follow a size that the inputs of program "{name}" leave open"""
+
+_TOO_MANY = """\
+program "{name}" has {count}, for {known}, and was called for {sizes}; pad its inputs to one of these sizes, or allow it
+more with mtf.function(..., max_plans={more})"""
+
+
+@dataclasses.dataclass
+class ProgramPlans:
+    """Makes and keeps the plans of a program on one mesh. All share its variables, its seed and its count of steps.
+
+    Attributes:
+      may_have_variables: whether the store outlives the traces of a tf.function.
+      latest: the plan that was asked for last; None if there is none yet.
+    """
+
+    tracing: Tracing
+    mesh_impl: MeshImpl
+    store: VariableStore
+    seed: int
+    pass_options: PassOptions
+    max_plans: int
+    may_have_variables: bool = True
+
+    def __post_init__(self) -> None:
+        self._plans: dict[Sizes, PlannedProgram] = {}
+        self.latest: PlannedProgram | None = None
+
+    @says_where
+    def at(self, sizes: Sizes) -> PlannedProgram:
+        """The plan for these sizes. It is made at the first call.
+
+        Raises:
+          UsageError: there are `max_plans` plans for other sizes.
+          GraphError: a variable has a dimension of an open size.
+          LayoutError: the layout does not fit these sizes.
+        """
+        planned = self._plans.get(sizes)
+        if planned is None:
+            planned = self._planned(sizes)
+        self.latest = planned
+        return planned
+
+    def sizes_of(self, planned: PlannedProgram) -> Sizes:
+        """The sizes that a plan of this program is for."""
+        return next(sizes for sizes, own in self._plans.items() if own is planned)
+
+    @garbage_collection_paused()
+    def _planned(self, sizes: Sizes) -> PlannedProgram:
+        name, count = self.tracing.program_name, len(self._plans)
+        if count >= self.max_plans:
+            known = ", ".join(map(_shown, self._plans))
+            raise UsageError(
+                _TOO_MANY.format(
+                    name=name, count=counted(count, "plan"), known=known, sizes=_shown(sizes), more=2 * count
+                )
+            )
+        traced = self.tracing.at(sizes)
+        self._check_variables(traced, sizes)
+        if traced.mesh.graph.variables and not self.may_have_variables:
+            raise UsageError(_IN_TF_FUNCTION.format(name=name))
+        lowering = Lowering(traced.mesh.graph, {traced.mesh: self.mesh_impl}, self.store, self.seed, self.pass_options)
+        planned = self._plans[sizes] = PlannedProgram(lowering, traced)
+        if count:
+            _LOGGER.warning(
+                'program "%s" is planned for %s, too: plan %d of at most %d',
+                name,
+                _shown(sizes),
+                count + 1,
+                self.max_plans,
+            )
+        return planned
+
+    def _check_variables(self, traced: Traced, sizes: Sizes) -> None:
+        name, open_dims = self.tracing.program_name, self.tracing.signature.open_dimensions
+        for key, variable in traced.mesh.graph.variables.items():
+            assert isinstance(variable, Variable)
+            for dim in variable.shape:
+                if dim.name in open_dims:
+                    fact = _OPEN_VARIABLE.format(variable=variable, dim=dim.name, size=dim.size, name=name)
+                    raise GraphError(fact)
+            for before, plan in self._plans.items():
+                first = plan.lowering.graph.variables.get(key)
+                if isinstance(first, Variable) and not first.spec.is_alike(variable.spec):
+                    shown = {"sizes": _shown(sizes), "before": _shown(before)}
+                    raise GraphError(_OTHER_VARIABLE.format(variable=variable, first=first, name=name, **shown))
+
+
+def _shown(sizes: Sizes) -> str:
+    return " ".join(f"{name}:{size}" for name, size in sizes) or "its inputs"

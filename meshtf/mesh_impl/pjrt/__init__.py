@@ -1,0 +1,1 @@
+"""Programs on accelerators that PJRT drives: GPUs, TPUs, and virtual ones on this machine's processors."""

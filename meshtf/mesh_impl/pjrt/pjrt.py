@@ -1,0 +1,465 @@
+"""PJRT, the runtime of XLA's programs on TPUs, GPUs and CPUs, as jaxlib has it.
+
+jaxlib's entry points are private and change with its minor releases. This module alone uses them, and knows the
+releases in `RELEASES`; its test names what another release has broken. It imports nothing of meshtf, so that a process
+which only compiles need not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import jax
+import jax._src.distributed
+import numpy as np
+from jax._src.hardware_utils import num_available_tpu_chips_and_device_id
+from jax._src.interpreters import mlir
+from jax.core import ShapedArray
+from jax.errors import JaxRuntimeError
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxlib import _jax, version, xla_client  # pyright: ignore[reportAttributeAccessIssue]  # it has no types
+from jaxlib.mlir import ir
+
+RELEASES = ((0, 10), (0, 11), (0, 12))
+"""The minor releases of jaxlib for which this module is written."""
+
+PjrtError = JaxRuntimeError
+"""The runtime's error, when a program is compiled or started, or when its results are waited for. Its text begins with
+a status, such as `RESOURCE_EXHAUSTED`."""
+
+
+class NotOpenedError(RuntimeError):
+    """Says that the runtime of an accelerator does not start."""
+
+
+CoreArray: TypeAlias = jax.Array
+"""An array for each core of this process, all of one shape and dtype. JAX takes it for one array with many copies."""
+
+TopologyOptions: TypeAlias = Mapping[str, "str | list[int]"]
+
+_TPU = "tpu"
+_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_RELEASE = version.__version_info__[:2]
+_DEVICE_KINDS = {"cuda": "GPU", "rocm": "GPU"}
+_NEVER_SECONDS = 10_000_000
+_JOIN_SECONDS = 120
+_LEAVE_SECONDS = 30
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 5e-3
+_COORDINATOR = Path(__file__).with_name("_coordinator_process.py")
+_NOT_ON_A_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",  # else libtpu asks a metadata server where it is
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else one process at a time may compile
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+}
+
+_EXECUTABLE_BUILD_OPTIONS, _DEBUG_OPTIONS, _XLA_BACKEND_EXTRA_OPTIONS = 3, 3, 500
+"""Numbers of fields: in XLA's CompileOptionsProto, ExecutableBuildOptionsProto and DebugOptions."""
+
+_NO_CHECKSUMS = b"-disable-loop-idiom-hashrecognize"
+
+MEMORY = {
+    "arguments": "argument_size_in_bytes",
+    "results": "output_size_in_bytes",
+    "aliased": "alias_size_in_bytes",
+    "temporaries": "temp_size_in_bytes",
+    "code": "generated_code_size_in_bytes",
+    "peak": "peak_memory_in_bytes",
+}
+"""Names of the compiler's numbers of bytes: ours, and jaxlib's."""
+
+COST = {"flops": "flops", "bytes_accessed": "bytes accessed", "seconds": "optimal_seconds"}
+"""Names of the compiler's estimates: ours, and XLA's."""
+
+
+class Client:
+    """A runtime and its devices; a process has one for each kind of device."""
+
+    def __init__(self, client: Any, member: _Member | None = None) -> None:  # jaxlib gives its class no type
+        self._client, self._member = client, member
+
+    @property
+    def platform(self) -> str:
+        """The name of the platform, such as "tpu", "cuda" or "cpu"."""
+        return self._client.platform
+
+    @functools.cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of all processes, in the order of their numbers."""
+        return tuple(Device(d) for d in sorted(self._client.devices(), key=lambda d: d.id))
+
+    def leave(self) -> None:
+        """Ends what this process has with others, which all do at once, or within some seconds."""
+        if self._member is not None:
+            self._member.leave()
+
+    def on(self, devices: Sequence[Device], check: Callable[[], None] | None = None) -> Cores:
+        """The runner of programs on these devices: replica number c of a program runs on device number c.
+
+        `check` is called now and then while results are waited for; its errors end the waiting.
+        """
+        return Cores(self._client, tuple(device.handle for device in devices), check)
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One core. `handle`: what jaxlib has for it."""
+
+    handle: Any
+
+    @property
+    def number(self) -> int:
+        return self.handle.id
+
+    @property
+    def process(self) -> int:
+        return self.handle.process_index
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """The core's place on a TPU: its chip's coordinates, then its number on the chip."""
+        return (*self.handle.coords, self.handle.core_on_chip)
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """The processes whose devices one runtime has.
+
+    Attributes:
+      index: the number of this process; process 0 leads.
+      count: the number of processes.
+      coordinator: the address at which process 0 listens for the others, as "host:port".
+      host: the host name by which the others reach this process.
+      loss_seconds: the time after which all know that a process is gone.
+    """
+
+    index: int
+    count: int
+    coordinator: str
+    host: str
+    loss_seconds: float
+
+
+def cpu_client(num_devices: int, processes: Processes | None = None) -> Client:
+    """A runtime of its own on this machine's processors; with those of others, whose cores exchange data by Gloo.
+
+    RuntimeError where the others do not come, or process 0 cannot listen.
+    """
+    if processes is None:
+        return Client(xla_client.make_cpu_client(num_devices=num_devices, asynchronous=True))
+    member = _Member.joined(processes)
+    client = xla_client.make_cpu_client(
+        asynchronous=True,
+        distributed_client=member.client,
+        node_id=processes.index,
+        num_nodes=processes.count,
+        collectives=_jax.make_gloo_tcp_collectives(member.client, hostname=processes.host),
+        num_devices=num_devices,
+        get_global_topology_timeout_minutes=_JOIN_SECONDS // 60,
+    )
+    _keep_for_ever(client)
+    return Client(client, member)
+
+
+def tpu_client(processes: Processes | None = None) -> Client | None:
+    """JAX's own runtime of the TPU of this machine; None where there is none.
+
+    With other processes, of the TPU of all. (That never ran.) NotOpenedError where its runtime does not start.
+    """
+    member = _joined(processes)
+    # Where libtpu is installed and there is no TPU, it would wait for one.
+    return _plugin_client("tpu", member) if num_available_tpu_chips_and_device_id()[0] > 0 else None
+
+
+def gpu_client(processes: Processes | None = None, memory_fraction: float | None = None) -> Client:
+    """JAX's own runtime of the GPUs of this machine, with this share of each one's memory.
+
+    With other processes, of the GPUs of all. (That never ran.) NotOpenedError where there is no GPU, or no plugin of
+    CUDA, or it does not start.
+    """
+    if memory_fraction is not None:
+        os.environ[_MEMORY_FRACTION] = str(memory_fraction)  # where JAX's plugin reads it, when it is opened
+    return _plugin_client("cuda", _joined(processes))
+
+
+def _joined(processes: Processes | None) -> _Member | None:
+    """Joins other processes, and tells JAX's plugins so."""
+    if processes is None:
+        return None
+    member, state = _Member.joined(processes), jax._src.distributed.global_state
+    state.client, state.process_id, state.num_processes = member.client, processes.index, processes.count
+    return member
+
+
+def _plugin_client(platform: str, member: _Member | None) -> Client:
+    try:
+        return Client(jax.devices(platform)[0].client, member)
+    except RuntimeError as error:
+        raise NotOpenedError(str(error)) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Member:
+    """The part of this process in a runtime of several processes.
+
+    coordinator: a process that process 0 alone has. It keeps what all processes tell one another.
+    """
+
+    client: Any
+    coordinator: subprocess.Popen[bytes] | None
+
+    @classmethod
+    def joined(cls, processes: Processes) -> _Member:
+        """Waits for all."""
+        coordinator = None if processes.index else _coordinator(processes)
+        client = _jax.get_distributed_runtime_client(
+            processes.coordinator,
+            processes.index,
+            init_timeout=_JOIN_SECONDS,
+            shutdown_timeout=_LEAVE_SECONDS,
+            heartbeat_timeout=_NEVER_SECONDS,
+            shutdown_on_destruction=False,
+        )
+        client.connect()
+        _keep_for_ever(client)
+        return cls(client, coordinator)
+
+    def leave(self) -> None:
+        with contextlib.suppress(PjrtError):
+            self.client.shutdown()
+        if self.coordinator is not None and self.coordinator.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.coordinator.stdin.write(b"!")
+                self.coordinator.stdin.flush()
+            self.coordinator.wait()
+
+
+def _keep_for_ever(client: Any) -> None:
+    """Keeps an object that works with another process from being deleted.
+
+    If that process is gone, deleting the object waits for ever, or ends this whole process without a word.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
+    """Starts the coordinator beside process 0, apart from it: signals of a terminal to process 0 do not reach it."""
+    numbers = [str(processes.count), str(processes.loss_seconds)]
+    started = subprocess.Popen(
+        [sys.executable, "-P", str(_COORDINATOR), processes.coordinator, *numbers],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # which would stay open for as long as it outlives this process
+        start_new_session=True,
+    )
+    assert started.stdout is not None
+    if not started.stdout.readline():
+        raise RuntimeError(f"nothing can listen at {processes.coordinator}")
+    return started
+
+
+class Cores:
+    """Devices by core number: arrays on them, and programs for them."""
+
+    def __init__(self, client: Any, devices: tuple[Any, ...], check: Callable[[], None] | None) -> None:
+        self._client, self._devices, self._check = client, devices, check
+        self._local = [d for d in devices if d.process_index == client.process_index()]
+        mesh = Mesh(np.array(devices), ("core",))
+        self._alike, self._in_parts = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("core"))
+        self.numbers = tuple(core for core, d in enumerate(devices) if d.process_index == client.process_index())
+        """The cores of this process."""
+        kind = _DEVICE_KINDS.get(client.platform, client.platform.upper())
+        self.names = tuple(f"/job:pjrt/replica:0/task:{d.process_index}/device:{kind}:{d.id}" for d in devices)
+        """The devices' names by core number, written as TensorFlow writes its own devices' names."""
+
+    def put(self, pieces: Sequence[np.ndarray]) -> CoreArray:
+        """Hands each core of this process an array, in row-major order, which nobody may write to any more."""
+        first = pieces[0]
+        if all(p is first for p in pieces):
+            return self._put(first.shape, pieces, self._local, self._alike)
+        if not first.ndim:
+            return self._joined(first.shape, [self._put_on(p, position) for position, p in enumerate(pieces)])
+        # If they were copies of one array to JAX, it would send only the first. So they are parts of a larger one.
+        return self._put((len(self._devices) * first.shape[0], *first.shape[1:]), pieces, self._local, self._in_parts)
+
+    def first(self, array: CoreArray) -> np.ndarray:
+        """Waits for a result, and returns the piece of it that the first of this process's cores has."""
+        self._wait_for(array)
+        return np.asarray(array)
+
+    def piece(self, array: CoreArray, position: int) -> np.ndarray:
+        """Waits for an array, and returns one core's piece of it. A piece in the host's memory is not copied."""
+        self._wait_for(array)
+        return np.asarray(_pieces(array)[position])
+
+    def _wait_for(self, array: CoreArray) -> None:
+        pause = _SHORTEST_PAUSE
+        done = cast("Any", array).is_ready  # jaxlib's arrays have it, jax.Array does not declare it
+        while self._check is not None and not done():
+            self._check()
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def replaced(self, array: CoreArray, position: int, piece: np.ndarray) -> CoreArray:
+        """The array with another piece on one of this process's cores."""
+        pieces = list(_pieces(array))
+        pieces[position] = self._put_on(piece, position)
+        return self._joined(piece.shape, pieces)
+
+    def _put_on(self, piece: np.ndarray, position: int) -> Any:
+        device = self._local[position]
+        return self._put(piece.shape, [piece], [device], _jax.SingleDeviceSharding(device))
+
+    def _put(self, shape: Sequence[int], pieces: Sequence[Any], devices: Sequence[Any], sharding: Any) -> Any:
+        return _jax.batched_device_put(
+            ShapedArray(tuple(shape), pieces[0].dtype),
+            sharding,
+            pieces,
+            devices,
+            committed=True,
+            enable_x64=True,
+        )
+
+    def _joined(self, shape: tuple[int, ...], pieces: Sequence[Any]) -> CoreArray:
+        return jax.make_array_from_single_device_arrays(shape, self._alike, pieces)
+
+    def compile(self, hlo: bytes, results: Sequence[tuple[tuple[int, ...], Any]]) -> Executable:
+        """Compiles a serialized HloModuleProto, for as many replicas as there are cores.
+
+        `results`: the shapes and dtypes of its results.
+        """
+        with mlir.make_ir_context():
+            devices, options = _jax.DeviceList(self._devices), _options(self._devices)
+            program = self._client.compile_and_load(_module(hlo), devices, options)
+        return Executable(
+            program,
+            [self._result_handler(ShapedArray(*x)) for x in results],
+        )
+
+    def _result_handler(self, result: ShapedArray) -> Any:
+        """The function that makes an array of a result. Until 0.10 it can be told to skip its checks."""
+        skips_checks = (True,) if _RELEASE < (0, 11) else ()
+        return _jax.array_result_handler(result, self._alike, True, *skips_checks)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most bytes that a core of this process has held at once. None where the runtime does not count them."""
+        counts = [device.memory_stats() for device in self._local]
+        peaks = [count["peak_bytes_in_use"] for count in counts if count and "peak_bytes_in_use" in count]
+        return max(peaks, default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Executable:
+    """A compiled program. `handlers`: which make arrays of its results."""
+
+    program: Any
+    handlers: Sequence[Any]
+
+    def start(self, arguments: Sequence[CoreArray]) -> list[CoreArray]:
+        """Starts it on every core of this process, and gives the results, which are there once it has run.
+
+        The arguments whose memory results take are lost.
+        """
+        executed = self.program.execute_sharded(arguments)
+        return cast("list[CoreArray]", executed.consume_with_handlers(self.handlers, strict=False))
+
+
+def _pieces(array: CoreArray) -> Sequence[Any]:
+    return cast("Any", array)._arrays
+
+
+def _module(hlo: bytes) -> ir.Module:
+    """The program as StableHLO. Call it inside a context of MLIR."""
+    return ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
+
+
+def _options(devices: Sequence[Any]) -> Any:
+    """The options to compile a program with as many replicas as there are devices: number c runs on device number c."""
+    options = xla_client.CompileOptions()
+    options.num_replicas, options.num_partitions = len(devices), 1
+    numbers = np.array([[device.id] for device in devices])
+    options.device_assignment = xla_client.DeviceAssignment.create(numbers)
+    return _without_search_for_checksums(options) if devices[0].platform == "cpu" else options
+
+
+def _without_search_for_checksums(options: Any) -> Any:
+    """The same options, with one more of LLVM's, which compiles for CPUs.
+
+    LLVM looks for checksums in loops of 8, 16, 24 and so on iterations. It starts from a value that the loop selects,
+    and follows every path back through the arithmetic. Each of Threefry's 20 rounds multiplies the number of paths. XLA
+    draws random numbers where they are compared, so a program with the index of the largest of them never compiled.
+
+    jaxlib has no name for these options. They are a map in a protobuf message. Two such messages are merged if the
+    bytes of one follow the bytes of the other. So the user's options in XLA_FLAGS stay.
+    """
+    debug_options = _field(_XLA_BACKEND_EXTRA_OPTIONS, _field(1, _NO_CHECKSUMS) + _field(2, b""))
+    added = _field(_EXECUTABLE_BUILD_OPTIONS, _field(_DEBUG_OPTIONS, debug_options))
+    return xla_client.CompileOptions.ParseFromString(options.SerializeAsString() + added)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes, or of a message, in protobuf's encoding."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    low = []
+    while value > 0x7F:
+        low.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*low, value])
+
+
+@dataclasses.dataclass(frozen=True)
+class AheadCompiled:
+    """The answer of a compiler to a program that it compiled for devices which are not there.
+
+    memory: bytes of one core, by the names in `MEMORY`. cost: by the names in `COST`, where it is known. hlo: the
+    program as it was optimized and scheduled, as text.
+    """
+
+    memory: Mapping[str, int]
+    cost: Mapping[str, float]
+    hlo: str
+
+
+def load_tpu_compiler(library: str) -> None:
+    """Loads libtpu in a process that has no TPU, and changes this process's environment for it."""
+    os.environ.update(_NOT_ON_A_TPU)
+    xla_client.load_pjrt_plugin_dynamically(_TPU, library)
+    xla_client.initialize_pjrt_plugin(_TPU)
+
+
+def topology_devices(topology: str, options: TopologyOptions) -> dict[tuple[int, ...], Any]:
+    """The cores of a topology, as `v5e:4x4`, which is not there: by the coordinates of the chip in three dimensions,
+    then the number of the core on it."""
+    description = xla_client.make_tfrt_tpu_c_api_device_topology(topology, **options)
+    return {(*device.coords, device.core_on_chip): device for device in description._make_compile_only_devices()}
+
+
+def compile_ahead(hlo: bytes, devices: Sequence[Any]) -> AheadCompiled:
+    """Compiles a serialized HloModuleProto for devices which are not there: replica number c for device number c."""
+    with mlir.make_ir_context():
+        program = devices[0].client.compile(_module(hlo), _jax.DeviceList(tuple(devices)), _options(devices))
+    return _described(program)
+
+
+def _described(program: Any) -> AheadCompiled:
+    memory, cost = program.get_compiled_memory_stats(), program.cost_analysis()
+    return AheadCompiled(
+        {ours: int(getattr(memory, theirs)) for ours, theirs in MEMORY.items()},
+        {ours: float(cost[theirs]) for ours, theirs in COST.items() if cost.get(theirs, -1) >= 0},
+        "\n".join(module.to_string() for module in program.hlo_modules()),
+    )

@@ -1,0 +1,108 @@
+"""Brackets of tensors: `x["n", 0]`, and `x.at["n", 0].set(v)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+
+from meshtf.call_sites import tensor_method
+from meshtf.dimension import Dimension
+from meshtf.tensor_face.dimension_names import DimensionName
+from meshtf.tensor_face.registry import Face, registered
+
+if TYPE_CHECKING:
+    from meshtf.graph.tensor import Tensor
+
+Index: TypeAlias = "SupportsIndex | slice | Tensor"
+TwoIndices: TypeAlias = "tuple[DimensionName, Index, DimensionName, Index]"
+ThreeIndices: TypeAlias = "tuple[DimensionName, Index, DimensionName, Index, DimensionName, Index]"
+IndexDict: TypeAlias = "Mapping[str, Index] | Mapping[Dimension, Index]"
+Brackets: TypeAlias = "tuple[DimensionName, Index] | TwoIndices | ThreeIndices | IndexDict"
+"""A dimension and its index, two or three such pairs, or a dict of any number."""
+
+
+class Indexing(Face):
+    """Elements by index along named dimensions."""
+
+    @tensor_method("x[...]")
+    def __getitem__(self, brackets: Brackets) -> Tensor:
+        """Elements at indices along dimensions, as in `x["n", 0]`, `x["n", 1:-1:2]`, `x[{"n": 0, "m": slice(1, 3)}]`.
+
+        A number takes one element, and the dimension is gone. A slice takes several; it may have a step, also a
+        negative one. An index tensor of integers (`x["vocab", ids]`) looks up each of its elements: its dimensions
+        come in the place of the dimension, and dimensions that it shares with x are the same index in both. An index
+        that the program computes gives zeros where it is negative or too large; see `mtf.gather`.
+
+        Raises:
+          ShapeError: the tensor lacks a dimension, or an index is no index.
+          IndexRangeError: an index known now leads out of its dimension.
+          UsageError: an index without its dimension, a mask, or a slice whose ends the program computes.
+          DtypeError: an index tensor is not int32 or int64.
+        """
+        return registered("take")(self, brackets)
+
+    @property
+    def at(self) -> At:
+        """Places in brackets, for a new tensor with other elements there: `x.at["length", i].set(v)`."""
+        return At(self)
+
+
+class At:
+    """The attribute `x.at`: brackets after it choose places in x."""
+
+    def __init__(self, x: Any) -> None:
+        self._x: Tensor = x
+
+    @tensor_method("x.at[...]")
+    def __getitem__(self, brackets: Brackets) -> Places:
+        """The places in x at these indices, which are those of `x[...]`."""
+        return Places(self._x, registered("picks")(self._x, brackets))
+
+    def __repr__(self) -> str:
+        return f"at of {self._x}"
+
+
+class Places:
+    """Places in x, as `x.at[...]`. `set` and `add` make a new tensor with other elements there; x stays as it is.
+
+    Examples:
+      >>> numbers = mtf.range(mesh, ("n", 4))
+      >>> value(numbers.at["n", 1].set(10)), value(numbers.at["n", 2:].add(1))
+      (array([ 0, 10,  2,  3], dtype=int32), array([0, 1, 3, 4], dtype=int32))
+    """
+
+    def __init__(self, x: Tensor, picks: Any) -> None:
+        self._x = x
+        self._picks = picks
+
+    @tensor_method("x.at[...].set")
+    def set(self, value: Tensor | float) -> Tensor:
+        """x with this value at the places. An index outside that the program computes does nothing.
+
+        If several indices mean one place, the last one counts, in row-major order of the index tensor. See
+        `mtf.scatter_update` and `mtf.dynamic_update_slice`.
+
+        Args:
+          value: a number, or a tensor in x's dtype over dimensions of `x[...]`, which is broadcast to it.
+
+        Raises:
+          ShapeError: the value has a dimension that the places lack, or two index tensors have dimensions that x lacks.
+          DtypeError: the dtypes differ, or x cannot hold the number.
+        """
+        return registered("set_at")(self._x, self._picks, value)
+
+    @tensor_method("x.at[...].add")
+    def add(self, value: Tensor | float) -> Tensor:
+        """x plus this value at the places; if several indices mean one place, all are added. See `mtf.scatter_add`.
+
+        Args:
+          value: a number, or a tensor in x's dtype over dimensions of `x[...]`, which is broadcast to it.
+
+        Raises:
+          ShapeError: the value has a dimension that the places lack.
+          DtypeError: the dtypes differ, x cannot hold the number, or they are bool.
+        """
+        return registered("add_at")(self._x, self._picks, value)
+
+    def __repr__(self) -> str:
+        return f"{', '.join(map(str, self._picks))} of {self._x}"

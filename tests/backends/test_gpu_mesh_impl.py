@@ -1,0 +1,120 @@
+"""Programs on virtual GPUs: their results, the precision of their products, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import DeviceError, UsageError
+from meshtf.tensorflow_private.xla_modules import PRECISIONS, parsed_hlo
+from meshtf.testing import assert_close, terms_of
+from tests.fresh_process import run_fresh
+
+INPUTS = {
+    "images": mtf.TensorSpec("batch:8 height:6 width:6 channels:4"),
+    "labels": mtf.TensorSpec("batch:8", tf.int32),
+}
+LAYOUT = "batch:rows;hidden:cols"
+
+
+def train_step(images: mtf.Tensor, labels: mtf.Tensor) -> mtf.Tensor:
+    """Has products and convolutions, forward and in gradients."""
+    hidden, classes = mtf.Dimension("hidden", 8), mtf.Dimension("classes", 4)
+    h = mtf.relu(mtf.layers.conv2d(images, mtf.Dimension("features", 4), name="conv"))
+    h = mtf.layers.dense(h, [hidden], reduced_dims=h.shape.dims[1:], activation=mtf.relu, name="hidden")
+    logits = mtf.layers.dense(h, [classes], name="logits")
+    targets = mtf.one_hot(labels, classes)
+    loss = mtf.reduce_mean(mtf.layers.softmax_cross_entropy_with_logits(logits, targets, classes))
+    mtf.optimize.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    return loss
+
+
+def step_on(mesh_impl: mtf.SpmdMeshImpl | mtf.GpuMeshImpl) -> mtf.Function:
+    return mtf.function(train_step, mesh_impl, inputs=INPUTS)
+
+
+def test_steps_are_those_of_virtual_cpus() -> None:
+    """Whatever the precision asked for, since processors multiply in float32."""
+    generator = np.random.default_rng(0)
+    fed = {"images": generator.normal(size=[8, 6, 6, 4]).astype(np.float32), "labels": np.arange(8, dtype="i4") % 4}
+    steps = [
+        step_on(mtf.SpmdMeshImpl("rows:2;cols:2", LAYOUT)),
+        step_on(mtf.GpuMeshImpl("rows:2;cols:2", LAYOUT)),
+        step_on(mtf.GpuMeshImpl("all:1", "", product_precision="highest")),
+    ]
+    losses = [[step(**fed).numpy() for _ in range(3)] for step in steps]
+    assert losses[0][2] < losses[0][0]
+    terms = terms_of(steps[0]._execution.plan)
+    for other in losses[1:]:
+        for number, (ours, theirs) in enumerate(zip(other, losses[0], strict=True)):
+            assert_close(ours, theirs, terms=terms, steps=number, magnitude=8.0)
+
+
+@pytest.mark.parametrize("precision", [None, *PRECISIONS])
+def test_the_precision_is_written_into_every_product(precision: str | None) -> None:
+    """The compiler finds it on both operands of every product and convolution, and nowhere else."""
+    step = step_on(mtf.GpuMeshImpl("rows:2", "batch:rows", product_precision=precision))
+    hlo = step.hlo()
+    assert hlo is not None
+    found = {"dot": [], "convolution": []}
+    for computation in parsed_hlo(hlo).computations:
+        for instruction in computation.instructions:
+            given = list(instruction.precision_config.operand_precision)
+            if instruction.opcode in found:
+                found[instruction.opcode].append(given)
+            else:
+                assert given == []
+    expected = [PRECISIONS[precision or "default"]] * 2
+    assert len(found["dot"]) >= 5
+    assert len(found["convolution"]) >= 2
+    assert all(given == expected for own in found.values() for given in own)
+
+
+def test_what_is_refused() -> None:
+    text = r"mesh \[rows:16\] has 16 cores, and 8 virtual GPUs are there; make the mesh smaller, or mtf\.virtual_gpus"
+    with pytest.raises(DeviceError, match=text):
+        mtf.GpuMeshImpl("rows:16", "")
+    with pytest.raises(
+        UsageError, match=r"product_precision must be one of default, high, highest, or None, and is 'hi"
+    ):
+        mtf.GpuMeshImpl("rows:2", "", product_precision="hihg")
+    for share in (0, 1.5, True, "half"):
+        with pytest.raises(
+            UsageError, match="memory_fraction must be a share of a GPU's memory, above 0 and at most 1"
+        ):
+            mtf.MeshOptions(memory_fraction=share)  # type: ignore[arg-type]
+    with pytest.raises(
+        DeviceError, match=r"mtf\.virtual_gpus\(16\) came too late: this process has a virtual GPU of 8"
+    ):
+        mtf.virtual_gpus(16)
+    with pytest.raises(DeviceError, match=r"a process has from 1 to 4,096 virtual GPUs"):
+        mtf.virtual_gpus(0)
+    with pytest.raises(UsageError, match=r"mtf\.virtual_gpus\('4'\): the number of cores is a whole number"):
+        mtf.virtual_gpus("4")  # type: ignore[arg-type]
+
+
+NO_GPU = """
+import meshtf as mtf
+
+for _ in range(2):
+    try:
+        mtf.GpuMeshImpl("rows:2", "")
+    except mtf.errors.DeviceError as error:
+        print(error)
+mtf.virtual_gpus(2)
+print(mtf.GpuMeshImpl("rows:2", "").float32_products)
+"""
+
+
+def test_without_a_gpu(tmp_path: Path) -> None:
+    """The message says what this machine lacks, and virtual ones can still be made."""
+    (tmp_path / "no_gpu.py").write_text(NO_GPU)
+    finished = run_fresh([str(tmp_path / "no_gpu.py")])
+    assert not finished.status, finished.stderr
+    assert finished.stdout.count("a GPU was asked for, and none can be used: ") == 2
+    assert finished.stdout.count("no_gpu.py:6") == 2
+    assert finished.stdout.rstrip().endswith("float32")

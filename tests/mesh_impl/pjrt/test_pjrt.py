@@ -1,0 +1,72 @@
+"""jaxlib's entry points, which are private: what a new release of it breaks, a name here tells."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+from jax._src.interpreters import mlir
+from jaxlib import _jax, xla_client
+from jaxlib.mlir import ir
+
+import meshtf as mtf
+from meshtf.mesh_impl.pjrt import pjrt
+from meshtf.mesh_impl.pjrt.kinds import TPU
+from meshtf.mesh_impl.pjrt.of_this_process import accelerator
+
+PRIVATE = [
+    (_jax, ["DeviceList", "JaxRuntimeError", "SingleDeviceSharding", "array_result_handler", "batched_device_put"]),
+    (_jax.LoadedExecutable, ["execute_sharded"]),
+    (_jax.ExecuteResults, ["consume_with_handlers"]),
+    (_jax.Client, ["compile_and_load", "devices", "platform", "process_index"]),
+    (xla_client, ["CompileOptions", "DeviceAssignment", "make_cpu_client"]),
+    (xla_client.CompileOptions, ["ParseFromString", "SerializeAsString"]),
+    (jax.Array, ["addressable_shards"]),
+    (xla_client, ["initialize_pjrt_plugin", "load_pjrt_plugin_dynamically", "make_tfrt_tpu_c_api_device_topology"]),
+    (xla_client.DeviceTopology, ["_make_compile_only_devices"]),
+    (_jax.mlir, ["hlo_to_stablehlo"]),
+    (_jax.CompileOnlyPyClient, ["compile"]),
+    (_jax.Executable, ["cost_analysis", "get_compiled_memory_stats", "hlo_modules"]),
+    (_jax.CompiledMemoryStats, list(pjrt.MEMORY.values())),
+    (mlir, ["make_ir_context"]),
+    (ir.Module, ["parse"]),
+]
+
+
+@pytest.mark.parametrize(("owner", "names"), PRIVATE, ids=lambda x: getattr(x, "__name__", ""))
+def test_what_is_private_is_there(owner: object, names: list[str]) -> None:
+    release = importlib.metadata.version("jaxlib")
+    known = tuple(map(int, release.split(".")[:2])) in pjrt.RELEASES
+    assert known, f"pjrt.py is written for jaxlib {pjrt.RELEASES}; this is {release}"
+    missing = [name for name in names if not hasattr(owner, name)]
+    assert not missing, f"jaxlib {release} has no {', '.join(missing)} in {owner}"
+
+
+def test_there_is_no_accelerator_here() -> None:
+    assert pjrt.tpu_client() is None
+    with pytest.raises(pjrt.NotOpenedError, match="cuda"):
+        pjrt.gpu_client()
+
+
+@pytest.fixture(scope="module")
+def cores() -> pjrt.Cores:
+    return accelerator(TPU, 8).on(mtf.convert_to_shape("all:8"), None)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.int64, tf.bool, tf.complex64], ids=lambda d: d.name)
+def test_arrays_to_cores_and_back(cores: pjrt.Cores, dtype: tf.DType) -> None:
+    """Of every rank, alike or not, and one replaced."""
+    for shape in ((), (3,), (2, 0), (2, 5)):
+        pieces = [np.full(shape, n % 2 if dtype == tf.bool else n, dtype.as_numpy_dtype) for n in range(8)]
+        for given in (pieces, [pieces[3]] * 8, [pieces[n % 4] for n in range(8)]):
+            array = cores.put(given)
+            for core, piece in enumerate(given):
+                np.testing.assert_array_equal(cores.piece(array, core), piece)
+                assert cores.piece(array, core).dtype == dtype.as_numpy_dtype
+        replaced = cores.replaced(cores.put(pieces), 2, pieces[5])
+        found = [cores.piece(replaced, core) for core in range(8)]
+        for own, piece in zip(found, [*pieces[:2], pieces[5], *pieces[3:]], strict=True):
+            np.testing.assert_array_equal(own, piece)
