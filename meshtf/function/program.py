@@ -287,6 +287,20 @@ class Function:
         wait = execution.start(arrays)
         return lambda: planned.returned(wait(), summaries)
 
+    @property
+    def has_open_sizes(self) -> bool:
+        """Whether its inputs leave a size open, so that each call may have another plan."""
+        return self._sizes is None
+
+    def lowering_for(self, *args: Any, **kwargs: Any) -> tuple[Lowering, dict[str, Any]]:
+        """Returns the lowered program that a call with these inputs runs, and the inputs by name. Nothing runs.
+
+        Raises:
+          FeedError: if an input is given twice, or the sizes of arrays contradict each other.
+        """
+        feeds = self._named(args, kwargs)
+        return self._planned_for(feeds).lowering, feeds
+
     def _planned_for(self, feeds: Mapping[str, Any]) -> PlannedProgram:
         """The plan for the sizes of a call's arrays."""
         if self._sizes is not None:

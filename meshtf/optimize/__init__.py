@@ -24,12 +24,14 @@ from meshtf.optimize.schedules import (
     NoamSchedule,
     OffsetSchedule,
     PiecewiseSchedule,
+    PolynomialSchedule,
     ProductSchedule,
     Schedule,
     SlantedTriangularSchedule,
     WarmUpSchedule,
 )
 from meshtf.optimize.sgd import MomentumOptimizer, SgdOptimizer
+from meshtf.optimize.sm3 import Sm3Optimizer
 from meshtf.optimize.trust_ratio import LambOptimizer, LarsOptimizer
 from meshtf.optimize.weight_decay import WeightDecayOptimizer
 
@@ -59,10 +61,12 @@ __all__ = [
     "Parameter",
     "ParameterGroups",
     "PiecewiseSchedule",
+    "PolynomialSchedule",
     "ProductSchedule",
     "Schedule",
     "SgdOptimizer",
     "SlantedTriangularSchedule",
+    "Sm3Optimizer",
     "StochasticRoundingOptimizer",
     "WarmUpSchedule",
     "WeightDecayOptimizer",

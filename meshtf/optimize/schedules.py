@@ -123,6 +123,39 @@ class CosineSchedule(Schedule):
 
 
 @dataclasses.dataclass(frozen=True)
+class PolynomialSchedule(Schedule):
+    """Goes from `start` to `end` over `num_steps` as a power of the steps that are left, and then stays at `end`.
+
+    With a power of 2 it is the decay of ResNet-50 in large batches (Mattson et al. 2020, "MLPerf Training Benchmark";
+    Kumar et al. 2019). With 1 it is a `LinearSchedule`.
+
+    Attributes:
+      start: the value at step 0.
+      num_steps: the number of steps after which it is `end`.
+      end: the last value.
+      power: the power of the share of the steps that is left.
+
+    Examples:
+      >>> schedule = mtf.optimize.PolynomialSchedule(start=1.0, num_steps=100)
+      >>> value(schedule(mtf.constant(mesh, [0, 10, 50, 100], "step:4"))).round(4)
+      array([1.  , 0.81, 0.25, 0.  ], dtype=float32)
+    """
+
+    start: float
+    num_steps: int
+    end: float = 0.0
+    power: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "start", "end")
+        check_above_zero(self, "num_steps", "power")
+
+    def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
+        left = mtf.pow(1.0 - _share(step, self.num_steps), float(self.power))
+        return left * float(self.start - self.end) + float(self.end)
+
+
+@dataclasses.dataclass(frozen=True)
 class InverseSquareRootSchedule(Schedule):
     """scale / sqrt(max(step, num_constant_steps)).
 

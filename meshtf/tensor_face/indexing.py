@@ -86,7 +86,7 @@ class Places:
           value: a number, or a tensor in x's dtype over dimensions of `x[...]`, which is broadcast to it.
 
         Raises:
-          ShapeError: the value has a dimension that the places lack, or two index tensors have dimensions that x lacks.
+          ShapeError: the value has a dimension that the places lack, or two index tensors share one that x lacks.
           DtypeError: the dtypes differ, or x cannot hold the number.
         """
         return registered("set_at")(self._x, self._picks, value)

@@ -58,6 +58,8 @@ class Face(SymbolicValue):
 
 def _instead(name: str, face: type) -> str:
     """A hint for an attribute that tensors lack."""
+    if name.startswith("_"):  # which tools ask for, of every object
+        return ""
     if name in _INSTEAD:
         return f"; write {_INSTEAD[name]}"
     if name in _public:

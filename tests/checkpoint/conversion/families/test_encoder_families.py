@@ -1,4 +1,4 @@
-"""RoBERTa, OPT, BART, Marian, DistilBERT, ELECTRA and UMT5 are those of Transformers, and go back as they were."""
+"""Encoders, encoder-decoders and some decoders are those of Transformers, and go back as they were."""
 
 from __future__ import annotations
 
@@ -139,4 +139,4 @@ def continued(folder: Path, case: Mapping[str, Any]) -> np.ndarray:
         return generate(model.incremental_decoder(features), prompts, Sampling(), stop_ids=()).ids
 
     features = {"ids": ids, "inputs": inputs} if targets else {"ids": ids}
-    return interpreted(folder, features, program, "rows:2;cols:2", LAYOUT)[:, count:]
+    return interpreted(folder, features, program)[:, count:]
