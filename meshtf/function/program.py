@@ -284,11 +284,29 @@ class Function:
         wait = execution.start(arrays)
         return lambda: planned.returned(wait(), summaries)
 
-    def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[PlannedProgram, Prepared]:
-        """The plan for the sizes of a call's arrays, and what it needs to run."""
+    @property
+    def has_open_sizes(self) -> bool:
+        """Whether its inputs leave a size open, so that each call may have another plan."""
+        return self._sizes is None
+
+    def lowering_for(self, *args: Any, **kwargs: Any) -> tuple[Lowering, dict[str, Any]]:
+        """Returns the lowered program that a call with these inputs runs, and the inputs by name. Nothing runs.
+
+        Raises:
+          FeedError: if an input is given twice, or the sizes of arrays contradict each other.
+        """
         feeds = feeds_by_name(self._inputs, args, kwargs, self.name)
-        sizes = self._plans.tracing.signature.sizes_of(feeds, self.name) if self._sizes is None else self._sizes
-        planned = self._plans.at(sizes)
+        return self._planned_for(feeds).lowering, feeds
+
+    def _planned_for(self, feeds: Mapping[str, Any]) -> PlannedProgram:
+        """The plan for the sizes of a call's arrays."""
+        if self._sizes is not None:
+            return self._plans.at(self._sizes)
+        return self._plans.at(self._plans.tracing.signature.sizes_of(feeds, self.name))
+
+    def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[PlannedProgram, Prepared]:
+        feeds = feeds_by_name(self._inputs, args, kwargs, self.name)
+        planned = self._planned_for(feeds)
         return planned, planned.prepared(feeds)
 
     @says_where

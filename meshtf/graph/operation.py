@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.call_sites import Site, user_site
+from meshtf.call_sites import Site, operation_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError
 from meshtf.graph.dtypes import is_differentiable
@@ -108,7 +108,9 @@ class Operation(abc.ABC):
             self.graph.check_in_reach(x)
         self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self.name: str = self.graph.unique_name(name)
-        self.site: Site = user_site()
+        self.gradient_of: Operation | None = self.graph.differentiated
+        """The operation whose gradient it is a part of, if it is."""
+        self.site: Site = operation_site() if self.gradient_of is None else self.gradient_of.site.of_gradient
         self.scoped_name: ScopedName = self.graph.scoped_name(self.name)
         tensor = self.graph.tensor
         self.outputs: tuple[Tensor, ...] = tuple(tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
@@ -120,11 +122,30 @@ class Operation(abc.ABC):
         """The tensor whose layout the one output has, where it is that tensor's gradient."""
         self.source: Tensor | None = None
         """The tensor outside that this one is in a block, or is a part of; None unless it is a block's input."""
+        self.updates: str = ""
+        """The name of the variable whose update it is a part of, if it is of one alone."""
         self.graph.operations.append(self)
 
     @property
     def graph(self) -> Graph:
         return self.mesh.graph
+
+    @property
+    def label(self) -> str:
+        """The operation as reports name it: `gradient of decoder/layer_003/query/einsum`, or `update of dense/kernel`.
+
+        In a scan over a stack of layers, `decoder/layer_*` stands for all of them.
+        """
+        if self.updates:
+            return f"update of {self.updates}"
+        if self.gradient_of is not None:
+            return f"gradient of {self.gradient_of.label}"
+        return self.scoped_name.pattern
+
+    @property
+    def where(self) -> str:
+        """The label and the line, as errors say them."""
+        return f"{self.label}, at {self.site.text}"
 
     @property
     def has_gradient(self) -> bool:
