@@ -37,8 +37,8 @@ train-cluster: $(VENV)/has-examples
 	$(BIN)/meshtf-launch --processes=2 --cores_per_process=4 -- \
 		$(BIN)/meshtf-train --gin_file=$(RUN).gin --model_dir=runs/$(RUN)_cluster
 
-# A tenth of the tests runs a second time as on a CPU without AVX-512, where this one has it; not with TEST_ARGS, which
-# may leave none of it.
+# The tests of kernels run a second time as on a CPU without AVX-512, where this one has it; not with TEST_ARGS, which
+# may leave none of them.
 test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "plain_cpu and not long" $(PLAIN))

@@ -142,6 +142,11 @@ class Graph(Scopes):
             self.operations, self.place = self._outside.pop(), before
             self._places.pop()
 
+    def adopt(self, operation: Operation) -> None:
+        """Takes an operation of a block that has ended into what is being built."""
+        operation.place = self.place
+        self.operations.append(operation)
+
     @contextlib.contextmanager
     def outermost(self) -> Iterator[None]:
         """Operations made inside go to the program itself, before the loop whose body is being built."""

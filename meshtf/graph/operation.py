@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import tensorflow as tf
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from meshtf.graph.graph import Graph
     from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
     from meshtf.planning.planner import Planner
+
+
+Mapped: TypeAlias = Literal["", "by name", "first input", "all inputs", "always"]
+"""How an operation is mapped over one more dimension; see `Operation.mapped`."""
 
 
 class Operation(abc.ABC):
@@ -67,6 +72,21 @@ class Operation(abc.ABC):
 
     why_not_compiled: str = ""
     """Why XLA cannot compile a loop with this operation, as words that follow its name; empty if it can."""
+
+    mapped: Mapped = ""
+    """How `mtf.vmap` makes it again, with one more dimension in front of every shape among its arguments.
+
+    "by name": it then does the same for each element, if some of its inputs have the dimension. "first input": if the
+    first one alone has it. "all inputs": if all of them have it. "always": even if none of them has it. Empty: it is
+    not known how.
+    """
+
+    made_with: tuple[tuple[Any, ...], Mapping[str, Any]]
+    """The arguments with which it was made."""
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            cls.__init__ = _recording(cls.__init__)
 
     def __init__(
         self,
@@ -185,3 +205,15 @@ class Operation(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
+
+
+def _recording(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that also keeps its arguments, unless the constructor of a class below keeps its own."""
+
+    @functools.wraps(init)
+    def recorded(self: Operation, *args: Any, **kwargs: Any) -> None:
+        if "made_with" not in vars(self):
+            self.made_with = (args, kwargs)
+        init(self, *args, **kwargs)
+
+    return recorded
