@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshtf.errors import unknown_name
-from meshtf.layers.activations import Activation, activation_function, activation_names
+from meshtf.layers.activations import Activation, ClampedLinear, ClampedSwish, activation_function, activation_names
 from meshtf.layers.attention import (
     AttentionConfig,
     AttentionInitializers,
@@ -15,6 +15,8 @@ from meshtf.layers.attention import (
     BeamSlots,
     DynamicRotaryScaling,
     KeyValueCache,
+    LatentCache,
+    LatentConfig,
     LinearBias,
     LinearRotaryScaling,
     Llama3RotaryScaling,
@@ -31,6 +33,8 @@ from meshtf.layers.attention import (
     learned_positions,
     local_attention,
     project_keys_and_values,
+    project_latent_queries,
+    project_latents,
     project_output,
     project_queries,
     relative_position_bucket,
@@ -100,10 +104,14 @@ __all__ = [
     "AttentionOptions",
     "AttentionPattern",
     "BeamSlots",
+    "ClampedLinear",
+    "ClampedSwish",
     "DenseInitializer",
     "DynamicRotaryScaling",
     "Initializer",
     "KeyValueCache",
+    "LatentCache",
+    "LatentConfig",
     "LinearBias",
     "LinearRotaryScaling",
     "Llama3RotaryScaling",
@@ -160,6 +168,8 @@ __all__ = [
     "pipeline",
     "pipeline_with_sums",
     "project_keys_and_values",
+    "project_latent_queries",
+    "project_latents",
     "project_output",
     "project_queries",
     "relative_position_bucket",

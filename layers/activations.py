@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import TypeAlias
+
+import gin
 
 import meshtf as mtf
 from meshtf.errors import GraphError, nearest_public
@@ -63,6 +66,41 @@ def activation_function(activation: Activation) -> ActivationFunction:
         hint = nearest_public(str(name), known)
         raise GraphError(f"activation {name!r} is not a function{hint}; there are {', '.join(known)}")
     return known[name]
+
+
+@gin.configurable(module="meshtf.layers")
+@dataclasses.dataclass(frozen=True)
+class ClampedSwish:
+    """x · sigmoid(alpha · x) of x that is at most `limit`: the gate of gpt-oss's experts.
+
+    Examples:
+      >>> value(mtf.layers.ClampedSwish(limit=1.0)(mtf.constant(mesh, [0.0, 5.0], "n:2"))).round(3)
+      array([0.   , 0.846], dtype=float32)
+    """
+
+    alpha: float = 1.702
+    limit: float = 7.0
+
+    def __call__(self, x: mtf.Tensor) -> mtf.Tensor:
+        x = mtf.minimum(x, self.limit)
+        return x * mtf.sigmoid(x * self.alpha)
+
+
+@gin.configurable(module="meshtf.layers")
+@dataclasses.dataclass(frozen=True)
+class ClampedLinear:
+    """x + offset of x from -limit to limit: what the gate of gpt-oss's experts is multiplied with.
+
+    Examples:
+      >>> value(mtf.layers.ClampedLinear(limit=2.0)(mtf.constant(mesh, [0.5, -5.0], "n:2")))
+      array([ 1.5, -1. ], dtype=float32)
+    """
+
+    limit: float = 7.0
+    offset: float = 1.0
+
+    def __call__(self, x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.maximum(mtf.minimum(x, self.limit), -self.limit) + self.offset
 
 
 def activation_names() -> list[str]:

@@ -13,7 +13,15 @@ from meshtf.layers.activations import activation_function
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.dense import dense
 from meshtf.layers.initializers import DenseInitializer
-from meshtf.layers.transformer import Context, Norm, Observations, TokenEmbedding, TokenLoss, TransformerStack
+from meshtf.layers.transformer import (
+    ChainedStacks,
+    Context,
+    Norm,
+    Observations,
+    TokenEmbedding,
+    TokenLoss,
+    TransformerStack,
+)
 from meshtf.layers.transformer.token_loss import TokenMetrics
 from meshtf.models._settings import check_parts, check_size
 from meshtf.models._token_sequence import TokenSequence, feature
@@ -27,26 +35,28 @@ class MaskedLM:
     Attributes:
       d_model: the size of the vectors.
       embedding: the tokens' embedding, whose table also makes the logits.
-      stack: the layers of self-attention and feed-forward.
+      stack: the layers of self-attention and feed-forward; or several stacks, one after the other.
       norm: the norm of the head, which is a dense layer, its activation, the norm and the logits.
       activation: the head's activation.
       kernel_initializer: the initializer of the head's dense layer.
+      head_has_bias: whether the head's dense layer adds a bias.
       loss: smoothing and z-loss.
       padding_id: the id of inputs that nobody sees, if no segments are given.
     """
 
     d_model: int
     embedding: TokenEmbedding
-    stack: TransformerStack
+    stack: TransformerStack | ChainedStacks
     norm: Norm
     activation: str = "gelu_exact"
     kernel_initializer: DenseInitializer | None = None
+    head_has_bias: bool = True
     loss: TokenLoss = dataclasses.field(default_factory=TokenLoss)
     padding_id: int = 0
 
     def __post_init__(self) -> None:
         check_size(self, "d_model")
-        check_parts(self, embedding=TokenEmbedding, stack=TransformerStack, loss=TokenLoss)
+        check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks), loss=TokenLoss)
         activation_function(self.activation)
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
@@ -67,7 +77,14 @@ class MaskedLM:
             x, observations = self.stack.observed(x, context)
         with mtf.variable_scope("head"):
             new = [self.embedding.summed(d_model)]
-            x = dense(x, new, activation=self.activation, kernel_initializer=self.kernel_initializer, name="dense")
+            x = dense(
+                x,
+                new,
+                use_bias=self.head_has_bias,
+                activation=self.activation,
+                kernel_initializer=self.kernel_initializer,
+                name="dense",
+            )
             x = self.norm(x, x.shape[-1])
         return self.embedding.vocabulary.hidden_to_logits(x), observations
 

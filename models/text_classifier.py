@@ -9,52 +9,63 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import nearest
 from meshtf.layers.activations import activation_function
-from meshtf.layers.attention import AttentionMask
+from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.dense import dense
 from meshtf.layers.initializers import DenseInitializer
 from meshtf.layers.losses import softmax_cross_entropy_with_logits
-from meshtf.layers.transformer import Context, Observations, TokenEmbedding, TransformerStack
+from meshtf.layers.transformer import ChainedStacks, Context, Norm, Observations, TokenEmbedding, TransformerStack
 from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.token_loss import TokenMetrics
 from meshtf.models._settings import check_parts, check_size
 from meshtf.models._token_sequence import TokenSequence, feature
 
 LABELS = "labels"
+POOLINGS = ("first", "mean")
 
 
 @gin.configurable(module="meshtf.models")
 @dataclasses.dataclass(frozen=True)
 class TextClassifier:
-    """An encoder, and a class for each text from the vector of its first token (Devlin et al. 2019).
+    """An encoder, and a class for each text from one vector: its first token's (Devlin et al. 2019), or their mean.
 
     The vector goes through a dense layer with an activation (BERT's pooler). Another dense layer gives the logits.
 
     Attributes:
       d_model: the size of the vectors.
       embedding: the embedding of tokens.
-      stack: layers of self-attention and feed-forward.
+      stack: layers of self-attention and feed-forward; or several stacks, one after the other.
       num_classes: the number of classes.
       dropout_rate: the share of the pooled vector that is dropped.
       kernel_initializer: the initializer of both dense layers.
       padding_id: the id of the inputs that nobody sees.
       activation: the activation of the first dense layer.
+      pooling: "first" takes the vector of the first token, "mean" the mean over all tokens that are no padding.
+      pooler_has_bias: whether the first dense layer adds a bias.
+      norm: normalizes what the first dense layer gives, in the scope `pooler`, if given (ModernBERT).
     """
 
     d_model: int
     embedding: TokenEmbedding
-    stack: TransformerStack
+    stack: TransformerStack | ChainedStacks
     num_classes: int
     dropout_rate: float = 0.0
     kernel_initializer: DenseInitializer | None = None
     padding_id: int = 0
     activation: str = "tanh"
+    pooling: str = "first"
+    pooler_has_bias: bool = True
+    norm: Norm | None = None
 
     def __post_init__(self) -> None:
+        if self.pooling not in POOLINGS:
+            hint = nearest(str(self.pooling), POOLINGS)
+            raise ValueError(f"TextClassifier: pooling is one of {', '.join(POOLINGS)}, not {self.pooling!r}{hint}")
         check_size(self, "d_model")
         activation_function(self.activation)
         check_size(self, "num_classes")
-        check_parts(self, embedding=TokenEmbedding, stack=TransformerStack)
+        check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks))
 
     @property
     def classes(self) -> mtf.Dimension:
@@ -71,15 +82,38 @@ class TextClassifier:
         sequence, d_model = TokenSequence.of(features, "inputs"), mtf.Dimension("d_model", self.d_model)
         token_types = features.get("inputs_token_types")
         x = self.embedding(sequence.ids, sequence.positions, d_model, is_training=is_training, token_types=token_types)
+        tokens = sequence.unpadded_tokens(self.padding_id)
         with mtf.variable_scope("encoder"):
-            context = Context(
-                AttentionMask(), sequence.unpadded_tokens(self.padding_id), sequence.positions, is_training
-            )
+            context = Context(AttentionMask(), tokens, sequence.positions, is_training)
             x, observations = self.stack.observed(x, context)
-        first, initializer = x["length", 0], self.kernel_initializer
-        pooled = dense(first, [d_model], activation=self.activation, kernel_initializer=initializer, name="pooler")
+        pooled = self._pooled(self._vector(x, tokens))
         pooled = dropped(pooled, self.dropout_rate, (), is_training=is_training)
+        initializer = self.kernel_initializer
         return dense(pooled, [self.classes], kernel_initializer=initializer, name="classifier"), observations
+
+    def _vector(self, x: mtf.Tensor, tokens: Tokens) -> mtf.Tensor:
+        """The vector of each text [batch, d_model], from those of its tokens."""
+        length = x.shape["length"]
+        if self.pooling == "first":
+            return x["length", 0]
+        assert tokens.segments is not None
+        is_token = mtf.cast(mtf.not_equal(tokens.segments, 0), x.dtype)
+        count = mtf.maximum(mtf.reduce_sum(is_token, reduced_dim=length), 1.0)
+        return mtf.einsum([x, is_token], output_shape=x.shape - [length]) / count
+
+    def _pooled(self, x: mtf.Tensor) -> mtf.Tensor:
+        pooled = dense(
+            x,
+            x.shape[-1:],
+            use_bias=self.pooler_has_bias,
+            activation=self.activation,
+            kernel_initializer=self.kernel_initializer,
+            name="pooler",
+        )
+        if self.norm is None:
+            return pooled
+        with mtf.variable_scope("pooler"):
+            return self.norm(pooled, pooled.shape[-1])
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
         """The "loss" and "accuracy" of each text [batch], whose classes are `labels`, int32 [batch]."""

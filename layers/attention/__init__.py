@@ -27,6 +27,8 @@ from meshtf.layers.attention.config import (
     t5_attention_initializers,
 )
 from meshtf.layers.attention.dot_product import dot_product_attention
+from meshtf.layers.attention.latent import LatentConfig, project_latent_queries, project_latents
+from meshtf.layers.attention.latent_cache import LatentCache
 from meshtf.layers.attention.lean import lean_attention
 from meshtf.layers.attention.local import local_attention
 from meshtf.layers.attention.mask import AttentionMask
@@ -64,6 +66,8 @@ __all__ = [
     "BeamSlots",
     "DynamicRotaryScaling",
     "KeyValueCache",
+    "LatentCache",
+    "LatentConfig",
     "LinearBias",
     "LinearRotaryScaling",
     "Llama3RotaryScaling",
@@ -80,6 +84,8 @@ __all__ = [
     "learned_positions",
     "local_attention",
     "project_keys_and_values",
+    "project_latent_queries",
+    "project_latents",
     "project_output",
     "project_queries",
     "relative_position_bucket",

@@ -22,6 +22,7 @@ from meshtf.errors import unknown_name
 from meshtf.layers.moe.capacity import Capacity
 from meshtf.layers.moe.dispatch import Dispatch, GatherDispatch, ProductDispatch
 from meshtf.layers.moe.gates import Gates
+from meshtf.layers.moe.group_limited_router import GroupLimitedRouter
 from meshtf.layers.moe.mixture_of_experts import MixtureOfExperts, mixture_of_experts
 from meshtf.layers.moe.routers import ExpertChoiceRouter, Router, SwitchRouter, Top2Router, TopNRouter
 from meshtf.layers.moe.routing import balance_loss
@@ -33,6 +34,7 @@ __all__ = [
     "ExpertChoiceRouter",
     "Gates",
     "GatherDispatch",
+    "GroupLimitedRouter",
     "MixtureOfExperts",
     "ProductDispatch",
     "Router",

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import meshtf as mtf
-from meshtf.layers.activations import activation_function
+from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 from meshtf.layers.moe._slots import SLOTS
 from meshtf.layers.transformer.dropout import dropped
@@ -17,19 +17,21 @@ Product = Callable[[mtf.Tensor, mtf.Tensor], mtf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class ExpertLayers:
-    """wo · dropout(activation(wi · x)), with weights of its own for each expert and no biases.
+    """wo · dropout(activation(wi · x)), with weights of its own for each expert.
 
     Attributes:
       experts: the dimension of the kernels.
       d_ff: the dimension between the two products.
-      activations: names; the results of several are multiplied, as in `FeedForward`.
+      activations: names or functions; the results of several are multiplied, as in `FeedForward`.
+      use_bias: whether all products add biases.
       dropout_rate: the share that is dropped between the products.
       kernel_initializer: the initializer of all kernels.
     """
 
     experts: mtf.Dimension
     d_ff: mtf.Dimension
-    activations: Sequence[str]
+    activations: Sequence[Activation]
+    use_bias: bool = False
     dropout_rate: float = 0.0
     kernel_initializer: DenseInitializer | None = None
 
@@ -58,18 +60,26 @@ class ExpertLayers:
     def _applied(self, x: mtf.Tensor, product: Product, *, is_training: bool) -> mtf.Tensor:
         d_model, several = x.shape[-1], len(self.activations) > 1
         h = None
-        for number, name in enumerate(self.activations):
-            kernel = self._kernel(x, f"wi_{number}" if several else "wi", d_model, self.d_ff)
-            factor = activation_function(name)(product(x, kernel))
+        for number, activation in enumerate(self.activations):
+            y = self._layer(x, f"wi_{number}" if several else "wi", self.d_ff, product)
+            factor = activation_function(activation)(y)
             h = factor if h is None else h * factor
         assert h is not None
         h = dropped(h, self.dropout_rate, (), is_training=is_training)
-        return product(h, self._kernel(x, "wo", self.d_ff, d_model))
+        return self._layer(h, "wo", d_model, product)
 
-    def _kernel(self, x: mtf.Tensor, name: str, reduced: mtf.Dimension, new: mtf.Dimension) -> mtf.Tensor:
+    def _layer(self, x: mtf.Tensor, name: str, new: mtf.Dimension, product: Product) -> mtf.Tensor:
+        """x through the matrix of each slot's expert, and its bias."""
         kernel_initializer = self.kernel_initializer or VarianceScalingInitializer()
-        matrix = mtf.Shape([reduced]), mtf.Shape([new])
-        initializer, shape = kernel_initializer(*matrix), [self.experts, reduced, new]
+        matrix = mtf.Shape([x.shape[-1]]), mtf.Shape([new])
+        initializer, shape = kernel_initializer(*matrix), [self.experts, x.shape[-1], new]
         with mtf.variable_scope(name):
             kernel = mtf.get_variable(x.mesh, "kernel", shape, initializer=initializer, matrix=matrix)
-        return mtf.cast(kernel, x.dtype)
+            y = product(x, mtf.cast(kernel, x.dtype))
+            if not self.use_bias:
+                return y
+            bias = mtf.get_variable(x.mesh, "bias", [self.experts, new], initializer=mtf.zeros)
+        # As a product with ones, each slot finds its expert's bias in the way in which it finds the kernel.
+        one = mtf.Dimension("one", 1)
+        column = mtf.reshape(mtf.cast(bias, x.dtype), [self.experts, one, new])
+        return y + product(mtf.ones(x.mesh, x.shape[:-1] + [one], x.dtype), column)

@@ -8,7 +8,10 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import nearest
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
+
+SCORINGS = ("softmax", "sigmoid")
 
 
 @gin.configurable(module="meshtf.layers")
@@ -20,21 +23,29 @@ class Gates:
       jitter: in training, tokens are multiplied by uniform numbers in [1 - jitter, 1 + jitter] (Fedus et al. 2021).
       z_loss: coefficient of the mean square of the logits' normaliser, which keeps them small (Zoph et al. 2022).
       kernel_initializer: the initializer of the kernel [d_model, _experts]; by default as in `dense`.
+      use_bias: whether a variable `router_bias` [_experts] is added (gpt-oss).
+      scoring: how scores come from logits: their "softmax", or the "sigmoid" of each (DeepSeek-V3).
     """
 
     jitter: float = 0.0
     z_loss: float = 0.0
     kernel_initializer: DenseInitializer | None = None
+    use_bias: bool = False
+    scoring: str = "softmax"
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter < 1:
             raise ValueError(f"Gates: jitter must be in [0, 1), and is {self.jitter!r}")
         if not self.z_loss >= 0:
             raise ValueError(f"Gates: z_loss must not be negative, and is {self.z_loss!r}")
+        if self.scoring not in SCORINGS:
+            hint = nearest(str(self.scoring), SCORINGS)
+            raise ValueError(f"Gates: scoring is one of {', '.join(SCORINGS)}, not {self.scoring!r}{hint}")
 
     def logits(self, x: mtf.Tensor, num_experts: int, *, is_training: bool) -> mtf.Tensor:
-        """[.., group, tokens, d_model] -> float32 [.., group, tokens, _experts].
+        """[.., group, tokens, d_model] -> float32 [.., group, tokens, _experts], the logarithms of scores.
 
+        With softmax they are known but for a number that all of a token's have in common.
         The dimension is not called `experts`, so that a token's logits stay with the token, however experts are split.
         """
         d_model, experts = x.shape[-1], mtf.Dimension("_experts", num_experts)
@@ -44,4 +55,11 @@ class Gates:
         kernel_initializer = self.kernel_initializer or VarianceScalingInitializer()
         initializer = kernel_initializer(mtf.Shape([d_model]), mtf.Shape([experts]))
         kernel = mtf.get_variable(x.mesh, "router", [d_model, experts], initializer=initializer)
-        return mtf.einsum([x, mtf.cast(kernel, tf.float32)], output_shape=x.shape[:-1] + [experts])
+        logits = mtf.einsum([x, mtf.cast(kernel, tf.float32)], output_shape=x.shape[:-1] + [experts])
+        if self.use_bias:
+            logits += mtf.cast(mtf.get_variable(x.mesh, "router_bias", [experts], initializer=mtf.zeros), tf.float32)
+        return logits if self.scoring == "softmax" else -mtf.softplus(-logits)
+
+    def scores(self, logits: mtf.Tensor, probabilities: mtf.Tensor) -> mtf.Tensor:
+        """The scores by which a router chooses, from `logits` and their softmax."""
+        return probabilities if self.scoring == "softmax" else mtf.exp(logits)

@@ -10,7 +10,7 @@ import gin
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, counted
-from meshtf.layers.activations import activation_function
+from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.initializers import DenseInitializer
 from meshtf.layers.moe._expert_layers import ExpertLayers
 from meshtf.layers.moe._slots import Slots
@@ -21,6 +21,7 @@ from meshtf.layers.moe.gates import Gates
 from meshtf.layers.moe.routers import Router, Top2Router
 from meshtf.layers.moe.token_groups import TokenGroups, group_size_within
 from meshtf.layers.transformer.context import Context, DecodingSpace
+from meshtf.layers.transformer.feed_forward import FeedForward
 
 _NOT_CAUSAL = """\
 {router}: which tokens an expert takes depends on later ones, which a causal model does not have when it decodes; use \
@@ -48,10 +49,12 @@ class MixtureOfExperts:
       group_size: the most tokens that compete for places: parts of a sequence, or whole ones; by default one sequence.
       balance_loss: coefficient of the loss that makes the load even.
       dispatch: how tokens come to the experts' places.
-      activation: as in `FeedForward`.
+      activation: as in `FeedForward`; also functions of tensors, such as `ClampedSwish`.
+      use_bias: whether the experts' products add biases.
+      shared: a feed-forward layer beside the experts, through which all tokens go (DeepSeek-AI 2024).
       dropout_rate: the share that each expert drops between its products.
       kernel_initializer: the initializer of the experts' kernels.
-      name: the scope of `router`, `wi` and `wo`.
+      name: the scope of `router`, `wi` and `wo`, and of the scope `shared`.
     """
 
     num_experts: int
@@ -62,7 +65,9 @@ class MixtureOfExperts:
     group_size: int | None = None
     balance_loss: float = 0.01
     dispatch: Dispatch = dataclasses.field(default_factory=GatherDispatch)
-    activation: str | Sequence[str] = "relu"
+    activation: Activation | Sequence[Activation] = "relu"
+    use_bias: bool = False
+    shared: FeedForward | None = None
     dropout_rate: float = 0.0
     kernel_initializer: DenseInitializer | None = None
     name: str = "mixture_of_experts"
@@ -115,7 +120,8 @@ class MixtureOfExperts:
         if not self.router.is_causal and context.mask.is_causal:
             raise GraphError(_NOT_CAUSAL.format(router=type(self.router).__name__))
         groups = TokenGroups.of(x.shape[:-1], self.group_size, context.part)
-        return mixture_of_experts(x, self, groups, context.tokens.segments, is_training=context.is_training)
+        y, tallies = mixture_of_experts(x, self, groups, context.tokens.segments, is_training=context.is_training)
+        return self._with_shared(y, x, context), tallies
 
     def observations(self, tallies: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         return observations(tallies, self.balance_loss, self.gates.z_loss)
@@ -138,7 +144,14 @@ class MixtureOfExperts:
         # With this factor each expert has places for all tokens.
         enough = None if self.capacity is None else Capacity(float(self.num_experts))
         layer = dataclasses.replace(self, capacity=enough)
-        return mixture_of_experts(x, layer, groups, context.tokens.segments, is_training=False)[0], state
+        y = mixture_of_experts(x, layer, groups, context.tokens.segments, is_training=False)[0]
+        return self._with_shared(y, x, context), state
+
+    def _with_shared(self, y: mtf.Tensor, x: mtf.Tensor, context: Context) -> mtf.Tensor:
+        if self.shared is None:
+            return y
+        with mtf.variable_scope("shared"):
+            return y + self.shared(x, context)
 
     def places(self, num_tokens: int, *, is_training: bool) -> int | None:
         """The places of an expert, for a group of `num_tokens` tokens; None for as many as are wanted."""
@@ -147,8 +160,8 @@ class MixtureOfExperts:
         return self.capacity(num_tokens, self.router.num_choices, self.num_experts, is_training=is_training)
 
     @property
-    def activations(self) -> Sequence[str]:
-        return [self.activation] if isinstance(self.activation, str) else self.activation
+    def activations(self) -> Sequence[Activation]:
+        return list(self.activation) if isinstance(self.activation, list | tuple) else [self.activation]
 
 
 @language_function
@@ -174,7 +187,8 @@ def mixture_of_experts(
     logits = layer.gates.logits(tokens, layer.num_experts, is_training=is_training)
     probabilities = mtf.softmax(logits, logits.shape[-1])
     capacity = layer.places(groups.tokens.size, is_training=is_training)
-    routing = layer.router(probabilities, is_routed, capacity, is_training=is_training)
+    scores = layer.gates.scores(logits, probabilities)
+    routing = layer.router(scores, is_routed, capacity, is_training=is_training)
     dispatched = layer.dispatch.to_slots(tokens, routing.slots)
     # Experts see slots and not tokens, so they need not know what the router decided.
     given = _through_experts(dispatched, layer, routing.slots, groups.at_experts, is_training=is_training)
@@ -188,7 +202,9 @@ def _through_experts(
 ) -> mtf.Tensor:
     """Applies the experts to slots: [.., group, slots, d_model] -> the same shape."""
     d_ff = mtf.Dimension("d_ff", layer.d_ff)
-    experts = ExpertLayers(layer.experts, d_ff, layer.activations, layer.dropout_rate, layer.kernel_initializer)
+    experts = ExpertLayers(
+        layer.experts, d_ff, layer.activations, layer.use_bias, layer.dropout_rate, layer.kernel_initializer
+    )
     if slots.sizes is not None:
         return experts.by_sizes(x, slots.sizes, is_training=is_training)
     assert slots.capacity is not None

@@ -19,6 +19,7 @@ from meshtf.layers.transformer.embedding import (
 )
 from meshtf.layers.transformer.feed_forward import FeedForward
 from meshtf.layers.transformer.initializers import ResidualInitializer
+from meshtf.layers.transformer.latent_attention import LatentAttention
 from meshtf.layers.transformer.norms import LayerNorm, Norm, RmsNorm
 from meshtf.layers.transformer.observations import AUXILIARY_LOSS, Observations
 from meshtf.layers.transformer.stack import DistanceBias, RelativeBias, Residual, StackBias, TransformerStack
@@ -33,6 +34,7 @@ __all__ = [
     "DecodingSpace",
     "DistanceBias",
     "FeedForward",
+    "LatentAttention",
     "LayerNorm",
     "LearnedPositions",
     "Memory",

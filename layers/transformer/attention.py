@@ -85,6 +85,9 @@ class SelfAttention:
       block_size: positions of the memory in a block of the lean algorithm.
       num_blocks: the number of blocks of the ring, a multiple of the cores over which `length` is split.
       bias: the layer's own bias by positions, in place of the stack's (UMT5).
+      has_sinks: whether each head has a logit more, to which no value belongs: a variable `sinks` [heads,
+        (queries_per_head)], in place of `options.extra_logit` (gpt-oss).
+      norms_input: whether the residual connection normalizes the input. ModernBERT's first layer takes it as it is.
       name: the scope of `q`, `k`, `v` and `o`.
     """
 
@@ -96,12 +99,19 @@ class SelfAttention:
     block_size: int = 512
     num_blocks: int = 8
     bias: StackBias | None = None
+    has_sinks: bool = False
+    norms_input: bool = True
     name: str = "self_attention"
 
     def __post_init__(self) -> None:
         _check_algorithm("SelfAttention", self.algorithm, ALGORITHMS)
         if self.algorithm == "local" and self.window is None:
             raise ValueError("SelfAttention: the local algorithm is for a window, and none is given")
+        if self.has_sinks and self.options.extra_logit is not None:
+            raise ValueError(
+                "SelfAttention: with has_sinks the extra logit is a variable; options.extra_logit must be None, and is "
+                f"{self.options.extra_logit!r}"
+            )
         if self.num_blocks < 1:
             raise ValueError(f"SelfAttention: num_blocks must be at least 1, and is {self.num_blocks}")
         if self.window is not None and self.window < 1:
@@ -159,7 +169,7 @@ class SelfAttention:
         mask = dataclasses.replace(context.mask, window=self.window)
         pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), self._bias(x.mesh, context))
         attend = dot_product_attention if slots is None else slots.attention
-        y = attend(q, cache.k, cache.v, pattern, self.options)
+        y = attend(q, cache.k, cache.v, pattern, self._options(x.mesh))
         return project_output(y, x.shape[-1], self.config), cache.tensors
 
     def _bias(self, mesh: mtf.Mesh, context: Context) -> PositionBias | None:
@@ -170,12 +180,19 @@ class SelfAttention:
     def _attended(
         self, q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, pattern: AttentionPattern, *, is_training: bool
     ) -> mtf.Tensor:
+        options = self._options(q.mesh)
         if self.algorithm == "ring":
-            return ring_attention(q, k, v, pattern, self.options, is_training=is_training, num_blocks=self.num_blocks)
+            return ring_attention(q, k, v, pattern, options, is_training=is_training, num_blocks=self.num_blocks)
         if self.algorithm == "local":
-            return local_attention(q, k, v, pattern, self.options, is_training=is_training)
-        attend = _matrix_or_blocks(self.algorithm, q, k, self.options, self.block_size)
-        return attend(q, k, v, pattern, self.options, is_training=is_training)
+            return local_attention(q, k, v, pattern, options, is_training=is_training)
+        attend = matrix_or_blocks(self.algorithm, q, k, options, self.block_size)
+        return attend(q, k, v, pattern, options, is_training=is_training)
+
+    def _options(self, mesh: mtf.Mesh) -> AttentionOptions:
+        if not self.has_sinks:
+            return self.options
+        sinks = mtf.get_variable(mesh, "sinks", self.config.query_heads, initializer=mtf.zeros)
+        return dataclasses.replace(self.options, extra_logit=sinks)
 
 
 @gin.configurable(module="meshtf.layers")
@@ -229,7 +246,7 @@ class CrossAttention:
         query = Tokens(segments=context.tokens.segments)
         pattern = AttentionPattern(query=query, memory=Tokens(segments=memory.segments))
         q = project_queries(x, self.config)
-        attend = _matrix_or_blocks(self.algorithm, q, k, self.options, self.block_size)
+        attend = matrix_or_blocks(self.algorithm, q, k, self.options, self.block_size)
         y = attend(q, k, v, pattern, self.options, is_training=context.is_training)
         return project_output(y, x.shape[-1], self.config)
 
@@ -240,7 +257,7 @@ def _check_algorithm(what: str, algorithm: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{what}: algorithm is one of {', '.join(choices)}, not {algorithm!r}{known}")
 
 
-def _matrix_or_blocks(
+def matrix_or_blocks(
     algorithm: str, q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int
 ) -> Callable[..., mtf.Tensor]:
     """The function to attend with, without regard to a layout. A decoding step's query has no matrix of scores."""

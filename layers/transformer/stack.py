@@ -116,12 +116,13 @@ class Residual:
             return []
         return [self.norm(x, x.shape[-1]) if self.shares_norm else x]
 
-    def before(self, x: mtf.Tensor, *entry: mtf.Tensor) -> mtf.Tensor:
-        """The input of a sublayer."""
+    def before(self, x: mtf.Tensor, *entry: mtf.Tensor, norms_input: bool = True) -> mtf.Tensor:
+        """The input of a sublayer; without a norm if `norms_input` is False."""
         if self.shares_norm:
             return entry[0]
         given = entry[0] if entry else x
-        return given if self.is_post_norm or not self.norms_input else self.norm(given, given.shape[-1])
+        is_normed = norms_input and self.norms_input and not self.is_post_norm
+        return self.norm(given, given.shape[-1]) if is_normed else given
 
     def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
         """x with the sublayer's result."""
@@ -257,7 +258,8 @@ class TransformerStack:
             def one(
                 x: mtf.Tensor, *entry: mtf.Tensor, part: Sublayer = sublayer, own: list[mtf.Tensor] = own
             ) -> list[mtf.Tensor]:
-                y, new = run(part, self.residual.before(x, *entry), own)
+                given = self.residual.before(x, *entry, norms_input=getattr(part, "norms_input", True))
+                y, new = run(part, given, own)
                 return [self.residual.after(x, y, is_training=context.is_training), *new]
 
             with mtf.variable_scope(name):

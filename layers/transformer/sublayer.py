@@ -13,7 +13,8 @@ from meshtf.layers.transformer.context import Context, DecodingSpace
 class Sublayer(Protocol):
     """A part of a layer: a function from x to the term that the residual connection adds.
 
-    Variables go under the open scope.
+    Variables go under the open scope. A sublayer with an attribute `norms_input` that is False is given x itself,
+    without the norm of the residual connection.
     """
 
     @property

@@ -12,12 +12,20 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.layers import AttentionConfig, AttentionOptions, QueryKeyNorm, VocabularyEmbedding, YarnRotaryScaling
+from meshtf.layers import (
+    AttentionConfig,
+    AttentionOptions,
+    LatentConfig,
+    QueryKeyNorm,
+    VocabularyEmbedding,
+    YarnRotaryScaling,
+)
 from meshtf.layers.transformer import (
     ChainedStacks,
     CrossAttention,
     DistanceBias,
     FeedForward,
+    LatentAttention,
     LearnedPositions,
     PositionEmbedding,
     RelativeBias,
@@ -62,7 +70,7 @@ def stack(*sublayers: Sublayer, bias: StackBias | None = None, unroll: bool = Fa
 
 
 def language_model(
-    attention: SelfAttention,
+    attention: SelfAttention | LatentAttention,
     positions: PositionEmbedding | None = None,
     bias: StackBias | None = None,
     sees_prefix: bool = False,
@@ -112,6 +120,10 @@ VARIANTS = {
     "a start id, side by side, ALiBi": language_model(
         SelfAttention(GROUPED), bias=DistanceBias(GROUPED), start_id=3, residual=Residual(is_parallel=True)
     ),
+    "latents, neighbours turned": language_model(
+        LatentAttention(LatentConfig(2, 4, 2, 6, 5, RmsNorm(), 3), Rotary(is_interleaved=True))
+    ),
+    "sinks, window": language_model(SelfAttention(GROUPED, rotary=Rotary(), window=3, has_sinks=True)),
     "one norm, neighbours turned, caps": language_model(
         SelfAttention(MULTI_HEAD, AttentionOptions(logit_cap=2.0), Rotary(fraction=0.5, is_interleaved=True)),
         residual=Residual(is_parallel=True, shares_norm=True),

@@ -53,11 +53,15 @@ PUBLISHED = {
     "qwen3_8b": 8_190_735_360,
     "qwen3_30b_a3b": 30_532_122_624,
     "mixtral_8x7b": 46_702_792_704,
+    "deepseek_v2": 235_741_434_880,
+    "deepseek_v3": 671_026_404_352,
+    "gpt_oss_20b": 20_914_757_184,
+    "gpt_oss_120b": 116_829_156_672,
     "bert": 109_514_298,
     "t5_1_0": 222_903_552,
     "t5_1_1": 247_577_856,
 }
-PUBLISHED_IMPORTED = {"roberta": 124_697_433, "opt": 125_239_296, "bart": 139_420_416}
+PUBLISHED_IMPORTED = {"roberta": 124_697_433, "modernbert": 149_655_232, "opt": 125_239_296, "bart": 139_420_416}
 
 
 def num_weights(name: str) -> int:
@@ -255,7 +259,7 @@ def test_learned_positions_end_somewhere() -> None:
 
 
 def test_every_published_configuration_is_counted() -> None:
-    of_experts = {"qwen3_30b_a3b", "mixtral_8x7b"}
+    of_experts = {"qwen3_30b_a3b", "mixtral_8x7b", "deepseek_v2", "deepseek_v3", "gpt_oss_20b", "gpt_oss_120b"}
     assert {*MODELS} == {*PUBLISHED, "mesh_tensorflow_lm_5b", "mesh_tensorflow_translation_3b"} - of_experts
 
 

@@ -38,10 +38,14 @@ WITH_TASKS_OR_EXPERTS = {
     "moe_tiny": "TransformerLM",
     "qwen3_30b_a3b": "TransformerLM",
     "mixtral_8x7b": "TransformerLM",
+    "deepseek_v2": "TransformerLM",
+    "deepseek_v3": "TransformerLM",
+    "gpt_oss_20b": "TransformerLM",
+    "gpt_oss_120b": "TransformerLM",
     **dict.fromkeys((f"gshard_{n}b" for n in (12, 37, 50, 150, 200, 600)), "EncoderDecoder"),
     **dict.fromkeys((f"switch_{size}" for size in ("base", "large", "xxl", "c")), "EncoderDecoder"),
 }
-IMPORTED = {"roberta": "MaskedLM", "opt": "TransformerLM", "bart": "EncoderDecoder"}
+IMPORTED = {"roberta": "MaskedLM", "modernbert": "MaskedLM", "opt": "TransformerLM", "bart": "EncoderDecoder"}
 """Others, whose layers are those of BERT, GPT-2 and T5; weights of theirs are imported."""
 KINDS = MODELS | IMPORTED | WITH_TASKS_OR_EXPERTS | {"digits_mlp": "MLPClassifier", "resnet50": "ResNet50"}
 """The model of each configuration."""

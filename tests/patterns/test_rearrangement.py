@@ -1,4 +1,4 @@
-"""The plans of patterns: which shapes a tensor passes through. Mistakes are in tests/errors/test_wrong_patterns.py."""
+"""The plans of patterns: which shapes a tensor passes through. Mistakes are in test_wrong_patterns.py."""
 
 from __future__ import annotations
 

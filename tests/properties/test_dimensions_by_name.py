@@ -30,6 +30,7 @@ OBJECTS_ONLY = {
     "vectorized_layers": "a base of layers.pipeline",
     "layers.BeamSlots": "made by decoding, from the dimension of its beams",
     "layers.DenseInitializer": "called by layers, with shapes that they have checked",
+    "layers.LatentConfig": "its norm is called by attention, with dimensions that it has",
     "layers.QueryKeyNorm": "its norm is called by attention, with dimensions that it has",
     "layers.low_rank_product": "called by layers, with shapes that they have checked",
 }
@@ -252,6 +253,7 @@ ROWS: list[tuple[str, Row]] = [
     ("layer_stack.dim", (lambda t, d: mtf.layer_stack(_scanned, t.i, d), FRESH)),
     ("layer_stack.dim", (lambda t, d: mtf.layer_stack(_scanned, t.i, d, t.x), ONE)),
     ("serialize_training_step.batch_dim", (_micro_batches, (BATCH, "batch", "batch:4", ("batch", 4)))),
+    ("vmap.dim", (lambda t, d: mtf.vmap(lambda y: y * 2.0, d)(t.x), ONE)),
     ("combined_dimension.dims", (lambda t, d: mtf.combined_dimension(d), WHOLE)),
     ("Shape.dims", (lambda t, d: mtf.Shape(d), WHOLE)),
     ("TensorSpec.shape", (lambda t, d: mtf.TensorSpec(d), WHOLE)),

@@ -18,11 +18,14 @@ from typing import Any
 
 from meshtf.checkpoint.conversion.axes import RuleFault
 from meshtf.checkpoint.conversion.configuration_readers import READERS as _READERS
+from meshtf.checkpoint.conversion.decoders.deepseek import READERS as _OF_DEEPSEEK
+from meshtf.checkpoint.conversion.decoders.gpt_oss import READERS as _OF_GPT_OSS
+from meshtf.checkpoint.conversion.decoders.modernbert import READERS as _OF_MODERNBERT
 from meshtf.checkpoint.conversion.decoders.readers import READERS as _OF_DECODERS
 from meshtf.checkpoint.conversion.settings import evaluated
 from meshtf.errors import CheckpointError, nearest
 
-READERS = {**_READERS, **_OF_DECODERS}
+READERS = {**_READERS, **_OF_DECODERS, **_OF_DEEPSEEK, **_OF_GPT_OSS, **_OF_MODERNBERT}
 _FIELDS = ("aliases", "defaults", "defaults_of", "fallbacks", "optional", "readers", "without_effect")
 _UNKNOWN = """\
 the configuration {where} has {keys}, of which the rules {rules} know nothing: the model may compute something else. \

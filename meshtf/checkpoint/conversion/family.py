@@ -221,7 +221,9 @@ class FamilyModel:
     def gin(self) -> str:
         """The model's gin file."""
         written = {name: repr(value) for name, value in self.settings.items()}
-        written |= {} if self.plan is None else {"stacks": self.plan.gin}
+        layers = self.family.layers
+        if self.plan is not None and layers is not None:
+            written["stacks"] = self.plan.gin(str(self.settings.get(layers.owner or "", "TransformerLM")))
         parts = [part.text.format(**written) for part in self.family.gin if holds(part.when, self.settings)]
         return "".join(parts)
 
@@ -281,7 +283,8 @@ def _check_names(family: Family) -> None:
     settings = [setting.name for setting in family.settings]
     conditions = [c for part in (*family.rules, *family.gin) for c in part.when]
     asked = [name for condition in conditions for name, _ in alternatives(condition)]
-    for name in (*family.axes.values(), *asked, *(["is_tied"] if family.tied else [])):
+    owner = [] if family.layers is None or family.layers.owner is None else [family.layers.owner]
+    for name in (*family.axes.values(), *asked, *(["is_tied"] if family.tied else []), *owner):
         if name not in settings:
             raise RuleFault(f"there is no setting {name!r}{nearest(name, settings)}")
     known = (*family.axes, *family.labels, *(() if family.layers is None else family.layers.axes))

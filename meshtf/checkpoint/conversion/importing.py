@@ -17,6 +17,7 @@ from meshtf.checkpoint.conversion.family import Family, FamilyModel, find_family
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, HuggingFaceFolder, read_json
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.in_use.gin_text import GinText
+from meshtf.checkpoint.conversion.mxfp4 import without_blocks
 from meshtf.checkpoint.conversion.operative_config import read_gin
 from meshtf.checkpoint.conversion.optimizer_slots import FactoredSides, OptimizerSlots, WithSlots
 from meshtf.checkpoint.conversion.tensorflow_checkpoint import TensorFlowCheckpoint
@@ -107,10 +108,11 @@ class Import:
           CheckpointError: there is no such folder, no such family, the configuration has keys that no rule knows, or
             the weights do not fit.
         """
-        source = HuggingFaceFolder.open(path)
-        configuration, where = _with_dtype(source), str(path / CONFIGURATION)
+        folder, where = HuggingFaceFolder.open(path), str(path / CONFIGURATION)
+        said, source = without_blocks(folder.configuration, folder)
+        configuration = _with_dtype(said, source)
         family = _family("huggingface", configuration.get("model_type"), rules, where)
-        single: TensorSource = source
+        single = source
         if family.tied and family.is_tied(configuration, where):
             single = WithoutCopies.of(source, family.tied, family.prefix)
         model = family.model(configuration, _shapes(single), where)
@@ -300,8 +302,8 @@ def _bert_of_transformers(configuration: Mapping[str, Any], model: FamilyModel) 
     return {**written, "architectures": ["BertForSequenceClassification"], "id2label": labels}
 
 
-def _with_dtype(source: HuggingFaceFolder) -> dict[str, Any]:
+def _with_dtype(configuration: Mapping[str, Any], source: TensorSource) -> dict[str, Any]:
     """The configuration, in which `dtype` is that of the weights where all have one."""
     dtypes = {tensor.dtype for tensor in source.tensors.values() if tensor.dtype.is_floating}
-    own = {key: value for key, value in source.configuration.items() if key != "torch_dtype" or len(dtypes) > 1}
+    own = {key: value for key, value in configuration.items() if key != "torch_dtype" or len(dtypes) > 1}
     return {**own, "dtype": dtypes.pop().name} if len(dtypes) == 1 else own

@@ -37,8 +37,8 @@ def count_nonzero(
     Examples:
       >>> value(mtf.count_nonzero(mtf.constant(mesh, [0.0, 2.0, -1.0], "n:3")))
       np.int32(2)
-      >>> mtf.count_nonzero(x > 0.0, reduced_dim="hidden")
-      reduce_sum [batch:4] int32
+      >>> mtf.count_nonzero(x > 0.0, "hidden").shape
+      Shape[batch:4]
     """
     is_counted = x if check_tensor(x).dtype == tf.bool else not_equal(x, 0)
     return reduce_sum(cast(is_counted, tf.int32), reduced_dim, output_shape, name)

@@ -28,6 +28,18 @@ def _of(model_type: str, architecture: str, **own: Any) -> dict[str, Any]:
     return {key: value for key, value in known.items() if value != ABSENT}
 
 
+_LATENTS = {
+    "q_lora_rank": 6,
+    "kv_lora_rank": 6,
+    "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 3,
+    "moe_intermediate_size": 8,
+    "num_key_value_heads": 4,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1,
+}
+
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "qwen3": _of("qwen3", "Qwen3ForCausalLM", head_dim=6),
     "qwen3_moe": _of("qwen3_moe", "Qwen3MoeForCausalLM", head_dim=4, mlp_only_layers=[0], **_EXPERTS),
@@ -61,6 +73,17 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "starcoder2": _of("starcoder2", "Starcoder2ForCausalLM", rms_norm_eps=ABSENT, hidden_act="gelu"),
     "granite": _of("granite", "GraniteForCausalLM", embedding_multiplier=3.0, logits_scaling=2.5),
     "smollm3": _of("smollm3", "SmolLM3ForCausalLM", num_hidden_layers=5),
+    "deepseek_v2": _of("deepseek_v2", "DeepseekV2ForCausalLM", n_routed_experts=4, **_LATENTS),
+    "deepseek_v3": _of("deepseek_v3", "DeepseekV3ForCausalLM", n_routed_experts=8, n_group=4, topk_group=2, **_LATENTS),
+    "gpt_oss": _of(
+        "gpt_oss",
+        "GptOssForCausalLM",
+        head_dim=4,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=3,
+        num_hidden_layers=4,
+    ),
 }
 
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh", None, ABSENT]
@@ -250,6 +273,69 @@ KEYS: dict[str, dict[str, list[Any]]] = {
         "layer_types": [*patterns("sssss", "fffff", "sfsfs", "fsffs"), ABSENT, None],
         "no_rope_layers": [[1, 0, 1, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1], [], None, ABSENT],
         "no_rope_layer_interval": [2, 3, ABSENT],
+    },
+}
+
+_LATENT_KEYS: dict[str, list[Any]] = {
+    **_COMMON,
+    **ROTARY,
+    "num_key_value_heads": [None, ABSENT, 1, 4],
+    "head_dim": [None, ABSENT, 2, 4],
+    "q_lora_rank": [None, None, 3],
+    "kv_lora_rank": [4, 8],
+    "qk_nope_head_dim": [2, 6],
+    "qk_rope_head_dim": [2, 4],
+    "v_head_dim": [2, 8, 11],
+    "qk_head_dim": [8, 6],
+    "n_routed_experts": [4, 8, 6],
+    "n_shared_experts": [1, 2, 3, 0, None],
+    "moe_intermediate_size": [4, 12],
+    "num_experts_per_tok": [1, 3, 4, 6, None],
+    "first_k_dense_replace": [0, 1, 2, 3, 5, ABSENT],
+    "n_group": [2, 4, 1, None, 8],
+    "topk_group": [1, 2, 4, None],
+    "norm_topk_prob": [True, False, None],
+    "routed_scaling_factor": [1.0, 1.7, ABSENT],
+    "output_router_logits": [False],
+    "moe_layer_freq": [1],
+    "rope_parameters": [*ROPE, {**_YARN, "mscale": 0.7, "mscale_all_dim": 0.7, "original_max_position_embeddings": 8}],
+    "rope_scaling": [*ROPE, {"type": "linear", "factor": 3.0, "mscale_all_dim": 0.5}],
+}
+KEYS |= {
+    "deepseek_v2": {
+        **_LATENT_KEYS,
+        "topk_method": ["greedy", "group_limited_greedy", "group_limited_greedy", "noaux_tc", ABSENT],
+        "scoring_func": ["softmax", "sigmoid"],
+        "num_experts": [4, 8],
+    },
+    "deepseek_v3": {
+        **_LATENT_KEYS,
+        "rope_interleave": [True, False, None],
+        "topk_method": ["noaux_tc", "greedy"],
+        "scoring_func": ["softmax", "sigmoid"],
+        "num_local_experts": [4, 8],
+        "num_mtp_layers": [0, 1],
+        "num_nextn_predict_layers": [0, 2],
+    },
+    "gpt_oss": {
+        **_COMMON,
+        **ROTARY,
+        "head_dim": [2, 4, 6, None],
+        "num_local_experts": [3, 6],
+        "num_experts": [3, 6],
+        "num_experts_per_tok": [1, 3],
+        "experts_per_token": [3],
+        "sliding_window": [2, 5, None, ABSENT],
+        "layer_types": [*patterns("sfsf", "ffff", "sssf", "ssss", "sf"), ABSENT, None],
+        "swiglu_alpha": [1.0, ABSENT, None],
+        "swiglu_limit": [0.5, 1.0, ABSENT],
+        "hidden_act": ["relu", "silu"],
+        "router_aux_loss_coef": [0.0, 0.9],
+        "output_router_logits": [False],
+        "initial_context_length": [4096, 16],
+        "use_sliding_window": [True, False],
+        "rope_parameters": [*ROPE, {**_YARN, "truncate": False, "original_max_position_embeddings": 8}],
+        "quantization_config": [{"quant_method": "mxfp4"}],
     },
 }
 

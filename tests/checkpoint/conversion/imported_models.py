@@ -15,10 +15,10 @@ import meshtf as mtf
 from meshtf.bin.checkpoint import main
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
-from meshtf.ops.variables._initializers import initializer_of
 from meshtf.ops.variables.variable import Variable
 from meshtf.testing import interpret_graph
 from meshtf.train.configuration import read_configuration
+from tests.layers.chosen_values import start_as
 
 MODELS = Path(__file__).parent / "models"
 
@@ -81,12 +81,5 @@ def all_interpreted(
         results = program(model, given)
     for variable in graph.variables.values():
         assert isinstance(variable, Variable)
-        _start_as(variable, saved.read(variable.full_name).numpy())
+        start_as(variable, saved.read(variable.full_name).numpy())
     return interpret_graph(graph, results, features, mesh_shape, layout).results
-
-
-def _start_as(variable: Variable, value: np.ndarray) -> None:
-    import dataclasses
-
-    made = initializer_of(variable.full_name, value, variable.unpadded_shape, variable.shape, variable.slice_dtype)
-    variable.spec = dataclasses.replace(variable.spec, initializer=made)

@@ -20,7 +20,7 @@ def test_values_and_gradients(agrees: Any) -> None:
     agrees(
         lambda x: [
             mtf.norm(x),
-            mtf.norm(x, reduced_dim="b"),
+            mtf.norm(x, "b"),
             mtf.norm(x, output_shape="b:6", ord=1),
             mtf.norm(x, reduced_dim="b", ord=math.inf),
         ],

@@ -23,7 +23,7 @@ def test_values_and_gradients(agrees: Any) -> None:
     agrees(
         lambda x: [
             mtf.reduce_variance(x),
-            mtf.reduce_variance(x, reduced_dim="b"),
+            mtf.reduce_variance(x, "b"),
             mtf.reduce_variance(x, output_shape="b:6", ddof=1),
             mtf.reduce_std(x, reduced_dim="a"),
             mtf.reduce_std(x, ddof=2),

@@ -74,9 +74,8 @@ class LayerPlan:
             numbers[f"{scope}:layer"] = tuple(place.rpartition("/")[0] for _, place in own)
         return numbers
 
-    @property
-    def gin(self) -> str:
-        """The stacks of `TransformerLM`, the longest under no scope."""
+    def gin(self, owner: str) -> str:
+        """The stacks of a model of this class, the longest under no scope."""
         longest = max(range(len(self.segments)), key=lambda index: self.segments[index].repeats)
         scopes = ["" if index == longest else f"stack_{index}/" for index in range(len(self.segments))]
         lines = [
@@ -84,7 +83,7 @@ class LayerPlan:
         ]
         if len(scopes) > 1:
             stacks = ", ".join(f"@{scope}TransformerStack()" for scope in scopes)
-            lines = ["TransformerLM.stack = @ChainedStacks()", f"ChainedStacks.stacks = [{stacks}]", *lines]
+            lines = [f"{owner}.stack = @ChainedStacks()", f"ChainedStacks.stacks = [{stacks}]", *lines]
         return "\n".join([*(f"import {module}" for module in self.imports), *lines])
 
     def _stack(self, scope: str, segment: Segment) -> list[str]:

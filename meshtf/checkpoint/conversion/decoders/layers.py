@@ -26,22 +26,24 @@ class Layers:
       key: the key of the list of each layer's kind, in the configuration as readers left it.
       kinds: the sublayers of each kind.
       imports: modules of sublayers that gin knows only once they are imported.
+      owner: the setting that names the class of the model; by default this is `TransformerLM`.
     """
 
     key: str
     kinds: Kinds
     imports: tuple[str, ...] = ()
+    owner: str | None = None
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Layers:
         """Reads the table. Raises RuleFault if it has another form."""
-        if set(content) - {"imports"} != {"key", "kinds"} or not all(
+        if set(content) - {"imports", "owner"} != {"key", "kinds"} or not all(
             isinstance(kind, dict) for kind in content["kinds"].values()
         ):
             raise RuleFault(
                 "[layers] must have `key`, and `kinds`, a table that has a table of sublayers for each kind"
             )
-        return cls(content["key"], content["kinds"], tuple(content.get("imports", ())))
+        return cls(content["key"], content["kinds"], tuple(content.get("imports", ())), content.get("owner"))
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -19,13 +19,13 @@ _FALCON = """\
 the configuration {where} has num_kv_heads = {of_keys} and num_attention_heads = {heads}; without \
 new_decoder_architecture, and without multi_query, each head has keys of its own: there is no such model"""
 _MOST_LAYERS = 100_000
-_SLIDING, _FULL = "sliding_attention", "full_attention"
+SLIDING, FULL = "sliding_attention", "full_attention"
 
 KindOf = Callable[[int, Configuration], str]
 """The kind of a layer, by its number."""
 
 
-def _attention_factor(configuration: Configuration, where: str) -> dict[str, Any]:
+def attention_factor(configuration: Configuration, where: str) -> dict[str, Any]:
     """Fills in `attention_factor` of yarn and longrope, with which Transformers multiplies cosines and sines."""
     del where
     table = configuration.get("rope_parameters")
@@ -104,7 +104,7 @@ def _are_sizes(*values: Any) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values)
 
 
-def _layer_kinds(kind_of: KindOf, key: str | None = "layer_types") -> Callable[[Configuration, str], dict[str, Any]]:
+def layer_kinds_by(kind_of: KindOf, key: str | None = "layer_types") -> Callable[[Configuration, str], dict[str, Any]]:
     """Adds `layer_kinds`, the kind of each layer: what a key says, or else a rule."""
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _layer_kinds(kind_of: KindOf, key: str | None = "layer_types") -> Callable[[
             kinds = [kind_of(number, configuration) for number in range(count)]
         if len(kinds) != count:
             raise CheckpointError(_COUNT.format(where=where, count=len(kinds), key=key, num_layers=count))
-        sees_window = _SLIDING in kinds
+        sees_window = SLIDING in kinds
         if sees_window and configuration.get("sliding_window") is None:
             raise CheckpointError(_NO_WINDOW.format(where=where))
         return {**configuration, "layer_kinds": kinds, "sees_window": sees_window}
@@ -141,7 +141,7 @@ def _every(period: int, key: str = "") -> KindOf:
     def kind(number: int, configuration: Configuration) -> str:
         found = configuration.get(key)
         found = found if isinstance(found, int) and found > 0 else period
-        return _SLIDING if (number + 1) % found else _FULL
+        return SLIDING if (number + 1) % found else FULL
 
     return kind
 
@@ -150,7 +150,7 @@ def _behind_full_ones(number: int, configuration: Configuration) -> str:
     """The kind of a layer of Qwen: layers from `max_window_layers` on see a window, if any does."""
     first = configuration.get("max_window_layers")
     has_window = configuration.get("sliding_window") is not None
-    return _SLIDING if has_window and isinstance(first, int) and number >= first else _FULL
+    return SLIDING if has_window and isinstance(first, int) and number >= first else FULL
 
 
 def _smollm3_layers(configuration: Configuration, where: str) -> dict[str, Any]:
@@ -167,9 +167,9 @@ def _smollm3_layers(configuration: Configuration, where: str) -> dict[str, Any]:
 
     def kind(number: int, configuration: Configuration) -> str:
         has_window = configuration.get("use_sliding_window") and configuration.get("sliding_window") is not None
-        return _SLIDING if has_window and not (rotated and rotated[number]) else _FULL
+        return SLIDING if has_window and not (rotated and rotated[number]) else FULL
 
-    found = _layer_kinds(kind)(configuration, where)
+    found = layer_kinds_by(kind)(configuration, where)
     kinds = [k if r else f"{k}, not rotated" for k, r in zip(found.get("layer_kinds", []), rotated or [], strict=False)]
     return {**found, "layer_kinds": kinds}
 
@@ -189,21 +189,21 @@ def _rotary_by_layer(bases: Mapping[str, tuple[str, float]]) -> Callable[[Config
     """
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
-        given = _table(configuration.get("rope_parameters"), where)
-        tables = {kind: dict(_table(given.get(kind), where)) for kind in (_FULL, _SLIDING)}
-        tables[_FULL] |= _table(configuration.get("rope_scaling"), where)
+        given = table_of(configuration.get("rope_parameters"), where)
+        tables = {kind: dict(table_of(given.get(kind), where)) for kind in (FULL, SLIDING)}
+        tables[FULL] |= table_of(configuration.get("rope_scaling"), where)
         for kind, table in tables.items():
             key, default = bases[kind]
             table.setdefault("rope_theta", configuration.get(key, default))
             table.setdefault("rope_type", table.get("type", "default"))
-            tables[kind] = _scaled_table({**configuration, "rope_parameters": table}, kind, where)
+            tables[kind] = scaled_table({**configuration, "rope_parameters": table}, kind, where)
         beside = ("rope_scaling", "rope_theta", "rope_local_base_freq")
         return {**{k: v for k, v in configuration.items() if k not in beside}, "rope_parameters": tables}
 
     return read
 
 
-def _scaled_table(configuration: Mapping[str, Any], kind: str, where: str) -> dict[str, Any]:
+def scaled_table(configuration: Mapping[str, Any], kind: str, where: str) -> dict[str, Any]:
     """The table of one kind of layers, with the defaults of its `rope_type`."""
     table = configuration["rope_parameters"]
     known = {"rope_theta", "rope_type", "type", "factor"}
@@ -215,10 +215,10 @@ def _scaled_table(configuration: Mapping[str, Any], kind: str, where: str) -> di
             f"the configuration {where} has {odd[0]} = {table[odd[0]]!r} among the rotary embeddings of {kind}, of "
             "which these rules know nothing: there is no such model here"
         )
-    return dict(_attention_factor(configuration, where)["rope_parameters"])
+    return dict(attention_factor(configuration, where)["rope_parameters"])
 
 
-def _table(value: Any, where: str) -> Mapping[str, Any]:
+def table_of(value: Any, where: str) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise CheckpointError(f"the configuration {where} has {value!r} where a table of rotary embeddings should be")
     return value or {}
@@ -226,16 +226,16 @@ def _table(value: Any, where: str) -> Mapping[str, Any]:
 
 _OF_YARN = ("attention_factor", "mscale", "mscale_all_dim", "truncate", "beta_fast", "beta_slow")
 _FACTORS = tuple(f"rope_parameters.{key}" for key in _OF_YARN)
-_GEMMA_3 = _rotary_by_layer({_FULL: ("rope_theta", 1e6), _SLIDING: ("rope_local_base_freq", 1e4)})
-_OLMO_3 = _rotary_by_layer({_FULL: ("rope_theta", 5e5), _SLIDING: ("", 5e5)})
+_GEMMA_3 = _rotary_by_layer({FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)})
+_OLMO_3 = _rotary_by_layer({FULL: ("rope_theta", 5e5), SLIDING: ("", 5e5)})
 _BY_LAYER = (
     "max_position_embeddings",
     "rope_theta",
     "rope_local_base_freq",
-    f"rope_parameters.{_FULL}",
-    f"rope_parameters.{_SLIDING}",
+    f"rope_parameters.{FULL}",
+    f"rope_parameters.{SLIDING}",
 )
-_BESIDE = (
+ROTARY_BESIDE = (
     *_FACTORS,
     *(
         f"rope_parameters.{key}"
@@ -249,24 +249,24 @@ READERS: Mapping[str, Reader] = {
     "falcon_heads": Reader(
         _falcon_heads, ("num_kv_heads", "new_decoder_architecture", "multi_query", "num_ln_in_parallel_attn")
     ),
-    "rotary_attention_factor": Reader(_attention_factor, _FACTORS),
-    "rotary_of_gemma3": Reader(_GEMMA_3, (*_BY_LAYER, *_BESIDE), {"rope_scaling": "rope_parameters"}),
-    "rotary_of_olmo3": Reader(_OLMO_3, (*_BY_LAYER, *_BESIDE), {"rope_scaling": "rope_parameters"}),
-    "layers_of_olmo3": Reader(_layer_kinds(_every(4)), ("num_hidden_layers", "layer_types")),
+    "rotary_attention_factor": Reader(attention_factor, _FACTORS),
+    "rotary_of_gemma3": Reader(_GEMMA_3, (*_BY_LAYER, *ROTARY_BESIDE), {"rope_scaling": "rope_parameters"}),
+    "rotary_of_olmo3": Reader(_OLMO_3, (*_BY_LAYER, *ROTARY_BESIDE), {"rope_scaling": "rope_parameters"}),
+    "layers_of_olmo3": Reader(layer_kinds_by(_every(4)), ("num_hidden_layers", "layer_types")),
     "layers_of_smollm3": Reader(
         _smollm3_layers, ("num_hidden_layers", "layer_types", "no_rope_layers", "no_rope_layer_interval")
     ),
-    "layers_alike": Reader(_layer_kinds(_alike, None), ("num_hidden_layers",)),
-    "layers_of_gemma2": Reader(_layer_kinds(_every(2)), ("num_hidden_layers", "layer_types")),
+    "layers_alike": Reader(layer_kinds_by(_alike, None), ("num_hidden_layers",)),
+    "layers_of_gemma2": Reader(layer_kinds_by(_every(2)), ("num_hidden_layers", "layer_types")),
     "layers_of_gemma3": Reader(
-        _layer_kinds(_every(6, "sliding_window_pattern")),
+        layer_kinds_by(_every(6, "sliding_window_pattern")),
         ("num_hidden_layers", "layer_types", "sliding_window_pattern"),
     ),
     "qwen_window": Reader(_qwen_window, ("use_sliding_window", "sliding_window")),
     "layers_of_qwen": Reader(
-        _layer_kinds(_behind_full_ones), ("num_hidden_layers", "layer_types", "max_window_layers")
+        layer_kinds_by(_behind_full_ones), ("num_hidden_layers", "layer_types", "max_window_layers")
     ),
     "sparse_layers": Reader(
-        _layer_kinds(_sparse, None), ("num_hidden_layers", "decoder_sparse_step", "mlp_only_layers")
+        layer_kinds_by(_sparse, None), ("num_hidden_layers", "decoder_sparse_step", "mlp_only_layers")
     ),
 }

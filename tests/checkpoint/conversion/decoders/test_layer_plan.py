@@ -60,7 +60,7 @@ def test_scopes_and_gin_are_those_of_the_stacks() -> None:
         "stack_1/layer_000/self_attention_2",
     )
     assert plan.labels["feed_forward:layer"] == ("stack_0/layer_000", "stack_1/layer_000", "stack_1/layer_001")
-    assert plan.gin == (
+    assert plan.gin("TransformerLM") == (
         "import meshtf.layers.moe\n"
         "TransformerLM.stack = @ChainedStacks()\n"
         "ChainedStacks.stacks = [@stack_0/TransformerStack(), @TransformerStack()]\n"

@@ -1,4 +1,4 @@
-"""Lets Transformers say what logits some models of encoder_configurations.py give, and which tokens, decoded greedily.
+"""Lets Transformers say what logits some models give, and which tokens, decoded greedily.
 
 As draw_configurations.py, beside which it is to be found, in an environment of PyTorch and Transformers:
 
@@ -43,6 +43,34 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
     "electra, for classes": ("electra_classifier", {"embedding_size": 8}, "as saved"),
     "electra, which tells replaced tokens": ("electra", {"architectures": ["ElectraForPreTraining"]}, "as saved"),
     "umt5": ("umt5", {"num_decoder_layers": 2}, "as saved"),
+    "modernbert": ("modernbert", {"norm_bias": True, "global_rope_theta": 30.0, "local_rope_theta": 5.0}, "same"),
+    "modernbert, for classes, means": (
+        "modernbert_classifier",
+        {"classifier_pooling": "mean", "layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2},
+        "as saved",
+    ),
+    "deepseek-v2, groups": (
+        "deepseek_v2",
+        {
+            "topk_method": "group_limited_greedy",
+            "n_group": 2,
+            "topk_group": 1,
+            "q_lora_rank": None,
+            "num_hidden_layers": 2,
+            "routed_scaling_factor": 1.7,
+            "rope_scaling": {
+                "type": "yarn",
+                "factor": 4.0,
+                "mscale": 0.7,
+                "mscale_all_dim": 0.7,
+                "original_max_position_embeddings": 8,
+                "beta_fast": 4.0,
+            },
+        },
+        "as saved",
+    ),
+    "deepseek-v3": ("deepseek_v3", {"attention_bias": True, "v_head_dim": 10, "num_hidden_layers": 2}, "as saved"),
+    "gpt-oss": ("gpt_oss", {"swiglu_limit": 0.5, "num_hidden_layers": 2}, "as saved"),
 }
 """For each name a base, changed keys, and which table for logits its file has."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 ABSENT = "absent"
 
-ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "modernbert")
 """Model types that fill in masks, or tell classes."""
 
 IDS: dict[str, list[Any]] = {
@@ -56,6 +56,20 @@ _ELECTRA = {
     "embedding_size": 4,
     "pad_token_id": 0,
     "type_vocab_size": 2,
+}
+_MODERNBERT = {
+    "model_type": "modernbert",
+    "architectures": ["ModernBertForMaskedLM"],
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 16,
+    "local_attention": 4,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
 }
 _BART = {
     "model_type": "bart",
@@ -129,6 +143,12 @@ BASES: dict[str, dict[str, Any]] = {
     "electra_classifier": {
         **_ELECTRA,
         "architectures": ["ElectraForSequenceClassification"],
+        "id2label": {"0": "a", "1": "b", "2": "c"},
+    },
+    "modernbert": _MODERNBERT,
+    "modernbert_classifier": {
+        **_MODERNBERT,
+        "architectures": ["ModernBertForSequenceClassification"],
         "id2label": {"0": "a", "1": "b", "2": "c"},
     },
     "umt5": {
@@ -282,6 +302,59 @@ KEYS: dict[str, dict[str, list[Any]]] = {
         "unheard_of": [1],
     },
 }
+_KINDS = {"s": "sliding_attention", "f": "full_attention"}
+_LINEAR = {"rope_type": "linear", "factor": 2.0}
+KEYS["modernbert"] = {
+    **IDS,
+    "is_causal": [False, True, None],
+    "tie_word_embeddings": TIED,
+    "hidden_activation": ACTIVATIONS,
+    "hidden_act": ["relu"],
+    "classifier_activation": ACTIVATIONS,
+    "classifier_bias": [True, False, None],
+    "classifier_pooling": ["cls", "mean", None, "max"],
+    "classifier_dropout": [0.1],
+    "norm_eps": [1e-3, ABSENT],
+    "layer_norm_eps": [1e-3],
+    "norm_bias": [True, False, None],
+    "attention_bias": [True, False, ABSENT],
+    "mlp_bias": [True, False],
+    "decoder_bias": [True, False, ABSENT],
+    "attention_dropout": [0.1],
+    "embedding_dropout": [0.1],
+    "mlp_dropout": [0.1],
+    "local_attention": [1, 2, 5, ABSENT, None],
+    "sliding_window": [2, 4],
+    "global_attn_every_n_layers": [1, 2, 3, 4, 6, ABSENT, None, 0],
+    "layer_types": [*([_KINDS[k] for k in text] for text in ("fsfsf", "sssss", "sffss", "fffff", "ff")), None, ABSENT],
+    "global_rope_theta": [30.0, 200, None],
+    "local_rope_theta": [5.0, 70.0],
+    "rope_theta": [20.0],
+    "partial_rotary_factor": [0.5],
+    "rope_parameters": [
+        {"full_attention": {"rope_type": "default", "rope_theta": 20.0}},
+        {"full_attention": {"rope_theta": 20.0}, "sliding_attention": {"rope_theta": 7.0, "rope_type": "default"}},
+        {"full_attention": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 50.0}, "sliding_attention": None},
+        {"sliding_attention": _LINEAR},
+        {"rope_type": "linear", "factor": 2.0},
+        {"rope_theta": 20.0},
+        {},
+        None,
+    ],
+    "rope_scaling": [_LINEAR, {"type": "linear", "factor": 2.0}, {"rope_type": "yarn", "factor": 3.0}, {}, None],
+    "max_position_embeddings": [12, ABSENT],
+    "num_hidden_layers": [1, 2, 4],
+    "num_attention_heads": [4, 1, 3],
+    "intermediate_size": [5],
+    "head_dim": [4, 2],
+    "position_embedding_type": ["absolute", "rope"],
+    "sparse_prediction": [True],
+    "deterministic_flash_attn": [True],
+    "reference_compile": [False, None],
+    "initializer_cutoff_factor": [3.0],
+    "unheard_of": [1],
+}
+KEYS["modernbert_classifier"] = {**KEYS["modernbert"], **CLASSES}
 KEYS["distilbert_classifier"] = {**KEYS["distilbert"], **CLASSES}
 KEYS["electra_classifier"] = {**KEYS["electra"], **CLASSES}
 
@@ -289,6 +362,7 @@ HEADS = {
     "lm_head.weight": ("model.decoder.embed_tokens.weight", "model.shared.weight"),
     "lm_head.decoder.weight": ("roberta.embeddings.word_embeddings.weight",),
     "vocab_projector.weight": ("distilbert.embeddings.word_embeddings.weight",),
+    "decoder.weight": ("model.embeddings.tok_embeddings.weight",),
     "generator_lm_head.weight": ("electra.embeddings.word_embeddings.weight",),
 }
 """Tables for logits, and the embeddings to which they may be tied."""

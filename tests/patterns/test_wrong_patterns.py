@@ -210,7 +210,13 @@ def test_the_whole_message(wrong: Wrong, fact: str, shown: str) -> None:
     assert site == f"{__file__}:{site.rpartition(':')[2].partition(' ')[0]} in <lambda>"
 
 
-def test_what_is_given_in_place_of_a_pattern(read: Callable[..., str]) -> None:
+def read(kind: type[MeshtfError], wrong: Wrong) -> str:
+    with pytest.raises(kind) as caught:
+        wrong()
+    return str(caught.value)
+
+
+def test_what_is_given_in_place_of_a_pattern() -> None:
     text = read(UsageError, lambda: mtf.rearrange("batch hidden -> hidden batch", X))  # type: ignore[arg-type]
     assert "the tensor comes first, and then the pattern: (x, 'batch hidden -> hidden batch')" in text
     assert "a pattern is text such as" in read(UsageError, lambda: mtf.rearrange(X, ["batch"]))  # type: ignore[arg-type]

@@ -1,0 +1,63 @@
+"""A cache of the latents of the tokens so far, for decoding."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.layers.attention.latent import LatentConfig
+from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens, as_memory
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentCache:
+    """Latents and rotated parts of keys, by position: latent_size + d_rotated numbers for each token.
+
+    Keys and values of all heads would be num_heads · (d_kv + d_rotated + d_value) numbers: 40,960 in DeepSeek-V3, where
+    the cache has 576.
+
+    Attributes:
+      latent: [.., memory_length, latent].
+      rotated: [.., memory_length, d_kv].
+    """
+
+    latent: mtf.Tensor
+    rotated: mtf.Tensor
+
+    @classmethod
+    def empty(
+        cls, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, config: LatentConfig, dtype: tf.DType
+    ) -> LatentCache:
+        """Zeros for `max_length` positions."""
+        rows = batch_dims + [mtf.Dimension(MEMORY_LENGTH, max_length)]
+        return cls(
+            mtf.zeros(mesh, rows + [config.latent], dtype),
+            mtf.zeros(mesh, rows + [config.part(config.d_rotated)], dtype),
+        )
+
+    @classmethod
+    def of_tokens(cls, latent: mtf.Tensor, rotated: mtf.Tensor, max_length: int | None) -> LatentCache:
+        """The cache of tokens [.., length, latent], with room for `max_length`; None for no more than there are."""
+        parts = [as_memory(latent), as_memory(rotated)]
+        more = 0 if max_length is None else max_length - parts[0].shape[MEMORY_LENGTH].size
+        return cls(*(mtf.pad(part, [0, more], MEMORY_LENGTH) if more else part for part in parts))
+
+    def write(self, position: mtf.Tensor, latent: mtf.Tensor, rotated: mtf.Tensor) -> LatentCache:
+        """The cache with one token of each sequence, at int32 positions. Nothing is written at negative ones."""
+        return LatentCache(
+            mtf.scatter_update(self.latent, position, latent, MEMORY_LENGTH),
+            mtf.scatter_update(self.rotated, position, rotated, MEMORY_LENGTH),
+        )
+
+    def tokens(self, position: mtf.Tensor) -> Tokens:
+        """The memory's tokens, after `position` was written last. Segments are 1 for what has been written."""
+        index = mtf.range(position.mesh, self.latent.shape[MEMORY_LENGTH])
+        written = mtf.to_int32(mtf.greater_equal(position, index))
+        return Tokens(index, segments=written, is_prefix=written)
+
+    @property
+    def tensors(self) -> list[mtf.Tensor]:
+        """The tensors that a loop carries."""
+        return [self.latent, self.rotated]
