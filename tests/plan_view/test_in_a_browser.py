@@ -237,7 +237,7 @@ _CONTRASTS = """
 def test_views_of_notebooks_are_read_in_each_theme(browser: Any, tmp_path: Path) -> None:
     """Jupyter's theme counts before what the reader prefers elsewhere."""
     shape, page = mtf.Shape([mtf.Dimension(HOSTILE_WORD, 8), mtf.Dimension("b", 8)]), Page(browser)
-    view = mtf.debug.show(shape, "rows:2;cols:4", {"b": "cols"})._repr_html_() + mtf.LayoutRules("")._repr_html_()
+    view = mtf.debug.show(shape, "rows:2;cols:4", {"b": "cols"})._repr_html_() + mtf.LayoutRules({})._repr_html_()
     devtools, backgrounds = browser.execute_cdp_cmd, {}
     jupyter = ("dark", "data-jp-theme-light=true"), ("light", "data-jp-theme-light=false")
     for preferred, theme in (("light", ""), ("dark", ""), *jupyter):
