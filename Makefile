@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 TYPECHECK := build/typecheck
+SAMPLE := tests/packaging/typed_sample
 LINT := build/lint
 DOCS := build/docs
 
@@ -37,8 +38,8 @@ train-cluster: $(VENV)/has-examples
 	$(BIN)/meshtf-launch --processes=2 --cores_per_process=4 -- \
 		$(BIN)/meshtf-train --gin_file=$(RUN).gin --model_dir=runs/$(RUN)_cluster
 
-# A tenth of the tests runs a second time as on a CPU without AVX-512, where this one has it; not with TEST_ARGS, which
-# may leave none of it.
+# The tests of kernels run a second time as on a CPU without AVX-512, where this one has it; not with TEST_ARGS, which
+# may leave none of them.
 test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "plain_cpu and not long" $(PLAIN))
@@ -77,12 +78,18 @@ format: $(VENV)/has-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The installed wheel is what is checked; see [tool.pyright] in pyproject.toml.
+# The installed wheel is what is checked; see [tool.pyright] in pyproject.toml. Then a user's project, in an environment
+# that has meshtf from the wheel, by pyright and by mypy, both strict.
 typecheck: $(VENV)/has-typecheck
 	rm -rf $(TYPECHECK) build/wheel
 	$(BIN)/pyproject-build --no-isolation --outdir build/wheel .
 	$(BIN)/python -m pip install --quiet --no-deps --target $(TYPECHECK) build/wheel/*.whl
 	$(BIN)/pyright
+	rm -rf build/sample-venv
+	$(PYTHON) -m venv --without-pip build/sample-venv
+	$(BIN)/python -m pip --python build/sample-venv/bin/python install --quiet --no-deps build/wheel/*.whl numpy
+	$(BIN)/pyright --pythonpath build/sample-venv/bin/python --project $(SAMPLE)
+	$(BIN)/mypy --python-executable build/sample-venv/bin/python --config-file $(SAMPLE)/mypy.ini $(SAMPLE)
 
 # The site of the documentation, in build/site; a warning is an error. In build/docs layers/ and models/ are inside meshtf.
 docs: $(VENV)/has-docs

@@ -6,7 +6,7 @@ has a leading underscore in its dimension's name, as in `dense`, so that a layou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -140,8 +140,8 @@ def bidirectional(
     hidden_dim: mtf.Dimension,
     length_dim: mtf.Dimension | str | None = None,
     *,
+    kernel_initializer: DenseInitializer | None = None,
     name: str | None = None,
-    **options: Any,
 ) -> tuple[mtf.Tensor, tuple[Any, Any]]:
     """Two recurrent layers over a sequence, one from each end, their results side by side (Schuster & Paliwal 1997).
 
@@ -150,8 +150,8 @@ def bidirectional(
       x: [..., length, d_in], floating.
       hidden_dim: the dimension of each layer's state.
       length_dim: the dimension of the steps, or its name; by default x's last but one.
+      kernel_initializer: the initializer of all kernels; by default as in `dense`.
       name: the scope of `forward` and `backward`; by default "bidirectional", made unique.
-      options: more arguments of both layers.
 
     Returns:
       The results, [..., length, 2 · hidden_dim] under the name of `hidden_dim`, and the two last states.
@@ -166,9 +166,10 @@ def bidirectional(
       >>> outputs.shape
       Shape[batch:4 length:16 hidden:10]
     """
+    both = {"kernel_initializer": kernel_initializer}
     with mtf.variable_scope(name, default_name="bidirectional"):
-        there, last = layer(x, hidden_dim, length_dim, name="forward", **options)
-        back, first = layer(x, hidden_dim, length_dim, name="backward", reverse=True, **options)
+        there, last = layer(x, hidden_dim, length_dim, name="forward", **both)
+        back, first = layer(x, hidden_dim, length_dim, name="backward", reverse=True, **both)
     return mtf.concat([there, back], hidden_dim.name), (last, first)
 
 
@@ -222,7 +223,7 @@ class _Sequence:
         return product
 
     def scan(
-        self, step: _Step, inputs: mtf.Tensor, start: list[mtf.Tensor | None], *, reverse: bool, name: str
+        self, step: _Step, inputs: mtf.Tensor, start: Sequence[mtf.Tensor | None], *, reverse: bool, name: str
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         """The first of what is carried after each step, [..., length, hidden], and all of it after the last one."""
         zeros = mtf.zeros(self._x.mesh, self._state, self._x.dtype)

@@ -53,13 +53,14 @@ from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import *
 from meshtf.visualize import visualize_layout
 
-_LAZY = ("checkpoint", "costs", "layers", "models", "testing")
+_LAZY = ("checkpoint", "costs", "debug", "layers", "models", "testing")
 
 _OF_THE_SEARCH = ("LayoutChoice", "MeshLayout", "PricedLayout", "SearchEnd", "SearchProgress", "auto_layout")
 
 if TYPE_CHECKING:
     from meshtf import checkpoint as checkpoint
     from meshtf import costs as costs
+    from meshtf import debug as debug
     from meshtf import layers as layers
     from meshtf import models as models
     from meshtf import testing as testing

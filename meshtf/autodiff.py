@@ -92,7 +92,8 @@ def _initial(ys: Sequence[Tensor], grad_ys: Sequence[Tensor | None]) -> dict[Ten
         if grad is not None and (grad.shape != y.shape or grad.dtype != y.dtype):
             raise ShapeError(f"the gradient of {y} must have its shape and dtype, and is {grad}")
         if grad is None:
-            grad = ones_like(y)
+            with y.graph.differentiating(y.operation):
+                grad = ones_like(y)
             _lay_out_like(grad, y)
         _accumulate(grads, y, grad)
     return grads
@@ -116,10 +117,12 @@ def _accumulate(grads: dict[Tensor, list[Tensor]], x: Tensor, grad: Tensor) -> N
     Narrow terms wait apart for a while, so that few of their sums are rounded.
     """
     if (x.is_overridden or grad.is_overridden) and grad.operation.like is not x:
-        grad = with_layout_of(grad, x)
+        with x.graph.differentiating(x.operation):
+            grad = with_layout_of(grad, x)
     terms, wide = grads.setdefault(x, []), sum_dtype(x.dtype)
     if terms and (terms[0].dtype == wide or len(terms) == _MOST_TERMS):
-        grads[x] = check_tensors([add_n([cast(term, wide) for term in (*terms, grad)])])
+        with x.graph.differentiating(x.operation):
+            grads[x] = check_tensors([add_n([cast(term, wide) for term in (*terms, grad)])])
     else:
         terms.append(grad)
 
@@ -129,7 +132,8 @@ def _total(grads: dict[Tensor, list[Tensor]], x: Tensor) -> Tensor | None:
     if x not in grads:
         return None
     if len(grads[x]) > 1 or grads[x][0].dtype != x.dtype:
-        grads[x] = [cast(check_tensors([add_n(grads[x])])[0], x.dtype)]
+        with x.graph.differentiating(x.operation):
+            grads[x] = [cast(check_tensors([add_n(grads[x])])[0], x.dtype)]
     return grads[x][0]
 
 

@@ -9,16 +9,19 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
+from types import CodeType, FrameType
 from typing import ParamSpec, TypeVar
 
 from meshtf.errors import MeshtfError, UsageError
 
 _AT = "\n  at "
-_OURS = frozenset((
-    "meshtf", "tensorflow", "keras", "optree", "numpy", "contextlib", "functools", "dataclasses", "copy",
+_ENGINE, _LAYERS, _MODELS, _USER = range(4)
+_ROOMS_IN_THE_LANGUAGE = {"layers": _LAYERS, "optimize": _LAYERS, "models": _MODELS, "train": _MODELS, "bin": _MODELS}
+_OTHER_PACKAGES = frozenset((
+    "meshtf", "tensorflow", "keras", "optree", "numpy", "gin", "contextlib", "functools", "dataclasses", "copy",
     "collections",
 ))  # fmt: skip
-_WRITTEN_IN_THE_LANGUAGE = ("bin", "models", "train")  # folders of meshtf whose lines a reader of a report looks for
+_MOST_SITES = 1 << 16
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,27 +29,116 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Site:
-    """A line of the user's code."""
+    """A line of a program: the user's, or of a built-in layer, model or optimizer.
+
+    Attributes:
+      is_gradient: whether it is the line of an operation that was differentiated, and stands for the gradient.
+    """
 
     filename: str
     line: int
     function: str
+    is_gradient: bool = False
+
+    @property
+    def of_gradient(self) -> Site:
+        """The site of what is made for the gradient of an operation with this site."""
+        return _gradient_site(self)
+
+    @property
+    def place(self) -> str:
+        """File, line and function, with the file as `place_text` shortens it."""
+        return f"{place_text(self.filename, self.line)} in {self.function}"
+
+    @property
+    def text(self) -> str:
+        """File, line and function, without saying that it is a gradient's."""
+        return f"{self.filename}:{self.line} in {self.function}"
 
     def __str__(self) -> str:
-        return f"{self.filename}:{self.line} in {self.function}"
+        return f"gradient of {self.text}" if self.is_gradient else self.text
+
+
+def place_text(filename: str, line: int) -> str:
+    """File and line, short: `layers/dense.py:73` for a file of meshtf.
+
+    Other files are relative to the current folder if they are inside, else their last two parts.
+    """
+    for folder, shown in _folders():
+        if filename.startswith(folder):
+            return f"{shown}{filename.removeprefix(folder)}:{line}"
+    relative = os.path.relpath(filename)
+    if relative.startswith(os.pardir):
+        relative = os.sep.join(filename.split(os.sep)[-2:])
+    return f"{relative}:{line}"
+
+
+def operation_site() -> Site:
+    """The line that says most about the operation that is made now.
+
+    It is the user's line, if the user's own code made the operation or called a layer for it. If a built-in model did,
+    it is the line of the innermost layer: that of its public function, since helpers serve many callers.
+    """
+    frame: FrameType = sys._getframe(1)
+    inner = shown = None
+    while (kind := _kind(frame.f_globals.get("__name__", ""))) < _MODELS and frame.f_back is not None:
+        if kind == _LAYERS and shown is None:
+            inner = inner or frame
+            shown = frame if _is_public(frame) else None
+        frame = frame.f_back
+    return _site_of(frame if kind == _USER else shown or inner or frame)
 
 
 def user_site() -> Site:
-    """The innermost caller that is neither the language (layers count as part of it) nor TensorFlow.
+    """The innermost line of the user's own code. Layers, models and training loops of meshtf are not the user's.
 
-    meshtf's own models and training loop are written in the language as a user's are, and count as a user's.
+    A model that no code of the user's calls, such as one that a training of meshtf builds, has no such line. Its own
+    line takes its place.
     """
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+    frame, model = sys._getframe(1), None
+    while frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "")
+        kind = _kind(name)
+        if kind == _USER or (model is not None and name == "meshtf.function.tracing"):
+            break
+        if kind == _MODELS:
+            model = model or frame
         frame = frame.f_back
+    is_users = _kind(frame.f_globals.get("__name__", "")) == _USER
+    return _site_of(frame if is_users or model is None else model)
+
+
+def _site_of(frame: FrameType) -> Site:
     if "__autograph_generated_file" in frame.f_code.co_filename:
         return _before_autograph()
-    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return _site(frame.f_code, frame.f_lineno)
+
+
+@functools.lru_cache(_MOST_SITES)
+def _site(code: CodeType, line: int) -> Site:
+    return Site(code.co_filename, line, code.co_name)
+
+
+@functools.lru_cache(_MOST_SITES)
+def _gradient_site(site: Site) -> Site:
+    return dataclasses.replace(site, is_gradient=True)
+
+
+@functools.lru_cache(_MOST_SITES)
+def _kind(module: str) -> int:
+    package, _, rest = module.partition(".")
+    if package in ("meshtf_programs", "absl", "runpy"):
+        return _MODELS
+    if package not in _OTHER_PACKAGES:
+        return _USER
+    return _ROOMS_IN_THE_LANGUAGE.get(rest.partition(".")[0], _ENGINE) if package == "meshtf" else _ENGINE
+
+
+def _is_public(frame: FrameType) -> bool:
+    """Whether a line of a layer is in a public function of a public module."""
+    name, module = frame.f_code.co_name, frame.f_globals["__name__"]
+    is_method = name.startswith("__") and name.endswith("__")
+    return (is_method or name[0] not in "_<") and "._" not in module
 
 
 def _before_autograph() -> Site:
@@ -59,11 +151,17 @@ def _before_autograph() -> Site:
 
 
 def _is_our_file(filename: str) -> bool:
-    layers = sys.modules.get("meshtf.layers")  # in an editable install its folder is not inside meshtf's
-    ours = os.path.dirname(__file__)
-    written_in_it = tuple(os.path.join(ours, name, "") for name in _WRITTEN_IN_THE_LANGUAGE)
-    folders = (os.path.join(ours, ""), *(os.path.join(path, "") for path in (layers.__path__ if layers else ())))
-    return filename.startswith(folders) and not filename.startswith(written_in_it)
+    return any(
+        filename.startswith(folder) and _ROOMS_IN_THE_LANGUAGE.get(place_text(filename, 0).split("/")[0]) != _MODELS
+        for folder, _ in _folders()
+    )
+
+
+def _folders() -> list[tuple[str, str]]:
+    """The folders of meshtf, and what is shown in their place. In an editable install, some are not inside meshtf's."""
+    rooms = [(room, sys.modules.get(f"meshtf.{room}")) for room in ("layers", "models")]
+    own = [(path, f"{room}/") for room, module in rooms if module is not None for path in module.__path__]
+    return [(os.path.join(path, ""), shown) for path, shown in [*own, (os.path.dirname(__file__), "")]]
 
 
 def language_function(fn: Callable[P, T]) -> Callable[P, T]:
@@ -137,8 +235,18 @@ def _locate(error: MeshtfError, name: str, arguments: list[object]) -> None:
     flat = [a for x in arguments for a in (x if isinstance(x, list | tuple) else [x])]
     operands = [f"    {a}" for a in flat if hasattr(a, "operation") and hasattr(a, "shape")][:8]
     lines = [f"{name}: {fact}", *(["  operands:", *operands] if operands else []), f"  at {site}"]
+    lines += _inside_model(site, flat)
     error.args = ("\n".join(lines),)
     error.named_by, error.shown_name, error.site = name, name, site  # type: ignore[attr-defined]
+
+
+def _inside_model(user: Site, arguments: list[object]) -> list[str]:
+    """The line of the layer and its scope, where code of meshtf's own stands between it and the user's line."""
+    if (inner := operation_site()) == user:
+        return []
+    graphs = (getattr(x, "graph", None) for x in arguments)
+    scope = next((scope for graph in graphs if isinstance(scope := getattr(graph, "scope", None), str)), "")
+    return [f"  in {scope + ', at ' if scope else ''}{inner}"]
 
 
 def _name_caller(error: MeshtfError, caller: str) -> None:
@@ -170,8 +278,3 @@ def _public_name(wrapper: Callable[..., object]) -> str:
             rooms = ".".join(parts[:length]).removeprefix("meshtf").removeprefix(".compat.mesh_tensorflow")
             return f"mtf{rooms}.{wrapper.__qualname__}".removesuffix(".__call__")
     return f"mtf.{wrapper.__name__.strip('_')}"
-
-
-def _is_ours(module: str) -> bool:
-    package, _, rest = module.partition(".")
-    return package in _OURS and not (package == "meshtf" and rest.partition(".")[0] in _WRITTEN_IN_THE_LANGUAGE)

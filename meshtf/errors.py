@@ -64,7 +64,8 @@ class NonFiniteError(MeshtfError, ArithmeticError):
 
 
 class IndexRangeError(MeshtfError, IndexError):
-    """An id outside of its vocabulary, or a label outside of the classes, that `check_indices` found."""
+    """An id outside of its vocabulary, or a label outside of the classes, that `check_indices` found; or an index in
+    brackets outside of its dimension."""
 
 
 class MachineError(MeshtfError, ValueError):

@@ -111,6 +111,15 @@ class ScopedName:
         """The operation's name in each layer that it is for, as if the layers were unrolled."""
         return layer_names(self.name, scopes_of(self.name, self.layer_scopes))
 
+    @property
+    def pattern(self) -> str:
+        """The name with `*` for the number of every layer that it stands for: `decoder/layer_*/query/einsum`."""
+        name = self.name
+        for scope in reversed(scopes_of(name, self.layer_scopes)):
+            if scope.is_stacked:
+                name = f"{scope.path}_*{name.removeprefix(scope.path)}"
+        return name
+
 
 def scopes_of(name: str, open_scopes: Sequence[LayerScope]) -> tuple[LayerScope, ...]:
     """The open scopes, outermost first, under which a name stands; not all, if the name was given at the root."""

@@ -17,6 +17,7 @@ from typing import TypeAlias, cast
 from meshtf.call_sites import says_where
 from meshtf.dimension import Dimension, Shape, parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
+from meshtf.markup import Markup, block, folded, grid
 
 _FORMS = 'a layout is text such as "batch:rows;hidden:pods+cols", or a dict such as {"batch": "rows"}'
 
@@ -57,6 +58,10 @@ class TensorLayout:
     def slice_shape(self, shape: Shape, mesh_shape: Shape) -> tuple[int, ...]:
         """Sizes of one core's slice, rounded up where a dimension does not divide."""
         return tuple(-(-d.size // n) for d, n in zip(shape, self.parts(mesh_shape), strict=True))
+
+    def _repr_html_(self) -> str:
+        rows = [(f"{i}", "+".join(axes) or "(whole)") for i, axes in enumerate(self.axes)]
+        return block(grid(("dimension number", "split over mesh axes"), rows, (True,)))
 
     def to_string(self, shape: Shape) -> str:
         """Each dimension with the axes that split it, as in `batch:64/rows hidden:32`."""
@@ -129,6 +134,16 @@ class LayoutRules:
         """The same rules with other axes."""
         own = [(name, fn(axes)) for name, axes in self.rules]
         return LayoutRules([*own, *((place, rules.map_axes(fn)) for place, rules in self.places)])
+
+    def _repr_html_(self) -> str:
+        return block(
+            *([self._table()] if self.rules or not self.places else []),
+            *(folded(f"at {place}", rules._table(), is_open=True) for place, rules in self.places),
+        )
+
+    def _table(self) -> Markup:
+        rows = [(name, "+".join(axes) or "(whole)") for name, axes in self.rules]
+        return grid(("dimension", "split over mesh axes"), rows or ["nothing is split"])
 
     def __str__(self) -> str:
         own = [f"{name}:{'+'.join(axes)}" for name, axes in self.rules]

@@ -20,6 +20,7 @@ from meshtf.errors import LayoutError, UsageError
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.picture_html import picture_html
 from meshtf.planning import core_positions
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.layouts.rules_by_place import RuleSet
@@ -100,7 +101,7 @@ class LayoutPicture:
             raise UsageError(_NEEDS_MATPLOTLIB) from None
         if not (folder := Path(path).absolute().parent).is_dir():
             raise UsageError(f"the picture cannot be written to {os.fspath(path)}: there is no folder {folder}")
-        panels = self._shown_panels()
+        panels = self.shown_panels
         columns = math.ceil(math.sqrt(len(panels)))
         rows = math.ceil(len(panels) / columns)
         figure = Figure(figsize=(max(8, 4 * columns), max(6, 3 * rows)), layout="constrained")
@@ -119,6 +120,18 @@ class LayoutPicture:
             console.print(self._table())
         return captured.get().rstrip()
 
+    def _repr_html_(self) -> str:
+        return picture_html(self)
+
+    @property
+    def hues(self) -> list[int]:
+        """The hue of each block, in degrees."""
+        return [round(360 * number / max(len(self.blocks), 1)) for number in range(len(self.blocks))]
+
+    def cores_text(self, block: Block) -> str:
+        """The cores that hold a block, such as `0-3, 8`."""
+        return runs(block.cores)
+
     def _table(self) -> rich.table.Table:
         table = rich.table.Table(title=self.title, title_justify="left", expand=False)
         table.add_column("part")
@@ -133,7 +146,9 @@ class LayoutPicture:
     def _colour(self, number: int) -> tuple[float, float, float]:
         return colorsys.hsv_to_rgb(number / max(len(self.blocks), 1), 0.35, 0.95)
 
-    def _shown_panels(self) -> dict[str, list[int]]:
+    @property
+    def shown_panels(self) -> dict[str, list[int]]:
+        """The panels, no more than a picture has room for."""
         panels = self.panels
         if len(panels) <= _MOST_PANELS:
             return panels
@@ -144,7 +159,7 @@ class LayoutPicture:
     def _draw_panel(self, plot: Any, others: str, numbers: Sequence[int]) -> None:
         from matplotlib.patches import Rectangle
 
-        axes = self._drawn_dimensions()
+        axes = self.drawn_dimensions
         for number in numbers:
             block = self.blocks[number]
             (top, bottom), (left, right) = (block.bounds[axis] if axis is not None else (0, 1) for axis in axes)
@@ -167,14 +182,15 @@ class LayoutPicture:
 
     def _other_bounds(self, block: Block) -> str:
         """Returns the bounds of split dimensions that are not drawn, as `length 0:4`."""
-        drawn = self._drawn_dimensions()
+        drawn = self.drawn_dimensions
         return ", ".join(
             f"{d.name} {begin}:{end}"
             for axis, (d, (begin, end)) in enumerate(zip(self.shape, block.bounds, strict=True))
             if axis not in drawn and self.layout.axes[axis]
         )
 
-    def _drawn_dimensions(self) -> tuple[int | None, int | None]:
+    @property
+    def drawn_dimensions(self) -> tuple[int | None, int | None]:
         """Returns the dimensions to draw, downwards and to the right. Split dimensions come first."""
         order = sorted(range(self.shape.ndims), key=lambda axis: not self.layout.axes[axis])[:2]
         down, right = [*sorted(order), None, None][:2]
@@ -214,13 +230,18 @@ def visualize_layout(
     mesh_shape, rules, options = _mesh_and_rules(mesh, layout)
     shape, own, name = _laid_out(tensor_or_shape, mesh_shape, rules, options)
     mesh_shape = options.parts_of_axes(mesh_shape).taken_apart(mesh_shape)
-    title = f"{name}{own.to_string(shape) or 'a scalar'} on mesh {mesh_shape}"
-    picture = LayoutPicture(title, shape, own, mesh_shape, tuple(_blocks(shape, own, mesh_shape)))
+    picture = picture_of(name, shape, own, mesh_shape)
     if show:
         picture.print()
     if path is not None:
         picture.save(path)
     return picture
+
+
+def picture_of(name: str, shape: Shape, layout: TensorLayout, mesh_shape: Shape) -> LayoutPicture:
+    """Returns the picture of a layout that is known already. `name` stands first in its title, as `logits: `."""
+    title = f"{name}{layout.to_string(shape) or 'a scalar'} on mesh {mesh_shape}"
+    return LayoutPicture(title, shape, layout, mesh_shape, tuple(_blocks(shape, layout, mesh_shape)))
 
 
 def runs(numbers: tuple[int, ...]) -> str:

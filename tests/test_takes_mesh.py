@@ -24,10 +24,12 @@ def make_a_weight(xs: list[mtf.Tensor]) -> list[mtf.Tensor]:
 # Each function that takes the mesh first, called with the mesh in front of the arguments, or with nothing there.
 CALLS: dict[str, Callable[..., object]] = {
     "constant": lambda *mesh: mtf.constant(*mesh, [1.0, 2.0], "n:2"),
+    "eye": lambda *mesh: mtf.eye(*mesh, ("rows", 2), ("columns", 2)),
     "fill": lambda *mesh: mtf.fill(*mesh, 7.0, "n:2"),
     "get_variable": lambda *mesh: mtf.get_variable(*mesh, "w", "d:4 h:8", initializer=mtf.zeros),
     "import_tf_tensor": lambda *mesh: mtf.import_tf_tensor(*mesh, np.ones(2), "n:2"),
     "vectorized_layers": lambda *mesh: mtf.vectorized_layers(*mesh, make_a_weight, [], [STAGE], STAGE),
+    "linspace": lambda *mesh: mtf.linspace(*mesh, 0.0, 1.0, ("n", 3)),
     "ones": lambda *mesh: mtf.ones(*mesh, "n:8"),
     "placeholder": lambda *mesh: mtf.placeholder(*mesh, "n:8", name="y"),
     "random_normal": lambda *mesh: mtf.random_normal(*mesh, "n:8", stddev=2.0),

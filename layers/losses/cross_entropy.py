@@ -10,7 +10,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers._operands import checked_operand
-from meshtf.layers.losses._operands import widened
+from meshtf.layers.losses._operands import own_dimension, widened
 
 _TARGETS_ADVICE = """\
 where targets do not count, give softmax_cross_entropy_with_logits their `weights`, 0 there; \
@@ -21,7 +21,7 @@ with check_targets=False nothing is checked, and the loss of such a target is 0"
 def softmax_cross_entropy_with_logits(
     logits: mtf.Tensor,
     targets: mtf.Tensor,
-    vocab_dim: mtf.Dimension,
+    vocab_dim: mtf.Dimension | str,
     z_loss: float = 0.0,
     *,
     label_smoothing: float = 0.0,
@@ -38,7 +38,7 @@ def softmax_cross_entropy_with_logits(
       logits: [..., vocab_dim], floating; those from `vocab_size` on are masked, as `VocabularyEmbedding` does.
       targets: floating, [..., vocab_dim], a distribution; or int32 or int64, [...], each the right index. A step with
         an index that is negative, or not below `vocab_size`, raises IndexRangeError: see `mtf.check_indices`.
-      vocab_dim: the dimension of the classes.
+      vocab_dim: the dimension of the classes, or its name.
       z_loss: coefficient of log(Z)^2, which keeps the normaliser Z near 1 (a common choice is 1e-4).
       label_smoothing: the share of each target that all classes get alike (Szegedy et al. 2016).
       vocab_size: how many classes there are, if `vocab_dim` is padded. The padding gets no share of the targets.
@@ -56,26 +56,27 @@ def softmax_cross_entropy_with_logits(
 
     Examples:
       >>> logits, targets = mtf.zeros(mesh, "batch:4 vocab:16"), mtf.zeros(mesh, "batch:4", tf.int32)
-      >>> loss = mtf.layers.softmax_cross_entropy_with_logits(logits, targets, mtf.Dimension("vocab", 16))
+      >>> loss = mtf.layers.softmax_cross_entropy_with_logits(logits, targets, "vocab")
       >>> loss.shape, value(loss).round(3)
       (Shape[batch:4], array([2.773, 2.773, 2.773, 2.773], dtype=float32))
     """
     checked_operand(logits, "the logits")
     checked_operand(targets, "the targets")
-    if not isinstance(vocab_dim, mtf.Dimension):
-        raise ShapeError(f"the dimension of the classes is an mtf.Dimension, and not {vocab_dim!r}")
-    size = vocab_dim.size if vocab_size is None else vocab_size
-    _check(logits, targets, vocab_dim)
-    _check_numbers(size, vocab_dim, label_smoothing)
+    if not isinstance(vocab_dim, mtf.Dimension | str):
+        raise ShapeError(f"the dimension of the classes is an mtf.Dimension or its name, and not {vocab_dim!r}")
+    classes = own_dimension(logits, vocab_dim)
+    size = classes.size if vocab_size is None else vocab_size
+    _check(logits, targets, classes)
+    _check_numbers(size, classes, label_smoothing)
     if check_targets and targets.dtype.is_integer:
         mtf.check_indices(targets, size, weights=weights, message="a target", advice=_TARGETS_ADVICE)
     logits = widened(logits)
-    weight, chosen = _chosen(logits, targets, vocab_dim, size)
-    log_z = mtf.reduce_logsumexp(logits, vocab_dim)
+    weight, chosen = _chosen(logits, targets, classes, size)
+    log_z = mtf.reduce_logsumexp(logits, classes)
     is_hard = targets.dtype.is_integer
     loss = _weighted(log_z - chosen, weight) if is_hard else _weighted(log_z, weight) - chosen
     if label_smoothing:
-        even = log_z - _mean_of_first(logits, vocab_dim, size)
+        even = log_z - _mean_of_first(logits, classes, size)
         loss = loss * (1.0 - label_smoothing) + _weighted(even, weight) * label_smoothing
     return loss + _weighted(mtf.square(log_z), weight) * z_loss if z_loss else loss
 

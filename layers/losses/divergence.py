@@ -25,7 +25,7 @@ def kl_divergence(log_predictions: mtf.Tensor, targets: mtf.Tensor, dim: mtf.Dim
 
     Examples:
       >>> logits, targets = mtf.zeros(mesh, "batch:2 classes:4"), mtf.constant(mesh, 0.25, "batch:2 classes:4")
-      >>> value(mtf.layers.kl_divergence(mtf.log_softmax(logits, "classes:4"), targets, "classes"))
+      >>> value(mtf.layers.kl_divergence(mtf.log_softmax(logits, "classes"), targets, "classes"))
       array([0., 0.], dtype=float32)
     """
     log_p, p = wide_pair(log_predictions, targets, ("log_predictions", "targets"))

@@ -15,7 +15,8 @@ import meshtf as mtf
 from meshtf.errors import DtypeError
 from meshtf.layers.initializers import Initializer
 
-OneOrMoreDims: TypeAlias = "mtf.Dimension | Iterable[mtf.Dimension]"
+OneOrMoreDims: TypeAlias = "mtf.Dimension | str | Iterable[mtf.Dimension | str]"
+"""A dimension or its name, or several of them."""
 
 
 def centred(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
@@ -32,10 +33,8 @@ def dims_of(x: mtf.Tensor, dims: OneOrMoreDims) -> mtf.Shape:
     """The dimensions, each of which x must have. x must be floating."""
     if not x.dtype.is_floating:
         raise DtypeError(f"statistics need floating numbers, and x is {x.dtype.name}; convert it with mtf.cast")
-    found = mtf.Shape([dims] if isinstance(dims, mtf.Dimension) else dims)
-    for dim in found:
-        x.shape.axis(dim)
-    return found
+    given = [dims] if isinstance(dims, mtf.Dimension | str) else dims
+    return mtf.Shape([x.shape[x.shape.axis(dim)] for dim in given])
 
 
 def widened(x: mtf.Tensor) -> mtf.Tensor:

@@ -21,7 +21,7 @@ def group_norm(
     spatial_dims: OneOrMoreDims | None = None,
     epsilon: float = 1e-5,
     *,
-    channel_dim: mtf.Dimension | None = None,
+    channel_dim: mtf.Dimension | str | None = None,
     use_scale: bool = True,
     use_bias: bool = True,
     name: str | None = None,
@@ -63,7 +63,7 @@ def instance_norm(
     spatial_dims: OneOrMoreDims | None = None,
     epsilon: float = 1e-5,
     *,
-    channel_dim: mtf.Dimension | None = None,
+    channel_dim: mtf.Dimension | str | None = None,
     use_scale: bool = True,
     use_bias: bool = True,
     name: str | None = None,
@@ -109,7 +109,9 @@ class _Axes:
     groups: int
 
     @staticmethod
-    def of(x: mtf.Tensor, spatial: OneOrMoreDims | None, channel: mtf.Dimension | None, groups: int | None) -> _Axes:
+    def of(
+        x: mtf.Tensor, spatial: OneOrMoreDims | None, channel: mtf.Dimension | str | None, groups: int | None
+    ) -> _Axes:
         """The roles of x's dimensions, checked. Without a number of groups, each channel is one."""
         channels = dims_of(x, x.shape[-1:] if channel is None else channel)[0]
         others = x.shape - [channels]

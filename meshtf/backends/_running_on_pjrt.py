@@ -62,7 +62,7 @@ def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
             fact = str(error).strip()[:_LONGEST_FACT]
             if fact.startswith(_OUT_OF_MEMORY):
                 peak = compiled_peak_memory(plan)
-                where = "" if peak.operation is None else f" in {peak.operation.name}, at {peak.operation.site}"
+                where = "" if peak.operation is None else f" in {peak.operation.where}"
                 needed = bytes_text(peak.total).strip()
                 text = _TOO_LARGE.format(program=program, mesh=plan.mesh_shape, fact=fact, peak=needed, where=where)
                 raise DeviceError(text) from None

@@ -19,7 +19,7 @@ from meshtf.lowering.processors.cores_in_one_memory import CoresInOneMemory
 from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of, shape_on_devices
 from meshtf.mesh_impl.freed_memory import keep_freed_memory, pool_of_processors
 from meshtf.mesh_impl.home_device import are_virtual_cpus, home_device
-from meshtf.mesh_impl.mesh_impl import Program, checked_mesh
+from meshtf.mesh_impl.mesh_impl import Program, ProgramAtOnce, checked_mesh
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.slices import Slices
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
@@ -156,7 +156,7 @@ class SpmdMeshImpl:
             cores = CoresInOneMemory(plan, self, variables, runs_once=runs_once)
         else:
             cores = SeparateCores(plan, self, variables)
-        return SpmdProgram(plan, cores, home_device(self.devices[local_cores(self.devices)[0]]))
+        return ProgramAtOnce(SpmdProgram(plan, cores, home_device(self.devices[local_cores(self.devices)[0]])))
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
         """Returns a context for a run. A process runs one program at a time, since the collectives of two would mix."""

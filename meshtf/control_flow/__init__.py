@@ -10,6 +10,7 @@ from meshtf.control_flow.loops.serialize_training_step import serialize_training
 from meshtf.control_flow.loops.while_loop import while_loop
 from meshtf.control_flow.recompute_grad import recompute_grad
 from meshtf.control_flow.recompute_policy import RecomputePolicy
+from meshtf.control_flow.vmap import vmap
 
 __all__ = [
     "PipelineSteps",
@@ -22,5 +23,6 @@ __all__ = [
     "scan",
     "serialize_training_step",
     "vectorized_layers",
+    "vmap",
     "while_loop",
 ]

@@ -136,7 +136,7 @@ class _Options:
 def _program(fn: Callable[..., Any], *, mesh_impl: MeshImpl, options: _Options) -> Function:
     check_arguments(fn, mesh_impl, options.inputs)
     check_state(options.variables, options.seed, options.max_plans)
-    tracing = Tracing(fn, signature_of(fn, options.inputs), options.name, options.variable_dtype)
+    tracing = Tracing(fn, signature_of(fn, options.inputs), options.name, options.variable_dtype, options.seed)
     store = VariableStore() if options.variables is None else options.variables
     is_lasting = options.variables is not None or not tf.inside_function()
     plans = ProgramPlans(tracing, mesh_impl, store, options.seed, options.pass_options, options.max_plans, is_lasting)

@@ -44,6 +44,7 @@ class Tracing:
     signature: Signature
     name: str | None
     variable_dtype: VariableDType | None
+    seed: int = 0
     _traced: dict[Sizes, Traced] = dataclasses.field(default_factory=dict)
 
     @property
@@ -64,6 +65,7 @@ class Tracing:
           GraphError: it returned what is no tensor of the language.
         """
         graph = Graph(self.program_name, self.variable_dtype, layers_keep=layers_keep)
+        graph.seed = self.seed
         mesh = Mesh(graph)
         specs = self.signature.specs(sizes)
         operations = {n: InputOperation(mesh, s.shape, s.dtype, n) for n, s in specs.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,9 @@ class Graph(Scopes):
         self.name = checked_name(name, "a graph")
         self.is_initial = is_initial
         self.layers_keep = layers_keep
+        self._lowerings: list[weakref.ref[Any]] = []
+        self.seed = 0
+        """The seed of the program's random bits, for `x.eval()` while the graph is built."""
         self.variable_dtype = variable_dtype or VariableDType()
         self.meshes: list[Mesh] = []
         """The meshes that were made for it. If there is one, functions that take a mesh may be called without it."""
@@ -68,6 +72,16 @@ class Graph(Scopes):
         """Tensors that may be fetched by name; see `mtf.export`."""
         self.makes_variables: list[Any] = []
         """The stacks of layers around, innermost last, which `mtf.get_variable` asks; see `mtf.layer_stack`."""
+
+    def note_lowering(self, lowering: Any) -> None:
+        """Remembers an `mtf.Lowering` of the graph while it exists, so that views of tensors show its layouts."""
+        self._lowerings = [*(ref for ref in self._lowerings if ref() is not None), weakref.ref(lowering)]
+
+    @property
+    def last_lowering(self) -> Any:
+        """The `mtf.Lowering` that was made last of the graph and still exists; None if there is none."""
+        lowerings = [ref() for ref in self._lowerings]
+        return next((lowering for lowering in reversed(lowerings) if lowering is not None), None)
 
     @property
     def trainable_variables(self) -> list[Any]:
@@ -127,6 +141,11 @@ class Graph(Scopes):
         finally:
             self.operations, self.place = self._outside.pop(), before
             self._places.pop()
+
+    def adopt(self, operation: Operation) -> None:
+        """Takes an operation of a block that has ended into what is being built."""
+        operation.place = self.place
+        self.operations.append(operation)
 
     @contextlib.contextmanager
     def outermost(self) -> Iterator[None]:

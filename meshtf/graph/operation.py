@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.call_sites import Site, user_site
+from meshtf.call_sites import Site, operation_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError
 from meshtf.graph.dtypes import is_differentiable
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from meshtf.graph.graph import Graph
     from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
     from meshtf.planning.planner import Planner
+
+
+Mapped: TypeAlias = Literal["", "by name", "first input", "all inputs", "always"]
+"""How an operation is mapped over one more dimension; see `Operation.mapped`."""
 
 
 class Operation(abc.ABC):
@@ -68,6 +73,21 @@ class Operation(abc.ABC):
     why_not_compiled: str = ""
     """Why XLA cannot compile a loop with this operation, as words that follow its name; empty if it can."""
 
+    mapped: Mapped = ""
+    """How `mtf.vmap` makes it again, with one more dimension in front of every shape among its arguments.
+
+    "by name": it then does the same for each element, if some of its inputs have the dimension. "first input": if the
+    first one alone has it. "all inputs": if all of them have it. "always": even if none of them has it. Empty: it is
+    not known how.
+    """
+
+    made_with: tuple[tuple[Any, ...], Mapping[str, Any]]
+    """The arguments with which it was made."""
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            cls.__init__ = _recording(cls.__init__)
+
     def __init__(
         self,
         inputs: Sequence[Tensor],
@@ -88,7 +108,9 @@ class Operation(abc.ABC):
             self.graph.check_in_reach(x)
         self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self.name: str = self.graph.unique_name(name)
-        self.site: Site = user_site()
+        self.gradient_of: Operation | None = self.graph.differentiated
+        """The operation whose gradient it is a part of, if it is."""
+        self.site: Site = operation_site() if self.gradient_of is None else self.gradient_of.site.of_gradient
         self.scoped_name: ScopedName = self.graph.scoped_name(self.name)
         tensor = self.graph.tensor
         self.outputs: tuple[Tensor, ...] = tuple(tensor(self, s, d, i) for i, (s, d) in enumerate(outputs))
@@ -100,11 +122,30 @@ class Operation(abc.ABC):
         """The tensor whose layout the one output has, where it is that tensor's gradient."""
         self.source: Tensor | None = None
         """The tensor outside that this one is in a block, or is a part of; None unless it is a block's input."""
+        self.updates: str = ""
+        """The name of the variable whose update it is a part of, if it is of one alone."""
         self.graph.operations.append(self)
 
     @property
     def graph(self) -> Graph:
         return self.mesh.graph
+
+    @property
+    def label(self) -> str:
+        """The operation as reports name it: `gradient of decoder/layer_003/query/einsum`, or `update of dense/kernel`.
+
+        In a scan over a stack of layers, `decoder/layer_*` stands for all of them.
+        """
+        if self.updates:
+            return f"update of {self.updates}"
+        if self.gradient_of is not None:
+            return f"gradient of {self.gradient_of.label}"
+        return self.scoped_name.pattern
+
+    @property
+    def where(self) -> str:
+        """The label and the line, as errors say them."""
+        return f"{self.label}, at {self.site.text}"
 
     @property
     def has_gradient(self) -> bool:
@@ -164,3 +205,15 @@ class Operation(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
+
+
+def _recording(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that also keeps its arguments, unless the constructor of a class below keeps its own."""
+
+    @functools.wraps(init)
+    def recorded(self: Operation, *args: Any, **kwargs: Any) -> None:
+        if "made_with" not in vars(self):
+            self.made_with = (args, kwargs)
+        init(self, *args, **kwargs)
+
+    return recorded

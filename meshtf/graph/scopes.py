@@ -27,6 +27,8 @@ class Scopes:
         self._scopes: list[str] = []
         self._layer_scopes: list[LayerScope] = []
         self._scoped_name: ScopedName | None = None
+        self.differentiated: Operation | None = None
+        """The operation whose gradient is being built, if one is: what is made meanwhile is part of its gradient."""
         self._names: dict[str, int] = {}
         self._scope_of_tensorflow = _scope_of_tensorflow()
 
@@ -109,10 +111,19 @@ class Scopes:
         """Opens the scope of gradients. To rules by place, operations made inside are where `operation` is."""
         before, self._scoped_name = self._scoped_name, operation.scoped_name
         try:
-            with self.variable_scope("gradients"):
+            with self.variable_scope("gradients"), self.differentiating(operation):
                 yield
         finally:
             self._scoped_name = before
+
+    @contextlib.contextmanager
+    def differentiating(self, operation: Operation | None) -> Iterator[None]:
+        """Says whose gradient the operations made inside are, in reports. No name and no layout depends on it."""
+        before, self.differentiated = self.differentiated, operation
+        try:
+            yield
+        finally:
+            self.differentiated = before
 
     def scoped_name(self, name: str) -> ScopedName:
         """The name of an operation that is made now, with the scopes of layers around it."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.annotations.tensor_annotation import TensorAnnotation
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
 from meshtf.errors import DtypeError, GraphError
+from meshtf.graph.tensor_views import tensor_html, view
 from meshtf.graph.unnamed_arrays import how_to_name
 from meshtf.tensor_face.elements import Elements
 from meshtf.tensor_face.indexing import Indexing
@@ -41,6 +43,11 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
       sub [batch:4 hidden:8] float32
       >>> x.mean("batch"), x["hidden", 2:4]
       (divide_1 [hidden:8] float32, slice [batch:4 hidden:2] float32)
+      >>> numbers = mtf.range(mesh, ("n", 6))
+      >>> value(numbers["n", 1:-1:2]), value(numbers["n", ::-1]), value(numbers["n", -1])
+      (array([1, 3], dtype=int32), array([5, 4, 3, 2, 1, 0], dtype=int32), np.int32(5))
+      >>> value(numbers.at["n", 1].set(10)), value(numbers.at["n", 4:].add(1))
+      (array([ 0, 10,  2,  3,  4,  5], dtype=int32), array([0, 1, 2, 3, 5, 6], dtype=int32))
     """
 
     @says_where
@@ -73,10 +80,49 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
     def _operand(self, other: Any) -> Any:
         return self.graph.operand(other, self)
 
+    def eval(
+        self,
+        feeds: Mapping[str, Any] | None = None,
+        /,
+        *,
+        variables: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        limit: int = 1 << 30,
+        **inputs: Any,
+    ) -> np.ndarray:
+        """Computes the tensor now, while the graph is being built, on one core. It is for notebooks and debuggers.
+
+        The value is the program's own: random bits are the same. The graph stays as it is, later results do not change,
+        and no assignment outlasts the call.
+
+        Args:
+          feeds: arrays of the program's inputs, by name. They may also be given as keywords: `x.eval(images=array)`.
+          variables: a store, or arrays by name. Other variables have their initial values.
+          seed: the seed of the program. The default is that of the `mtf.function` that is being built, else 0.
+          limit: bytes that all tensors on the way may take together.
+          inputs: arrays of inputs by name.
+
+        Raises:
+          FeedError: an input that the tensor depends on is missing, or has another shape or dtype.
+          GraphError: the tensor is inside a loop, a branch or another block, where it has no one value.
+          UsageError: the tensors on the way are larger than `limit`.
+
+        Examples:
+          >>> n = mtf.constant(mesh, [1.0, 2.0], "n:2")
+          >>> (3.0 * n).eval()
+          array([3., 6.], dtype=float32)
+          >>> mtf.reduce_sum(x).eval(x=np.ones([4, 8], np.float32))
+          np.float32(32.0)
+        """
+        return view("evaluate")(self, {**(feeds or {}), **inputs}, variables or {}, seed, limit)
+
     @property
     def is_overridden(self) -> bool:
         """Whether the layout comes, in part, from `with_layout` or `replicate`."""
         return self.operation.overrides_layout
+
+    def _repr_html_(self) -> str:
+        return tensor_html(self)
 
     def __repr__(self) -> str:
         return f"{self.name} [{self.shape}] {self.dtype.name}"

@@ -22,11 +22,12 @@ def how_to_name(array: object, beside: Shape | None = None, dtype: tf.DType | No
         return ""
     shape = " ".join(f"{name}:{size}" for name, size in zip(_names(sizes, beside), sizes, strict=True))
     fact = f"its shape is {list(sizes)}" + (f", beside [{beside}]" if beside is not None else "")
+    mesh = "mesh" if beside is None else "x.mesh"
     if isinstance(array, tf.Tensor | tf.Variable):
-        return f'{fact}; write mtf.import_tf_tensor(x.mesh, value, "{shape}")'
+        return f'{fact}; write mtf.import_tf_tensor({mesh}, value, "{shape}")'
     wanted = _dtype(array) if dtype is None else dtype.name
     given = f", tf.{wanted}" if wanted != "float32" else ""
-    return f'{fact}; write mtf.constant(x.mesh, array, "{shape}"{given})'
+    return f'{fact}; write mtf.constant({mesh}, array, "{shape}"{given})'
 
 
 def _sizes(array: Any) -> tuple[int, ...] | None:

@@ -26,6 +26,7 @@ from meshtf.lowering.ahead.compilation import Compilation
 from meshtf.lowering.ahead.compile_ahead import ToCompile, compile_for
 from meshtf.lowering.ahead.planned_mesh import PlannedMesh
 from meshtf.lowering.emit.xla.hlo import hlo_of
+from meshtf.lowering.evaluation import register_evaluation
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.make_plan import effects_with, make_plan, needed
@@ -49,6 +50,8 @@ from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
 from meshtf.planning.stored_variables import Storage
 from meshtf_programs.user_paths import user_path
+
+register_evaluation()
 
 
 class Lowering:
@@ -117,6 +120,7 @@ class Lowering:
         self._reports: dict[tuple[Tensor, ...], Report] = {}
         self._ahead: dict[tuple[Tensor, ...], ToCompile] = {}
         self._hlo: dict[tuple[tuple[Tensor, ...], bool], bytes | None] = {}
+        graph.note_lowering(self)
 
     def _lay_out(self, axis_parts: AxisParts) -> None:
         """Lays out every tensor, on the mesh with these axes in parts."""
@@ -136,6 +140,21 @@ class Lowering:
         layouts = LayoutTable(mesh_shape, rule_set, self.axis_parts, self._options.max_padding)
         layouts.resolve(self.graph.operations)
         return layouts
+
+    def on(self, mesh_impl: MeshImpl, variables: VariableStore | None = None) -> Lowering:
+        """The same graph on another mesh, or under another layout; with a new store, unless one is given."""
+        return Lowering(self.graph, {self.mesh: mesh_impl}, variables, self.seed, self.pass_options)
+
+    @property
+    def layouts(self) -> LayoutTable:
+        """The layout of every tensor of the program, and where it comes from."""
+        return self._layouts
+
+    def layout_text(self, x: Tensor) -> str:
+        """A tensor's layout as reports write it: `batch:64/rows hidden:32`. Empty for one made after the lowering."""
+        if x not in self._layouts:
+            return ""
+        return self.axis_parts.layout_joined(self._layouts[x]).to_string(x.shape)
 
     @property
     def mesh_shape(self) -> Shape:

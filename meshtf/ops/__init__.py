@@ -109,6 +109,7 @@ from meshtf.ops.side_effects.export import export
 from meshtf.ops.side_effects.print_tensor import Print, print_tensor
 from meshtf.ops.side_effects.summaries import histogram_summary, scalar_summary
 from meshtf.ops.slicewise.binary_function import binary_op_with_broadcasting
+from meshtf.ops.slicewise.nmap import nmap
 from meshtf.ops.slicewise.slicewise import cwise, slicewise
 from meshtf.ops.variables.assign import assign, assign_add, assign_sub, read_variable
 from meshtf.ops.variables.get_variable import get_variable, like_variable
@@ -250,6 +251,7 @@ __all__ = [
     "multiply",
     "nan_to_num",
     "negative",
+    "nmap",
     "norm",
     "not_equal",
     "nth_largest_element",

@@ -16,20 +16,17 @@ from meshtf.optimize.moving_average import MovingAverageOptimizer, averaged
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.parameter_groups import FrozenOptimizer, ParameterGroups
-from meshtf.optimize.schedules import (
-    ConstantSchedule,
+from meshtf.optimize.schedules.composed import OffsetSchedule, PiecewiseSchedule, ProductSchedule, WarmUpSchedule
+from meshtf.optimize.schedules.decays import (
     CosineSchedule,
     InverseSquareRootSchedule,
     LinearSchedule,
-    NoamSchedule,
-    OffsetSchedule,
-    PiecewiseSchedule,
-    ProductSchedule,
-    Schedule,
-    SlantedTriangularSchedule,
-    WarmUpSchedule,
+    PolynomialSchedule,
 )
+from meshtf.optimize.schedules.published import NoamSchedule, SlantedTriangularSchedule
+from meshtf.optimize.schedules.schedule import ConstantSchedule, Schedule
 from meshtf.optimize.sgd import MomentumOptimizer, SgdOptimizer
+from meshtf.optimize.sm3 import Sm3Optimizer
 from meshtf.optimize.trust_ratio import LambOptimizer, LarsOptimizer
 from meshtf.optimize.weight_decay import WeightDecayOptimizer
 
@@ -59,10 +56,12 @@ __all__ = [
     "Parameter",
     "ParameterGroups",
     "PiecewiseSchedule",
+    "PolynomialSchedule",
     "ProductSchedule",
     "Schedule",
     "SgdOptimizer",
     "SlantedTriangularSchedule",
+    "Sm3Optimizer",
     "StochasticRoundingOptimizer",
     "WarmUpSchedule",
     "WeightDecayOptimizer",

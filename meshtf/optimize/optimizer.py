@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import meshtf as mtf
 from meshtf.call_sites import says_where
 from meshtf.errors import GraphError, counted
+from meshtf.optimize._named_updates import name_updates
 from meshtf.optimize.parameter import Parameter
 
 
@@ -59,11 +60,15 @@ class Optimizer(abc.ABC):
             raise GraphError(
                 f"for {counted(len(variables), 'variable')} come {counted(len(grads), 'gradient')}; give one for each"
             )
+        operations = variables[0].graph.operations if variables else []
+        before = len(operations)
         parameters = [Parameter.of(variable, grad) for grad, variable in zip(grads, variables, strict=True)]
-        return [
+        values = [
             parameter.variable.value if new is parameter.value else _assigned(parameter.variable, new)
             for parameter, new in zip(parameters, self.update(parameters), strict=True)
         ]
+        name_updates(operations[before:], parameters)
+        return values
 
     @abc.abstractmethod
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Iterable
 
+from meshtf.call_sites import place_text
 from meshtf.costs import OperationTime, Prediction, part_of_step
 from meshtf.layout import Axes
 from meshtf.lowering.report.operation_records import OperationRecord
@@ -24,7 +24,7 @@ class OperationGroup:
       name: their name, as `decoder/layer*/einsum` if there are several.
       category: the part of the step: products, elementwise, communication, update, bubble or start.
       phase: forward, gradients, update or start.
-      filename, line, function: the user's line.
+      filename, line, function: the line of the operations.
       dtype: the dtype of the first input.
       axes: the mesh axes of collectives.
       times: how often they all run together in a step.
@@ -70,7 +70,7 @@ def operation_groups(report: Report, prediction: Prediction | None) -> list[Oper
         if key not in groups:
             groups[key] = _new_group(record, None if time is None else 0.0)
         _add(groups[key], record, time)
-        numbers.setdefault(key, set()).add(record.name)
+        numbers.setdefault(key, set()).add(record.label)
     for key, group in groups.items():
         if len(numbers[key]) > 1:
             group.name = re.sub(r"_?\d+", "*", max(numbers[key], key=len))
@@ -93,16 +93,8 @@ def rest_of(groups: Iterable[OperationGroup]) -> list[OperationGroup]:
     return list(rest.values())
 
 
-def place_text(filename: str, line: int) -> str:
-    """Returns file and line. The path is relative to the current folder if it is inside, else its last two parts."""
-    relative = os.path.relpath(filename)
-    if relative.startswith(os.pardir):
-        relative = os.sep.join(filename.split(os.sep)[-2:])
-    return f"{relative}:{line}"
-
-
 def _key(record: OperationRecord) -> tuple[object, ...]:
-    name = re.sub(r"_?\d+", "", record.name)
+    name = re.sub(r"_?\d+", "", record.label)
     return (name, record.kind, part_of_step(record), record.filename, record.line, record.dtype, record.axes)
 
 
@@ -115,9 +107,9 @@ def _start(prediction: Prediction | None) -> list[OperationGroup]:
 
 
 def _new_group(record: OperationRecord, seconds: float | None) -> OperationGroup:
-    phase = "gradients" if record.name.startswith("gradients") else "forward"
+    phase = "gradients" if record.is_gradient else "forward"
     return OperationGroup(
-        name=record.name,
+        name=record.label,
         kind=record.kind,
         category=part_of_step(record),
         phase="update" if record.is_update else phase,

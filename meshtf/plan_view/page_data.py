@@ -8,9 +8,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from meshtf.call_sites import place_text
 from meshtf.lowering.report.operation_records import MemoryMoment
 from meshtf.lowering.report.report import Report
-from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text, rest_of
+from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, rest_of
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.plan_view.remarks import remarks
 
@@ -72,7 +73,7 @@ def _peak_place(report: Report) -> str:
     memory = report.memory
     if not memory.peak_operation:
         return "no operation"
-    return f"{memory.peak_operation}, {place_text(memory.peak_filename, memory.peak_line)}"
+    return f"{memory.peak_label}, {place_text(memory.peak_filename, memory.peak_line)}"
 
 
 def _totals(planned: PlannedLayout, report: Report) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def _moment(begins: float, moment: MemoryMoment, report: Report) -> dict[str, An
     record = report.operations[moment.operation]
     kinds = {kind: getattr(moment, kind) for kind in _KINDS}
     place = place_text(record.filename, record.line) if record.filename else "no line of yours"
-    return {"begins": begins, "name": record.name, "place": place, **kinds}
+    return {"begins": begins, "name": record.label, "place": place, **kinds}
 
 
 def _tensors(report: Report) -> list[dict[str, Any]]:

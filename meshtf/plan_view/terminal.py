@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from meshtf.call_sites import place_text
 from meshtf.errors import counted
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.report.text_table import bytes_text, flops_text, seconds_text, wrapped
-from meshtf.plan_view.operation_groups import OperationGroup, operation_groups, place_text
+from meshtf.plan_view.operation_groups import OperationGroup, operation_groups
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.plan_view.remarks import remarks
 
@@ -135,7 +136,7 @@ def _predicted(planned: PlannedLayout, width: int) -> Iterator[Text]:
 def _memory(planned: PlannedLayout, report: Report, width: int) -> Iterator[Text]:
     memory, prediction = report.memory, planned.prediction
     where = (
-        f", in {memory.peak_operation}, {place_text(memory.peak_filename, memory.peak_line)}"
+        f", in {memory.peak_label}, {place_text(memory.peak_filename, memory.peak_line)}"
         if memory.peak_operation
         else ""
     )

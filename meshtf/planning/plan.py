@@ -21,6 +21,7 @@ from meshtf.layout import Axes, TensorLayout
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.local_work.work_facts import NOTHING_KNOWN, WorkFacts
 from meshtf.planning.pipeline_note import PipelineNote
+from meshtf.planning.plan_html import plan_html
 from meshtf.planning.process_spans import ProcessOfCore
 
 Cut: TypeAlias = tuple[int, Axes, int]
@@ -415,7 +416,7 @@ class Check:
 
 def failure_text(fact: str, operation: Operation, advice: str) -> str:
     """The message when a check fails."""
-    where = f"in operation {operation.name}\n  at {operation.site}"
+    where = f"in operation {operation.label}\n  at {operation.site.text}"
     return f"{fact}\n  {where}\n  nothing was assigned in this step" + (f"\n  {advice}" if advice else "")
 
 
@@ -483,6 +484,9 @@ class Plan:
         """The values of which each core has a term of a maximum or the like: they differ although no sum is pending."""
         reductions = [c for c in self.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
         return frozenset(x.input for c in reductions for x in (c, *c.members))
+
+    def _repr_html_(self) -> str:
+        return plan_html(self, nested)
 
     def without_assignments(self) -> Plan:
         """The same computation, which leaves every variable as it is."""

@@ -40,6 +40,21 @@ class Reductions(Face):
         """The product over dimensions; see `mtf.reduce_prod`."""
         return self._reduced("reduce_prod", dims)
 
+    @tensor_method("x.var")
+    def var(self, *dims: DimensionNames, ddof: int = 0) -> Tensor:
+        """The variance over dimensions; see `mtf.reduce_variance`."""
+        return self._reduced("reduce_variance", dims, ddof=ddof)
+
+    @tensor_method("x.std")
+    def std(self, *dims: DimensionNames, ddof: int = 0) -> Tensor:
+        """The standard deviation over dimensions; see `mtf.reduce_std`."""
+        return self._reduced("reduce_std", dims, ddof=ddof)
+
+    @tensor_method("x.norm")
+    def norm(self, *dims: DimensionNames, ord: float = 2) -> Tensor:  # noqa: A002  # the name that NumPy gives it
+        """The length as a vector over dimensions; see `mtf.norm`."""
+        return self._reduced("norm", dims, ord=ord)
+
     @tensor_method("x.any")
     def any(self, *dims: DimensionNames) -> Tensor:
         """Whether any element is true over dimensions; see `mtf.reduce_any`."""
@@ -54,6 +69,11 @@ class Reductions(Face):
     def argmax(self, dim: DimensionName) -> Tensor:
         """The int32 index of the first maximum along a dimension; see `mtf.argmax`."""
         return self._along("argmax", dim)
+
+    @tensor_method("x.argmin")
+    def argmin(self, dim: DimensionName) -> Tensor:
+        """The int32 index of the first minimum along a dimension; see `mtf.argmin`."""
+        return self._along("argmin", dim)
 
     @tensor_method("x.softmax")
     def softmax(self, dim: DimensionName, *, extra_logit: Tensor | float | None = None) -> Tensor:
@@ -74,6 +94,11 @@ class Reductions(Face):
     def cumsum(self, dim: DimensionName, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
         """Running sums along a dimension; see `mtf.cumsum`."""
         return self._along("cumsum", dim, exclusive=exclusive, reverse=reverse)
+
+    @tensor_method("x.cumprod")
+    def cumprod(self, dim: DimensionName, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
+        """Running products along a dimension; see `mtf.cumprod`."""
+        return self._along("cumprod", dim, exclusive=exclusive, reverse=reverse)
 
     @tensor_method("x.argsort")
     def argsort(self, dim: DimensionName, *, direction: str = "ASCENDING") -> Tensor:

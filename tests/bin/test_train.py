@@ -63,7 +63,7 @@ def wait_for_step(process: FreshProcess, folder: Path, step: int) -> None:
         lines = read_metrics(folder / "metrics.jsonl")
         if lines and lines[-1]["step"] >= step:
             return
-        time.sleep(0.02)
+        time.sleep(0.2)
     raise AssertionError(f"ended before step {step}: {process.finish()}")
 
 

@@ -42,6 +42,7 @@ PACKAGES = [
     "meshtf.testing",
     "meshtf.checkpoint",
     "meshtf.costs",
+    "meshtf.debug",
     "meshtf.train",
     "meshtf.train.callbacks",
     "meshtf.train.data",

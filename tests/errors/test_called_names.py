@@ -66,7 +66,19 @@ def test_every_function_of_the_language_has_a_public_name() -> None:
         for part in _public_name(function).split(".")[1:]:
             public = getattr(public, part, None)
         is_compat = function.__module__.startswith("meshtf.compat.")
-        assert public is function or is_compat or getattr(public, "__dict__", {}).get("__call__") is function
+        is_method = _public_name(function).startswith("x") and function.__module__.startswith("meshtf.tensor_face.")
+        assert (
+            public is function or is_compat or is_method or getattr(public, "__dict__", {}).get("__call__") is function
+        )
+
+
+def test_methods_are_named_as_they_are_written() -> None:
+    names = {
+        _public_name(f): f.__name__ for f in language_functions() if f.__module__.startswith("meshtf.tensor_face.")
+    }
+    assert names.pop("x[...]") == names.pop("x.at[...]") == "__getitem__"
+    assert {name.rpartition(".")[2] for name in names} == set(names.values())
+    assert all(name.startswith(("x.", "x.at[...].")) for name in names)
 
 
 def language_functions() -> Iterator[FunctionType]:

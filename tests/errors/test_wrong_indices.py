@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -49,10 +50,10 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("truth", lambda: X["hidden", True], ShapeError,
      'an index along "hidden" is a whole number, a slice or a tensor, not True'),
     ("list", lambda: Y["batch", [0, 2]], UsageError,
-     'its shape is [2]; write mtf.constant(x.mesh, array, "name_0:2", tf.int32), and x["batch", indices] looks'),
+     'its shape is [2]; write mtf.constant(mesh, array, "name_0:2", tf.int32), and x["batch", indices] looks'),
     ("array", lambda: Y["batch", np.array([0])], UsageError, "an index array has no dimension names; its shape is [1]"),
     ("tensor of TensorFlow", lambda: Y["batch", tf.constant([0])], UsageError,
-     'write mtf.import_tf_tensor(x.mesh, value, "name_0:1")'),
+     'write mtf.import_tf_tensor(mesh, value, "name_0:1")'),
     ("mask", lambda: Y[X > 0.0], UsageError, "keep the shape with mtf.where(mask, x, 0)"),
     ("mask along a dimension", lambda: X["batch", X > 0.0], UsageError, "keep the shape with mtf.where(mask, x, 0)"),
     ("indices that are floats", lambda: X["batch", mtf.zeros(MESH, "k:3")], DtypeError,
@@ -65,6 +66,12 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      "which the same brackets index; index one after the other, as in x[...][...]"),
     ("assignment", lambda: Y.__setitem__(("batch", 0), 1.0), UsageError,
      'as in y = x.at["length", 0].set(v), or mtf.where'),
+    ("assignment to places", lambda: Y.at.__setitem__(("batch", 0), 1.0), UsageError,
+     'x.at[...] = v changes nothing, since tensors stay as they are; write y = x.at["batch", 0].set(v)'),
+    ("addition to places", lambda: operator.iadd(Y.at["batch", 0], 1.0), UsageError, "write y = x.at[...].add(v)"),
+    ("another change of places", lambda: Y.at["batch", 0].multiply(2.0), AttributeError,
+     "places in a tensor have set and add, and no 'multiply'; write x.at[...].set(f(x[...]))"),
+    ("places as a tensor", lambda: mtf.exp(Y.at["batch", 0]), GraphError, "must be an mtf.Tensor, not Places"),
     ("set misspelt", lambda: X.at["hiden", 0].set(1.0), ShapeError,
      'x.at[...]: no dimension "hiden" in [batch:4 hidden:8]'),
     ("set a value with another dimension", lambda: X.at["batch", 0].set(mtf.zeros(MESH, "hiden:8")), ShapeError,
@@ -73,7 +80,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      'write mtf.constant(x.mesh, array, "hidden:8")'),
     ("set a number that does not fit", lambda: IDS.at["k", 0].set(0.5), DtypeError, "scalar 0.5 is no int32"),
     ("set two that may repeat", lambda: X.at["batch", IDS, "hidden", IDS].set(1.0), ShapeError,
-     'the indices along "batch" and "hidden" both have dimensions that [batch:4 hidden:8] lacks; make one dimens'),
+     'the indices along "batch" and "hidden" share dimension "k", which [batch:4 hidden:8] lacks; make one dimension'),
     ("add truth", lambda: (X > 0.0).at["batch", 0].add(True), DtypeError, "truth values cannot be added"),
     ("reduce a position", lambda: Y.sum(0), ShapeError,
      'x.sum: dimensions are given by name, not as 0; [batch:4 hidden:8] has "batch", "hidden"'),
@@ -105,6 +112,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("a function as a method", lambda: Y.exp(), AttributeError,
      "an mtf.Tensor has no attribute 'exp'; write mtf.exp(x)"),
     ("a method misspelt", lambda: Y.summ(), AttributeError, "no attribute 'summ'; did you mean \"sum\"?"),
+    ("a function by another name", lambda: Y.logistic(), AttributeError, '; did you mean "mtf.sigmoid(x)"?'),
+    ("a method by another name", lambda: Y.variance(), AttributeError, 'did you mean "mtf.reduce_variance(x)"?'),
     ("transposed", lambda: Y.T, AttributeError, "no attribute 'T'; write x.transpose("),
     ("value", lambda: Y.numpy(), AttributeError,
      "no attribute 'numpy', since it has no value while the graph is built"),
@@ -116,6 +125,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      "numpy.sum(a, axis) of tensors: got an unexpected"),
     ("numpy joins by position", lambda: np.concatenate([Y, Y]), UsageError, 'write numpy.concatenate(x, axis="batch")'),
     ("numpy product", lambda: np.dot(Y, Y), UsageError, "use mtf.einsum([x, y], output_shape=[...])"),
+    ("numpy matmul", lambda: np.matmul(Y, Y), UsageError, "has no @: name what is kept, as in mtf.einsum"),
     ("numpy into an array", lambda: np.exp(Y, out=np.zeros([4, 8])), UsageError,
      "numpy.exp does not take out beside x [batch:4"),
     ("numpy reduce", lambda: np.add.reduce(Y), UsageError,

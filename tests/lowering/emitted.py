@@ -11,6 +11,7 @@ from meshtf.lowering.emit.cores import SeparateCores
 from meshtf.lowering.emit.function_calls import grappler_off
 from meshtf.lowering.emit.program import SpmdProgram
 from meshtf.lowering.processors.cores_in_one_memory import CoresInOneMemory
+from meshtf.mesh_impl.mesh_impl import ProgramAtOnce
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LOOPS = ("While", "StatelessWhile")
@@ -18,8 +19,9 @@ LOOPS = ("While", "StatelessWhile")
 
 def program_of(step: mtf.Function) -> SpmdProgram:
     program = step.lowering.execution(step._fetches).program
-    assert isinstance(program, SpmdProgram)
-    return program
+    assert isinstance(program, ProgramAtOnce)
+    assert isinstance(program.run, SpmdProgram)
+    return program.run
 
 
 def cores_in_memory(step: mtf.Function) -> CoresInOneMemory:

@@ -33,6 +33,8 @@ OPTIMIZERS: dict[str, optimize.Optimizer] = {
     "adafactor of mesh tensorflow": optimize.AdafactorOptimizer(0.05, beta_1=0.5, is_mesh_tensorflow_variant=True),
     "lars": optimize.LarsOptimizer(1.0, weight_decay=0.1, trust_coefficient=0.02),
     "lamb": optimize.LambOptimizer(0.02, weight_decay=0.1),
+    "lars, plain momentum": optimize.LarsOptimizer(1.0, 0.9, 0.1, 0.02, scales_momentum=False),
+    "sm3": optimize.Sm3Optimizer(0.05),
     "lion": optimize.LionOptimizer(0.005, weight_decay=0.1),
     "clipped": optimize.ClippedOptimizer(
         optimize.MomentumOptimizer(0.05, 0.9), [optimize.ClipByValue(0.2), optimize.ClipByGlobalNorm(0.5)]
@@ -63,13 +65,14 @@ SHARE_OF_A_WEIGHT = 1 / (24 * 8)
 """A sum in another order now and then rounds a float16 weight the other way: one in a step, of those of the smaller
 matrix, among which the loss is shared."""
 
-NUM_NORMS = {"adafactor": 2 * 3, "adafactor of mesh tensorflow": 2 * 3, "lars": 2 * 3, "lamb": 2 * 3,
-             "clipped": 1, "all around adamw": 1}  # fmt: skip
+NUM_NORMS = {"adafactor": 2 * 3, "adafactor of mesh tensorflow": 2 * 3, "lars": 2 * 3, "lars, plain momentum": 2 * 3,
+             "lamb": 2 * 3, "clipped": 1, "all around adamw": 1}  # fmt: skip
+NUM_ROWS_AND_COLUMNS = {"adafactor": (16 + 24 + 1) + (24 + 8 + 1), "sm3": (16 + 24) + (24 + 8)}
 NUM_STATISTICS = {
-    name: SCALES.size * norms + ((16 + 24 + 1) + (24 + 8 + 1) if name == "adafactor" else 0)
-    for name, norms in NUM_NORMS.items()
+    name: SCALES.size * NUM_NORMS.get(name, 0) + NUM_ROWS_AND_COLUMNS.get(name, 0)
+    for name in {**NUM_NORMS, **NUM_ROWS_AND_COLUMNS}
 }
-"""How many sums over whole weights, or over their rows or columns, an optimizer takes; a norm is three."""
+"""The sums and maxima that an optimizer takes over whole weights, or over their rows or columns; a norm is three."""
 
 
 EVERY_UPDATE_DIVIDED = PassOptions(smallest_divided_update=2)

@@ -154,16 +154,41 @@ def test_lamb_with_weight_decay_follows_the_paper() -> None:
     assert_alike(trained(optimize.LambOptimizer(0.02, 0.9, 0.99, weight_decay=0.3)), by_numpy(update))
 
 
-def test_lars_follows_the_paper() -> None:
+@pytest.mark.parametrize("scales_momentum", [True, False])
+def test_lars_follows_the_papers(scales_momentum: bool) -> None:
     def update(t: int, name: str, w: np.ndarray, g: np.ndarray, state: dict[str, Any]) -> np.ndarray:
         is_scaled = name == "kernel"
         decay = 0.3 if is_scaled else 0.0
         ratio = 0.1 * np.linalg.norm(w) / (np.linalg.norm(g) + decay * np.linalg.norm(w)) if is_scaled else 1.0
-        state["v"] = 0.9 * state.get("v", 0.0) + 0.05 * ratio * (g + decay * w)
-        return w - state["v"]
+        inside, outside = (0.05 * ratio, 1.0) if scales_momentum else (1.0, 0.05 * ratio)
+        state["v"] = 0.9 * state.get("v", 0.0) + inside * (g + decay * w)
+        return w - outside * state["v"]
 
-    optimizer = optimize.LarsOptimizer(0.05, 0.9, weight_decay=0.3, trust_coefficient=0.1, exclude=["bias"])
+    optimizer = optimize.LarsOptimizer(0.05, 0.9, 0.3, 0.1, exclude=["bias"], scales_momentum=scales_momentum)
     assert_alike(trained(optimizer), by_numpy(update))
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_sm3_follows_the_paper(momentum: float) -> None:
+    """Its rows and columns are bounds of Adagrad's sums, and with one dimension they are the sums themselves."""
+
+    def update(t: int, name: str, w: np.ndarray, g: np.ndarray, state: dict[str, Any]) -> np.ndarray:
+        bounds = [
+            state.get(axis, np.zeros([n if i == axis else 1 for i in range(w.ndim)])) for axis, n in enumerate(w.shape)
+        ]
+        second = np.minimum.reduce([np.broadcast_to(bound, w.shape) for bound in bounds]) + g**2
+        for axis in range(w.ndim):
+            others = tuple(i for i in range(w.ndim) if i != axis)
+            state[axis] = second.max(others, keepdims=True)
+        state["sum"] = state.get("sum", 0.0) + g**2
+        assert np.all(second >= state["sum"] * (1 - 1e-12))
+        state["m"] = momentum * state.get("m", 0.0) + (1 - momentum) * g / np.sqrt(second)
+        return w - 0.05 * state["m"]
+
+    training = trained(optimize.Sm3Optimizer(0.05, momentum))
+    assert_alike(training, by_numpy(update))
+    assert ("kernel/sm3_m" in training.variables) == (momentum > 0)
+    assert training.variables["kernel/sm3_rows"].shape == (8,)
 
 
 def rms(x: np.ndarray) -> float:

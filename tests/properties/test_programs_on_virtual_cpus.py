@@ -47,7 +47,7 @@ def test_random_programs() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shares_memory", [True, False])
+@pytest.mark.parametrize("shares_memory", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_loops_and_branches(shares_memory: bool) -> None:
     """One of each in one program: their frames and collectives must not be taken for one another's."""
     names = list(EVERY_CASE)

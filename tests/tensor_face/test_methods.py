@@ -24,7 +24,7 @@ INPUTS = {
     "z": mtf.TensorSpec([N], tf.complex64),
 }
 OF_REDUCTIONS = {"sum": "reduce_sum", "mean": "reduce_mean", "max": "reduce_max", "min": "reduce_min",
-                 "prod": "reduce_prod"}  # fmt: skip
+                 "prod": "reduce_prod", "var": "reduce_variance", "std": "reduce_std", "norm": "norm"}  # fmt: skip
 
 Form = Callable[[Any], Any]
 
@@ -33,6 +33,11 @@ OLD_AND_NEW: dict[str, tuple[Form, Form]] = {
     "any": (lambda t: mtf.reduce_any(t.b, reduced_dim="m"), lambda t: t.b.any("m")),
     "any of all": (lambda t: mtf.reduce_any(t.b), lambda t: t.b.any()),
     "all": (lambda t: mtf.reduce_all(t.b, output_shape=[]), lambda t: t.b.all("m", "n")),
+    "var with ddof": (lambda t: mtf.reduce_variance(t.x, reduced_dim="m", ddof=1), lambda t: t.x.var("m", ddof=1)),
+    "std with ddof": (lambda t: mtf.reduce_std(t.x, ddof=1), lambda t: t.x.std(ddof=1)),
+    "norm of order 1": (lambda t: mtf.norm(t.x, reduced_dim="m", ord=1), lambda t: t.x.norm("m", ord=1)),
+    "argmin": (lambda t: mtf.argmin(t.x, "m"), lambda t: t.x.argmin("m")),
+    "cumprod": (lambda t: mtf.cumprod(t.x, "m", reverse=True), lambda t: t.x.cumprod("m", reverse=True)),
     "argmax": (lambda t: mtf.argmax(t.x, "m"), lambda t: t.x.argmax(M)),
     "softmax": (lambda t: mtf.softmax(t.x, "m"), lambda t: t.x.softmax("m")),
     "softmax with an extra logit": (

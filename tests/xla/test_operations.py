@@ -76,10 +76,10 @@ def initial_values(mesh: mtf.Mesh, program: Program, mesh_shape: mtf.Shape) -> d
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.long] * bool(i % 4)) for i, case in enumerate(CASES)]
+    "case", [pytest.param(case, marks=[pytest.mark.long] * bool(i % 6)) for i, case in enumerate(CASES)]
 )
 def test_case(case: str) -> None:
-    """Every fourth, and all of them in the long run: the interpreter and virtual CPUs have every one in each run."""
+    """Every sixth, and all of them in the long run: the interpreter and virtual CPUs have every one in each run."""
     check_case(case, 0, MESHES[0])
 
 
@@ -106,6 +106,39 @@ def test_case_among_others(case: str, seed: int) -> None:
         if message is None or not re.match(message, str(error)):
             raise
         raise XlaFaultError(str(error)) from None
+
+
+@pytest.mark.long
+def test_what_the_field_has() -> None:
+    """The operations that jax.numpy has and random programs do not draw, in one program with its gradients."""
+    numbers = np.random.default_rng(0)
+    x, n = numbers.uniform(0.1, 0.9, (8, 8)).astype(np.float32), numbers.integers(0, 8, (8, 8), np.int32)
+
+    def program(x: mtf.Tensor, n: mtf.Tensor) -> list[mtf.Tensor]:
+        names = (
+            "exp2 log2 log10 tan asin acos atan sinh cosh asinh atanh erfinv lgamma digamma silu mish celu soft_sign "
+            "log_sigmoid relu6 hard_tanh hard_sigmoid hard_swish nan_to_num"
+        )
+        row = mtf.reduce_mean(x, reduced_dim="h")
+        ys = [*(getattr(mtf, name)(x) for name in names.split()), mtf.acosh(1.0 + x), mtf.logaddexp(x, row)]
+        ys += [mtf.atan2(x, row), mtf.hypot(x, row), mtf.tril(x, "b", "h"), mtf.triu(x, "b", "h", 1)]
+        ys += [
+            mtf.repeat(x, 2, "h"),
+            mtf.tile(x, 2, "b"),
+            mtf.cumprod(x, "h"),
+            mtf.cumlogsumexp(x, "b"),
+            mtf.diff(x, "b"),
+        ]
+        ys += [mtf.reduce_variance(x, reduced_dim="b"), mtf.reduce_std(x), mtf.norm(x, reduced_dim="h")]
+        ys += [mtf.median(x, "h"), mtf.quantile(x, 0.3, "b")]
+        whole = [f(n, 3) for f in (mtf.bitwise_and, mtf.bitwise_or, mtf.bitwise_xor, mtf.left_shift, mtf.right_shift)]
+        whole += [mtf.bitwise_not(n), mtf.count_nonzero(n, reduced_dim="b"), mtf.argmin(x, "h")]
+        whole += [mtf.cast(f(x), tf.int32) for f in (mtf.is_nan, mtf.is_inf, lambda x: mtf.is_close(x, row, 0.1))]
+        made = [mtf.eye(x.mesh, ("b", 8), ("h", 8)), mtf.linspace(x.mesh, 0.0, 1.0, ("b", 8))]
+        return [*ys, *whole, *made, *mtf.gradients([mtf.reduce_sum(mtf.square(y)) for y in ys], [x])]
+
+    specs = {"x": mtf.TensorSpec("b:8 h:8"), "n": mtf.TensorSpec("b:8 h:8", tf.int32)}
+    OneCore.of(program, specs, [{"x": x, "n": n}]).check("rows:2;cols:4", "b:rows;h:cols")
 
 
 def test_what_random_programs_do_not_draw() -> None:

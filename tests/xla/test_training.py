@@ -139,7 +139,7 @@ def test_plain_attention(mesh: str, layout: str, options: dict[str, Any]) -> Non
     on_one_core(plain_attention, TEXT).check(mesh, layout, **options)
 
 
-@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS, 1))
+@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS))
 def test_lean_attention(mesh: str, layout: str, options: dict[str, Any]) -> None:
     on_one_core(lean_attention, TEXT).check(mesh, layout, **options)
 

@@ -65,7 +65,7 @@ def too_large(text: str, program: str, plan: Plan, topology: TpuTopology, plan_w
         available=available / _GIB,
         fact=" ".join(text.split())[:_LONGEST_FACT],
         peak=peak.total / _GIB,
-        where="" if peak.operation is None else f" in {peak.operation.name}, at {peak.operation.site}",
+        where="" if peak.operation is None else f" in {peak.operation.where}",
         variables=peak.variables / _GIB,
         feeds=peak.feeds / _GIB,
         gradients=working.gradients / _GIB,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import tensorflow as tf
 
@@ -31,29 +32,26 @@ from meshtf.planning.plan import (
 )
 
 
-class LocalWork(Protocol):
-    """How a core does its own work. Hardware that has a better way than the plain one has another of these."""
-
-    def compute(self, core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
-        """Emits local work. Returns the slice, or the slices, of its outputs."""
-        ...
-
-    def loop(self, program: CoreProgram, loop: Loop) -> None:
-        """Emits a loop into a program, which holds its results afterwards."""
-        ...
+def _compute(core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
+    return instruction.emit(core, *slices)
 
 
-class PlainWork:
-    """Each instruction by TensorFlow's documented operations."""
+@dataclasses.dataclass(frozen=True)
+class LocalWork:
+    """How a core does its own work: by default, each instruction by TensorFlow's documented operations.
 
-    def compute(self, core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
-        return instruction.emit(core, *slices)
+    Hardware that has a better way gives other functions.
 
-    def loop(self, program: CoreProgram, loop: Loop) -> None:
-        emit_loop(program, loop)
+    Attributes:
+      compute: emits local work, and returns the slice, or the slices, of its outputs.
+      loop: emits a loop into a program, which holds its results afterwards.
+    """
+
+    compute: Callable[[TracedCore, Compute, Sequence[tf.Tensor]], Any] = _compute
+    loop: Callable[[CoreProgram, Loop], None] = emit_loop
 
 
-PLAIN_WORK = PlainWork()
+PLAIN_WORK = LocalWork()
 
 
 @final

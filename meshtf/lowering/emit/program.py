@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -38,11 +38,6 @@ class SpmdProgram:
         with grappler_off():
             *fetches, failed = self._function(asserted=bool(self._plan.checks) and not tf.executing_eagerly())(*feeds)
         return fetches, failed
-
-    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
-        """Runs it once, to its end, and returns a function that gives its results."""
-        results = self(feeds)
-        return lambda: results
 
     @garbage_collection_paused()
     def _function(self, *, asserted: bool) -> tf.types.experimental.ConcreteFunction:

@@ -23,4 +23,4 @@ def origins(instructions: Sequence[Instruction]) -> dict[str, str]:
 def _origin(instruction: Instruction) -> str:
     members = instruction.members if isinstance(instruction, Collective) else ()
     operations = [m.operation for m in members] or [instruction.operation]
-    return "; ".join(dict.fromkeys(f"{o.name}, at {o.site}" for o in operations))
+    return "; ".join(dict.fromkeys(o.where for o in operations))

@@ -1,7 +1,11 @@
 """THE list of passes, in the order in which they run. A pass changes costs and never results.
 
-`LAYOUT_PASSES` choose layouts before a program is planned. `PLAN_PASSES` each turn one plan into another. To add a
-pass, write one function in a file of its own, and one line here that says why it stands where it stands.
+Each of `PLAN_PASSES` turns one plan into another. To add a pass, write one function in a file of its own, and one line
+here that says why it stands where it stands.
+
+Layouts are chosen before a program is planned. `Lowering` calls `updates/weight_update_sharding.py` for that, which
+must know who leaves sums pending. For the updates that it could not divide, `planning/layouts/divided_layouts.py` says
+which mesh axes to take apart, and the first runs again.
 """
 
 from __future__ import annotations
@@ -24,18 +28,9 @@ from meshtf.lowering.passes.results_everywhere import gather_results
 from meshtf.lowering.passes.unasked_assignments import remove_unasked_assignments
 from meshtf.lowering.passes.updates.early_updates import update_early
 from meshtf.lowering.passes.updates.update_fusion import fuse_updates
-from meshtf.lowering.passes.updates.weight_update_sharding import sharded_updates
-from meshtf.planning.layouts.divided_layouts import parts_that_help
 from meshtf.planning.plan import Plan
 
 PlanPass: TypeAlias = Callable[[Plan, PassOptions], Plan]
-
-LAYOUT_PASSES = (
-    # Chooses layouts alone, from which the planner finds the collectives; it must know who leaves sums pending.
-    sharded_updates,
-    # For the updates that the first could not divide: says which mesh axes to take apart. Then the first runs again.
-    parts_that_help,
-)
 
 PLAN_PASSES: tuple[PlanPass, ...] = (
     # First, so that no other pass spends time on unread values, or takes dead code for a reader.

@@ -16,14 +16,14 @@ import tensorflow as tf
 
 from meshtf.lowering.emit.control_flow import emit_loop, emit_unrolled
 from meshtf.lowering.emit.core import TracedCore, known_coordinates
-from meshtf.lowering.emit.core_program import CoreProgram
+from meshtf.lowering.emit.core_program import CoreProgram, LocalWork
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.processors.all_cores import AllCores
 from meshtf.lowering.processors.differing_slices import DifferingSlices
 from meshtf.lowering.processors.segments import Segment, communicates, segments_of_body
 from meshtf.mesh_impl.spmd.shared_memory_collectives import SharedMemoryCollectives
-from meshtf.planning.plan import Carried, Compute, Instruction, Loop, Value, walk
+from meshtf.planning.plan import Carried, Instruction, Loop, Value, walk
 from meshtf.thresholds import MOST_UNROLLED
 
 
@@ -40,7 +40,9 @@ def emit_compiled(program: CoreProgram, loop: Loop) -> None:
 
     def run(given: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         tensors = dict(zip(loop.inputs, map(list, given), strict=True))
-        inner = program.compiled(tensors, in_parts | {c.entering for c in _carried_in_parts(loop)}, _CompiledWork())
+        inner = program.compiled(
+            tensors, in_parts | {c.entering for c in _carried_in_parts(loop)}, LocalWork(loop=_emit_loop_inside)
+        )
         emit_loop(inner, loop)
         return [x for v in results for x in inner.tensors(v, v)]
 
@@ -48,17 +50,12 @@ def emit_compiled(program: CoreProgram, loop: Loop) -> None:
     program.slices.update(zip(results, made, strict=True))
 
 
-class _CompiledWork:
-    """`LocalWork` inside a loop that XLA compiles."""
-
-    def compute(self, core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
-        return instruction.emit(core, *slices)
-
-    def loop(self, program: CoreProgram, loop: Loop) -> None:
-        if _is_unrollable(loop):
-            emit_unrolled(program, loop)
-        else:
-            emit_loop(program, loop)
+def _emit_loop_inside(program: CoreProgram, loop: Loop) -> None:
+    """Emits a loop inside one that XLA compiles."""
+    if _is_unrollable(loop):
+        emit_unrolled(program, loop)
+    else:
+        emit_loop(program, loop)
 
 
 def _is_unrollable(loop: Loop) -> bool:

@@ -32,7 +32,7 @@ from meshtf.lowering.processors.all_cores import AllCores
 from meshtf.lowering.processors.batched_work import BatchedWork
 from meshtf.lowering.processors.compiled_loops import LoopOfAllCores
 from meshtf.lowering.processors.differing_slices import DifferingSlices
-from meshtf.lowering.processors.local_work import ProcessorLocalWork
+from meshtf.lowering.processors.local_work import processor_work
 from meshtf.lowering.processors.segment_likeness import likeness
 from meshtf.lowering.processors.segments import Segment, communicates, segments_of_body, segments_of_program
 from meshtf.mesh_impl.device_names import local_cores
@@ -74,7 +74,8 @@ class CoresInOneMemory:
         self.facts = PlanFacts.of(plan, writes_in_place=True)
         self.differing = DifferingSlices(self.facts)
         self.batched = BatchedWork(self.facts, self.differing)
-        self._work = ProcessorLocalWork(compiles_loops=not runs_once)
+        self._compiles_loops = not runs_once
+        self._work = processor_work(compiles_loops=self._compiles_loops)
         crossing = [c.step for c in plan.collectives if _crosses(c.step, plan)]
         self._between_processes = spmd_collectives(plan, mesh_impl, crossing)
         self._no_collectives = spmd_collectives(plan, mesh_impl, []).bind([])
@@ -122,7 +123,7 @@ class CoresInOneMemory:
         return communicates(instruction) or self.batched.takes(instruction)
 
     def _is_compiled_for_all(self, loop: Loop) -> bool:
-        return loop.compilation is not None and loop.compilation.is_joint and self._work.compiles_loops
+        return loop.compilation is not None and loop.compilation.is_joint and self._compiles_loops
 
     def _collectives(self) -> CollectivesForAll:
         mesh_shape, process_of_core = self._plan.mesh_shape, self._plan.process_of_core

@@ -45,7 +45,8 @@ class LoopRecord:
 
     Attributes:
       operation: the name of its operation.
-      filename, line: the user's line.
+      label: the operation as people read it: see `mtf.Operation.label`.
+      filename, line: the operation's line.
       refusal: why it is not compiled, or an empty text.
       is_joint: whether it is compiled for all cores at once.
     """
@@ -55,6 +56,7 @@ class LoopRecord:
     line: int
     refusal: str
     is_joint: bool
+    label: str = ""
 
     @classmethod
     def all_of(cls, plan: Plan) -> Iterator[LoopRecord]:
@@ -63,7 +65,8 @@ class LoopRecord:
             if isinstance(instruction, Loop) and instruction.compilation is not None:
                 operation, compiled = instruction.operation, instruction.compilation
                 site = operation.site
-                yield cls(operation.name, site.filename, site.line, compiled.refusal, compiled.is_joint)
+                place = (site.filename, site.line)
+                yield cls(operation.name, *place, compiled.refusal, compiled.is_joint, operation.label)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class CollectiveRecord:
     Attributes:
       kind: allreduce, allgather and so on.
       operation: the operation that asked for it. A bucket has its first member's.
-      filename, line, function: the user's line. A bucket has its first member's.
+      label: the operation as people read it: see `mtf.Operation.label`.
+      filename, line, function: the operation's line. A bucket has its first member's.
       axes: the mesh axes along which data moves.
       cores: how many cores take part in each group.
       times: how often it runs, in loops.
@@ -108,6 +112,7 @@ class CollectiveRecord:
     process_axes: Axes = ()
     bytes_between_processes: int = 0
     stages: str = ""
+    label: str = ""
 
     @classmethod
     def of(cls, collective: Collective, times: int, plan: Plan, layouts: LayoutTable) -> CollectiveRecord:
@@ -134,6 +139,7 @@ class CollectiveRecord:
             process_axes=axis_parts.axes_joined(crossing_axes(step.axes, plan.mesh_shape, plan.process_of_core)),
             bytes_between_processes=times * accounting.bytes_between_processes(collective, plan),
             stages=accounting.stages(collective, plan),
+            label=collective.operation.label,
         )
 
 
@@ -155,7 +161,7 @@ class TrafficRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RepeatedWorkRecord:
-    """Work of `operation`, at the user's line, that the `times` cores along `axes` all do. Each spends `flops`
+    """Work of `operation`, at its line, that the `times` cores along `axes` all do. Each spends `flops`
     on it.
     """
 
@@ -167,18 +173,19 @@ class RepeatedWorkRecord:
     axes: Axes
     times: int
     flops: int
+    label: str = ""
 
     @classmethod
     def of(cls, work: accounting.RepeatedWork, axis_parts: AxisParts) -> RepeatedWorkRecord:
         operation, site = work.compute.operation, work.compute.operation.site
         place = (site.filename, site.line, site.function)
         axes = axis_parts.axes_joined(work.axes)
-        return cls(operation.name, work.compute.kind, *place, axes, work.times, work.flops)
+        return cls(operation.name, work.compute.kind, *place, axes, work.times, work.flops, operation.label)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """Bytes on one core. `peak` includes variables and feeds. It is reached in `peak_operation`, at the user's line.
+    """Bytes on one core. `peak` includes variables and feeds. It is reached in `peak_operation`, at that line.
 
     Among the variables, `weights` are trained. `slots` are all others, such as the state of optimizers. `gradients` and
     `activations` (everything else) are the largest bytes of each at any time, and the two times may differ.
@@ -196,6 +203,7 @@ class MemoryRecord:
     gradients: int
     activations: int
     compiled_peak: int | None = None
+    peak_label: str = ""
 
     @classmethod
     def of(cls, plan: Plan, trained: Collection[str]) -> MemoryRecord:
@@ -216,6 +224,7 @@ class MemoryRecord:
             slots=peak.variables - weights,
             gradients=working.gradients,
             activations=working.activations,
+            peak_label=peak.operation.label if peak.operation else "",
         )
 
 
@@ -225,7 +234,8 @@ class PipelineRecord:
 
     Attributes:
       operation: the name of its operation.
-      filename, line, function: the user's line.
+      label: the operation as people read it: see `mtf.Operation.label`.
+      filename, line, function: the operation's line.
       axes: mesh axes that split the stages.
       stages, microbatches, rounds, steps: the sizes of its schedule.
       bubble: the share of stage-steps that compute nothing useful.
@@ -251,6 +261,7 @@ class PipelineRecord:
     bytes_per_step: int
     bytes_kept: int | None
     bytes_kept_in_stage: int | None
+    label: str = ""
 
     @classmethod
     def of(cls, pipeline: Pipeline, axis_parts: AxisParts) -> PipelineRecord:
@@ -270,6 +281,7 @@ class PipelineRecord:
             bytes_per_step=pipeline.bytes_per_step,
             bytes_kept=None if kept is None else kept.of_steps,
             bytes_kept_in_stage=None if kept is None else kept.in_stage,
+            label=pipeline.operation.label,
         )
 
 

@@ -23,7 +23,7 @@ class WholeTensorRecord:
 
     Attributes:
       name: the name of the variable or the input, else of the operation.
-      filename, line, function: the user's line.
+      filename, line, function: the line of its operation.
       shape: its named shape.
       dtype: its dtype.
       bytes: bytes on each core.
@@ -77,13 +77,13 @@ def _readers(plan: Plan) -> dict[Value, list[str]]:
     readers: dict[Value, list[str]] = {}
     for i, _ in walk(plan.instructions):
         for value in i.inputs if not isinstance(i, Loop) else ():
-            readers.setdefault(value, []).append(i.operation.name)
+            readers.setdefault(value, []).append(i.operation.label)
     return readers
 
 
 def _record(value: Value, instruction: Instruction, readers: list[str], layouts: LayoutTable) -> WholeTensorRecord:
     site = instruction.operation.site
-    name = instruction.name if isinstance(instruction, ReadVariable | Feed) else instruction.operation.name
+    name = instruction.name if isinstance(instruction, ReadVariable | Feed) else instruction.operation.label
     why = _why(value, instruction, readers, layouts)
     place = (site.filename, site.line, site.function)
     return WholeTensorRecord(name, *place, str(value.shape), value.dtype.name, value.slice_bytes, why)

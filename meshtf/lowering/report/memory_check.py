@@ -71,7 +71,7 @@ def _message(
         needed=f"{needed / _GIB:,.3g} GiB",
         cores=(f"{cores} cores" if cores > 1 else "1 core") + " with the batches made ahead" * with_batches,
         each=f"{(peak.total - taken) / _GIB:,.3g}",
-        where="" if operation is None else f" in {operation.name}, at {operation.site}",
+        where="" if operation is None else f" in {operation.where}",
         variables=f"{max(peak.variables - taken, 0) / _GIB:,.3g}",
         limit=memory.limit,
         available=f"{memory.available / _GIB:,.3g}",

@@ -108,7 +108,9 @@ class OperationRecord:
     Attributes:
       name, kind: the name of the operation, and the part of it that this instruction does.
       category: the category of its work, by which reports and machine descriptions sort it.
-      filename, line, function: the user's line.
+      label: the operation as people read it: see `mtf.Operation.label`.
+      filename, line, function: the operation's line: the user's, or that of a built-in layer.
+      is_gradient: whether it is part of the gradient of what that line makes.
       times: how often it runs, in loops.
       flops: 2*m*n*k for a product of matrices, one per element of other work.
       bytes_read, bytes_written: bytes of its inputs and its outputs.
@@ -159,6 +161,8 @@ class OperationRecord:
     slice_bytes: int = 0
     bytes_sent: int = 0
     destinations: tuple[int, ...] = ()
+    label: str = ""
+    is_gradient: bool = False
 
 
 def operation_records(plan: Plan) -> list[OperationRecord]:
@@ -199,7 +203,17 @@ class _Records:
     def _record(self, instruction: Instruction, times: int) -> OperationRecord:
         operation = instruction.operation
         site = operation.site
-        record = OperationRecord(operation.name, "", "other", site.filename, site.line, site.function, times)
+        record = OperationRecord(
+            operation.name,
+            "",
+            "other",
+            site.filename,
+            site.line,
+            site.function,
+            times,
+            label=operation.label,
+            is_gradient=operation.gradient_of is not None,
+        )
         if isinstance(instruction, Compute):
             return self._of_compute(record, instruction)
         if isinstance(instruction, Collective):

@@ -23,7 +23,7 @@ from meshtf.lowering.report._records import (
     TensorRecord,
     TrafficRecord,
 )
-from meshtf.lowering.report._report_text import render
+from meshtf.lowering.report._report_text import render, render_html
 from meshtf.lowering.report._whole_tensors import WholeTensorRecord, whole_tensors
 from meshtf.lowering.report.compiled_memory import compiled_peak_memory
 from meshtf.lowering.report.operation_records import (
@@ -214,6 +214,9 @@ class Report:
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        return render_html(self)
 
 
 def _tensor_record(tensor: Tensor, layouts: LayoutTable) -> TensorRecord:

@@ -11,6 +11,8 @@ _INDENT = "  "
 _GAP = "  "
 _NARROWEST = 16
 """The smallest width to which a column is shortened if the lines are too long."""
+_KEPT = ("gradient of ", "update of ")
+"""Words before a name that stay if its beginning is cut off."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,6 +28,15 @@ class Column:
 
 Row: TypeAlias = "Sequence[str] | str"
 """The cells of a row; or a heading, over all columns."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Section:
+    """A table with its title."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
@@ -49,10 +60,13 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 
 
 def shorten(text: str, width: int, keeps: Literal["all", "start", "end"] = "start") -> str:
-    """Returns the text, or one end of it with an ellipsis."""
+    """Returns the text, or one end of it with an ellipsis. "gradient of" and "update of" stay."""
     if len(text) <= width or keeps == "all":
         return text
-    return f"{text[: width - 1]}…" if keeps == "start" else f"…{text[len(text) - width + 1 :]}"
+    if keeps == "start":
+        return f"{text[: width - 1]}…"
+    kept = next((words for words in _KEPT if text.startswith(words) and width > len(words)), "")
+    return f"{kept}…{text[len(text) - width + len(kept) + 1 :]}"
 
 
 def wrapped(text: str, width: int) -> str:

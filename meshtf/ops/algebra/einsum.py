@@ -33,6 +33,7 @@ class EinsumOperation(Operation):
 
     is_product = True
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, inputs: Sequence[Tensor], output_shape: Shape, name: str = "einsum") -> None:
         super().__init__(inputs, [(output_shape, same_dtype(inputs))], name=name)

@@ -31,6 +31,7 @@ class ElementwiseOperation(Operation):
 
     takes_padding = True
     is_cheap = True
+    mapped = "by name"
 
     def __init__(
         self,

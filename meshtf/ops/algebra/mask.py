@@ -27,6 +27,7 @@ class MaskOperation(Operation):
 
     passes_pending_sums = True
     takes_padding = True
+    mapped = "all inputs"
 
     def __init__(self, x: Tensor, condition: Tensor) -> None:
         super().__init__([x, condition], [(x.shape, x.dtype)], name="mask")

@@ -69,6 +69,7 @@ class ReduceOperation(Operation):
     """Reduces the dimensions that the output lacks, and brings the rest into the output's order."""
 
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, output_shape: Shape, reduction: Reduction, name: str | None = None) -> None:
         dtype = tf.float32 if reduction is WIDE_SUM else x.dtype

@@ -107,8 +107,12 @@ def leaky_relu(x: Tensor, alpha: float = 0.2, name: str = "leaky_relu") -> Tenso
         name,
         functools.partial(tf.nn.leaky_relu, alpha=alpha),
         [x],
-        gradient=lambda op, dy: (multiply(dy, where(greater(x, 0.0), 1.0, constant(x.mesh, slope, x.shape, x.dtype))),),
+        gradient=lambda op, dy: (_leaky_gradient(op.inputs[0], dy, slope),),
     ).outputs[0]
+
+
+def _leaky_gradient(x: Tensor, dy: Tensor, slope: float) -> Tensor:
+    return multiply(dy, where(greater(x, 0.0), 1.0, constant(x.mesh, slope, x.shape, x.dtype)))
 
 
 @language_function

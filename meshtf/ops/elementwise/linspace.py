@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike
 from meshtf.errors import DtypeError
 from meshtf.graph.dtypes import dtype_of, sum_dtype
@@ -12,9 +11,10 @@ from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.inputs.constants import range
+from meshtf.takes_mesh import takes_mesh
 
 
-@language_function
+@takes_mesh
 def linspace(mesh: Mesh, start: float, stop: float, dim: DimensionLike, dtype: tf.DType = tf.float32) -> Tensor:
     """Numbers from `start` to `stop` at equal distances along a dimension, both ends included.
 

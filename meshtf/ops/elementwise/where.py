@@ -51,7 +51,8 @@ def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: 
     first, second = tensors_of_one_dtype(if_true, if_false)
 
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
-        return [None, where(condition, dy, 0), where(condition, 0, dy)]
+        chosen = op.inputs[0]
+        return [None, where(chosen, dy, 0), where(chosen, 0, dy)]
 
     return ElementwiseOperation(
         "where",

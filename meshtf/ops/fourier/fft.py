@@ -44,6 +44,8 @@ class FourierOperation(Operation):
     The result keeps the layout of the last transform. A reader that wants another layout moves it there.
     """
 
+    mapped = "by name"
+
     def __init__(self, x: Tensor, dim_names: Sequence[str], *, is_inverse: bool, name: str) -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
         self.dim_names, self.is_inverse = tuple(dim_names), is_inverse
@@ -87,6 +89,8 @@ class FourierOperation(Operation):
 
 class HalfFourierOperation(Operation):
     """The transform of real numbers over a dimension, whose first half determines the rest; or its inverse."""
+
+    mapped = "by name"
 
     def __init__(self, x: Tensor, dim_name: str, new: Dimension, *, is_inverse: bool, name: str) -> None:
         shape = Shape([new if d.name == dim_name else d for d in x.shape])

@@ -36,6 +36,8 @@ class WindowOperation(Operation):
     part of y that its slice holds, and a sum stays pending. Or x is gathered, if that sends fewer bytes.
     """
 
+    mapped = "first input"
+
     def __init__(
         self, x: Tensor, begin: Tensor, dim_name: str, size: int, *, is_placed: bool = False, name: str
     ) -> None:

@@ -37,6 +37,7 @@ class GatherOperation(Operation):
     """
 
     takes_padding = True
+    mapped = "all inputs"
 
     def __init__(
         self, weights: Tensor, indices: Tensor, dim: Dimension, output_shape: Shape, name: str = "gather"
@@ -124,6 +125,7 @@ class ScatterAddOperation(Operation):
 
     passes_pending_sums = True
     takes_padding = True
+    mapped = "all inputs"
 
     def __init__(
         self,
@@ -177,6 +179,7 @@ class OneHotOperation(Operation):
     """`on` where the position along the last dimension is the index, and `off` elsewhere."""
 
     takes_padding = True
+    mapped = "by name"
 
     def __init__(
         self, indices: Tensor, dim: Dimension, on: np.ndarray, off: np.ndarray, dtype: tf.DType, name: str = "one_hot"

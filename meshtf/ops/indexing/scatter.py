@@ -36,6 +36,8 @@ class LastIndexOperation(Operation):
     Indices [batch, numbers], in this order, give int32 [batch, dim].
     """
 
+    mapped = "by name"
+
     def __init__(self, indices: Tensor, dim: Dimension, name: str = "last_index") -> None:
         super().__init__([indices], [(Shape([*indices.shape.dims[:-1], dim]), tf.int32)], name=name)
 
@@ -82,6 +84,7 @@ class ReplacedElementOperation(Operation):
 
     takes_padding = True
     is_cheap = True
+    mapped = "all inputs"
 
     def __init__(self, x: Tensor, indices: Tensor, updates: Tensor, dim: Dimension) -> None:
         super().__init__([x, indices, updates], [(x.shape, x.dtype)], name="replaced_element")

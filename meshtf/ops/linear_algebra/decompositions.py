@@ -32,6 +32,8 @@ class CholeskyOperation(Operation):
     it, and then assigns nothing.
     """
 
+    mapped = "by name"
+
     def __init__(self, x: Tensor, rows: Dimension, columns: Dimension, name: str) -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
         self.rows, self.columns = rows, columns
@@ -68,6 +70,8 @@ class CholeskyOperation(Operation):
 
 class QrOperation(Operation):
     """Orthonormal columns Q and an upper triangular R with Q R = x, which has at least as many rows as columns."""
+
+    mapped = "by name"
 
     def __init__(self, x: Tensor, rows: Dimension, columns: Dimension, inner: Dimension, name: str) -> None:
         q = Shape([inner if d.name == columns.name else d for d in x.shape])

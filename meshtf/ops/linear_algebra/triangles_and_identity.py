@@ -15,9 +15,10 @@ from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import equal, greater_equal, less_equal
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import range
+from meshtf.takes_mesh import takes_mesh
 
 
-@language_function
+@takes_mesh
 def eye(mesh: Mesh, row_dim: DimensionLike, column_dim: DimensionLike, dtype: tf.DType = tf.float32) -> Tensor:
     """1 where the places along two dimensions are equal, else 0: [row_dim, column_dim].
 

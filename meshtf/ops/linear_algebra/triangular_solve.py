@@ -30,6 +30,8 @@ from meshtf.planning.whole_dimensions import whole_because, whole_splits
 class TriangularSolveOperation(Operation):
     """The solution of a triangular system. The right side has all dimensions of the matrix except the solution's."""
 
+    mapped = "all inputs"
+
     def __init__(
         self,
         matrix: Tensor,

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, Shape, unused_name
+from meshtf.dimension import Dimension, unused_name
 from meshtf.errors import ShapeError, nearest
 from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.arithmetic import add
@@ -28,19 +28,19 @@ def set_at(x: Tensor, chosen: Sequence[Pick], value: Any) -> Tensor:
     """x with the value at the places that a plan chooses.
 
     Raises:
-      ShapeError: the value has a dimension that the places lack, or two index tensors have dimensions that x lacks.
+      ShapeError: the value has a dimension that the places lack, or two index tensors share one that x lacks.
     """
-    # An index tensor with dimensions of its own may name a place twice, so it comes last: what it names is then
-    # written at once, and nothing that another of its elements wrote is lost.
-    alone = [pick for pick in chosen if not _may_repeat(pick, x.shape)]
-    repeating = [pick for pick in chosen if _may_repeat(pick, x.shape)]
-    if len(repeating) > 1:
-        names = " and ".join(f'"{pick.dim.name}"' for pick in repeating)
-        raise ShapeError(
-            f"the indices along {names} both have dimensions that [{x.shape}] lacks; make one dimension of the two "
-            f"with x.flatten, or use .add"
-        )
-    return _set(x, [*alone, *repeating], _value(x, chosen, value))
+    # Each dimension is written in turn: all rows that an index tensor names are read, changed and written back, and
+    # of several copies of a row the last one stays. With a dimension in common, another index tensor would change
+    # another place in each copy, and those changes would be lost.
+    for dim in picked_shape(x.shape, chosen):
+        sharing = [pick.dim.name for pick in chosen if dim in pick.own_dims and not x.shape.has(dim)]
+        if len(sharing) > 1:
+            raise ShapeError(
+                f'the indices along "{sharing[0]}" and "{sharing[1]}" share dimension "{dim.name}", which '
+                f"[{x.shape}] lacks; make one dimension of the two with x.flatten, or use .add"
+            )
+    return _set(x, list(chosen), _value(x, chosen, value))
 
 
 def add_at(x: Tensor, chosen: Sequence[Pick], value: Any) -> Tensor:
@@ -50,10 +50,6 @@ def add_at(x: Tensor, chosen: Sequence[Pick], value: Any) -> Tensor:
       ShapeError: the value has a dimension that the places lack.
     """
     return _add(x, list(chosen), _value(x, chosen, value))
-
-
-def _may_repeat(pick: Pick, shape: Shape) -> bool:
-    return any(not shape.has(dim) for dim in pick.own_dims)
 
 
 def _value(x: Tensor, chosen: Sequence[Pick], value: Any) -> Tensor:

@@ -12,7 +12,8 @@ from meshtf.graph.tensor import Tensor
 from meshtf.tensor_face.registry import is_public, registered
 
 _METHODS = {"amax": "max", "amin": "min", **{name: name for name in (
-    "sum", "mean", "max", "min", "prod", "any", "all", "var", "std", "argmax", "argmin", "cumsum", "argsort",
+    "sum", "mean", "max", "min", "prod", "any", "all", "var", "std", "argmax", "argmin", "cumsum", "cumprod",
+    "argsort",
 )}}  # fmt: skip
 """Methods of tensors by the function's name."""
 
@@ -60,7 +61,7 @@ def of_numpy_function(x: Tensor, function: Any, args: Sequence[Any], options: Ma
 
 def _method(name: str, method: str) -> Callable[..., Tensor]:
     def call(a: Tensor, axis: Any = None) -> Tensor:
-        if method in ("argmax", "argmin", "cumsum", "argsort") and axis is None:
+        if method.startswith(("arg", "cum")) and axis is None:
             raise _needs_axis(name, a)
         return getattr(a, method)(*([] if axis is None else [_named(name, a, axis)]))
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from meshtf.errors import UsageError
 from meshtf.graph.tensor import Tensor
 from meshtf.tensor_face.registry import is_public, registered
 
 UNDER_ANOTHER_NAME = {
     "absolute": "abs",
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
     "conjugate": "conj",
     "fabs": "abs",
     "floor_divide": "floordiv",
-    "invert": "logical_not",
+    "invert": "bitwise_not",
     "isfinite": "is_finite",
     "isinf": "is_inf",
     "isnan": "is_nan",
@@ -27,7 +26,7 @@ UNDER_ANOTHER_NAME = {
     "rint": "round",
     "subtract": "sub",
 }
-"""Operations by the name of their ufunc, where the two differ. `&`, `|`, `^` and `~` of tensors are those of logic."""
+"""Operations by the name of their ufunc, where the two differ."""
 
 _OF_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min",
                   "logical_and": "all", "logical_or": "any"}  # fmt: skip
@@ -51,10 +50,14 @@ def of_ufunc(x: Tensor, function: Any, method: str, inputs: tuple[Any, ...], opt
 
 def _operation(x: Tensor, name: str) -> Callable[..., Tensor]:
     own = UNDER_ANOTHER_NAME.get(name, name)
+    if x.dtype == tf.bool:  # NumPy has one function for bits and for truth values
+        own = own.replace("bitwise_", "logical_")
     if name in ("equal", "not_equal"):  # also of array == x, while x == array is refused
         raise UsageError(
             f"{x} has no value while the graph is built; to compare elements, use mtf.{name}, not numpy.{name}"
         )
+    if name == "matmul":
+        raise UsageError(f"{x} has no @: name what is kept, as in mtf.einsum([x, y], output_shape=[...])")
     if not is_public(own):
         raise UsageError(f"mtf has no function like numpy.{name}; make it of others, or use mtf.slicewise")
     return registered(own)

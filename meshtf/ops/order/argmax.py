@@ -31,6 +31,8 @@ class TopOneOperation(Operation):
         core 1    2 3    best 3 at 3                              index 3 (has 3)
     """
 
+    mapped = "by name"
+
     def __init__(self, x: Tensor, dim_name: str, *, with_value: bool, name: str) -> None:
         shape = Shape([d for d in x.shape if d.name != dim_name])
         values = [(shape, x.dtype)] if with_value else []

@@ -26,6 +26,8 @@ _DIRECTIONS = ("ASCENDING", "DESCENDING")
 class ArgsortOperation(Operation):
     """The int32 indices that sort a dimension. Equal elements keep their order."""
 
+    mapped = "by name"
+
     def __init__(self, x: Tensor, dim_name: str, *, is_ascending: bool, name: str) -> None:
         super().__init__([x], [(x.shape, tf.int32)], name=name)
         self.dim_name, self.is_ascending = dim_name, is_ascending
@@ -52,6 +54,8 @@ class ArgsortOperation(Operation):
 
 class ReorderOperation(Operation):
     """x along a dimension in the order of a permutation of its indices; the inverse operation puts it back."""
+
+    mapped = "all inputs"
 
     def __init__(
         self, x: Tensor, order: Tensor, dim_name: str, *, is_inverse: bool = False, name: str = "sort"

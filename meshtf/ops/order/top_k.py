@@ -32,6 +32,8 @@ class TopKOperation(Operation):
     another dimension takes over the split, if that sends fewer bytes.
     """
 
+    mapped = "by name"
+
     def __init__(self, x: Tensor, dim: Dimension, k_dim: Dimension, *, is_largest: bool, name: str) -> None:
         shape = Shape([*(d for d in x.shape if d.name != dim.name), k_dim])
         super().__init__([x], [(shape, x.dtype), (shape, tf.int32)], name=name)

@@ -85,6 +85,8 @@ class KeyedOperation(Operation):
 class RandomOperation(KeyedOperation):
     """Draws a slice of a random tensor."""
 
+    mapped = "always"
+
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, draw: Draw, name: str) -> None:
         super().__init__(mesh, shape, dtype, name)
         self._draw = draw

@@ -36,6 +36,8 @@ class ConcatOperation(Operation):
     order.
     """
 
+    mapped = "all inputs"
+
     def __init__(
         self,
         pieces: Sequence[Tensor | int],
@@ -170,6 +172,8 @@ class ConcatOperation(Operation):
 class SplitOperation(Operation):
     """Pieces of the given sizes along a dimension."""
 
+    mapped = "by name"
+
     def __init__(self, x: Tensor, sizes: Sequence[int], dim_name: str, name: str = "split") -> None:
         super().__init__([x], [(x.shape.resize_dimension(dim_name, n), x.dtype) for n in sizes], name=name)
         self.sizes = list(sizes)
@@ -208,6 +212,7 @@ class SliceOperation(Operation):
     """A segment of a dimension."""
 
     passes_pending_sums = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, begin: int, size: int, dim_name: str, name: str = "slice") -> None:
         super().__init__([x], [(x.shape.resize_dimension(dim_name, size), x.dtype)], name=name)
@@ -249,6 +254,7 @@ class StackOperation(Operation):
     """Tensors with the same dimensions side by side along a new dimension; None stands for zeros."""
 
     passes_pending_sums = True
+    mapped = "all inputs"
 
     def __init__(self, xs: Sequence[Tensor | None], shape: Shape, dim_name: str, *, name: str = "stack") -> None:
         tensors = [x for x in xs if x is not None]
@@ -285,6 +291,8 @@ class StackOperation(Operation):
 
 class UnstackOperation(Operation):
     """The slices of size 1 along a dimension, without it."""
+
+    mapped = "by name"
 
     def __init__(self, x: Tensor, dim_name: str, name: str = "unstack") -> None:
         dim = x.shape.get_dim_by_name(dim_name)

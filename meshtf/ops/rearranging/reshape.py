@@ -32,6 +32,7 @@ class ReshapeOperation(Operation):
 
     passes_pending_sums = True
     takes_any_layout = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, new_shape: Shape, name: str = "reshape") -> None:
         super().__init__([x], [(new_shape, x.dtype)], name=name)

@@ -26,6 +26,16 @@ class WithLayoutOperation(Operation):
         self._like = like
         self.overrides_layout = rules is not None or (like is not None and like.is_overridden)
 
+    @property
+    def override(self) -> LayoutRules | None:
+        """The rules of the override; None if the layout is that of the program's rules or of another tensor."""
+        return self._rules
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes that the override names."""
+        return () if self._rules is None else tuple(axis for _, axes in self._rules.rules for axis in axes)
+
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return [with_layout_of(check_tensor(grad_ys[0]), self.inputs[0])]
 

@@ -15,18 +15,16 @@ from meshtf.ops.elementwise.comparisons import not_equal
 @language_function
 def count_nonzero(
     x: Tensor,
-    disable_positional_args: None = None,
-    output_shape: ShapeLike | None = None,
     reduced_dim: DimensionLike | str | None = None,
+    output_shape: ShapeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
     """How many elements are not 0, or are true, over `reduced_dim` or over the dimensions that `output_shape` lacks.
 
     Args:
       x: a tensor of any dtype. NaN is not 0.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left; with neither this nor `output_shape`, none is left.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
 
     Returns:
@@ -34,13 +32,12 @@ def count_nonzero(
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
-      UsageError: one of them is given without its name.
 
     Examples:
       >>> value(mtf.count_nonzero(mtf.constant(mesh, [0.0, 2.0, -1.0], "n:3")))
       np.int32(2)
-      >>> mtf.count_nonzero(x > 0.0, reduced_dim="hidden")
-      reduce_sum [batch:4] int32
+      >>> mtf.count_nonzero(x > 0.0, "hidden").shape
+      Shape[batch:4]
     """
     is_counted = x if check_tensor(x).dtype == tf.bool else not_equal(x, 0)
-    return reduce_sum(cast(is_counted, tf.int32), disable_positional_args, output_shape, reduced_dim, name)
+    return reduce_sum(cast(is_counted, tf.int32), output_shape=output_shape, reduced_dim=reduced_dim, name=name)

@@ -33,6 +33,7 @@ class CumulativeSumOperation(Operation):
     """
 
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, dim_name: str, *, exclusive: bool, reverse: bool, name: str = "cumsum") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
@@ -68,6 +69,7 @@ class CumulativeMaxOperation(Operation):
     """The largest element up to each one, from the end with `reverse`; or the int32 place of the first such element."""
 
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, dim_name: str, *, reverse: bool, is_index: bool, name: str = "cummax") -> None:
         super().__init__([x], [(x.shape, tf.int32 if is_index else x.dtype)], name=name)

@@ -20,9 +20,8 @@ from meshtf.ops.reductions.sum_of_squares import root_of_squares, sum_of_squares
 @language_function
 def norm(
     x: Tensor,
-    disable_positional_args: None = None,
-    output_shape: ShapeLike | None = None,
     reduced_dim: DimensionLike | str | None = None,
+    output_shape: ShapeLike | None = None,
     *,
     ord: float = 2,  # noqa: A002  # the name that NumPy and TensorFlow give it
 ) -> Tensor:
@@ -33,25 +32,22 @@ def norm(
 
     Args:
       x: floating or complex.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left; with neither this nor `output_shape`, none is left.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       ord: 2 for the Euclidean length, 1 for the sum of absolute values, `math.inf` for the largest of them.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
-      UsageError: one of them is given without its name, or `ord` is another number.
+      UsageError: `ord` is another number.
       DtypeError: x is of integers or bool.
 
     Examples:
       >>> vector = mtf.constant(mesh, [3.0, -4.0], "n:2")
       >>> value(mtf.norm(vector)), value(mtf.norm(vector, ord=1)), value(mtf.norm(vector, ord=np.inf))
       (np.float32(5.0), np.float32(7.0), np.float32(4.0))
-      >>> mtf.norm(x, reduced_dim="hidden").shape
+      >>> mtf.norm(x, "hidden").shape
       Shape[batch:4]
     """
-    if disable_positional_args is not None:
-        raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
     require(check_tensor(x), FLOATING)
     shape = reduced_shape(x, output_shape, reduced_dim)
     if ord not in (1, 2, math.inf):

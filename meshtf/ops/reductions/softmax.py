@@ -41,6 +41,7 @@ class SoftmaxOperation(Operation):
     """exp(x) / sum(exp(x)) along a dimension, or its logarithm."""
 
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, dim_name: str, *, is_log: bool, name: str) -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
@@ -108,6 +109,7 @@ class LogSumExpOperation(Operation):
     """log(sum(exp(x))) along a dimension. `extra` (a second input) is one more element of each sum."""
 
     takes_padding = True
+    mapped = "all inputs"
 
     def __init__(self, x: Tensor, extra: Tensor | None, dim_name: str, name: str) -> None:
         shape = Shape([d for d in x.shape if d.name != dim_name])

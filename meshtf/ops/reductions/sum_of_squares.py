@@ -141,6 +141,7 @@ class RootOfSquares(Operation):
     """
 
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, sums: Tensor, name: str) -> None:
         super().__init__([sums], [(sums.shape - [SCALES], sums.dtype)], name=name)

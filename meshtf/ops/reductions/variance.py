@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from meshtf.call_sites import language_function
 from meshtf.dimension import DimensionLike, Shape, ShapeLike
-from meshtf.errors import ShapeError, UsageError
+from meshtf.errors import ShapeError
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, square, stop_gradient, sub
@@ -27,9 +27,8 @@ from meshtf.ops.inputs.accepted_dtypes import REAL, require
 @language_function
 def reduce_variance(
     x: Tensor,
-    disable_positional_args: None = None,
-    output_shape: ShapeLike | None = None,
     reduced_dim: DimensionLike | str | None = None,
+    output_shape: ShapeLike | None = None,
     name: str | None = None,
     *,
     ddof: int = 0,
@@ -38,35 +37,32 @@ def reduce_variance(
 
     Args:
       x: real and floating.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left; with neither this nor `output_shape`, none is left.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the name of the operation that takes the mean of squares.
       ddof: the sum of squares is divided by the number of elements less this: 1 gives the unbiased variance.
 
     Raises:
       ShapeError: x lacks a dimension, or has no more than `ddof` elements; or `output_shape` and `reduced_dim` are
         both given.
-      UsageError: one of them is given without its name.
       DtypeError: x is not real and floating.
 
     Examples:
       >>> numbers = mtf.constant(mesh, [1.0, 2.0, 3.0], "n:3")
       >>> value(mtf.reduce_variance(numbers)).round(3), value(mtf.reduce_variance(numbers, ddof=1))
       (np.float32(0.667), np.float32(1.0))
-      >>> mtf.reduce_variance(x, reduced_dim="hidden").shape
+      >>> mtf.reduce_variance(x, "hidden").shape
       Shape[batch:4]
     """
-    shape = _left_shape(x, disable_positional_args, output_shape, reduced_dim)
+    shape = _left_shape(x, output_shape, reduced_dim)
     return cast(_variance(x, shape, ddof, name or "reduce_variance"), x.dtype)
 
 
 @language_function
 def reduce_std(
     x: Tensor,
-    disable_positional_args: None = None,
-    output_shape: ShapeLike | None = None,
     reduced_dim: DimensionLike | str | None = None,
+    output_shape: ShapeLike | None = None,
     name: str | None = None,
     *,
     ddof: int = 0,
@@ -77,32 +73,26 @@ def reduce_std(
 
     Args:
       x: real and floating.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left; with neither this nor `output_shape`, none is left.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
       ddof: the sum of squares is divided by the number of elements less this: 1 gives that of a sample.
 
     Raises:
       ShapeError: x lacks a dimension, or has no more than `ddof` elements; or `output_shape` and `reduced_dim` are
         both given.
-      UsageError: one of them is given without its name.
       DtypeError: x is not real and floating.
 
     Examples:
       >>> value(mtf.reduce_std(mtf.constant(mesh, [1.0, 3.0], "n:2")))
       np.float32(1.0)
     """
-    shape = _left_shape(x, disable_positional_args, output_shape, reduced_dim)
+    shape = _left_shape(x, output_shape, reduced_dim)
     variance = _variance(x, shape, ddof, "reduce_variance")
     return cast(unary(variance, name or "reduce_std", tf.sqrt, _slope_of_root, REAL), x.dtype)
 
 
-def _left_shape(
-    x: Tensor, positional: object, output_shape: ShapeLike | None, reduced_dim: DimensionLike | str | None
-) -> Shape:
-    if positional is not None:
-        raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
+def _left_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: DimensionLike | str | None) -> Shape:
     require(check_tensor(x), REAL)
     shape = reduced_shape(x, output_shape, reduced_dim)
     check_some_elements(x, shape, "variance")

@@ -24,6 +24,7 @@ class CheckFiniteOperation(Operation):
 
     has_side_effect = True
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, message: str | None, name: str) -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)

@@ -32,6 +32,7 @@ class CheckIndicesOperation(Operation):
 
     has_side_effect = True
     takes_padding = True
+    mapped = "all inputs"
 
     def __init__(
         self, indices: Tensor, limit: int, weights: Tensor | None, message: str, advice: str, name: str

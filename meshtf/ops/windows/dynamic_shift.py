@@ -32,6 +32,8 @@ class DynamicShiftOperation(Operation):
     cores - 1.
     """
 
+    mapped = "all inputs"
+
     def __init__(self, x: Tensor, offset: Tensor, dim_name: str, *, wrap: bool) -> None:
         super().__init__([x, offset], [(x.shape, x.dtype)], name="dynamic_shift")
         self.dim_name, self.wrap = dim_name, wrap

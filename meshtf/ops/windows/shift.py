@@ -26,6 +26,7 @@ class ShiftOperation(Operation):
     """x moved along a dimension. Zeros enter or, with `wrap`, the elements that left at the other end."""
 
     passes_pending_sums = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, offset: int, dim_name: str, *, wrap: bool, name: str = "shift") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
@@ -52,6 +53,7 @@ class ReverseOperation(Operation):
     """x in reverse order along a dimension: whole slices are exchanged, and each is reversed."""
 
     passes_pending_sums = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, dim_name: str, name: str = "reverse") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)

@@ -66,7 +66,7 @@ function addTo(node, row, value) {
 
 function pathOf(row) {
   if (state.by === "line") return [row.file, row.place, `${row.name} (${row.kind})`];
-  return [row.phase, ...row.name.split("/").filter((name, i) => i || name !== row.phase)];
+  return [row.phase, ...row.name.replace(/^(gradient|update) of /, "").split("/").filter((name, i) => i || name !== row.phase)];
 }
 
 function follow(root, names) {

@@ -33,7 +33,7 @@ def test_groups_and_instances(check_layers: Callable[..., Any], normal: Callable
             mtf.layers.group_norm(x, 2, epsilon=EPSILON, name="groups"),
             mtf.layers.group_norm(x, 1, [HEIGHT, WIDTH], EPSILON, use_scale=False, use_bias=False),
             mtf.layers.instance_norm(x, epsilon=EPSILON, use_bias=False, name="instance"),
-            mtf.layers.instance_norm(x, WIDTH, EPSILON, use_bias=False, use_scale=False),
+            mtf.layers.instance_norm(x, "width", EPSILON, use_bias=False, use_scale=False),
         ]
 
     def formulas(variables: dict[str, tf.Tensor], x: tf.Tensor) -> list[tf.Tensor]:

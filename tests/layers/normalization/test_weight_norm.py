@@ -20,7 +20,7 @@ WEIGHTS = [FILTER, D_IN, D_OUT]
 def test_weight_norm(check_layers: Callable[..., Any], normal: Callable[..., Any]) -> None:
     def layers(w: mtf.Tensor) -> list[mtf.Tensor]:
         mtf.get_variable(w.mesh, "norm/scale", [D_OUT], initializer=np.arange(1.0, 7.0))
-        return [mtf.layers.weight_norm(w, D_OUT, name="norm"), mtf.layers.weight_norm(w, [D_IN, D_OUT], name="both")]
+        return [mtf.layers.weight_norm(w, "d_out", name="norm"), mtf.layers.weight_norm(w, [D_IN, D_OUT], name="both")]
 
     def formulas(variables: dict[str, tf.Tensor], w: tf.Tensor) -> list[tf.Tensor]:
         lengths = [tf.sqrt(tf.reduce_sum(w**2, axes, keepdims=True)) for axes in ([0, 1], [0])]

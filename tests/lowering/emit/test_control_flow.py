@@ -12,7 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.lowering.emit.control_flow import emit_loop, emit_unrolled
 from meshtf.lowering.emit.core import TracedCore
-from meshtf.lowering.emit.core_program import CoreProgram, PlainWork
+from meshtf.lowering.emit.core_program import CoreProgram, LocalWork
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.mesh_impl.spmd.shared_memory_collectives import SharedMemoryCollectives
@@ -26,16 +26,6 @@ GIVEN = {
     name: np.random.default_rng(n).uniform(0.5, 1.5, [d.size for d in dims]).astype(np.float32)
     for n, (name, dims) in enumerate(SHAPES.items())
 }
-
-
-class Work(PlainWork):
-    """Local work with another way for loops."""
-
-    def __init__(self, emit: Callable[[Any, Loop], None]) -> None:
-        self._emit = emit
-
-    def loop(self, program: CoreProgram, loop: Loop) -> None:
-        self._emit(program, loop)
 
 
 def scanned(is_reversed: bool) -> Callable[..., list[mtf.Tensor]]:
@@ -67,7 +57,7 @@ def test_a_loop_and_its_iterations_one_by_one(is_reversed: bool) -> None:
         def run(feeds: dict[str, tf.Tensor], emit: Callable[[Any, Loop], None] = emit) -> list[tf.Tensor]:
             facts, collectives = PlanFacts.of(own, writes_in_place=False), SharedMemoryCollectives(own.mesh_shape)
             core = TracedCore(own, {"all": tf.constant(0)})
-            return CoreProgram(facts, core, collectives, SlicesByValue({}), Work(emit)).run(feeds)
+            return CoreProgram(facts, core, collectives, SlicesByValue({}), LocalWork(loop=emit)).run(feeds)
 
         feeds = {name: tf.constant(x) for name, x in GIVEN.items()}
         *found, failed = run(feeds)

@@ -27,6 +27,11 @@ def test_shorten_keeps_one_end() -> None:
     assert shorten("abcdef", 6, "start") == "abcdef"
 
 
+def test_shorten_keeps_the_word_gradient() -> None:
+    assert shorten("gradient of decoder/einsum", 20, "end") == "gradient of …/einsum"
+    assert shorten("gradient of decoder/einsum", 10, "end") == "…er/einsum"
+
+
 def test_table_shortens_the_widest_column_only() -> None:
     lines = table(
         [Column("n", True), Column("name", keeps="end"), Column("other", keeps="start")],

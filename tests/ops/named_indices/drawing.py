@@ -46,7 +46,7 @@ def _index(rng: random.Random, size: int, kept: list[mtf.Dimension]) -> Any:
     if kind == "slice":
         ends = [rng.choice([None, rng.randint(-size, size)]) for _ in range(2)]
         return slice(*ends, rng.choice([None, 1, 2, 3, -1, -2]))
-    own = mtf.Shape([*rng.sample(kept, rng.randint(0, len(kept))), *[("i", 3)] * rng.randint(0, 1)])
+    own = mtf.Shape([*rng.sample(kept, rng.randint(0, len(kept))), *rng.choice([[], [("i", 3)], [("j", 2)]])])
     values = np.array([rng.randint(-1, size) for _ in range(own.size)], np.int32)  # some are outside
     return own, values.reshape(own.to_integer_list)
 

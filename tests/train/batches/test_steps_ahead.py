@@ -55,7 +55,7 @@ def losses(folder: Path) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line}
 
 
-def test_a_run_is_that_of_virtual_cpus_and_goes_on_there(tiny_training: Make, tmp_path: Path) -> None:
+def test_a_run_is_that_of_virtual_cpus_and_ends_alike_in_parts(tiny_training: Make, tmp_path: Path) -> None:
     training = tiny_training(mesh_shape="rows:2;cols:2", layout="batch:rows;hidden:cols", evaluate_every=4)
     watch = Watch()
     whole = trained(training, tmp_path / "whole", watch=watch)
@@ -72,9 +72,14 @@ def test_a_run_is_that_of_virtual_cpus_and_goes_on_there(tiny_training: Make, tm
     assert losses(tmp_path / "parts") == ours
     assert digest_of(again.variables) == digest_of(whole.variables)
 
+
+@pytest.mark.long
+def test_a_run_goes_on_on_virtual_cpus(tiny_training: Make, tmp_path: Path) -> None:
+    training = tiny_training(mesh_shape="rows:2;cols:2", layout="batch:rows;hidden:cols")
+    trained(training, tmp_path / "cpus", on_tpu=False)
     trained(dataclasses.replace(training, num_steps=5), tmp_path / "both")
     trained(training, tmp_path / "both", on_tpu=False)
-    assert losses(tmp_path / "both") == pytest.approx(theirs, rel=1e-5)
+    assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "cpus"), rel=1e-5)
 
 
 def test_a_callback_that_fails_loses_no_step(tiny_training: Make, tmp_path: Path) -> None:
@@ -87,6 +92,7 @@ def test_a_callback_that_fails_loses_no_step(tiny_training: Make, tmp_path: Path
     assert losses(tmp_path / "failed") == losses(tmp_path / "whole")
 
 
+@pytest.mark.long
 def test_a_step_that_fails_is_named_and_those_after_it_do_nothing(tiny_training: Make, tmp_path: Path) -> None:
     inner = tiny_training().model
 

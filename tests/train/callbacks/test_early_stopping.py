@@ -16,15 +16,24 @@ from tests.train.test_loop import run
 Make = Callable[..., Training]
 
 
-def test_it_ends_alike_undisturbed_and_resumed_and_goes_on_with_more_patience(
+def patient(tiny_training: Make, patience: int) -> Training:
+    """The greatest loss is the best here, so that of the first evaluation."""
+    return tiny_training(evaluate_every=1, callbacks=[EarlyStopping("loss", "max", patience)])
+
+
+@pytest.mark.long
+def test_it_goes_on_with_more_patience(tiny_training: Make, tmp_path: Path) -> None:
+    run(patient(tiny_training, 2), tmp_path / "parts")
+    longer, undisturbed = (run(patient(tiny_training, 4), tmp_path / name) for name in ("parts", "longer"))
+    assert (longer.losses, longer.held_out) == (undisturbed.losses, undisturbed.held_out)
+    assert max(longer.losses) == 5
+
+
+def test_it_ends_alike_undisturbed_and_resumed(
     tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The greatest loss is the best here, so that of the first evaluation: after two more that are worse it ends."""
-
-    def patient(patience: int) -> Training:
-        return tiny_training(evaluate_every=1, callbacks=[EarlyStopping("loss", "max", patience)])
-
-    whole = run(patient(2), tmp_path / "whole")
+    """After two evaluations that are worse than the first."""
+    whole = run(patient(tiny_training, 2), tmp_path / "whole")
     best = whole.held_out[1]
     reason = (
         f"step 3: stopping early: held-out loss was {best:.4f} after step 1, and no better in 2 evaluations in a row"
@@ -34,20 +43,16 @@ def test_it_ends_alike_undisturbed_and_resumed_and_goes_on_with_more_patience(
     assert whole.lines[-1]["variables_sha256"] == digest_of(whole.trainer.variables)
     assert whole.folder.checkpoints().steps() == [3]
 
-    run(patient(2), tmp_path / "parts", stop_after=2)
-    resumed = run(patient(2), tmp_path / "parts")
+    run(patient(tiny_training, 2), tmp_path / "parts", stop_after=2)
+    resumed = run(patient(tiny_training, 2), tmp_path / "parts")
     assert (resumed.start.step, resumed.losses, resumed.held_out) == (2, whole.losses, whole.held_out)
     assert digest_of(resumed.trainer.variables) == digest_of(whole.trainer.variables)
 
     capsys.readouterr()
-    again = run(patient(2), tmp_path / "parts")
+    again = run(patient(tiny_training, 2), tmp_path / "parts")
     assert again.evaluation == resumed.evaluation
     assert again.lines == resumed.lines
     assert reason in capsys.readouterr().out
-
-    longer, undisturbed = run(patient(4), tmp_path / "parts"), run(patient(4), tmp_path / "longer")
-    assert (longer.losses, longer.held_out) == (undisturbed.losses, undisturbed.held_out)
-    assert max(longer.losses) == 5
 
 
 def test_what_is_better_by_too_little_does_not_count(tiny_training: Make, tmp_path: Path) -> None:

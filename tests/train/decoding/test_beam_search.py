@@ -204,7 +204,7 @@ MODELS = {
     [
         ("grouped, window, ALiBi", 3, "batch:rows;heads:cols"),
         ("multi-query, relative bias", 4, "memory_length:rows;beam:cols"),
-        ("a window as long as the sequence", 3, "beam_slots:rows;batch:cols"),
+        pytest.param("a window as long as the sequence", 3, "beam_slots:rows;batch:cols", marks=pytest.mark.long),
         ("a state of one's own", 4, "batch:rows;beam:cols"),
     ],
 )

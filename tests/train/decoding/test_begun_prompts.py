@@ -33,7 +33,7 @@ def continued(
     return interpret(program, arrays, "rows:2;cols:2", layout).results
 
 
-@pytest.mark.parametrize("method", ["greedy", "beam"])
+@pytest.mark.parametrize("method", ["beam", pytest.param("greedy", marks=pytest.mark.long)])
 def test_the_first_token_of_a_prompt_is_the_start(method: str, lm: TransformerLM) -> None:
     decoding = Decoding(method=method, beam_size=2)
     own = dataclasses.replace(lm, start_id=START, starts_prompts=False)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from meshtf.lowering.emit.control_flow import emit_loop
 from meshtf.lowering.emit.core import TracedCore
-from meshtf.lowering.emit.core_program import CoreProgram
+from meshtf.lowering.emit.core_program import CoreProgram, LocalWork
 from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
 from meshtf.mesh_impl.pjrt.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Compute, Loop, Plan, Value
+from meshtf.planning.plan import Loop, Plan, Value
 from meshtf.tensorflow_private.xla_operations import replica_id, tied_together
 
 
@@ -48,7 +48,7 @@ def emit_for_xla(
         TracedCore(plan, tf.gather(table, replica_id())),
         XlaCollectives(mesh_shape),
         variables,
-        XlaWork(done_before_loops(plan)),
+        LocalWork(loop=functools.partial(_emit_loop_when_ready, done_before_loops(plan))),
         may_assign=tf.equal(earlier, NO_CHECK_FAILED),
     )
     *fetches, failed = body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
@@ -56,25 +56,19 @@ def emit_for_xla(
     return [*fetches, tf.where(tf.equal(earlier, NO_CHECK_FAILED), failed, earlier), *assigned]
 
 
-class XlaWork:
-    """Local work in a program that XLA compiles as a whole.
+def _emit_loop_when_ready(done_before: Mapping[Loop, Sequence[Value]], program: CoreProgram, loop: Loop) -> None:
+    """Emits a loop that begins when all that it waits for is there. XLA chooses an order of its own.
 
     Args:
-      done_before: by loop, the values that are to be there when it begins. XLA chooses an order of its own.
+      done_before: by loop, the values that are to be there when it begins.
+      program: the core's program.
+      loop: the loop.
     """
-
-    def __init__(self, done_before: Mapping[Loop, Sequence[Value]]) -> None:
-        self._done_before = done_before
-
-    def compute(self, core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
-        return instruction.emit(core, *slices)
-
-    def loop(self, program: CoreProgram, loop: Loop) -> None:
-        if loop in self._done_before:
-            values = list(dict.fromkeys([*(c.initial for c in loop.carried), *self._done_before[loop]]))
-            tied = tied_together([program.slices[v] for v in values])
-            program.slices.update(zip(values, tied, strict=True))
-        emit_loop(program, loop)
+    if loop in done_before:
+        values = list(dict.fromkeys([*(c.initial for c in loop.carried), *done_before[loop]]))
+        tied = tied_together([program.slices[v] for v in values])
+        program.slices.update(zip(values, tied, strict=True))
+    emit_loop(program, loop)
 
 
 def assigned_names(plan: Plan) -> list[str]:

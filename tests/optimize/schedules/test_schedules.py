@@ -27,6 +27,7 @@ SCHEDULES: list[tuple[optimize.Schedule, Callable[[int], float]]] = [
     (optimize.ConstantSchedule(0.3), lambda s: 0.3),
     (optimize.LinearSchedule(0.1, 0.5, 20), lambda s: 0.1 + 0.4 * min(s / 20, 1)),
     (optimize.LinearSchedule(0.5, 0.1, 20), lambda s: 0.5 - 0.4 * min(s / 20, 1)),
+    (optimize.PolynomialSchedule(0.5, 40, 0.1, 3.0), lambda s: 0.1 + 0.4 * (1 - min(s / 40, 1)) ** 3),
     (optimize.CosineSchedule(0.5, 40, 0.1), lambda s: 0.1 + 0.4 * (1 + math.cos(math.pi * min(s / 40, 1))) / 2),
     (optimize.InverseSquareRootSchedule(2.0, 9), lambda s: 2 / math.sqrt(max(s, 9))),
     (optimize.WarmUpSchedule(10, 0.4, start=0.2), lambda s: 0.2 + 0.2 * min(s / 10, 1)),

@@ -1,0 +1,73 @@
+"""A program that is asked about: an `mtf.function` or an `mtf.Lowering`, with the tensors that it returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from meshtf.call_sites import user_site
+from meshtf.errors import GraphError, UsageError, nearest
+from meshtf.function.program import Function
+from meshtf.graph.tensor import Tensor
+from meshtf.lowering.lowering import Lowering
+
+AnyProgram: TypeAlias = "Function | Lowering"
+
+
+@dataclasses.dataclass(frozen=True)
+class LoweredProgram:
+    """A program on its mesh.
+
+    Attributes:
+      lowering: the graph on the mesh.
+      fetches: the tensors that the program returns.
+    """
+
+    lowering: Lowering
+    fetches: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, program: AnyProgram) -> LoweredProgram:
+        """Returns the program of a function or a lowering. Raises UsageError for anything else."""
+        if isinstance(program, Lowering):
+            return cls(program, ())
+        if isinstance(program, Function):
+            fetches = tuple(x for x in tf.nest.flatten(program.results) if isinstance(x, Tensor))
+            return cls(program.lowering, fetches)
+        raise UsageError(
+            f"a program is needed, from mtf.function or mtf.Lowering, and not {type(program).__name__}\n"
+            f"  at {user_site()}"
+        )
+
+    @property
+    def name(self) -> str:
+        return self.lowering.graph.name
+
+    def tensor(self, wanted: Tensor | str) -> Tensor:
+        """Returns a tensor of the program: itself, or the one of a name.
+
+        A name is that of an operation, a variable, an export, or an operation as reports name it.
+
+        Raises:
+          GraphError: if no tensor has the name, or the tensor is of another program.
+        """
+        graph = self.lowering.graph
+        if isinstance(wanted, Tensor):
+            if wanted.graph is not graph:
+                raise GraphError(f'{wanted} is no tensor of program "{graph.name}"\n  at {user_site()}')
+            return wanted
+        named: dict[str, Tensor] = {}
+        for operation in graph.every_operation():
+            for x in operation.outputs:
+                named.setdefault(x.name, x)
+                named.setdefault(operation.label, x)
+        named = {**named, **graph.exports}
+        if wanted not in named:
+            hint = nearest(wanted, named) or f"; the names of its tensors are in {_SHOWS_NAMES}"
+            raise GraphError(f'no tensor "{wanted}" in program "{graph.name}"{hint}\n  at {user_site()}')
+        return named[wanted]
+
+
+_SHOWS_NAMES = "print(step.report().text(tensors=True))"

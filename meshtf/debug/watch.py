@@ -1,0 +1,153 @@
+"""`watch`: sees tensors of a program at each call, and changes none of its results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from meshtf.call_sites import says_where
+from meshtf.debug.lowered_program import LoweredProgram
+from meshtf.errors import UsageError
+from meshtf.function.program import Function
+from meshtf.graph.blocks import PROGRAM
+from meshtf.graph.tensor import Tensor
+from meshtf.lowering.feeding import check_feeds, inputs_of
+from meshtf.lowering.lowering import Lowering
+from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.visualize import picture_of
+
+_MOST_PRINTED = 16
+"""The most elements of an array that are all printed. A larger one shows two at either end of each dimension."""
+
+_IN_BLOCK = """\
+{x} is inside {what}, where it has another value in each run; watch a tensor that the function returns, or print it \
+there with mtf.print_tensor"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A program whose tensors are seen at each call: see `mtf.debug.watch`. Call it as the program.
+
+    Attributes:
+      program: the program, which runs as it is.
+      names: the names of the tensors that are seen.
+      call: is called with the arrays by name; None if they are printed.
+      per_core: whether each tensor comes as the slices of the cores.
+    """
+
+    program: Function
+    names: tuple[str, ...]
+    call: Callable[[Mapping[str, Any]], object] | None
+    per_core: bool
+    _tensors: dict[Lowering, dict[str, Tensor]] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Hands the tensors of this call to the callback, runs the program, and returns its results."""
+        values = self.values(*args, **kwargs)
+        if self.call is None:
+            self._print(values)
+        else:
+            self.call(values)
+        return self.program(*args, **kwargs)
+
+    @says_where
+    def values(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Returns the tensors of a call with these inputs, whole or core by core, without running the program.
+
+        They are the values in the next step, from the present values of variables and with its random bits. Nothing is
+        assigned.
+
+        Raises:
+          FeedError: an input is missing, unknown, or of the wrong shape or dtype.
+        """
+        lowering, feeds = self.program.lowering_for(*args, **kwargs)
+        tensors = self._tensors_in(lowering)
+        known = {o.name: o for o in lowering.graph.operations if isinstance(o, InputOperation)}
+        execution = lowering.execution(list(tensors.values()), with_effects=False)
+        results = execution(check_feeds(inputs_of(execution.plan), feeds, known, lowering.graph.name))
+        arrays = {name: np.asarray(x) for name, x in zip(tensors, results, strict=True)}
+        if not self.per_core:
+            return dict(arrays)
+        return {name: self._slices(tensors[name], array, lowering) for name, array in arrays.items()}
+
+    def _tensors_in(self, lowering: Lowering) -> dict[str, Tensor]:
+        """The tensors that are seen. A program has a graph of its own for each choice of open sizes."""
+        if lowering not in self._tensors:
+            lowered = LoweredProgram(lowering, ())
+            self._tensors[lowering] = {name: _checked(lowered.tensor(name)) for name in self.names}
+        return self._tensors[lowering]
+
+    def _print(self, values: Mapping[str, Any]) -> None:
+        tensors = self._tensors_in(self.program.lowering)  # which is that of the last call
+        for name, value in values.items():
+            x = tensors[name]
+            head = f"{name} [{x.shape}] {x.dtype.name}"
+            if isinstance(value, dict):
+                print("\n".join([head, *(f"  core {core}: {_text(own)}" for core, own in value.items())]))
+            else:
+                print(f"{head}\n  {_text(value)}")
+
+    def _slices(self, x: Tensor, whole: np.ndarray, lowering: Lowering) -> dict[int, np.ndarray]:
+        layouts = lowering.layouts
+        picture = picture_of("", x.shape, layouts[x], layouts.mesh_shape)
+        own = {core: b.bounds for b in picture.blocks for core in b.cores}
+        return {core: whole[tuple(slice(*bounds) for bounds in own[core])] for core in sorted(own)}
+
+
+@says_where
+def watch(
+    program: Function,
+    *names: str | Tensor,
+    call: Callable[[Mapping[str, Any]], object] | None = None,
+    per_core: bool = False,
+) -> Watched:
+    """Sees tensors of a program at each call. The program itself runs as it is, so that its results are the same bits.
+
+    A second program computes the tensors first, from the same inputs, variables and random bits, and assigns nothing.
+    So a watched call takes longer, by what the tensors need.
+
+    Args:
+      program: the program.
+      names: tensors of it, or their names: of operations, variables or exports, or as reports name them.
+      call: is called with the arrays by name, before each step. By default they are printed.
+      per_core: whether each tensor comes as the slices of the cores, by the core's number, and not whole.
+
+    Raises:
+      GraphError: the program has no such tensor.
+      UsageError: it is no program of mtf.function, or a tensor is inside a loop or a branch.
+
+    Examples:
+      >>> two_cores = mtf.SpmdMeshImpl("rows:2", "batch:rows")
+      >>> step = mtf.function(lambda x: mtf.exp(x), two_cores, {"x": mtf.TensorSpec("batch:2")})
+      >>> watched = mtf.debug.watch(step, "x", per_core=True)
+      >>> y = watched(x=np.zeros([2], np.float32))
+      x [batch:2] float32
+        core 0: [0.]
+        core 1: [0.]
+      >>> y.numpy()
+      array([1., 1.], dtype=float32)
+    """
+    if not isinstance(program, Function):
+        raise UsageError(f"watch needs a program of mtf.function, and not {type(program).__name__}")
+    if not names:
+        raise UsageError('watch needs the names of tensors: mtf.debug.watch(step, "decoder/logits")')
+    watched = Watched(program, tuple(n if isinstance(n, str) else n.name for n in names), call, per_core)
+    if not program.has_open_sizes:
+        for own in names:
+            _checked(LoweredProgram.of(program).tensor(own))
+    return watched
+
+
+def _checked(x: Tensor) -> Tensor:
+    if x.operation.place is not PROGRAM:
+        raise UsageError(_IN_BLOCK.format(x=x, what=x.operation.place.what))
+    return x
+
+
+def _text(array: np.ndarray) -> str:
+    return np.array2string(array, precision=4, threshold=_MOST_PRINTED, edgeitems=2).replace("\n", "\n  ")

@@ -1,0 +1,193 @@
+"""`vmap`: a function of one element, over all, is the function called for each, with its gradients, on any mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import GraphError, ShapeError
+from meshtf.graph.blocks import with_nested
+from meshtf.graph.operation import Operation
+from meshtf.ops.reductions.sum_of_squares import root_of_squares, sum_of_squares
+
+pytestmark = pytest.mark.quick
+
+BATCH, A, B = mtf.Dimension("batch", 2), mtf.Dimension("a", 4), mtf.Dimension("b", 4)
+Body = Callable[[mtf.Tensor, mtf.Tensor, mtf.Tensor], Any]
+"""A function of x [a b], which differs between elements, of w [a b], which does not, and of ids [b], which do."""
+
+
+def rows(x: mtf.Tensor) -> mtf.Tensor:
+    """Indices [n] from ids, or updates [n b] from x."""
+    return mtf.rename_dimension(x, "a" if x.shape.has("a") else "b", "n")
+
+
+def stopped(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    return mtf.stop_gradient(x, where=mtf.greater(w, 0.0))
+
+
+def definite(x: mtf.Tensor) -> mtf.Tensor:
+    """A positive definite matrix [a b]."""
+    other = mtf.rename_dimension(mtf.rename_dimension(x, "b", "c"), "a", "b")
+    product = mtf.einsum([mtf.rename_dimension(x, "b", "c"), other], [A, B])
+    eye = mtf.cast(mtf.equal(mtf.range(A), mtf.range(B), output_shape=[A, B]), x.dtype)
+    return product + 4.0 * eye
+
+
+# Together they have every operation that can be mapped.
+BODIES: dict[str, Body] = {
+    "all of it": lambda x, w, ids: x / mtf.reduce_sum(x * x),
+    "other order": lambda x, w, ids: mtf.reshape(w + mtf.reduce_sum(x, output_shape=[B]), [("ab", 16)]),
+    "product": lambda x, w, ids: mtf.einsum([x, w], [A]),
+    "products": lambda x, w, ids: mtf.einsum([x, mtf.rename_dimension(x, "a", "c")], [A, ("c", 4)]),
+    "its shape": lambda x, w, ids: mtf.reshape(x, [("all", x.shape.size)]) * float(x.shape.ndims),
+    "mean": lambda x, w, ids: mtf.reduce_mean(mtf.square(x) + w, reduced_dim=B),
+    "max": lambda x, w, ids: mtf.reduce_max(x - w, reduced_dim=A),
+    "concat": lambda x, w, ids: mtf.concat([x, w], "a"),
+    "stack": lambda x, w, ids: mtf.stack([x, w, x], "new"),
+    "unstack": lambda x, w, ids: mtf.unstack(x, B)[1] * mtf.reduce_sum(mtf.split(x, A, 2)[1], reduced_dim="a"),
+    "slice": lambda x, w, ids: mtf.slice(x, 1, 2, "a"),
+    "cumulative": lambda x, w, ids: mtf.cumsum(x, "a") + mtf.cummax(x, "b"),
+    "softmax": lambda x, w, ids: mtf.softmax(x, A) + mtf.log_softmax(w + x, B),
+    "logsumexp": lambda x, w, ids: mtf.reduce_logsumexp(w, A, extra_logit=mtf.reduce_sum(x, reduced_dim=A)),
+    "gather of one": lambda x, w, ids: mtf.gather(x, mtf.constant([3, 0], "n:2", tf.int32), A),
+    "gather for one": lambda x, w, ids: mtf.gather(w, mtf.rename_dimension(ids, "b", "n"), A),
+    "gather": lambda x, w, ids: mtf.gather(x, mtf.rename_dimension(ids, "b", "n"), A),
+    "scatter": lambda x, w, ids: mtf.scatter_add(w, rows(ids), rows(x), A),
+    "update": lambda x, w, ids: mtf.scatter_update(w, rows(ids), rows(x), A),
+    "one element": lambda x, w, ids: mtf.scatter_update(w, mtf.reduce_max(ids), mtf.reduce_sum(x, reduced_dim=A), A),
+    "one_hot": lambda x, w, ids: mtf.einsum([mtf.one_hot(ids, A), x, w], [B]),
+    "window": lambda x, w, ids: mtf.dynamic_slice(x, mtf.to_int32(mtf.reduce_max(w)), 2, "a"),
+    "moved": lambda x, w, ids: mtf.dynamic_shift(w, mtf.reduce_max(ids), "a", wrap=True) + mtf.shift(x, 1, "a", True),
+    "reversed": lambda x, w, ids: mtf.reverse(x, "b"),
+    "sorted": lambda x, w, ids: mtf.sort(x, "a") + mtf.sort(w, "a"),
+    "top": lambda x, w, ids: mtf.top_k(x, A, ("k", 2))[0],
+    "top one": lambda x, w, ids: mtf.top_1(x, A)[0] + mtf.to_float(mtf.argmax(x, A)),
+    "fourier": lambda x, w, ids: mtf.real(mtf.fft(mtf.cast(x, tf.complex64), ["a"])) + mtf.irfft(mtf.rfft(x, "b"), "b"),
+    "cholesky": lambda x, w, ids: mtf.cholesky(definite(x), A, B),
+    "qr": lambda x, w, ids: mtf.qr(definite(x), A, B, "inner")[1],
+    "solved": lambda x, w, ids: mtf.triangular_solve(mtf.cholesky(definite(x), A, B), mtf.unstack(w, B)[0], A, B),
+    "norm": lambda x, w, ids: root_of_squares(sum_of_squares(x * w, mtf.Shape([]))),
+    "checked": lambda x, w, ids: mtf.check_finite(x) + mtf.to_float(mtf.check_indices(ids, 4)),
+    "where": lambda x, w, ids: mtf.where(mtf.greater(x, 0.0), w, mtf.leaky_relu(x)),
+    "stopped": lambda x, w, ids: mtf.relu(x) * stopped(x, w),
+    "nested": lambda x, w, ids: mtf.vmap(lambda row, other: row / mtf.reduce_sum(row * other), "a")(x, w),
+    "own gradient": lambda x, w, ids: mtf.gradients([mtf.reduce_sum(mtf.tanh(stopped(x, w)) * w)], [x])[0],
+}  # fmt: skip
+
+KEYS = np.array([[0, 1, 2, 3], [2, 2, 1, 0]], np.int32)
+
+
+def both_ways(body: Body, x: mtf.Tensor, w: mtf.Tensor, ids: mtf.Tensor) -> list[list[mtf.Tensor | None]]:
+    """A body over all elements, and called for each: the result, and gradients of a function of it."""
+    over_all = mtf.vmap(body, BATCH)(x, w, ids)
+    each = [body(one, w, own) for one, own in zip(mtf.unstack(x, BATCH), mtf.unstack(ids, BATCH), strict=True)]
+    results = [over_all, mtf.stack(each, "batch")]
+    return [[y, *mtf.gradients([mtf.reduce_sum(mtf.sin(y))], [x, w])] for y in results]
+
+
+@pytest.mark.parametrize("layout", ["batch:r;a:c", pytest.param("b:r", marks=pytest.mark.long)])
+def test_over_all_is_as_for_each(layout: str) -> None:
+    """Sums are taken in another order, over 32 numbers of a few units at most."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ([2, 4, 4], [4, 4]))
+
+    def program(x: mtf.Tensor, w: mtf.Tensor, ids: mtf.Tensor) -> Any:
+        return {name: both_ways(body, x, w, ids) for name, body in BODIES.items()}
+
+    inputs = {"x": ("batch:2 a:4 b:4", x), "w": ("a:4 b:4", w), "ids": ("batch:2 b:4", KEYS)}
+    found = mtf.testing.interpret(program, inputs, "r:2;c:2", layout).results
+    for name, (over_all, each) in found.items():
+        for got, expected in zip(over_all, each, strict=True):
+            assert (got is None) == (expected is None), name
+            if got is not None:
+                np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_every_operation_that_can_be_mapped_is_tried() -> None:
+    graph = mtf.Graph()
+    mesh = mtf.Mesh(graph)
+    with graph:
+        x, w, ids = mtf.ones("batch:3 a:4 b:4"), mtf.ones("a:4 b:4"), mtf.zeros("batch:3 b:4", tf.int32)
+        for body in BODIES.values():
+            mtf.vmap(body, "batch")(x, w, ids)
+        mtf.vmap(lambda x: x + mtf.random_normal(mesh, "a:4"), "batch")(x)
+    tried = {type(operation) for operation in with_nested(graph.operations)}
+    can_be_mapped = {cls for cls in subclasses(Operation) if cls.mapped and cls.__module__.startswith("meshtf.ops")}
+    assert can_be_mapped - tried == set()
+
+
+def subclasses(cls: type[Operation]) -> set[type[Operation]]:
+    own = set(cls.__subclasses__())
+    return own.union(*(subclasses(c) for c in own))
+
+
+def test_names_lines_variables_and_random_numbers() -> None:
+    graph = mtf.Graph()
+    mtf.Mesh(graph)
+    with graph:
+        x = mtf.ones("batch:3 a:4")
+
+        def body(row: mtf.Tensor) -> dict[str, Any]:
+            assert str(row.shape) == "a:4"
+            kept = mtf.dropout(mtf.tanh(row), True, rate=0.5) * mtf.get_variable("w", "a:4")
+            return {"kept": kept, "same": mtf.ones("c:2"), "name": "body"}
+
+        found = mtf.vmap(body, "batch")(x)
+    tanh = next(o for o in graph.operations if o.name == "tanh")
+    assert (tanh.site.function, str(tanh.outputs[0].shape)) == ("body", "batch:3 a:4")
+    assert {name: str(getattr(y, "shape", y)) for name, y in found.items()} == {
+        "kept": "batch:3 a:4", "same": "batch:3 c:2", "name": "body",
+    }  # fmt: skip
+    assert str(graph.variables["w"].outputs[0].shape) == "a:4"
+    drawn = next(o for o in graph.operations if o.mapped == "always")
+    assert str(drawn.outputs[0].shape) == "batch:3 a:4", "each element has random numbers of its own"
+
+
+def mapped(body: Callable[..., Any], dim: Any = "batch", *more: mtf.Tensor) -> Any:
+    graph = mtf.Graph()
+    mtf.Mesh(graph)
+    with graph:
+        return mtf.vmap(body, dim)(mtf.ones("batch:3 a:4"), *[mtf.ones(shape) for shape in more])
+
+
+# fmt: off
+WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
+    ("no such dimension", lambda: mapped(lambda x: x, "bach"),
+     ShapeError, 'no argument has dimension "bach", over which to map: constant [batch:3 a:4] float32; did you mean'),
+    ("two sizes", lambda: mapped(lambda x, y: x, "batch", "batch:2"),
+     ShapeError, 'dimension "batch" has size 3 in constant [batch:3 a:4] float32 and 2 in constant_1 [batch:2]'),
+    ("another size", lambda: mapped(lambda x: x, mtf.Dimension("batch", 4)),
+     ShapeError, "mtf.vmap was to map over [batch:4], and constant [batch:3 a:4] float32 has [batch:3]"),
+    ("no function", lambda: mtf.vmap(3, "batch"),
+     GraphError, "mtf.vmap takes a function of mtf.Tensors, not int"),
+    ("no dimension", lambda: mtf.vmap(mtf.tanh, None),
+     ShapeError, "mtf.vmap needs the dimension over which it maps, or its name"),
+    ("the dimension itself", lambda: mapped(lambda x: x * mtf.ones("batch:3")),
+     GraphError, 'has dimension "batch", over which mtf.vmap maps: the function is given'),
+    ("a loop", lambda: mapped(lambda x: mtf.recompute_grad(mtf.tanh, x)),
+     GraphError, 'of the function of mtf.vmap, made at'),
+    ("a function of slices", lambda: mapped(lambda x: mtf.cwise(tf.tanh, x)),
+     GraphError, "SlicewiseOperation) of the function of mtf.vmap, made at"),
+    ("an assignment", lambda: mapped(lambda x: [mtf.assign(mtf.get_variable("v", []), mtf.ones([])), x][1]),
+     GraphError, "operation assign (Assign) of the function of mtf.vmap, made at"),
+    ("a window for each", lambda: mapped(lambda x: mtf.dynamic_slice(x, mtf.to_int32(mtf.reduce_sum(x)), 2, "a")),
+     GraphError, "operation dynamic_slice (WindowOperation) of the function of mtf.vmap, made at"),
+    ("a gradient's own tensor", lambda: mapped(lambda x: mtf.stop_gradient(x, where=mtf.greater(x, 0.0))),
+     GraphError, "operation stop_gradient (ElementwiseOperation) of the function of mtf.vmap, made at"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("wrong", "kind", "words"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_mistakes_are_named(wrong: Callable[[], Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind) as caught:
+        wrong()
+    text = str(caught.value)
+    assert words in text, text
+    assert f"\n  at {__file__}:" in text, text
