@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 TYPECHECK := build/typecheck
+SAMPLE := tests/packaging/typed_sample
 LINT := build/lint
 DOCS := build/docs
 
@@ -77,12 +78,18 @@ format: $(VENV)/has-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The installed wheel is what is checked; see [tool.pyright] in pyproject.toml.
+# The installed wheel is what is checked; see [tool.pyright] in pyproject.toml. Then a user's project, in an environment
+# that has meshtf from the wheel, by pyright and by mypy, both strict.
 typecheck: $(VENV)/has-typecheck
 	rm -rf $(TYPECHECK) build/wheel
 	$(BIN)/pyproject-build --no-isolation --outdir build/wheel .
 	$(BIN)/python -m pip install --quiet --no-deps --target $(TYPECHECK) build/wheel/*.whl
 	$(BIN)/pyright
+	rm -rf build/sample-venv
+	$(PYTHON) -m venv --without-pip build/sample-venv
+	$(BIN)/python -m pip --python build/sample-venv/bin/python install --quiet --no-deps build/wheel/*.whl numpy
+	$(BIN)/pyright --pythonpath build/sample-venv/bin/python --project $(SAMPLE)
+	$(BIN)/mypy --python-executable build/sample-venv/bin/python --config-file $(SAMPLE)/mypy.ini $(SAMPLE)
 
 # The site of the documentation, in build/site; a warning is an error. In build/docs layers/ and models/ are inside meshtf.
 docs: $(VENV)/has-docs

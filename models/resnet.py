@@ -24,7 +24,7 @@ class ResNet50:
 
     The training is that of Goyal et al. (2017): the last scale of each block starts at zero, and weights follow He et
     al. (2015). The classifier's have a standard deviation of 0.01. Batch normalization takes its statistics over the
-    whole batch, on all of the mesh.
+    whole batch, on all of the mesh, unless `batch_norm_group_size` says otherwise.
 
     You may split `height` and `width`. The last stage has a 32nd of each, so that 256 can be split over 8 cores, and
     224 over 7. Channels between the layers are called `filters`, so that a rule may split them and not the images'
@@ -36,6 +36,8 @@ class ResNet50:
       width: the filters of the stem and of the first stage's 3x3 convolutions.
       batch_norm_momentum: the share of the moving averages that a step leaves in them.
       batch_norm_epsilon: the number added to variances.
+      batch_norm_group_size: the number of images that have statistics together; None: all of the batch. See
+        `mtf.layers.batch_norm` for the rules of a layout that keep a group's sums on few cores.
       label_smoothing: the share of a label that all classes get alike in the loss.
       check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
     """
@@ -45,6 +47,7 @@ class ResNet50:
     width: int = 64
     batch_norm_momentum: float = 0.9
     batch_norm_epsilon: float = 1e-5
+    batch_norm_group_size: int | None = None
     label_smoothing: float = 0.0
     check_labels: bool = True
 
@@ -127,4 +130,5 @@ class ResNet50:
                 self.batch_norm_epsilon,
                 init_zero=init_zero,
                 name="batch_norm",
+                group_size=self.batch_norm_group_size,
             )

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import gin
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.attention import AttentionMask
@@ -41,9 +42,9 @@ class TransformerLM:
         al. 2020).
       start_id: the id from which the first token is predicted, such as the end of a text before (GPT-2), or a token
         that stands at the beginning of every text (Llama).
-      starts_prompts: whether `start_id` stands before a prompt that is continued. Otherwise the prompt's own first
-        token is the first that the model sees, as where a tokenizer adds no begin token (GPT-2, Qwen2); an empty
-        prompt begins with `start_id` all the same. Training does not depend on it.
+      starts_prompts: whether `start_id` stands before a text. Otherwise the text's own first token is the first that
+        the model sees, as where a tokenizer adds no begin token (GPT-2, Qwen2). Nothing predicts this token, so it
+        counts in no loss and no score. An empty prompt that is continued begins with `start_id` all the same.
     """
 
     d_model: int
@@ -68,7 +69,7 @@ class TransformerLM:
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
         """The logits of each target from those before it: features with `targets` [batch, length] -> [batch, length,
-        vocab].
+        vocab]. Without `starts_prompts` those of a text's first token mean nothing.
         """
         return self._observed(features, is_training)[0]
 
@@ -77,13 +78,16 @@ class TransformerLM:
         sequence = TokenSequence.of(features, "targets")
         d_model = mtf.Dimension("d_model", self.d_model)
         self.embedding.vocabulary.checked(sequence.ids, features.get("targets_weights"))
-        ids, positions = sequence.shifted_right(self.start_id), sequence.positions
+        ids = sequence.shifted_right(self.start_id) if self.starts_prompts else sequence.ids
+        positions = sequence.positions
         x = self.embedding(ids, positions, d_model, is_training=is_training, are_checked=True)
         is_prefix = feature(features, "targets_prefix") if self.sees_prefix else None
         tokens = dataclasses.replace(sequence.tokens, is_prefix=is_prefix)
         context = Context(self._mask, tokens, sequence.positions, is_training)
         with mtf.variable_scope(SCOPE):
             x, observations = self.stack.observed(x, context)
+        if not self.starts_prompts:  # the vector of each token predicts the token behind it
+            x = mtf.shift(x, 1, "length", wrap=False)
         return self.vocabulary.hidden_to_logits(x, d_model), observations
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
@@ -91,10 +95,19 @@ class TransformerLM:
 
         With them come scalars of the layers, such as the share of tokens that a mixture of experts dropped.
         """
-        weights = features.get("targets_weights")
+        weights = self._weights(features)
         logits, observations = self._observed(features, is_training)
         metrics = self.loss.metrics(logits, features["targets"], weights, self.vocabulary, is_training=is_training)
         return observations.added_to(metrics, is_training=is_training)
+
+    def _weights(self, features: Mapping[str, mtf.Tensor]) -> mtf.Tensor | None:
+        """The weights of targets, 0 where nothing predicts them."""
+        weights = features.get("targets_weights")
+        if self.starts_prompts:
+            return weights
+        sequence = TokenSequence.of(features, "targets")
+        is_predicted = mtf.cast(mtf.greater(sequence.positions, 0), tf.float32)
+        return mtf.broadcast(is_predicted, sequence.ids.shape) if weights is None else weights * is_predicted
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
         """The decoder, token by token. The feature `targets_start`, int32 [batch], takes the place of `start_id`."""

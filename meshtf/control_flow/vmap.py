@@ -51,8 +51,8 @@ def vmap(fn: Callable[P, T], dim: DimensionLike | str) -> Callable[P, T]:
 
     Raises:
       ShapeError: when called, if no argument has the dimension, or two have it in different sizes.
-      GraphError: when called, if `fn` uses an operation that cannot be mapped: a loop, a branch, recomputation, an
-        assignment, a convolution, a function of slices; or a tensor from outside that has the dimension.
+      GraphError: when called, if `fn` uses an operation that cannot be mapped, or a tensor from outside that has the
+        dimension. Loops, branches, recomputation, assignments, convolutions and functions of slices cannot be mapped.
 
     Examples:
       >>> def normalized(row):  # [hidden]

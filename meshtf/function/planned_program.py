@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -14,6 +14,9 @@ from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report.memory_check import check_memory
 from meshtf.ops.side_effects.summaries import Summary, wanted_summaries, write_summaries
+
+Prepared: TypeAlias = tuple[Execution, list[tf.Tensor], Sequence[Summary]]
+"""The execution to run, the arrays to feed it, and the summaries that it returns beside the results."""
 
 
 class PlannedProgram:
@@ -37,8 +40,8 @@ class PlannedProgram:
             check_memory(self.execution.plan, lowering.mesh_impl, self.name, lowering.variables, besides)
             self._fits_memory = True
 
-    def prepared(self, feeds: Mapping[str, Any]) -> tuple[Execution, list[tf.Tensor], Sequence[Summary]]:
-        """Returns the execution to run, the arrays to feed it, and the summaries that it returns beside the results."""
+    def prepared(self, feeds: Mapping[str, Any]) -> Prepared:
+        """Checks the arrays of a call, by the names of their inputs, and makes ready what runs it."""
         self.check_memory()
         inputs = self.traced.inputs
         summaries, execution = wanted_summaries(self.lowering.graph), self.execution

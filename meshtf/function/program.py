@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Dimension
-from meshtf.errors import FeedError, UsageError, counted
-from meshtf.function.planned_program import PlannedProgram
+from meshtf.errors import UsageError
+from meshtf.function.feeds_by_name import feeds_by_name
+from meshtf.function.planned_program import PlannedProgram, Prepared
 from meshtf.function.program_plans import ProgramPlans
 from meshtf.function.signature import Sizes
 from meshtf.graph.graph import Graph
@@ -258,9 +259,7 @@ class Function:
           FeedError: if an input is missing, unknown, or of the wrong shape or dtype.
           DeviceError: if the program needs more memory than there is: see `check_memory`.
         """
-        feeds = self._named(args, kwargs)
-        planned = self._planned_for(feeds)
-        execution, arrays, summaries = planned.prepared(feeds)
+        planned, (execution, arrays, summaries) = self._prepared(args, kwargs)
         return planned.returned(execution(arrays), summaries)
 
     def start(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
@@ -281,9 +280,7 @@ class Function:
           >>> [results().numpy()[0].item() for results in started]
           [0.0, 2.0, 4.0]
         """
-        feeds = self._named(args, kwargs)
-        planned = self._planned_for(feeds)
-        execution, arrays, summaries = planned.prepared(feeds)
+        planned, (execution, arrays, summaries) = self._prepared(args, kwargs)
         wait = execution.start(arrays)
         return lambda: planned.returned(wait(), summaries)
 
@@ -298,7 +295,7 @@ class Function:
         Raises:
           FeedError: if an input is given twice, or the sizes of arrays contradict each other.
         """
-        feeds = self._named(args, kwargs)
+        feeds = feeds_by_name(self._inputs, args, kwargs, self.name)
         return self._planned_for(feeds).lowering, feeds
 
     def _planned_for(self, feeds: Mapping[str, Any]) -> PlannedProgram:
@@ -307,24 +304,10 @@ class Function:
             return self._plans.at(self._sizes)
         return self._plans.at(self._plans.tracing.signature.sizes_of(feeds, self.name))
 
-    def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        names = self._inputs
-        if len(args) == 1 and isinstance(args[0], Mapping):
-            raise FeedError(
-                f'program "{self.name}" was given a dict; inputs are given by name, as in '
-                f"step(**batch)\n  at {user_site()}"
-            )
-        if len(args) > len(names):
-            inputs = f"{counted(len(names), 'input')} ({', '.join(names)})"
-            raise FeedError(
-                f'program "{self.name}" has {inputs} and was given {counted(len(args), "argument")}\n  at {user_site()}'
-            )
-        feeds = dict(zip(names, args, strict=False))
-        for name, value in kwargs.items():
-            if name in feeds:
-                raise FeedError(f'program "{self.name}" was given input "{name}" twice\n  at {user_site()}')
-            feeds[name] = value
-        return feeds
+    def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[PlannedProgram, Prepared]:
+        feeds = feeds_by_name(self._inputs, args, kwargs, self.name)
+        planned = self._planned_for(feeds)
+        return planned, planned.prepared(feeds)
 
     @says_where
     def __reduce_ex__(self, _: SupportsIndex) -> NoReturn:

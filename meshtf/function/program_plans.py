@@ -20,7 +20,7 @@ from meshtf.ops.variables.variable import Variable
 _LOGGER = logging.getLogger("meshtf")
 
 _IN_TF_FUNCTION = """\
-program "{name}" has variables and was built inside a tf.function, each trace of which would make them anew; build it
+program "{name}" has variables and was built inside a tf.function, each trace of which would make them anew; build it \
 outside and call it inside, or give it variables=mtf.VariableStore() from outside"""
 
 _OPEN_VARIABLE = """\

@@ -43,6 +43,11 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
       sub [batch:4 hidden:8] float32
       >>> x.mean("batch"), x["hidden", 2:4]
       (divide_1 [hidden:8] float32, slice [batch:4 hidden:2] float32)
+      >>> numbers = mtf.range(mesh, ("n", 6))
+      >>> value(numbers["n", 1:-1:2]), value(numbers["n", ::-1]), value(numbers["n", -1])
+      (array([1, 3], dtype=int32), array([5, 4, 3, 2, 1, 0], dtype=int32), np.int32(5))
+      >>> value(numbers.at["n", 1].set(10)), value(numbers.at["n", 4:].add(1))
+      (array([ 0, 10,  2,  3,  4,  5], dtype=int32), array([0, 1, 2, 3, 5, 6], dtype=int32))
     """
 
     @says_where

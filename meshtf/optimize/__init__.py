@@ -16,20 +16,15 @@ from meshtf.optimize.moving_average import MovingAverageOptimizer, averaged
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.parameter_groups import FrozenOptimizer, ParameterGroups
-from meshtf.optimize.schedules import (
-    ConstantSchedule,
+from meshtf.optimize.schedules.composed import OffsetSchedule, PiecewiseSchedule, ProductSchedule, WarmUpSchedule
+from meshtf.optimize.schedules.decays import (
     CosineSchedule,
     InverseSquareRootSchedule,
     LinearSchedule,
-    NoamSchedule,
-    OffsetSchedule,
-    PiecewiseSchedule,
     PolynomialSchedule,
-    ProductSchedule,
-    Schedule,
-    SlantedTriangularSchedule,
-    WarmUpSchedule,
 )
+from meshtf.optimize.schedules.published import NoamSchedule, SlantedTriangularSchedule
+from meshtf.optimize.schedules.schedule import ConstantSchedule, Schedule
 from meshtf.optimize.sgd import MomentumOptimizer, SgdOptimizer
 from meshtf.optimize.sm3 import Sm3Optimizer
 from meshtf.optimize.trust_ratio import LambOptimizer, LarsOptimizer

@@ -18,8 +18,8 @@ from meshtf.optimize.field_checks import check_above_zero, check_are_real, check
 from meshtf.optimize.norms import mean_over, root_mean_square
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
-from meshtf.optimize.rates import Steps, count_step
-from meshtf.optimize.schedules import Rate, check_rates
+from meshtf.optimize.schedules.rates import Steps, count_step
+from meshtf.optimize.schedules.schedule import Rate, check_rates
 
 _SMALLEST_FACTORED = 128
 _UNSCALED_SHARE = 0.05

@@ -10,8 +10,8 @@ from meshtf.optimize._name_patterns import check_patterns
 from meshtf.optimize.field_checks import check_are_real, check_fractions, check_numbers
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
-from meshtf.optimize.rates import rate_now
-from meshtf.optimize.schedules import Rate, check_rates
+from meshtf.optimize.schedules.rates import rate_now
+from meshtf.optimize.schedules.schedule import Rate, check_rates
 from meshtf.optimize.weight_decay import WeightDecay
 
 

@@ -11,7 +11,7 @@ from meshtf.errors import GraphError
 from meshtf.optimize.field_checks import check_are_optimizers, check_fractions
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
-from meshtf.optimize.rates import count_step
+from meshtf.optimize.schedules.rates import count_step
 
 AVERAGE = "ema"
 

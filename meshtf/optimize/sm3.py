@@ -18,8 +18,8 @@ import meshtf as mtf
 from meshtf.optimize.field_checks import check_above_zero, check_are_real, check_fractions
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
-from meshtf.optimize.rates import rate_now
-from meshtf.optimize.schedules import Rate, check_rates
+from meshtf.optimize.schedules.rates import rate_now
+from meshtf.optimize.schedules.schedule import Rate, check_rates
 
 
 @dataclasses.dataclass(frozen=True)

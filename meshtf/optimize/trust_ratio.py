@@ -24,8 +24,8 @@ from meshtf.optimize.field_checks import (
 from meshtf.optimize.norms import norm
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
-from meshtf.optimize.rates import count_step, rate_now
-from meshtf.optimize.schedules import Rate, check_rates
+from meshtf.optimize.schedules.rates import count_step, rate_now
+from meshtf.optimize.schedules.schedule import Rate, check_rates
 from meshtf.optimize.weight_decay import WeightDecay
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeAlias
 
-from meshtf.call_sites import tensor_method
+from meshtf.call_sites import says_where, tensor_method
 from meshtf.dimension import Dimension
+from meshtf.errors import UsageError
 from meshtf.tensor_face.dimension_names import DimensionName
 from meshtf.tensor_face.registry import Face, registered
 
@@ -58,18 +59,19 @@ class At:
         """The places in x at these indices, which are those of `x[...]`."""
         return Places(self._x, registered("picks")(self._x, brackets))
 
+    @says_where
+    def __setitem__(self, brackets: object, value: object) -> NoReturn:
+        name = self._x.shape[0].name if self._x.shape.ndims else "length"
+        raise UsageError(
+            f'x.at[...] = v changes nothing, since tensors stay as they are; write y = x.at["{name}", 0].set(v)'
+        )
+
     def __repr__(self) -> str:
         return f"at of {self._x}"
 
 
 class Places:
-    """Places in x, as `x.at[...]`. `set` and `add` make a new tensor with other elements there; x stays as it is.
-
-    Examples:
-      >>> numbers = mtf.range(mesh, ("n", 4))
-      >>> value(numbers.at["n", 1].set(10)), value(numbers.at["n", 2:].add(1))
-      (array([ 0, 10,  2,  3], dtype=int32), array([0, 1, 3, 4], dtype=int32))
-    """
+    """Places in x, as `x.at[...]`. `set` and `add` make a new tensor with other elements there; x stays as it is."""
 
     def __init__(self, x: Tensor, picks: Any) -> None:
         self._x = x
@@ -103,6 +105,19 @@ class Places:
           DtypeError: the dtypes differ, x cannot hold the number, or they are bool.
         """
         return registered("add_at")(self._x, self._picks, value)
+
+    @says_where
+    def __iadd__(self, value: object) -> NoReturn:
+        raise UsageError("x.at[...] += v changes nothing, since tensors stay as they are; write y = x.at[...].add(v)")
+
+    if not TYPE_CHECKING:  # a type checker would take it for a promise of every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"places in a tensor have set and add, and no {name!r}; write x.at[...].set(f(x[...]))",
+                name=name,
+                obj=self,
+            )
 
     def __repr__(self) -> str:
         return f"{', '.join(map(str, self._picks))} of {self._x}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from meshtf.dimension import Shape
-from meshtf.errors import nearest
+from meshtf.errors import nearest_public
 from meshtf.symbolic_values import SymbolicValue
 
 _registered: dict[str, Callable[..., Any]] = {}
@@ -66,4 +67,7 @@ def _instead(name: str, face: type) -> str:
         return f"; write mtf.{name}(x)"
     if name in _OF_VALUES:
         return ", since it has no value while the graph is built; return it from the program"
-    return nearest(name, [n for n in dir(face) if not n.startswith("_")]) or ": other operations are functions of mtf"
+    if near := nearest_public(name, [n for n in dir(face) if not n.startswith("_")]):
+        return near
+    functions = re.sub(r'"(\w+)"', r'"mtf.\1(x)"', nearest_public(name, sorted(_public)))
+    return functions or ": other operations are functions of mtf"

@@ -110,6 +110,7 @@ def train_in_four(cluster: Cluster) -> tuple[bool, list[bytes]]:
     return same_bits(results, expected), [x.tobytes() for x in results]
 
 
+@pytest.mark.long
 def test_four_processes_train_as_one(fresh_processes: Callable[..., JoinedProcesses]) -> None:
     found = fresh_processes(4, cpus=4, heartbeat_timeout_seconds=30).run(train_in_four)
     assert [same for same, _ in found] == [True] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,12 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      "which the same brackets index; index one after the other, as in x[...][...]"),
     ("assignment", lambda: Y.__setitem__(("batch", 0), 1.0), UsageError,
      'as in y = x.at["length", 0].set(v), or mtf.where'),
+    ("assignment to places", lambda: Y.at.__setitem__(("batch", 0), 1.0), UsageError,
+     'x.at[...] = v changes nothing, since tensors stay as they are; write y = x.at["batch", 0].set(v)'),
+    ("addition to places", lambda: operator.iadd(Y.at["batch", 0], 1.0), UsageError, "write y = x.at[...].add(v)"),
+    ("another change of places", lambda: Y.at["batch", 0].multiply(2.0), AttributeError,
+     "places in a tensor have set and add, and no 'multiply'; write x.at[...].set(f(x[...]))"),
+    ("places as a tensor", lambda: mtf.exp(Y.at["batch", 0]), GraphError, "must be an mtf.Tensor, not Places"),
     ("set misspelt", lambda: X.at["hiden", 0].set(1.0), ShapeError,
      'x.at[...]: no dimension "hiden" in [batch:4 hidden:8]'),
     ("set a value with another dimension", lambda: X.at["batch", 0].set(mtf.zeros(MESH, "hiden:8")), ShapeError,
@@ -105,6 +112,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("a function as a method", lambda: Y.exp(), AttributeError,
      "an mtf.Tensor has no attribute 'exp'; write mtf.exp(x)"),
     ("a method misspelt", lambda: Y.summ(), AttributeError, "no attribute 'summ'; did you mean \"sum\"?"),
+    ("a function by another name", lambda: Y.logistic(), AttributeError, '; did you mean "mtf.sigmoid(x)"?'),
+    ("a method by another name", lambda: Y.variance(), AttributeError, 'did you mean "mtf.reduce_variance(x)"?'),
     ("transposed", lambda: Y.T, AttributeError, "no attribute 'T'; write x.transpose("),
     ("value", lambda: Y.numpy(), AttributeError,
      "no attribute 'numpy', since it has no value while the graph is built"),

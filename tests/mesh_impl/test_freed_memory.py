@@ -79,8 +79,8 @@ MAPPED = 4 * 2 * (64 << 20) // (4 << 10)
     ("which", "environment", "is_kept"),
     [
         ("kept", {}, True),
-        ("kept", {"TF_CPU_ALLOCATOR_USE_BFC": "0"}, False),
-        ("declined", {}, False),
+        pytest.param("kept", {"TF_CPU_ALLOCATOR_USE_BFC": "0"}, False, marks=pytest.mark.long),
+        pytest.param("declined", {}, False, marks=pytest.mark.long),
     ],
 )
 def test_without_onednn_s_kernels_tensorflow_starts_with_a_pool(

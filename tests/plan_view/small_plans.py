@@ -41,7 +41,7 @@ def pipeline(x: mtf.Tensor) -> mtf.Tensor:
     return mtf.reduce_sum(y)
 
 
-def branch(x: mtf.Tensor) -> mtf.Tensor:
+def branch(x: mtf.Tensor) -> list[mtf.Tensor]:
     """One way is longer than the other, which sends something, too."""
     w = mtf.get_variable(x.mesh, "w", [HIDDEN, OUT])
     is_large = mtf.greater(mtf.reduce_sum(x), 0.0)

@@ -117,3 +117,19 @@ def test_a_dropped_gradient_has_the_same_mask(layout: str) -> None:
     y, grad = mtf.testing.interpret(fn, inputs, "all:8", layout).results
     np.testing.assert_array_equal(y, grad)
     assert 0.3 < np.mean(y == 0) < 0.7
+
+
+def test_each_layer_of_a_stack_has_a_mask_of_its_own() -> None:
+    """And the same whether the stack is a loop, or one layer after the other."""
+
+    def masks(t: mtf.Tensor) -> list[mtf.Tensor]:
+        found = [
+            mtf.layer_stack(lambda x, _: (x, [mtf.dropout(x[0], True, rate=0.5)]), t, ("layers", 3), unroll=unroll)
+            for unroll in (False, True)
+        ]
+        return [stacked for _, (stacked,) in found]
+
+    inputs = {"t": ("x:24 y:8", np.ones([24, 8], np.float32))}
+    scanned, unrolled = mtf.testing.interpret(masks, inputs, "all:2", "x:all").results
+    assert len({mask.tobytes() for mask in scanned}) == 3
+    assert [mask.tobytes() for mask in scanned] == [mask.tobytes() for mask in unrolled]

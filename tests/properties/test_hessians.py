@@ -127,7 +127,10 @@ def is_differentiable(case: str) -> bool:
     return case not in WITHOUT_GRADIENTS | OF_OTHER_NUMBERS
 
 
-@pytest.mark.parametrize("case", [*filter(is_differentiable, CASES)])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=[pytest.mark.long] * (i % 2)) for i, c in enumerate(filter(is_differentiable, CASES))],
+)
 def test_hessian(case: str) -> None:
     """Among zeros, or else ties."""
     d = differentiated(case)

@@ -76,10 +76,10 @@ def initial_values(mesh: mtf.Mesh, program: Program, mesh_shape: mtf.Shape) -> d
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.long] * bool(i % 4)) for i, case in enumerate(CASES)]
+    "case", [pytest.param(case, marks=[pytest.mark.long] * bool(i % 6)) for i, case in enumerate(CASES)]
 )
 def test_case(case: str) -> None:
-    """Every fourth, and all of them in the long run: the interpreter and virtual CPUs have every one in each run."""
+    """Every sixth, and all of them in the long run: the interpreter and virtual CPUs have every one in each run."""
     check_case(case, 0, MESHES[0])
 
 

@@ -50,8 +50,10 @@ def compare_logits(source: Path, imported: ImportedFolder) -> str:
     sizes = [configuration["vocab_size"], configuration.get("decoder_vocab_size") or configuration["vocab_size"]]
     unpadded = np.setdiff1d(np.arange(min(sizes)), getattr(model, "padding_id", -1))
     ids = np.random.RandomState(0).choice(unpadded, [_ROWS, _LENGTH]).astype(np.int32)
-    theirs, features = _of_transformers(source, ids, getattr(model, "start_id", None))
+    theirs, features = _of_transformers(source, ids, model)
     ours = _of_meshtf(model, features, imported)[..., : theirs.shape[-1]]
+    if not getattr(model, "starts_prompts", True):  # each target's logits are those of the token before it
+        ours, theirs = ours[:, 1:], theirs[:, :-1]
     error, largest = float(np.abs(ours - theirs).max()), float(np.abs(theirs).max())
     if not error <= _TOLERANCE * largest:
         raise CheckpointError(_OTHER.format(path=source, error=error, largest=largest, output=imported.path))
@@ -59,15 +61,17 @@ def compare_logits(source: Path, imported: ImportedFolder) -> str:
     return f"checked:    logits of {tokens} are those of Transformers to {error / largest:.1g} of the largest"
 
 
-def _of_transformers(path: Path, ids: np.ndarray, start_id: int | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns logits [2, 12, vocab], or [2, classes], and the features with which models here give the same."""
+def _of_transformers(path: Path, ids: np.ndarray, own: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns logits [2, 12, vocab], or [2, classes], and the features with which the own model gives the same."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     kind = getattr(transformers, read_json(path / CONFIGURATION)["architectures"][0])
     model: Any = kind.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
     fed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     features = {"inputs": ids}
+    start_id = getattr(own, "start_id", None)
     if start_id is not None:
         begun = np.concatenate([np.full_like(ids[:, :1], start_id), ids[:, :-1]], axis=1)
+        begun = begun if getattr(own, "starts_prompts", True) else ids
         features["targets"] = ids
         if model.config.is_encoder_decoder:
             fed["decoder_input_ids"] = begun

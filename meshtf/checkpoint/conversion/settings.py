@@ -39,8 +39,9 @@ of the library that calls it otherwise; or the model has none, and a value must 
 
 
 _TOO_FEW = """\
-the configuration {where} gives {setting} = {value}, and there is such a model here for {least} or more. In \
-Transformers one class is a regression, which there is not here"""
+the configuration {where} gives {setting} = {value}{source}, and there is such a model here for {least} or more{why}"""
+_REGRESSION = """\
+. In Transformers one class is a regression, which there is not here"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +142,12 @@ class Setting:
         if self.counts and isinstance(found, Sequence | Mapping):
             found = len(found)
         if self.least is not None and isinstance(found, int) and found < self.least:
-            raise CheckpointError(_TOO_FEW.format(where=where, setting=self.name, value=found, least=self.least))
+            source = next((f", from {s}" for s in self.sources if isinstance(s, str) and " " in s), "")
+            why = _REGRESSION * self.counts
+            told = _TOO_FEW.format(
+                where=where, setting=self.name, value=found, source=source, least=self.least, why=why
+            )
+            raise CheckpointError(told)
         if found is None and None not in [s.value for s in self.sources if isinstance(s, _Constant)]:
             keys = " and ".join(str(s) for s in self.sources)
             null = ", and has null in its place" if any(str(s) in configuration for s in self.sources) else ""

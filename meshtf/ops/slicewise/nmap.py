@@ -98,7 +98,7 @@ def nmap(
     Examples:
       >>> matrices = mtf.random_normal(mesh, "batch:4 rows:3 columns:3")
       >>> mtf.nmap(tf.linalg.det, matrices, "rows columns", "")
-      det [batch:4] float32
+      matrix_determinant [batch:4] float32
       >>> mtf.nmap(lambda row: tf.math.top_k(row, 2).values, x, "hidden", "best:2").shape
       Shape[batch:4 best:2]
     """

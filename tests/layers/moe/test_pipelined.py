@@ -166,16 +166,12 @@ def _numbers(step: mtf.Function, seed: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(x) for name, x in step(**batch(seed)).items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("schedule", "layout", "num_steps"),
     [
         (PipelineSchedule(2, 2), "batch:data;stage:stages;heads:model;d_ff:model;vocab:model;experts:data", 20),
-        pytest.param(
-            PipelineSchedule(2, 2),
-            "batch:data;groups:data;stage:stages;heads:model;experts:model;slots:model",
-            5,
-            marks=pytest.mark.long,
-        ),
+        (PipelineSchedule(2, 2), "batch:data;groups:data;stage:stages;heads:model;experts:model;slots:model", 5),
     ],
     ids=["experts on data", "experts on model"],
 )

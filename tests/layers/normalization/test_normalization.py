@@ -133,6 +133,59 @@ def test_batch_norm_in_training_is_the_formula(check_layers: Callable[..., Any],
     assert_close(done.variables["usual/moving_variance"], 0.75 + 0.25 * unbiased, terms=2 * (x.size // 4))
 
 
+def test_groups_of_a_batch_have_statistics_of_their_own(
+    check_layers: Callable[..., Any], normal: Callable[..., Any]
+) -> None:
+    """Groups of two neighbours, under layouts that split groups or keep them whole."""
+
+    def layers(x: mtf.Tensor) -> list[mtf.Tensor]:
+        for parameter in ("scale", "bias"):
+            uneven(x.mesh, f"pairs/{parameter}", [CHANNELS])
+        return [mtf.layers.batch_norm(x, True, 0.75, EPSILON, name="pairs", group_size=2)]
+
+    def formulas(variables: dict[str, tf.Tensor], x: tf.Tensor) -> list[tf.Tensor]:
+        grouped = tf.reshape(x, [-1, 2, *x.shape[1:]])
+        mean, variance = tf.nn.moments(grouped, [1, 2, 3], keepdims=True)
+        normalized = tf.reshape((grouped - mean) / tf.sqrt(variance + EPSILON), x.shape)
+        return [normalized * variables["pairs/scale"] + variables["pairs/bias"]]
+
+    _, x = normal(IMAGE)
+    x = 2 * x + 1
+    layouts = ["batch:rows;batch_groups:rows", "batch:rows+cols;batch_groups:rows;batch_group:cols", "channels:cols"]
+    done = check_layers(layers, formulas, {"x": (IMAGE, x)}, layouts)
+    groups = x.reshape(-1, 2, *x.shape[1:])
+    assert_close(done.variables["pairs/moving_mean"], 0.25 * groups.mean((1, 2, 3)).mean(0), terms=x.size // 4)
+    unbiased = groups.var((1, 2, 3), ddof=1).mean(0)
+    assert_close(done.variables["pairs/moving_variance"], 0.75 + 0.25 * unbiased, terms=2 * (x.size // 4))
+
+
+def test_a_group_on_some_cores_is_summed_over_these_cores_alone() -> None:
+    """The batch is over 4x2 cores, and a group over 2: its three sums are along one axis. Those of scale and bias, of
+    the averages and of the loss are over all."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        y = mtf.layers.batch_norm(x, True, 0.9, group_size=4)
+        return mtf.gradients([mtf.reduce_sum(mtf.square(y) * x)], [x])
+
+    rules = "batch:data.0+data.1;batch_groups:data.0;batch_group:data.1"
+    cores = mtf.PlanMeshImpl("data:8", rules, axis_parts="data:4x2")
+    report = mtf.function(program, cores, {"x": mtf.TensorSpec("batch:16 length:6 d_model:8")}).report()
+    over_batches = [c for c in report.collectives if c.axes == ("data.1",)]
+    assert [c.kind for c in over_batches] == ["all_reduce"] * 3
+
+
+def test_groups_that_do_not_divide_a_batch() -> None:
+    def program(size: Any, channels: Any) -> Callable[..., mtf.Tensor]:
+        return lambda x: mtf.layers.batch_norm(x, True, 0.9, channel_dims=channels, group_size=size)
+
+    x = {"x": mtf.TensorSpec("batch:6 channels:4")}
+    for size in (4, 0, True, 2.0):
+        with pytest.raises(ShapeError, match=rf"batch_norm: group_size must divide batch:6, and is {size}"):
+            mtf.testing.build(program(size, None), x)
+    with pytest.raises(ShapeError, match='groups are along the first dimension, "batch", which is a channel dimension'):
+        mtf.testing.build(program(2, "batch"), x)
+
+
 def test_second_derivatives_of_batch_norm() -> None:
     """As a penalty on gradients takes them: by the input, and by the scale."""
     rng = np.random.default_rng(0)

@@ -86,6 +86,7 @@ def test_more_memory_than_a_core_has(tmp_path: Path) -> None:
         assert 'these would fit: recompute="nothing" in every mtf.layer_stack and mtf.scan (10.1 GiB)' in message
 
 
+@pytest.mark.long
 def test_layouts_that_would_fit_are_named() -> None:
     """Adam's moments and the weights of 22 layers take 16.5 GiB of 15.75, and 2.1 in eight parts."""
     width = [mtf.Dimension("d_model", 8192), mtf.Dimension("d_ff", 8192)]

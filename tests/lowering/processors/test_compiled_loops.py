@@ -44,7 +44,11 @@ def decoding(x: mtf.Tensor) -> list[mtf.Tensor]:
     return mtf.while_loop(going, body, start, maximum_iterations=TURNS.size, compiled=True)
 
 
-LAYOUTS = ["batch:rows;vocab:cols;next_d:cols", "batch:cols;d:rows", "turns:rows;vocab:cols"]
+LAYOUTS = [
+    "batch:rows;vocab:cols;next_d:cols",
+    pytest.param("batch:cols;d:rows", marks=pytest.mark.long),
+    "turns:rows;vocab:cols",
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

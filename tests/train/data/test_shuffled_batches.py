@@ -8,6 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
+from meshtf.train.data.shuffled_batches import shuffled
 
 _SCRIPT = """
 import atexit, sys
@@ -39,3 +42,12 @@ def test_a_program_ends_while_batches_are_made(tmp_path: Path) -> None:
     done = subprocess.run(script, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{[2] * 12}\n[0, 1]\n", done.stderr
+
+
+def test_each_epoch_and_seed_has_a_permutation_of_its_own() -> None:
+    def order(epoch: int, seed: int) -> tuple[int, ...]:
+        return tuple(int(shuffled(tf.constant(10 * epoch + i, tf.int64), 10, seed)) for i in range(10))
+
+    orders = [order(epoch, seed) for epoch in range(3) for seed in (0, 1)]
+    assert all(sorted(each) == list(range(10)) for each in orders)
+    assert len(set(orders)) == 6

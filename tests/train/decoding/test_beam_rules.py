@@ -10,6 +10,7 @@ import pytest
 import meshtf as mtf
 from meshtf.testing import assert_close, interpret
 from meshtf.train.decoding import Prompts, TransformersRules, beam_search
+from meshtf.train.decoding.beam_rules import MeshtfRules
 from tests.train.decoding.test_beam_search import TERMS, Bigrams
 
 BATCH, LENGTH = mtf.Dimension("batch", 3), mtf.Dimension("length", 7)
@@ -101,3 +102,16 @@ def test_the_rules_differ() -> None:
     log_probabilities = table - np.log(np.exp(table.astype(np.float64)).sum(-1, keepdims=True))
     searches = {case: searched(log_probabilities, 0, 3, (1, 4), TransformersRules(case[1], case[0])) for case in CASES}
     assert len({tuple(ids for _, ids in found) for found in searches.values()}) > 3
+
+
+def test_own_rules_are_those_of_wu() -> None:
+    """A log-likelihood of -3 after 1 and 7 tokens is divided by ((5 + n) / 6) ** 2, now or at the greatest length."""
+
+    def program(likelihoods: mtf.Tensor, added: mtf.Tensor) -> list[mtf.Tensor]:
+        rules = MeshtfRules(2.0)
+        return [rules.score(likelihoods, added), rules.hoped_for(likelihoods, added, added + 6.0)]
+
+    arrays = {"likelihoods": ("n:2", np.float32([-3, -3])), "added": ("n:2", np.float32([1, 7]))}
+    score, hoped_for = interpret(program, arrays, "all:1").results
+    np.testing.assert_allclose(score, [-3.0, -0.75], rtol=1e-6)
+    np.testing.assert_allclose(hoped_for, [-0.75, -1 / 3], rtol=1e-6)

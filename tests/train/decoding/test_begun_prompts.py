@@ -1,4 +1,4 @@
-"""Prompts that begin with their own first token, against models that have that token as their start."""
+"""Texts that begin with their own first token, against models that have that token as their start."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from meshtf.models import TransformerLM
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.decoding import Decoding, Prompts
 from meshtf.train.decoding.programs import decoded
+from meshtf.train.decoding.scoring import token_log_likelihoods
 
 BATCH, LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 6)
 IDS = np.array([[2, 3, 4, 9, 9, 9], [9] * 6, [4, 9, 9, 9, 9, 9], [3, 2, 2, 2, 9, 9]], np.int32)
@@ -50,3 +51,23 @@ def test_the_first_token_of_a_prompt_is_the_start(method: str, lm: TransformerLM
         ids = expected["ids"]
         whole = np.concatenate([np.full_like(ids[..., :1], start), ids[..., :-1]], axis=-1) if taken else ids
         assert (found["ids"][row] == whole).all()
+
+
+def test_a_text_is_scored_from_its_own_first_token(lm: TransformerLM) -> None:
+    """As Transformers computes a loss. Two texts are packed in each row; nothing predicts their first tokens."""
+    texts = np.array([[START, 2, 4, START, 4, 2], [START, 4, 4, START, 3, 3]], np.int32)
+    segments, positions = np.array([[1, 1, 1, 2, 2, 2]] * 2, np.int32), np.array([[0, 1, 2, 0, 1, 2]] * 2, np.int32)
+    shape, own = [mtf.Dimension("batch", 2), LENGTH], dataclasses.replace(lm, starts_prompts=False)
+
+    def packed(ids: mtf.Tensor, segments: mtf.Tensor, positions: mtf.Tensor) -> mtf.Tensor:
+        features = {"targets": ids, "targets_segmentation": segments, "targets_position": positions}
+        return token_log_likelihoods(own, features)
+
+    arrays = {"ids": (shape, texts), "segments": (shape, segments), "positions": (shape, positions)}
+    found = interpret(packed, arrays, "rows:2;cols:2", "batch:rows;vocab:cols").results
+    behind = np.concatenate([texts[:, 1:3], texts[:, 4:]])
+    begun = dataclasses.replace(lm, start_id=START)
+    rows = {"ids": ([mtf.Dimension("batch", 4), mtf.Dimension("length", 2)], behind)}
+    expected = interpret(lambda ids: token_log_likelihoods(begun, {"targets": ids}), rows, "rows:1").results
+    assert_close(np.concatenate([found[:, 1:3], found[:, 4:]]), expected, terms=TERMS)
+    assert not found[:, [0, 3]].any()

@@ -23,7 +23,7 @@ def python_function(x: mtf.Tensor) -> mtf.Tensor:
     return mtf.slicewise(lambda y: tf.numpy_function(np.sin, [y], tf.float32), x, splittable_dims=["batch"])
 
 
-def in_a_loop(x: mtf.Tensor) -> mtf.Tensor:
+def in_a_loop(x: mtf.Tensor) -> list[mtf.Tensor]:
     def text(y: mtf.Tensor, _: list[mtf.Tensor]) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         return mtf.cwise(lambda z: tf.strings.to_number(tf.strings.as_string(z)), y), []
 

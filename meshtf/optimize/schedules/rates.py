@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.optimize.schedules import Rate, Schedule
+from meshtf.optimize.schedules.schedule import Rate, Schedule
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
