@@ -93,7 +93,7 @@ def check_case_to_the_smallest(case: str, mesh_shapes: list[str], examples: int,
     "case", [pytest.param(case, marks=[pytest.mark.plain_cpu] * bool(OF_KERNELS.search(case))) for case in CASES[::2]]
 )
 def test_case(case: str) -> None:
-    """Every second one; the others are drawn of any size, and all of them on virtual CPUs and in the long run."""
+    """Every second one; the others are drawn of any size, and all of them in the long run."""
     check_case(case, MESHES[1:], 1, 3)
 
 

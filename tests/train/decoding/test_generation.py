@@ -169,7 +169,7 @@ def test_every_step_call_and_seed_draws_anew(flat: Any) -> None:
     np.testing.assert_array_equal(again(**feeds), rows[0])
 
 
-@pytest.mark.parametrize("method", ["greedy", "beam"])
+@pytest.mark.parametrize("method", ["greedy", pytest.param("beam", marks=pytest.mark.long)])
 def test_a_compiled_loop_gives_the_same_tokens(lm: TransformerLM, method: str) -> None:
     longer = mtf.Dimension("length", 32)
     arrays = {"ids": np.pad(IDS, [(0, 0), (0, 26)]), "lengths": LENGTHS, "ends": ENDS + 26}
