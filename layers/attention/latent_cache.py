@@ -41,7 +41,7 @@ class LatentCache:
     def of_tokens(cls, latent: mtf.Tensor, rotated: mtf.Tensor, max_length: int | None) -> LatentCache:
         """The cache of tokens [.., length, latent], with room for `max_length`; None for no more than there are."""
         parts = [as_memory(latent), as_memory(rotated)]
-        more = 0 if max_length is None else max_length - parts[0].shape.get_dim_by_name(MEMORY_LENGTH).size
+        more = 0 if max_length is None else max_length - parts[0].shape[MEMORY_LENGTH].size
         return cls(*(mtf.pad(part, [0, more], MEMORY_LENGTH) if more else part for part in parts))
 
     def write(self, position: mtf.Tensor, latent: mtf.Tensor, rotated: mtf.Tensor) -> LatentCache:
@@ -53,7 +53,7 @@ class LatentCache:
 
     def tokens(self, position: mtf.Tensor) -> Tokens:
         """The memory's tokens, after `position` was written last. Segments are 1 for what has been written."""
-        index = mtf.range(position.mesh, self.latent.shape.get_dim_by_name(MEMORY_LENGTH))
+        index = mtf.range(position.mesh, self.latent.shape[MEMORY_LENGTH])
         written = mtf.to_int32(mtf.greater_equal(position, index))
         return Tokens(index, segments=written, is_prefix=written)
 
