@@ -111,7 +111,7 @@ def test_more_programs_of_a_case(case: str) -> None:
     check_case_to_the_smallest(case, MESHES, 4, ANY_SIZE)
 
 
-@pytest.mark.parametrize("number", range(0, len(COMPOUND_CASES), 3))
+@pytest.mark.parametrize("number", range(0, len(COMPOUND_CASES), 4))
 def test_compound_case(number: int) -> None:
     """Programs of several operations, of every dtype, with dimensions of sizes 0 and 1."""
     failure = failure_of(len(CASES) + number)
