@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from benchmarks.measuring.machine import machine
 from meshtf.train.data import ClassFolders, ColourJitter, Flip, ImageTask, RandAugment
-from meshtf.train.data.images.augmentation import Augmentation
+from meshtf.train.data.images.augmentations.augmentation import Augmentation
 
 HEIGHT, WIDTH = 400, 473
 """ImageNet's mean size."""

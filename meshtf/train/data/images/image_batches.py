@@ -42,7 +42,8 @@ class ImageBatches:
             return next(self._batches)
         except tf.errors.OpError as error:
             taken, count = (self.position[name] for name in (EXAMPLES_TAKEN, NUM_EXAMPLES))
-            for place in range(taken + self._rows.start, taken + self._rows.stop):
+            first, end = taken + self._rows.start, taken + self._rows.stop
+            for place in (*range(first, end), max(first - 1, 0), end):  # the last two: others of pairs to mix
                 index = shuffled(tf.constant(place, tf.int64), count, self._seed)
                 if found := self._error(int(index)):
                     raise found from error

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from meshtf.train.data.images.augmentation import Augmentation
+from meshtf.train.data.images.augmentations.augmentation import Augmentation
+from meshtf.train.data.images.augmentations.crops import Crop
 from meshtf.train.data.images.bad_images import MOST_IN_A_ROW, BadImages
-from meshtf.train.data.images.crops import Crop
 from meshtf.train.data.images.decoding import decoded_window
 from meshtf.train.data.images.image_format import ImageFormat
 from meshtf.train.data.images.source import Images
@@ -34,6 +34,7 @@ class ImageExamples:
       crop: chooses the window.
       augmentations: changes to the image, in this order.
       seed: the seed of the random numbers, together with an example's place.
+      has_weights: whether a label is a weight for each class, [classes] float32, and not a number.
     """
 
     images: Images
@@ -42,6 +43,7 @@ class ImageExamples:
     crop: Crop
     augmentations: Sequence[Augmentation] = ()
     seed: int = 0
+    has_weights: bool = False
 
     def example(self, index: tf.Tensor, place: tf.Tensor) -> Batch:
         image, label = self.images.read(index)
@@ -55,12 +57,15 @@ class ImageExamples:
         image = self.format.resized(decoded_window(image, window, self.format.channels))
         for number, augmentation in enumerate(self.augmentations, start=1):
             image = augmentation(image, _folded(seed, number))
-        return {IMAGES: self.format.normalized(image), LABELS: tf.cast(label, tf.int32)}
+        return {IMAGES: self.format.normalized(image), LABELS: self._label(tf.cast(label, tf.int32))}
 
     def no_examples(self) -> Batch:
         """Returns the features of a batch of no image."""
         shape = [0, *self.format.shape.to_integer_list]
-        return {IMAGES: tf.zeros(shape), LABELS: tf.zeros([0], tf.int32)}
+        return {IMAGES: tf.zeros(shape), LABELS: self._label(tf.zeros([0], tf.int32))}
+
+    def _label(self, label: tf.Tensor) -> tf.Tensor:
+        return tf.one_hot(label, self.num_classes) if self.has_weights else label
 
 
 def skipping(make: Make, images: Images, bad: BadImages) -> Make:
@@ -81,8 +86,8 @@ def skipping(make: Make, images: Images, bad: BadImages) -> Make:
     return made
 
 
-def in_parallel(make: Make, examples: tf.data.Dataset) -> tf.data.Dataset:
-    """Makes examples in order, on all cores of the host. The dataset is of pairs (index, place)."""
+def in_parallel(make: Callable[..., Batch], examples: tf.data.Dataset) -> tf.data.Dataset:
+    """Makes examples in order, on all cores of the host. Elements of the dataset are the arguments of `make`."""
     return examples.map(make, num_parallel_calls=len(os.sched_getaffinity(0)), deterministic=True)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.images.pixel_operations import BRIGHTEST
+from meshtf.train.data.images.augmentations.pixel_operations import BRIGHTEST
 
 _CHANNELS = (1, 3)
 

@@ -14,16 +14,18 @@ import meshtf as mtf
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.fingerprints import CONTENTS, SOURCE
-from meshtf.train.data.images.augmentation import Augmentation
+from meshtf.train.data.images.augmentations.augmentation import Augmentation
+from meshtf.train.data.images.augmentations.crops import CentralCrop, Crop, DistortedCrop
+from meshtf.train.data.images.augmentations.flip import Flip
+from meshtf.train.data.images.augmentations.mixes import Mix
 from meshtf.train.data.images.bad_images import BadImages
 from meshtf.train.data.images.chosen_images import cached, chosen, halves
-from meshtf.train.data.images.crops import CentralCrop, Crop, DistortedCrop
-from meshtf.train.data.images.flip import Flip
 from meshtf.train.data.images.image_batches import ImageBatches
 from meshtf.train.data.images.image_examples import IMAGES, LABELS, ImageExamples, in_parallel, skipping
 from meshtf.train.data.images.image_format import ImageFormat
+from meshtf.train.data.images.mixing import pairs_made
 from meshtf.train.data.images.source import Images, ImageSource
-from meshtf.train.data.shuffled_batches import ShuffledBatches
+from meshtf.train.data.shuffled_batches import ShuffledBatches, shuffled
 from meshtf.train.task import WEIGHTS, Batch, Fingerprint, Position
 
 _INDEX = "index"
@@ -57,6 +59,8 @@ class ImageTask:
       crop: chooses the part of a training image.
       evaluation_crop: chooses the part of a held-out image.
       augmentations: random changes to training images, in this order.
+      mixes: one of these mixes is drawn for each two training images, at the places 2 n and 2 n + 1. With any, `labels`
+        are weights, [classes] float32, also of held-out images.
       cache_decoded: whether each image is decoded once and stays in memory, with 3 bytes for each pixel.
       skip_bad_images: whether the next good image takes the place of one that cannot be used. Bad held-out images are
         found before the first evaluation, and left out. Skipped images are counted and printed.
@@ -74,6 +78,7 @@ class ImageTask:
     crop: Crop = dataclasses.field(default_factory=DistortedCrop)
     evaluation_crop: Crop = dataclasses.field(default_factory=CentralCrop)
     augmentations: Sequence[Augmentation] = dataclasses.field(default_factory=lambda: (Flip(),))
+    mixes: Sequence[Mix] = ()
     cache_decoded: bool = False
     skip_bad_images: bool = False
     tokens_per_example: None = dataclasses.field(default=None, init=False)
@@ -83,6 +88,7 @@ class ImageTask:
         kinds = {"source": ImageSource, "format": ImageFormat, "crop": Crop, "evaluation_crop": Crop}
         given = [(name, kind, getattr(self, name)) for name, kind in kinds.items()]
         given += [("augmentations", Augmentation, each) for each in self.augmentations]
+        given += [("mixes", Mix, each) for each in self.mixes]
         if not isinstance(self.held_out, float):
             given.append(("held_out", ImageSource, self.held_out))
         for name, kind, value in given:
@@ -104,9 +110,10 @@ class ImageTask:
         return f"{self.num_classes:,} classes of {self.source}"
 
     def inputs(self, batch: mtf.Dimension) -> dict[str, mtf.TensorSpec]:
+        classes = [mtf.Dimension("classes", self.num_classes)] if self.mixes else []
         return {
             IMAGES: mtf.TensorSpec(mtf.Shape([batch]) + self.format.shape, tf.float32),
-            LABELS: mtf.TensorSpec([batch], tf.int32),
+            LABELS: mtf.TensorSpec([batch, *classes], tf.float32 if self.mixes else tf.int32),
         }
 
     def training_batches(self, batch_size: int, seed: int, position: Position | None = None) -> ImageBatches:
@@ -114,14 +121,20 @@ class ImageTask:
 
     def training_rows(self, rows: slice, batch_size: int, seed: int, position: Position | None = None) -> ImageBatches:
         images, bad = self._train
-        examples = ImageExamples(images, self.num_classes, self.format, self.crop, self.augmentations, seed)
+        examples = dataclasses.replace(self._examples(images, self.crop), augmentations=self.augmentations, seed=seed)
         make = skipping(examples.example, images, bad) if self.skip_bad_images else examples.example
 
         def features_of(indices: tf.Tensor, places: tf.Tensor) -> Batch:
             if not indices.shape[0]:
                 return examples.no_examples()
-            pairs = tf.data.Dataset.from_tensor_slices((indices, places))
-            return in_parallel(make, pairs).batch(indices.shape[0]).get_single_element()
+            if self.mixes:
+                index_at = functools.partial(shuffled, num_examples=images.count, seed=seed)
+                pairs = tf.data.Dataset.range(places[0] // 2, places[-1] // 2 + 1)
+                both = in_parallel(pairs_made(make, index_at, self.mixes, seed), pairs)
+                made = both.unbatch().skip(places[0] % 2).take(indices.shape[0])
+            else:
+                made = in_parallel(make, tf.data.Dataset.from_tensor_slices((indices, places)))
+            return made.batch(indices.shape[0]).get_single_element()
 
         batches = ShuffledBatches(features_of, images.count, batch_size, seed, position, rows)
         return ImageBatches(batches, rows, seed, bad.too_many if self.skip_bad_images else bad.error)
@@ -140,7 +153,7 @@ class ImageTask:
 
     def evaluation_rows(self, rows: slice, batch_size: int) -> Iterator[Batch]:
         images, _ = self._held_out
-        examples = self._evaluation_examples(images)
+        examples = self._examples(images, self.evaluation_crop)
         starts = range(0, images.count, batch_size)
         own = [range(start + rows.start, min(start + rows.stop, images.count)) for start in starts]
         made = self._made(examples, [index for indices in own for index in indices], max(rows.stop - rows.start, 1))
@@ -163,8 +176,8 @@ class ImageTask:
     def num_bytes(self, _: Mapping[str, np.ndarray | tf.Tensor]) -> None:
         """Returns None, since a class stands for no text."""
 
-    def _evaluation_examples(self, images: Images) -> ImageExamples:
-        return ImageExamples(images, self.num_classes, self.format, self.evaluation_crop)
+    def _examples(self, images: Images, crop: Crop) -> ImageExamples:
+        return ImageExamples(images, self.num_classes, self.format, crop, has_weights=bool(self.mixes))
 
     def _made(self, examples: ImageExamples, indices: Sequence[int], batch_size: int) -> Iterator[Batch]:
         """Yields the examples of these indices in batches.
@@ -233,7 +246,7 @@ class ImageTask:
         images, bad = self._all_held_out
         if not self.skip_bad_images:
             return images, bad
-        examples = self._evaluation_examples(images)
+        examples = self._examples(images, self.evaluation_crop)
         pairs = tf.data.Dataset.range(images.count).map(lambda index: (index, index))
 
         def tried(index: tf.Tensor, place: tf.Tensor) -> Batch:

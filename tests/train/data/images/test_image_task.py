@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import gin
 import numpy as np
 import pytest
 
@@ -17,11 +18,13 @@ from meshtf.train.data import (
     CentralCrop,
     ClassFolders,
     ColourJitter,
+    CutMix,
     Flip,
     ImageArrays,
     ImageFormat,
     ImageRecords,
     ImageTask,
+    Mixup,
     RandAugment,
 )
 from meshtf.train.data.fingerprints import differences
@@ -43,7 +46,7 @@ def assert_equal(found: list[dict[str, np.ndarray]], expected: list[dict[str, np
 def test_batches(folder: Path) -> None:
     """Two processes make the rows of one, each its own; a resumed run goes on to the bit; a cache changes nothing."""
     source = ClassFolders(str(folder))
-    changes = (Flip(), ColourJitter(), RandAugment())
+    changes = (Flip(), ColourJitter(), RandAugment(num_layers=1))
     task = ImageTask(source, 2, ImageFormat(size=8), held_out=source, augmentations=changes)
     assert all(isinstance(task, protocol) for protocol in (TaskByRows, TaskOfKnownData))
     batches = task.training_batches(BATCH, SEED)
@@ -65,7 +68,56 @@ def test_batches(folder: Path) -> None:
         n: (list(x.shape), x.dtype.name) for n, x in first[0].items()
     }
     assert (first[0]["images"] != rest[0]["images"]).any()
-    assert (first[0]["images"] != arrays_of(task.training_batches(BATCH, SEED + 1), 1)[0]["images"]).any()
+
+
+def test_gin(folder: Path) -> None:
+    """A binding of the format counts without a reference to it; sources, crops and changes are references."""
+    bindings = f"""
+        import meshtf.train.data
+        ImageTask.source = @ClassFolders()
+        ClassFolders.folder = "{folder}"
+        ImageTask.num_classes = 2
+        ImageTask.held_out = 0.3
+        ImageFormat.size = 5
+        ImageTask.crop = @CentralCrop()
+        CentralCrop.fraction = 1.0
+        ImageTask.augmentations = [@Flip(), @ColourJitter()]
+        ColourJitter.contrast = 0.1
+        ImageTask.mixes = [@Mixup(), @CutMix()]
+    """
+    gin.parse_config(bindings)
+    try:
+        task = gin.get_configurable("ImageTask")()
+    finally:
+        gin.clear_config()
+    assert task.format.size == 5
+    assert task.augmentations == [Flip(), ColourJitter(contrast=0.1)]
+    assert next(task.training_batches(2, SEED))["images"].shape == (2, 5, 5, 3)
+
+
+def test_mixed_batches(pixels: Callable[..., np.ndarray]) -> None:
+    """Pairs of places are mixed, whichever rows a process makes; labels are weights of the same images."""
+    values = np.arange(6, dtype=np.uint8) * 40
+    source = ImageArrays(np.broadcast_to(values[:, None, None, None], [6, 8, 8, 3]), np.arange(6))
+    format_ = ImageFormat(8, mean=(0.0,), std=(1 / 255,))
+    task = ImageTask(source, 6, format_, source, crop=CentralCrop(1.0), mixes=[Mixup(1.0), CutMix()])
+    first = arrays_of(task.training_batches(6, SEED), 3)
+    for batch in first:
+        labels, images = batch["labels"], batch["images"]
+        np.testing.assert_allclose(labels.sum(axis=1), 1, rtol=1e-6)
+        np.testing.assert_allclose(images.mean((1, 2, 3)), labels @ values, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(labels.reshape(3, 2, 6).sum(axis=(0, 1)), 1, rtol=1e-6)
+    assert all((labels > 0).sum(axis=1).max() == 2 for labels in (batch["labels"] for batch in first))
+    parts = [arrays_of(task.training_rows(rows, 6, SEED), 3) for rows in (slice(0, 3), slice(3, 6))]
+    assert_equal([{n: x[n] + y[n] for n in x} for x, y in zip(*parts, strict=True)], first)
+    later = arrays_of(task.training_batches(6, SEED, {"examples_taken": 5, "num_examples": 6}), 1)[0]
+    np.testing.assert_array_equal(later["images"][0], first[0]["images"][5])
+    np.testing.assert_array_equal(later["images"][1:], first[1]["images"][:5])
+    held_out = arrays_of(task.evaluation_rows(slice(0, 2), 4), 2)
+    np.testing.assert_array_equal(held_out[1]["labels"], np.eye(6)[[4, 5, 0, 0]] * [[1], [1], [0], [0]])
+    spec = task.inputs(mtf.Dimension("batch", 6))["labels"]
+    assert (str(spec.shape), spec.dtype.name) == ("batch:6 classes:6", "float32")
+    assert not arrays_of(task.training_rows(slice(0, 0), 6, SEED), 1)[0]["labels"].any()
 
 
 def test_evaluation(pixels: Callable[..., np.ndarray]) -> None:
@@ -111,8 +163,7 @@ def test_records(tmp_path: Path, write_records: Any, pixels: Any, jpeg_of: Any) 
     {
         "a class": (
             {"source": ClassFolders},
-            "ImageTask.source is no ImageSource: <class 'meshtf.train.data.images.class_folders.ClassFolders'>; in gin "
-            "@Name() makes one, parentheses included",
+            f"ImageTask.source is no ImageSource: {ClassFolders!r}; in gin @Name() makes one, parentheses included",
         ),
         "no augmentation": (
             {"augmentations": ["flip"]},

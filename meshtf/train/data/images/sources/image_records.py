@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 from meshtf.errors import nearest
 from meshtf.files.regular_file import open_regular
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.images.shard_names import check_shards
 from meshtf.train.data.images.source import Images
+from meshtf.train.data.images.sources.shard_names import check_shards
 from meshtf.train.data.sources.record_lengths import CHECKSUM_BYTES, HEADER_BYTES, record_lengths
 from meshtf.train.data.sources.text_files import files_matching
 

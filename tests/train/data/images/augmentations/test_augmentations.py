@@ -9,11 +9,12 @@ import pytest
 import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import CentralCrop, ColourJitter, DistortedCrop, Flip, ImageFormat, RandAugment
-from meshtf.train.data.images import pixel_operations
-from meshtf.train.data.images.augmentation import Augmentation
-from meshtf.train.data.images.crops import Crop
-from meshtf.train.data.images.rand_augment import CHANGES
+from meshtf.train.data import CentralCrop, ColourJitter, CutMix, DistortedCrop, Flip, ImageFormat, Mixup, RandAugment
+from meshtf.train.data.images.augmentations import pixel_operations
+from meshtf.train.data.images.augmentations.augmentation import Augmentation
+from meshtf.train.data.images.augmentations.crops import Crop
+from meshtf.train.data.images.augmentations.mixes import Mix
+from meshtf.train.data.images.augmentations.rand_augment import CHANGES
 
 ULP = 255 * 2.0**-22
 """A few roundings of float32 values up to 255."""
@@ -127,6 +128,25 @@ def test_rand_augment(image: np.ndarray) -> None:
         RandAugment(magnitude=11)
     with pytest.raises(ConfigurationError, match=r"RandAugment.num_layers must be 0 or more, and is -1"):
         RandAugment(num_layers=-1)
+
+
+def test_mixes() -> None:
+    """The shares are those of the pixels. Beta(1, 1) is uniform, and Beta(0.1, 0.1) is mostly near 0 or 1."""
+    pair = tf.stack([tf.zeros([8, 8, 1]), tf.ones([8, 8, 1])])
+    seeds = tf.stack([seed(i) for i in range(200)])
+    for mix in (Mixup(1.0), CutMix(1.0)):
+        assert isinstance(mix, Mix)
+        images, own = tf.map_fn(
+            lambda each, mix=mix: mix.mixed(pair, each), seeds, fn_output_signature=(tf.float32, tf.float32)
+        )
+        np.testing.assert_allclose(tf.reduce_mean(images, axis=[2, 3, 4]), tf.stack([1 - own, own], 1), atol=1e-6)
+        assert 0.3 < np.mean(own) < 0.8
+    extreme = tf.map_fn(lambda each: Mixup(0.1).mixed(pair, each)[1], seeds, fn_output_signature=tf.float32).numpy()
+    assert np.isfinite(extreme).all()
+    assert np.mean((extreme < 0.1) | (extreme > 0.9)) > 0.6  # 0.8 is expected
+    for kind in (Mixup, CutMix):
+        with pytest.raises(ConfigurationError, match=rf"{kind.__name__}.alpha must be above 0, and is 0"):
+            kind(0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import gin
 import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.images.pixel_operations import brightness, contrast, saturation
+from meshtf.train.data.images.augmentations.pixel_operations import brightness, contrast, saturation
 
 
 @gin.configurable(module="meshtf.train")

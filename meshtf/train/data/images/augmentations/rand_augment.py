@@ -11,7 +11,7 @@ import gin
 import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.images import pixel_operations
+from meshtf.train.data.images.augmentations import pixel_operations
 
 MOST_MAGNITUDE = 10
 
