@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError
-from meshtf.layers._operands import checked_operand
+from meshtf.layers._operands import Dims, checked_operand
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
-
-Dims: TypeAlias = "mtf.Dimension | Iterable[mtf.Dimension]"
-"""One dimension, or several in order."""
 
 
 @language_function
@@ -35,7 +31,7 @@ def dense(
 
     Args:
       x: [..., expert_dims, reduced_dims].
-      new_dims: dimensions of the result that take the place of `reduced_dims`: one, or a list of them.
+      new_dims: dimensions of the result that take the place of `reduced_dims`: one, a list, or "heads:2 d_kv:4".
       reduced_dims: one or several dimensions of x; by default its last.
       expert_dims: dimensions of x along which every position has a kernel and a bias of its own.
       use_bias: whether a bias [expert_dims, new_dims], zero at first, is added.
@@ -51,15 +47,14 @@ def dense(
       ShapeError: x lacks a dimension.
 
     Examples:
-      >>> mtf.layers.dense(x, mtf.Dimension("d_ff", 32), activation="relu").shape
+      >>> mtf.layers.dense(x, "d_ff:32", activation="relu").shape
       Shape[batch:4 d_ff:32]
       >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
       [('dense/kernel', Shape[hidden:8 d_ff:32]), ('dense/bias', Shape[d_ff:32])]
     """
     check_not_whole(x)
-    new = mtf.convert_to_shape(new_dims)
-    experts = mtf.convert_to_shape(expert_dims or [])
-    x, reduced = _without_clash(x, _dims_of(x, reduced_dims), new)
+    new, experts = mtf.convert_to_shape(new_dims, x.shape), x.shape.only(expert_dims or [])
+    x, reduced = _without_clash(x, x.shape[-1:] if reduced_dims is None else x.shape.only(reduced_dims), new)
     function = activation_function(activation)
     initializer = (kernel_initializer or VarianceScalingInitializer())(reduced, new)
     with mtf.variable_scope(name, default_name="dense"):
@@ -118,21 +113,18 @@ def dense_product(
       ShapeError: x lacks a dimension.
 
     Examples:
-      >>> hidden, d_ff = mtf.Dimension("hidden", 8), mtf.Dimension("d_ff", 32)
-      >>> mtf.layers.dense_product(x, hidden, d_ff, ("gelu", "linear")).shape
+      >>> mtf.layers.dense_product(x, "hidden", "d_ff:32", ("gelu", "linear")).shape
       Shape[batch:4 d_ff:32]
     """
     activations = _one_or_each(activation_functions)
     if not activations:
         raise GraphError('activation_functions is empty; give one for each factor, such as ("gelu", "linear")')
-    reduced, new = mtf.convert_to_shape(reduced_dims), mtf.convert_to_shape(new_dims)
-    experts = mtf.convert_to_shape(expert_dims or [])
     factors = [
         dense(
             x,
-            new,
-            reduced,
-            expert_dims=experts,
+            new_dims,
+            reduced_dims,
+            expert_dims=expert_dims,
             use_bias=use_bias,
             activation=activation,
             kernel_initializer=kernel_initializer,
@@ -150,16 +142,6 @@ def _one_or_each(activations: Sequence[Activation] | Activation) -> list[Activat
     if activations is None or isinstance(activations, str) or callable(activations):
         return [activations]
     return list(activations)
-
-
-def _dims_of(x: mtf.Tensor, reduced_dims: Dims | None) -> mtf.Shape:
-    """The dimensions to be summed over. Each must be one of x."""
-    if reduced_dims is None:
-        return x.shape[-1:]
-    reduced = mtf.convert_to_shape(reduced_dims)
-    for dim in reduced:
-        x.shape.axis(dim)
-    return reduced
 
 
 def _without_clash(x: mtf.Tensor, reduced: mtf.Shape, new: mtf.Shape) -> tuple[mtf.Tensor, mtf.Shape]:

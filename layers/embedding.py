@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.layers._operands import checked_operand
+from meshtf.layers._operands import DimensionLike, checked_operand
 from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer, VarianceScalingInitializer
 
 MASKED_LOGIT = -1e9
@@ -41,8 +41,8 @@ def padded_vocab_size(vocab_size: int, multiple: int = 128) -> int:
 @language_function
 def embedding_weights(
     mesh: mtf.Mesh,
-    vocab_dim: mtf.Dimension,
-    output_dim: mtf.Dimension,
+    vocab_dim: DimensionLike,
+    output_dim: DimensionLike,
     *,
     vocab_size: int | None = None,
     initializer: Initializer | None = None,
@@ -68,9 +68,8 @@ def embedding_weights(
       >>> weights.shape, mesh.graph.variables["embedding"].unpadded_shape
       (Shape[vocab:1024 d_model:8], Shape[vocab:1000 d_model:8])
     """
-    vocab_dim = _checked_dim(vocab_dim)
-    size = _true_size(vocab_dim, vocab_size)
-    shape, unpadded = mtf.Shape([vocab_dim, output_dim]), mtf.Shape([(vocab_dim.name, size), output_dim])
+    shape = mtf.Shape([vocab_dim, output_dim])
+    unpadded = shape.resize_dimension(shape[0].name, _true_size(shape[0], vocab_size))
     chosen = initializer or mtf.RandomNormal(stddev=1.0)
     return mtf.get_variable(mesh, name, shape, initializer=chosen, unpadded_shape=unpadded)
 
@@ -78,8 +77,8 @@ def embedding_weights(
 @language_function
 def embedding(
     indices: mtf.Tensor,
-    vocab_dim: mtf.Dimension,
-    output_dim: mtf.Dimension,
+    vocab_dim: DimensionLike,
+    output_dim: DimensionLike,
     *,
     vocab_size: int | None = None,
     initializer: Initializer | None = None,
@@ -107,17 +106,18 @@ def embedding(
 
     Examples:
       >>> ids = mtf.zeros(mesh, "batch:4 length:16", tf.int32)
-      >>> mtf.layers.embedding(ids, mtf.Dimension("vocab", 128), mtf.Dimension("d_model", 8)).shape
+      >>> mtf.layers.embedding(ids, "vocab:128", "d_model:8").shape
       Shape[batch:4 length:16 d_model:8]
     """
     _checked_type(indices)
     table = embedding_weights(
         indices.mesh, vocab_dim, output_dim, vocab_size=vocab_size, initializer=initializer, name=name
     )
-    size = _true_size(vocab_dim, vocab_size)
+    vocab = table.shape[0]
+    size = _true_size(vocab, vocab_size)
     if check_ids:
         _check_ids(indices, size, weights)
-    return _looked_up(table, indices, vocab_dim, size)
+    return _looked_up(table, indices, vocab, size)
 
 
 @gin.configurable(module="meshtf.layers")
@@ -213,7 +213,7 @@ class VocabularyEmbedding:
     @language_function
     def hidden_to_logits(self, x: mtf.Tensor, d_model: mtf.Dimension | None = None) -> mtf.Tensor:
         """The logits: [..., d_model] -> [..., vocab], in the dtype of x. `d_model` is x's last dimension by default."""
-        summed = x.shape[x.shape.axis(d_model)] if d_model is not None else x.shape[-1]
+        summed = x.shape[d_model] if d_model is not None else x.shape[-1]
         weights = mtf.cast(self.weights(x.mesh, summed), x.dtype)
         # Scaling x and not the logits costs d_model products per token and not vocab products.
         x = _scaled(x, self.scale_logits, summed.size**-0.5)
@@ -247,7 +247,7 @@ class VocabularyEmbedding:
 
 
 @language_function
-def mask_padded_logits(logits: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size: int) -> mtf.Tensor:
+def mask_padded_logits(logits: mtf.Tensor, vocab_dim: DimensionLike, vocab_size: int) -> mtf.Tensor:
     """Logits [..., vocab_dim], with `MASKED_LOGIT` or the dtype's own limit from `vocab_size` on.
 
     Raises:
@@ -255,13 +255,13 @@ def mask_padded_logits(logits: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size:
 
     Examples:
       >>> logits = mtf.zeros(mesh, "vocab:4")
-      >>> value(mtf.layers.mask_padded_logits(logits, mtf.Dimension("vocab", 4), vocab_size=3)) == 0.0
+      >>> value(mtf.layers.mask_padded_logits(logits, "vocab", vocab_size=3)) == 0.0
       array([ True,  True,  True, False])
     """
-    logits.shape.axis(vocab_dim)
-    if _true_size(vocab_dim, vocab_size) == vocab_dim.size:
+    vocab = logits.shape[vocab_dim]
+    if _true_size(vocab, vocab_size) == vocab.size:
         return logits
-    is_entry = mtf.less(mtf.range(logits.mesh, vocab_dim, tf.int32), vocab_size)
+    is_entry = mtf.less(mtf.range(logits.mesh, vocab, tf.int32), vocab_size)
     # Half the limit: the logarithm of a sum can be subtracted from it without overflow.
     masked = max(MASKED_LOGIT, float(logits.dtype.min) / 2)
     return mtf.where(is_entry, logits, masked, output_shape=logits.shape)
@@ -287,12 +287,6 @@ def _checked_type(ids: mtf.Tensor) -> None:
 
 def _check_ids(ids: mtf.Tensor, vocab_size: int, weights: mtf.Tensor | None) -> mtf.Tensor:
     return mtf.check_indices(ids, vocab_size, weights=weights, message="an id", advice=_IDS_ADVICE)
-
-
-def _checked_dim(vocab_dim: object) -> mtf.Dimension:
-    if not isinstance(vocab_dim, mtf.Dimension):
-        raise ShapeError(f"the vocabulary is an mtf.Dimension, and not {vocab_dim!r}")
-    return vocab_dim
 
 
 def _true_size(vocab_dim: mtf.Dimension, vocab_size: int | None) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.layers._operands import DimensionLike, Dims
 from meshtf.layers.activations import Activation
 from meshtf.layers.dense import dense, dense_product
 from meshtf.layers.initializers import DenseInitializer
@@ -14,7 +15,7 @@ from meshtf.layers.initializers import DenseInitializer
 @language_function
 def feed_forward(
     x: mtf.Tensor,
-    d_ff: mtf.Dimension,
+    d_ff: DimensionLike,
     is_training: bool,
     *,
     activation_functions: Sequence[Activation] | Activation = "relu",
@@ -45,7 +46,7 @@ def feed_forward(
       ShapeError: x has a dimension with the name of `d_ff`.
 
     Examples:
-      >>> mtf.layers.feed_forward(x, mtf.Dimension("d_ff", 32), is_training=True, dropout_rate=0.1).shape
+      >>> mtf.layers.feed_forward(x, "d_ff:32", is_training=True, dropout_rate=0.1).shape
       Shape[batch:4 hidden:8]
       >>> [(v.full_name, v.shape) for v in mesh.graph.trainable_variables]
       [('feed_forward/wi/kernel', Shape[hidden:8 d_ff:32]), ('feed_forward/wo/kernel', Shape[d_ff:32 hidden:8])]
@@ -55,23 +56,23 @@ def feed_forward(
         h = dense_product(
             x,
             [d_model],
-            [d_ff],
+            d_ff,
             activation_functions,
             use_bias=use_bias,
             kernel_initializer=kernel_initializer,
             name="wi",
         )
         h = mtf.dropout(h, is_training, rate=dropout_rate)
-        return dense(h, [d_model], [d_ff], use_bias=use_bias, kernel_initializer=kernel_initializer, name="wo")
+        return dense(h, d_model, use_bias=use_bias, kernel_initializer=kernel_initializer, name="wo")
 
 
 @language_function
 def dense_relu_dense(
     x: mtf.Tensor,
-    hidden_channels: mtf.Dimension,
+    hidden_channels: DimensionLike,
     is_training: bool,
     dropout: float = 0.0,
-    dropout_broadcast_dims: Iterable[mtf.Dimension] = (),
+    dropout_broadcast_dims: Dims = (),
     name: str | None = None,
 ) -> mtf.Tensor:
     """wo · dropout(relu(wi · x)), along the last dimension of x, without biases.
@@ -85,11 +86,11 @@ def dense_relu_dense(
       name: the scope of the two layers.
 
     Examples:
-      >>> mtf.layers.dense_relu_dense(x, mtf.Dimension("d_ff", 32), is_training=True, dropout=0.1).shape
+      >>> mtf.layers.dense_relu_dense(x, "d_ff:32", is_training=True, dropout=0.1).shape
       Shape[batch:4 hidden:8]
     """
     d_model = x.shape[-1]
     with mtf.variable_scope(name, default_name="dense_relu_dense"):
-        h = dense(x, [hidden_channels], use_bias=False, activation=mtf.relu, name="wi")
-        h = mtf.dropout(h, is_training, rate=dropout, noise_shape=h.shape - mtf.Shape(dropout_broadcast_dims))
-        return dense(h, [d_model], [hidden_channels], use_bias=False, name="wo")
+        h = dense(x, hidden_channels, use_bias=False, activation=mtf.relu, name="wi")
+        h = mtf.dropout(h, is_training, rate=dropout, noise_shape=h.shape - h.shape.only(dropout_broadcast_dims))
+        return dense(h, d_model, use_bias=False, name="wo")

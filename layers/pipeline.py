@@ -27,6 +27,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.divisors import divisors
 from meshtf.errors import ShapeError
+from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 
 STAGE, ROUND, STEP, MICROBATCH = "stage", "round", "step", "microbatch"
@@ -44,7 +45,7 @@ Recompute: TypeAlias = "mtf.RecomputePolicy | str | bool | None"
 def pipeline(
     layer_fn: LayerFn,
     carried: mtf.Tensor | Sequence[mtf.Tensor],
-    layers: mtf.Dimension,
+    layers: DimensionLike,
     schedule: PipelineSchedule,
     beside: Sequence[mtf.Tensor] = (),
     *,
@@ -86,9 +87,9 @@ def pipeline(
 
     Examples:
       >>> def layer(carried, beside):
-      ...     return [carried[0] + mtf.layers.dense(carried[0], mtf.Dimension("hidden", 8))]
+      ...     return [carried[0] + mtf.layers.dense(carried[0], "hidden")]
       >>> schedule = mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=4)
-      >>> (y,) = mtf.layers.pipeline(layer, x, mtf.Dimension("layers", 4), schedule)
+      >>> (y,) = mtf.layers.pipeline(layer, x, "layers:4", schedule)
       >>> y.shape
       Shape[batch:4 hidden:8]
     """
@@ -105,7 +106,7 @@ def pipeline(
 def pipeline_with_sums(
     layer_fn: SummingLayerFn,
     carried: mtf.Tensor | Sequence[mtf.Tensor],
-    layers: mtf.Dimension,
+    layers: DimensionLike,
     schedule: PipelineSchedule,
     beside: Sequence[mtf.Tensor] = (),
     *,
@@ -137,10 +138,10 @@ def pipeline_with_sums(
 
     Examples:
       >>> def layer(carried, beside):
-      ...     h = mtf.tanh(mtf.layers.dense(carried[0], mtf.Dimension("hidden", 8)))
+      ...     h = mtf.tanh(mtf.layers.dense(carried[0], "hidden"))
       ...     return [h], [mtf.reduce_sum(mtf.square(h), reduced_dim="batch")]
       >>> schedule = mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=4)
-      >>> (y,), (lengths,) = mtf.layers.pipeline_with_sums(layer, x, mtf.Dimension("layers", 4), schedule)
+      >>> (y,), (lengths,) = mtf.layers.pipeline_with_sums(layer, x, "layers:4", schedule)
       >>> y.shape, lengths.shape
       (Shape[batch:4 hidden:8], Shape[layers:4 hidden:8])
     """
@@ -148,6 +149,7 @@ def pipeline_with_sums(
     if not xs:
         raise ShapeError("pipeline needs at least one carried value, and was given none")
     cut = _Cut.of([*xs, *beside], schedule, batch_names)
+    layers = new_dimension(layers, *xs, *beside)
     places = _Places.of(layers, schedule)
     stage = places.stage
 
@@ -239,7 +241,7 @@ class _Cut:
             for own in (STAGE, MICROBATCH, STEP, ROUND):
                 if x.shape.has(own):
                     raise ShapeError(f'[{x.shape}] has dimension "{own}", which the pipeline makes; rename it')
-        batch = xs[0].shape.get_dim_by_name(batch_name)
+        batch = xs[0].shape[batch_name]
         for x in xs:
             x.shape.axis(batch)
         if batch.size % count:

@@ -86,7 +86,7 @@ class _Windows:
 
 def _windows(x: mtf.Tensor, sizes: Sizes) -> list[_Windows]:
     found = [
-        _Windows(_checked(x).shape.get_dim_by_name(name), mtf.Dimension(name, size) if isinstance(size, int) else size)
+        _Windows(_checked(x).shape[name], mtf.Dimension(name, size) if isinstance(size, int) else size)
         for name, size in sizes.items()
     ]
     for dim, pooled in ((window.dim, window.pooled) for window in found):

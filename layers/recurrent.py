@@ -14,6 +14,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError
+from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.dense import check_not_whole, dense
 from meshtf.layers.initializers import DenseInitializer, Initializer, VarianceScalingInitializer
 
@@ -29,8 +30,8 @@ _Step: TypeAlias = "Callable[[list[mtf.Tensor], mtf.Tensor], list[mtf.Tensor]]"
 @language_function
 def gru(
     x: mtf.Tensor,
-    hidden_dim: mtf.Dimension,
-    length_dim: mtf.Dimension | str | None = None,
+    hidden_dim: DimensionLike,
+    length_dim: DimensionLike | None = None,
     *,
     initial_state: mtf.Tensor | None = None,
     reverse: bool = False,
@@ -59,7 +60,7 @@ def gru(
 
     Examples:
       >>> text = mtf.ones(mesh, "batch:4 length:16 d_model:8")
-      >>> outputs, state = mtf.layers.gru(text, mtf.Dimension("hidden", 5))
+      >>> outputs, state = mtf.layers.gru(text, "hidden:5")
       >>> outputs.shape, state.shape
       (Shape[batch:4 length:16 hidden:5], Shape[batch:4 hidden:5])
     """
@@ -82,8 +83,8 @@ def gru(
 @language_function
 def lstm(
     x: mtf.Tensor,
-    hidden_dim: mtf.Dimension,
-    length_dim: mtf.Dimension | str | None = None,
+    hidden_dim: DimensionLike,
+    length_dim: DimensionLike | None = None,
     *,
     initial_state: LstmState | None = None,
     reverse: bool = False,
@@ -113,7 +114,7 @@ def lstm(
 
     Examples:
       >>> text = mtf.ones(mesh, "batch:4 length:16 d_model:8")
-      >>> outputs, (result, cell) = mtf.layers.lstm(text, mtf.Dimension("hidden", 5))
+      >>> outputs, (result, cell) = mtf.layers.lstm(text, "hidden:5")
       >>> outputs.shape, cell.shape
       (Shape[batch:4 length:16 hidden:5], Shape[batch:4 hidden:5])
     """
@@ -137,8 +138,8 @@ def lstm(
 def bidirectional(
     layer: Layer,
     x: mtf.Tensor,
-    hidden_dim: mtf.Dimension,
-    length_dim: mtf.Dimension | str | None = None,
+    hidden_dim: DimensionLike,
+    length_dim: DimensionLike | None = None,
     *,
     kernel_initializer: DenseInitializer | None = None,
     name: str | None = None,
@@ -162,7 +163,7 @@ def bidirectional(
 
     Examples:
       >>> text = mtf.ones(mesh, "batch:4 length:16 d_model:8")
-      >>> outputs, states = mtf.layers.bidirectional(mtf.layers.gru, text, mtf.Dimension("hidden", 5))
+      >>> outputs, states = mtf.layers.bidirectional(mtf.layers.gru, text, "hidden:5")
       >>> outputs.shape
       Shape[batch:4 length:16 hidden:10]
     """
@@ -170,7 +171,7 @@ def bidirectional(
     with mtf.variable_scope(name, default_name="bidirectional"):
         there, last = layer(x, hidden_dim, length_dim, name="forward", **both)
         back, first = layer(x, hidden_dim, length_dim, name="backward", reverse=True, **both)
-    return mtf.concat([there, back], hidden_dim.name), (last, first)
+    return mtf.concat([there, back], there.shape[-1].name), (last, first)
 
 
 class _Sequence:
@@ -179,18 +180,18 @@ class _Sequence:
     def __init__(
         self,
         x: mtf.Tensor,
-        hidden: mtf.Dimension,
-        length: mtf.Dimension | str | None,
+        hidden: DimensionLike,
+        length: DimensionLike | None,
         gates: mtf.Dimension,
         initializer: DenseInitializer | None,
     ) -> None:
         check_not_whole(x)
         if x.shape.ndims < 2:
             raise ShapeError(f"[{x.shape}] must have a length and features, in this order, at its end")
-        self._x, self._hidden, self.gates = x, hidden, gates
-        self._length = x.shape[-2 if length is None else x.shape.axis(length)]
+        self._x, self._hidden, self.gates = x, new_dimension(hidden, x), gates
+        self._length = x.shape[-2 if length is None else length]
         self._initializer = initializer or VarianceScalingInitializer()
-        self._state = x.shape - [self._length, x.shape[-1]] + [hidden]
+        self._state = x.shape - [self._length, x.shape[-1]] + [self._hidden]
 
     def inputs(self, bias_initializer: Initializer) -> mtf.Tensor:
         """The products of all inputs with the variable `input/kernel`, plus `bias`: [..., length, gates, hidden]."""

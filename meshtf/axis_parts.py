@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from meshtf.call_sites import says_where
-from meshtf.dimension import Dimension, Shape, parse_pairs
+from meshtf.dimension import Dimension, Shape
+from meshtf.dimension_names import parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
 from meshtf.layout import Axes, TensorLayout
 

@@ -6,10 +6,11 @@ import dataclasses
 import math
 import operator
 import re
-from collections.abc import Iterable, Iterator
-from typing import SupportsIndex, TypeAlias, overload
+from collections.abc import Iterable, Iterator, Mapping
+from typing import SupportsIndex, TypeAlias, cast, overload
 
-from meshtf.call_sites import says_where, user_site
+from meshtf.call_sites import says_where
+from meshtf.dimension_names import sized_dimensions, written_dimensions
 from meshtf.errors import ShapeError, counted, nearest
 
 
@@ -44,12 +45,13 @@ class Dimension:
         return f"{self.name}:{self.size}"
 
 
-_TOKEN = re.compile(r"(?:[^\s;,.]|\.(?=\d+(?:[+;,.\s}]|$)))+")
-
 _SHAPE_FORMS = 'give an mtf.Shape, a list of dimensions, or text such as "batch:64 hidden:8"'
 
-DimensionLike: TypeAlias = "Dimension | tuple[str, int]"
-ShapeLike: TypeAlias = "Shape | str | Iterable[DimensionLike] | Dimension"
+DimensionLike: TypeAlias = "Dimension | str | tuple[str, int]"
+"""A dimension: an object, its name (if something else says its size), "name:size", or a pair."""
+
+ShapeLike: TypeAlias = "Shape | Dimension | str | tuple[str, int] | Iterable[DimensionLike]"
+"""A shape: an object, a text of names and sizes, one dimension, or a list of dimensions."""
 
 
 class Dims(tuple[Dimension, ...]):
@@ -95,15 +97,16 @@ class Shape:
       (32, ['batch', 'hidden'], Shape[hidden:8 vocab:16])
       >>> shape.dims[:-1] + [mtf.Dimension("d_ff", 32)]
       [Dimension(name='batch', size=4), Dimension(name='d_ff', size=32)]
+      >>> shape["hidden"], "batch" in shape, "vocab" in shape
+      (Dimension(name='hidden', size=8), True, False)
+      >>> batch, hidden = shape
     """
 
     dims: Dims
 
     @says_where
-    def __init__(self, dims: Iterable[DimensionLike]) -> None:
-        if not isinstance(dims, Iterable):
-            raise ShapeError(f"not a shape: {dims!r}; {_SHAPE_FORMS}")
-        converted = Dims(_dimension(d) for d in dims)
+    def __init__(self, dims: ShapeLike) -> None:
+        converted = _dimensions(dims, {})
         seen: dict[str, Dimension] = {}
         for dim in converted:
             if dim.name in seen:
@@ -149,23 +152,37 @@ class Shape:
         return self.dims[self.axis(name)]
 
     @says_where
-    def axis(self, dim: Dimension | str) -> int:
+    def axis(self, dim: DimensionLike) -> int:
         """The position of a dimension.
 
         Raises:
           ShapeError: it is absent, or has another size.
         """
-        name = _name(dim)
+        name, size = _name_and_size(dim)
         for i, own in enumerate(self.dims):
             if own.name == name:
-                if isinstance(dim, Dimension) and dim.size != own.size:
-                    raise ShapeError(f'dimension "{name}" has size {own.size} in [{self}], not {dim.size}')
+                if size is not None and size != own.size:
+                    raise ShapeError(f'dimension "{name}" has size {own.size} in [{self}], not {size}')
                 return i
         raise ShapeError(f'no dimension "{name}" in [{self}]{nearest(name, self.dimension_names)}')
 
-    def has(self, dim: Dimension | str) -> bool:
+    @says_where
+    def only(self, dims: ShapeLike) -> Shape:
+        """The dimensions of this shape that you name, in your order.
+
+        Raises:
+          ShapeError: one is absent, or has another size.
+
+        Examples:
+          >>> x.shape.only("hidden"), x.shape.only(["hidden", "batch"])
+          (Shape[hidden:8], Shape[hidden:8 batch:4])
+        """
+        asked = [dims] if isinstance(dims, str) and self.has(dims) else _listed(dims)
+        return Shape([self.dims[self.axis(d)] for d in asked])
+
+    def has(self, dim: DimensionLike) -> bool:
         """Whether the shape has a dimension of that name; sizes are not compared."""
-        name = dim if isinstance(dim, str) else _name(dim)
+        name = dim if isinstance(dim, str) else _name_and_size(dim)[0]
         for own in self.dims:  # noqa: SIM110  # asked so often that a generator shows
             if own.name == name:
                 return True
@@ -188,7 +205,7 @@ class Shape:
         return Shape([d for i, d in enumerate(self.dims) if i not in removed])
 
     def __contains__(self, dim: object) -> bool:
-        return dim in self.dims
+        return self.has(dim) if isinstance(dim, str) else dim in self.dims
 
     def __iter__(self) -> Iterator[Dimension]:
         return iter(self.dims)
@@ -197,15 +214,17 @@ class Shape:
         return len(self.dims)
 
     @overload
-    def __getitem__(self, key: int) -> Dimension: ...
+    def __getitem__(self, key: int | DimensionLike) -> Dimension: ...
     @overload
     def __getitem__(self, key: slice) -> Shape: ...
-    def __getitem__(self, key: int | slice) -> Dimension | Shape:
+    def __getitem__(self, key: int | slice | DimensionLike) -> Dimension | Shape:
+        """The dimension at a position or of a name, or the shape of several positions."""
+        if isinstance(key, str | Dimension | tuple):
+            return self.dims[self.axis(key)]
         try:
             return Shape(self.dims[key]) if isinstance(key, slice) else self.dims[key]
         except TypeError:
-            fact = f"a position is needed, not {key!r}; by name it is get_dim_by_name(name) of the shape"
-            raise ShapeError(f"{fact}\n  at {user_site()}") from None
+            return self.dims[self.axis(key)]  # type: ignore[arg-type]  # says what is wrong with the key
         except IndexError:
             raise IndexError(f"[{self}] has {counted(self.ndims, 'dimension')}, and none at position {key}") from None
 
@@ -217,69 +236,55 @@ class Shape:
 
 
 @says_where
-def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
-    """A `Dimension` from itself or a (name, size) pair; None passes through.
+def convert_to_dimension(d: DimensionLike | None, sizes_from: Shape | Iterable[Shape] = ()) -> Dimension | None:
+    """A `Dimension` from itself, "name:size" or a (name, size) pair; None passes through.
+
+    A name alone has the size that it has in the shapes `sizes_from`.
 
     Examples:
-      >>> mtf.convert_to_dimension(("hidden", 8))
+      >>> mtf.convert_to_dimension("hidden:8")
+      Dimension(name='hidden', size=8)
+      >>> mtf.convert_to_dimension("hidden", x.shape)
       Dimension(name='hidden', size=8)
     """
-    return None if d is None else _dimension(d)
+    return None if d is None else _dimension(d, _sizes(sizes_from))
 
 
 @overload
-def convert_to_shape(x: None) -> None: ...
+def convert_to_shape(x: None, sizes_from: Shape | Iterable[Shape] = ()) -> None: ...
 @overload
-def convert_to_shape(x: ShapeLike) -> Shape: ...
+def convert_to_shape(x: ShapeLike, sizes_from: Shape | Iterable[Shape] = ()) -> Shape: ...
 @says_where
-def convert_to_shape(x: ShapeLike | None) -> Shape | None:
+def convert_to_shape(x: ShapeLike | None, sizes_from: Shape | Iterable[Shape] = ()) -> Shape | None:
     """A `Shape` from itself, a dimension, a list of dimensions or pairs, or "batch:64 pixels:784".
 
-    In a string the pairs are separated by spaces, `;`, `,` or `.`. None passes through.
+    In a string the dimensions are separated by spaces, `;`, `,` or `.`. None passes through. A name alone has the size
+    that it has in the shapes `sizes_from`.
+
+    Raises:
+      ShapeError: a name has no size, in the text or in `sizes_from`; or it stands twice.
 
     Examples:
       >>> mtf.convert_to_shape("batch:4 hidden:8")
       Shape[batch:4 hidden:8]
       >>> mtf.convert_to_shape([("batch", 4), mtf.Dimension("hidden", 8)])
       Shape[batch:4 hidden:8]
+      >>> mtf.convert_to_shape("hidden copies:2 batch", x.shape)
+      Shape[hidden:8 copies:2 batch:4]
     """
-    if x is None or isinstance(x, Shape):
-        return x
-    if isinstance(x, Dimension):
-        return Shape([x])
-    if isinstance(x, str):
-        return Shape([Dimension(name, int(size)) for name, size in parse_pairs(x, r"\d{1,18}", "name:size")])
-    return Shape(x)
+    return x if x is None or isinstance(x, Shape) else Shape(_dimensions(x, _sizes(sizes_from)))
 
 
-def shape_of(x: ShapeLike) -> Shape:
+def shape_of(x: ShapeLike, sizes_from: Shape | Iterable[Shape] = ()) -> Shape:
     """Converts to a shape as `convert_to_shape` does, but refuses None."""
-    shape = convert_to_shape(x)
+    shape = convert_to_shape(x, sizes_from)
     if shape is None:
         raise ShapeError('a shape is needed here, and None was given; for a scalar give [] or ""')
     return shape
 
 
-def parse_pairs(text: str, value_pattern: str, form: str, *, shown: str | None = None) -> list[tuple[str, str]]:
-    """Splits `a:x;b:y` into pairs.
-
-    A dot separates pairs too, unless it stands before a number that ends a name: "a:x.0" is the part 0 of x.
-
-    Raises:
-      ShapeError: a token is not of the form; the message underlines it in the text, or in `shown`.
-    """
-    pairs = []
-    for token in _TOKEN.finditer(text):
-        match = re.fullmatch(rf"([^:]+):({value_pattern})", token.group())
-        if match is None:
-            underline = " " * token.start() + "^" * len(token.group())
-            raise ShapeError(f"not of the form {form}:\n    {text if shown is None else shown}\n    {underline}")
-        pairs.append((match[1], match[2]))
-    return pairs
-
-
 @says_where
-def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -> Dimension:
+def combined_dimension(dims: ShapeLike, name: str | None = None) -> Dimension:
     """One dimension whose size is the product of the sizes. It has the name of the first, unless you give one.
 
     Examples:
@@ -292,18 +297,71 @@ def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -
     return Dimension(name or shape[0].name, shape.size)
 
 
-@says_where
-def _name(dim: Dimension | str) -> str:
-    if isinstance(dim, str | Dimension):
-        return dim if isinstance(dim, str) else dim.name
+def names_of(dims: ShapeLike) -> list[str]:
+    """The names of dimensions, with or without sizes."""
+    return [_name_and_size(d)[0] for d in _listed(dims)]
+
+
+def _listed(dims: ShapeLike) -> Iterable[DimensionLike]:
+    """One dimension, a text or a list of them, as a list. No name needs a size."""
+    if isinstance(dims, str):
+        return [name if size is None else (name, size) for name, size, _ in written_dimensions(dims)]
+    if isinstance(dims, Dimension) or _is_pair(dims):
+        return [cast("DimensionLike", dims)]
+    if not isinstance(dims, Iterable):
+        raise ShapeError(f"a dimension or its name is needed, or a list of them, and not {dims!r}")
+    return cast("Iterable[DimensionLike]", dims)
+
+
+def _name_and_size(dim: DimensionLike) -> tuple[str, int | None]:
+    """A dimension's name, and its size if it is given."""
+    if isinstance(dim, str):
+        written = list(written_dimensions(dim)) if ":" in dim else []
+        return (written[0].name, written[0].size) if len(written) == 1 else (dim, None)
+    if isinstance(dim, tuple | list) and len(dim) == 2:
+        dim = Dimension(*dim)
+    if isinstance(dim, Dimension):
+        return dim.name, dim.size
     raise ShapeError(f"a dimension or its name is needed, not {dim!r}")
 
 
-def _dimension(d: DimensionLike) -> Dimension:
+def _is_pair(x: object) -> bool:
+    """Whether x is a (name, size) pair, and not a list of two dimensions."""
+    if not (isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], str)):
+        return False
+    return not isinstance(x[1], str | tuple | Dimension)
+
+
+def _sizes(shapes: Shape | Iterable[Shape]) -> dict[str, int]:
+    """The size of each name. Shapes that contradict each other are the operation's to refuse: the first counts."""
+    sizes: dict[str, int] = {}
+    for shape in [shapes] if isinstance(shapes, Shape) else shapes:
+        for dim in shape:
+            sizes.setdefault(dim.name, dim.size)
+    return sizes
+
+
+def _dimensions(x: ShapeLike, sizes: Mapping[str, int]) -> Dims:
+    if isinstance(x, str) and x not in sizes:
+        return Dims(Dimension(name, size) for name, size in sized_dimensions(x, sizes))
+    if isinstance(x, str | Dimension) or _is_pair(x):
+        return Dims([_dimension(x, sizes)])
+    if not isinstance(x, Iterable):
+        raise ShapeError(f"not a shape: {x!r}; {_SHAPE_FORMS}")
+    return Dims(_dimension(d, sizes) for d in x)
+
+
+def _dimension(d: object, sizes: Mapping[str, int]) -> Dimension:
     if isinstance(d, Dimension):
         return d
     if isinstance(d, tuple | list) and len(d) == 2:
         return Dimension(*d)
+    if isinstance(d, str) and d in sizes:
+        return Dimension(d, sizes[d])
+    if isinstance(d, str) and (":" in d or sizes):
+        if len(named := sized_dimensions(d, sizes)) == 1:
+            return Dimension(*named[0])
+        raise ShapeError(f"one dimension is needed here, and {d!r} has {len(named)}")
     raise ShapeError(f"not a dimension: {d!r}; write mtf.Dimension(name, size), or a pair ({_example(d)})")
 
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias, cast
 
 from meshtf.call_sites import says_where
-from meshtf.dimension import Dimension, Shape, parse_pairs
+from meshtf.dimension import Dimension, Shape
+from meshtf.dimension_names import parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
 from meshtf.markup import Markup, block, folded, grid
 

@@ -210,5 +210,4 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "sinc": (),
     "trace": (),
     "unique": (),
-    "vmap": (),
 }

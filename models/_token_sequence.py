@@ -34,7 +34,7 @@ class TokenSequence:
         ids = feature(features, name)
         positions = features.get(f"{name}_position")
         if positions is None:
-            positions = mtf.range(ids.mesh, ids.shape.get_dim_by_name("length"))
+            positions = mtf.range(ids.mesh, ids.shape["length"])
         return cls(ids, positions, features.get(f"{name}_segmentation"))
 
     @property
@@ -64,7 +64,7 @@ class TokenSequence:
 
 def shifted_right(ids: mtf.Tensor, start_id: int | mtf.Tensor) -> mtf.Tensor:
     """Ids [.., length], each in the place behind its own, and `start_id`, a number or [..], in the first."""
-    length = ids.shape.get_dim_by_name("length")
+    length = ids.shape["length"]
     before = mtf.shift(ids, 1, length, wrap=False)
     if isinstance(start_id, int) and not start_id:
         return before

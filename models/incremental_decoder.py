@@ -98,7 +98,7 @@ class IncrementalDecoder:
         Raises:
           ShapeError: the model has fewer positions.
         """
-        length = prompts.shape.get_dim_by_name("length")
+        length = prompts.shape["length"]
         max_length = length.size if max_length is None else max_length
         self._check_length(max_length)
         places = mtf.range(prompts.mesh, length)

@@ -93,7 +93,7 @@ class TextClassifier:
 
     def _vector(self, x: mtf.Tensor, tokens: Tokens) -> mtf.Tensor:
         """The vector of each text [batch, d_model], from those of its tokens."""
-        length = x.shape.get_dim_by_name("length")
+        length = x.shape["length"]
         if self.pooling == "first":
             return x["length", 0]
         assert tokens.segments is not None

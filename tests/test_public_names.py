@@ -43,7 +43,7 @@ def test_programs_of_the_original_have_every_operation() -> None:
     assert sorted(set(functions) - set(compat.__all__)) == []
     assert [name for name in compat.__all__ if not hasattr(compat, name)] == []
     assert inspect.signature(compat.einsum) == inspect.signature(mtf.einsum)
-    assert inspect.signature(compat.gather) != inspect.signature(mtf.gather)  # it takes fewer parameters
+    assert compat.gather.__module__ != mtf.gather.__module__  # it takes the original's operands
 
 
 def test_a_misspelt_name_gives_the_nearest() -> None:

@@ -51,7 +51,7 @@ def logits_shape(q: mtf.Shape, k: mtf.Shape, memory_name: str) -> mtf.Shape:
     """
     of_q = [d for d in q if d.name != D_KV]
     shared, own = [d for d in of_q if k.has(d.name)], [d for d in of_q if not k.has(d.name)]
-    return mtf.Shape([*shared, *own, k.get_dim_by_name(memory_name)])
+    return mtf.Shape([*shared, *own, k[memory_name]])
 
 
 def logits_dtype(q: mtf.Tensor, options: AttentionOptions) -> tf.DType:

@@ -60,7 +60,7 @@ class Ring:
             return x
         x = mtf.pad(x, [0, self.padding], LENGTH) if self.padding else x
         parts = [self.places, mtf.Dimension(HALVES, self.halves), mtf.Dimension(inside, self.size)]
-        x = mtf.replace_dimensions(x, x.shape.get_dim_by_name(LENGTH), parts)
+        x = mtf.replace_dimensions(x, LENGTH, parts)
         if self.halves == 1:
             return x
         # Cutting puts parts 2r and 2r + 1 at place r. Reversing the odd ones brings part 2n - 1 - 2r there.
@@ -72,7 +72,7 @@ class Ring:
         if self.halves == 2:
             even, odd = self._swapped(*mtf.unstack(y, HALVES))
             y = self._stacked(even, mtf.reverse(odd, LENGTH), y.shape)
-        parts = [y.shape.get_dim_by_name(name) for name in (LENGTH, HALVES, LENGTH_IN_BLOCK)]
+        parts = [y.shape[name] for name in (LENGTH, HALVES, LENGTH_IN_BLOCK)]
         whole = mtf.Dimension(LENGTH, self.used + self.padding)
         y = mtf.transpose(y, [*(d for d in y.shape if d not in parts), *parts])
         return mtf.slice(mtf.replace_dimensions(y, parts, whole), 0, self.used, LENGTH)

@@ -80,7 +80,7 @@ class BeamSlots:
         nothing.
         """
         shape = self.holders.shape
-        is_here = mtf.equal(mtf.range(position.mesh, shape.get_dim_by_name(POSITIONS)), position)
+        is_here = mtf.equal(mtf.range(position.mesh, shape[POSITIONS]), position)
         itself = mtf.range(position.mesh, self.beam)
         return dataclasses.replace(self, holders=mtf.where(is_here, itself, self.holders, output_shape=shape))
 
@@ -108,7 +108,7 @@ class BeamSlots:
         assert pattern.memory.positions is not None
         is_held, dtype = self._is_held(pattern.memory.positions), logits_dtype(q, options)
         rows = logits_shape(q.shape, k.shape, MEMORY_LENGTH)
-        every = rows[:-1] + [k.shape.get_dim_by_name(BEAM_SLOTS), rows[-1]]
+        every = rows[:-1] + [k.shape[BEAM_SLOTS], rows[-1]]
         products = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=every)
         # One slot holds the key of each position, so the sum over slots has one term that counts.
         held = mtf.reduce_sum(mtf.where(is_held, products, 0.0, output_shape=every), output_shape=rows)
@@ -124,8 +124,8 @@ class BeamSlots:
         The result is bool [.., beam, beam_slots, memory_length]. At a negative position, where nothing is visible, any
         slot may be true.
         """
-        holders, memory = self.holders, positions.shape.get_dim_by_name(MEMORY_LENGTH)
-        if is_index(positions, MEMORY_LENGTH) and memory.size == holders.shape.get_dim_by_name(POSITIONS).size:
+        holders, memory = self.holders, positions.shape[MEMORY_LENGTH]
+        if is_index(positions, MEMORY_LENGTH) and memory.size == holders.shape[POSITIONS].size:
             holders = mtf.rename_dimension(holders, POSITIONS, MEMORY_LENGTH)
         else:
             holders = mtf.gather(holders, mtf.maximum(positions, 0), POSITIONS)

@@ -77,7 +77,7 @@ class KeyValueCache:
 
         It has room for `max_length` positions; by default for no more than it is given.
         """
-        length = k.shape.get_dim_by_name(MEMORY_LENGTH)
+        length = k.shape[MEMORY_LENGTH]
         memory = mtf.Shape([length, config.d_kv_dim])
         shape = k.shape - memory - config.memory_heads + config.memory_heads + memory
         more = 0 if max_length is None else max_length - length.size
@@ -138,7 +138,7 @@ class KeyValueCache:
 
     @property
     def _memory_length(self) -> mtf.Dimension:
-        return self.k.shape.get_dim_by_name(MEMORY_LENGTH)
+        return self.k.shape[MEMORY_LENGTH]
 
     def _place(self, position: mtf.Tensor) -> mtf.Tensor:
         """The index along `memory_length`. A position that is not written has an index outside."""

@@ -166,7 +166,7 @@ def project_latent_output(y: mtf.Tensor, d_model: mtf.Dimension, config: LatentC
       config: the sizes.
     """
     value = config.part(config.d_value)
-    if y.shape.get_dim_by_name(D_KV) != value:
+    if y.shape[D_KV] != value:
         y = mtf.slice(y, 0, value.size, D_KV)
     return _projected(y, "o", mtf.Shape([config.heads, value]), [d_model], config, use_bias=config.use_bias)
 
@@ -193,7 +193,7 @@ def attend_to_latents(
       [.., heads, d_kv], whose `d_kv` has the size `config.d_value`.
     """
     own, q_rotated = queries
-    dtype, memory = logits_dtype(own, options), latent.shape.get_dim_by_name(MEMORY_LENGTH)
+    dtype, memory = logits_dtype(own, options), latent.shape[MEMORY_LENGTH]
     k = _kernel(latent, "k", mtf.Shape([config.latent]), [config.heads, config.part(config.d_kv)], config)
     v = _kernel(latent, "v", mtf.Shape([config.latent]), [config.heads, config.part(config.d_value)], config)
     rows = own.shape[:-1]
@@ -208,7 +208,7 @@ def attend_to_latents(
 
 
 def _padded(x: mtf.Tensor, config: LatentConfig) -> mtf.Tensor:
-    more = max(config.d_kv + config.d_rotated, config.d_value) - x.shape.get_dim_by_name(D_KV).size
+    more = max(config.d_kv + config.d_rotated, config.d_value) - x.shape[D_KV].size
     return mtf.pad(x, [0, more], D_KV) if more else x
 
 

@@ -21,6 +21,13 @@ class LatentCache:
     Attributes:
       latent: [.., memory_length, latent].
       rotated: [.., memory_length, d_kv].
+
+    Examples:
+      >>> from meshtf.layers.transformer import RmsNorm
+      >>> config = mtf.layers.LatentConfig(num_heads=2, d_kv=4, d_rotated=2, d_value=4, latent_size=3, norm=RmsNorm())
+      >>> cache = mtf.layers.LatentCache.empty(mesh, mtf.Shape([("batch", 4)]), 16, config, tf.float32)
+      >>> [tensor.shape for tensor in cache.tensors]
+      [Shape[batch:4 memory_length:16 latent:3], Shape[batch:4 memory_length:16 d_kv:2]]
     """
 
     latent: mtf.Tensor
@@ -41,7 +48,7 @@ class LatentCache:
     def of_tokens(cls, latent: mtf.Tensor, rotated: mtf.Tensor, max_length: int | None) -> LatentCache:
         """The cache of tokens [.., length, latent], with room for `max_length`; None for no more than there are."""
         parts = [as_memory(latent), as_memory(rotated)]
-        more = 0 if max_length is None else max_length - parts[0].shape.get_dim_by_name(MEMORY_LENGTH).size
+        more = 0 if max_length is None else max_length - parts[0].shape[MEMORY_LENGTH].size
         return cls(*(mtf.pad(part, [0, more], MEMORY_LENGTH) if more else part for part in parts))
 
     def write(self, position: mtf.Tensor, latent: mtf.Tensor, rotated: mtf.Tensor) -> LatentCache:
@@ -53,7 +60,7 @@ class LatentCache:
 
     def tokens(self, position: mtf.Tensor) -> Tokens:
         """The memory's tokens, after `position` was written last. Segments are 1 for what has been written."""
-        index = mtf.range(position.mesh, self.latent.shape.get_dim_by_name(MEMORY_LENGTH))
+        index = mtf.range(position.mesh, self.latent.shape[MEMORY_LENGTH])
         written = mtf.to_int32(mtf.greater_equal(position, index))
         return Tokens(index, segments=written, is_prefix=written)
 

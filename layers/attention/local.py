@@ -86,7 +86,7 @@ def _as_sequence(x: mtf.Tensor) -> mtf.Tensor:
 
 
 def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
-    of_queries, of_memory = (x.shape.get_dim_by_name(LENGTH).size for x in (q, k))
+    of_queries, of_memory = (x.shape[LENGTH].size for x in (q, k))
     if of_queries != of_memory:
         raise ShapeError(
             f"local attention lets a sequence attend to itself, and {of_queries} queries are not {of_memory} keys"
@@ -125,11 +125,11 @@ class _Cut:
 
     def joined(self, y: mtf.Tensor) -> mtf.Tensor:
         """The opposite of `queries`."""
-        blocks, inside = y.shape.get_dim_by_name(LENGTH), y.shape.get_dim_by_name(LENGTH_IN_BLOCK)
+        blocks, inside = y.shape[LENGTH], y.shape[LENGTH_IN_BLOCK]
         whole = mtf.Dimension(LENGTH, blocks.size * inside.size)
         return mtf.slice(mtf.replace_dimensions(y, [blocks, inside], whole), 0, self.blocks.used, LENGTH)
 
     def _cut(self, x: mtf.Tensor, inside: str) -> mtf.Tensor:
         x = self.blocks.padded(x, LENGTH)
         new = [mtf.Dimension(LENGTH, self.blocks.count), mtf.Dimension(inside, self.blocks.size)]
-        return mtf.replace_dimensions(x, x.shape.get_dim_by_name(LENGTH), new)
+        return mtf.replace_dimensions(x, LENGTH, new)

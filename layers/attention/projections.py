@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import as_memory
 from meshtf.layers.low_rank import low_rank_product
@@ -63,7 +64,7 @@ def project_keys_and_values(
 
 
 @language_function
-def project_output(y: mtf.Tensor, d_model: mtf.Dimension, config: AttentionConfig) -> mtf.Tensor:
+def project_output(y: mtf.Tensor, d_model: DimensionLike, config: AttentionConfig) -> mtf.Tensor:
     """The sum over heads. Makes "o" [heads, (queries_per_head), d_kv, d_model], and "o_bias", under the open scope.
 
     Args:
@@ -77,11 +78,11 @@ def project_output(y: mtf.Tensor, d_model: mtf.Dimension, config: AttentionConfi
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
       >>> attended = mtf.ones(mesh, "batch:4 length:16 heads:2 d_kv:4")
-      >>> mtf.layers.project_output(attended, mtf.Dimension("d_model", 8), config).shape
+      >>> mtf.layers.project_output(attended, "d_model:8", config).shape
       Shape[batch:4 length:16 d_model:8]
     """
     reduced = config.query_heads + [config.d_kv_dim]
-    return _projected(y, "o", reduced, mtf.Shape([d_model]), config)
+    return _projected(y, "o", reduced, mtf.Shape([new_dimension(d_model, y)]), config)
 
 
 def _projected(x: mtf.Tensor, name: str, reduced: mtf.Shape, new: mtf.Shape, config: AttentionConfig) -> mtf.Tensor:

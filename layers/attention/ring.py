@@ -120,7 +120,7 @@ def ring_attention(
 
 
 def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
-    of_queries, of_memory = (x.shape.get_dim_by_name(LENGTH).size for x in (q, k))
+    of_queries, of_memory = (x.shape[LENGTH].size for x in (q, k))
     if of_queries != of_memory:
         raise ShapeError(
             f"ring attention lets a sequence attend to itself, and {of_queries} queries are not {of_memory} keys"
@@ -187,7 +187,7 @@ class _RingAttention:
         self._dtype = logits_dtype(q, how.options)
         one_q, one_k = (mtf.Shape([d for d in x.shape if d.name != HALVES]) for x in (q, around.k))
         self._rows = logits_shape(one_q, one_k, MEMORY_IN_BLOCK)[:-1]
-        self._means = self._rows + [q.shape.get_dim_by_name(D_KV)]
+        self._means = self._rows + [q.shape[D_KV]]
 
     def result(self) -> mtf.Tensor:
         """The means [halves, rows, d_kv], in the logits' dtype."""

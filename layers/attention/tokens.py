@@ -52,7 +52,7 @@ class Tokens:
         Raises:
           ShapeError: x has no `length`.
         """
-        return cls(mtf.range(x.mesh, x.shape.get_dim_by_name(LENGTH)), segments, is_prefix)
+        return cls(mtf.range(x.mesh, x.shape[LENGTH]), segments, is_prefix)
 
     def as_memory(self) -> Tokens:
         """The same tokens as a memory: `length` becomes `memory_length`."""

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
+from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.dense import check_not_whole
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
@@ -16,7 +17,7 @@ OneOrEach: TypeAlias = "int | Sequence[int]"
 
 def with_kernel(
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     spatial: Sequence[str],
     filter_size: OneOrEach,
     initializer: DenseInitializer | None,
@@ -27,11 +28,12 @@ def with_kernel(
     check_not_whole(x)
     if x.shape.ndims <= len(spatial):
         raise ShapeError(f"[{x.shape}] must have {', '.join(spatial)} and channels, in this order, at its end")
-    if x.shape[-1].name == output_dim.name:
-        x = mtf.rename_dimension(x, output_dim.name, f"_{output_dim.name}")
+    output = new_dimension(output_dim, x)
+    if x.shape[-1].name == output.name:
+        x = mtf.rename_dimension(x, output.name, f"_{output.name}")
     sizes = numbers(filter_size, len(spatial), "filter_size")
     window = mtf.Shape([(f"filter_{name}", size) for name, size in zip(spatial, sizes, strict=True)])
-    inner, outer = mtf.Shape([x.shape[-1]]), mtf.Shape([output_dim])
+    inner, outer = mtf.Shape([x.shape[-1]]), mtf.Shape([output])
     shape = window + outer + inner if is_transposed else window + inner + outer
     fill = (initializer or VarianceScalingInitializer())(window + inner, window + outer)
     kernel = mtf.get_variable(x.mesh, "kernel", shape, initializer=fill)
@@ -52,6 +54,6 @@ def numbers(value: OneOrEach, count: int, what: str) -> list[int]:
     return found
 
 
-def with_bias(y: mtf.Tensor, output_dim: mtf.Dimension) -> mtf.Tensor:
+def with_bias(y: mtf.Tensor) -> mtf.Tensor:
     """y plus the variable `bias`."""
-    return y + mtf.cast(mtf.get_variable(y.mesh, "bias", [output_dim], initializer=mtf.zeros), y.dtype)
+    return y + mtf.cast(mtf.get_variable(y.mesh, "bias", y.shape[-1:], initializer=mtf.zeros), y.dtype)

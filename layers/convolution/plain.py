@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.layers._operands import DimensionLike
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.convolution._kernel import OneOrEach, numbers, with_bias, with_kernel
 from meshtf.layers.initializers import DenseInitializer
@@ -12,7 +13,7 @@ from meshtf.layers.initializers import DenseInitializer
 @language_function
 def conv1d(  # noqa: PLR0913  # windows, and what `dense` has
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     filter_size: OneOrEach = 3,
     stride: OneOrEach = 1,
     padding: str = "SAME",
@@ -40,20 +41,20 @@ def conv1d(  # noqa: PLR0913  # windows, and what `dense` has
       DtypeError: x is of integers.
 
     Examples:
-      >>> mtf.layers.conv1d(mtf.ones(mesh, "batch:4 length:16 channels:3"), mtf.Dimension("out", 5), stride=2).shape
+      >>> mtf.layers.conv1d(mtf.ones(mesh, "batch:4 length:16 channels:3"), "out:5", stride=2).shape
       Shape[batch:4 length:8 out:5]
     """
     function = activation_function(activation)
     with mtf.variable_scope(name, default_name="conv1d"):
         x, kernel = with_kernel(x, output_dim, ("length",), filter_size, filter_initializer)
         y = mtf.conv1d(x, kernel, numbers(stride, 1, "stride"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)
 
 
 @language_function
 def conv2d(  # noqa: PLR0913  # windows, and what `dense` has
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     filter_size: OneOrEach = (3, 3),
     strides: OneOrEach = (1, 1),
     padding: str = "SAME",
@@ -86,20 +87,20 @@ def conv2d(  # noqa: PLR0913  # windows, and what `dense` has
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:3")
-      >>> mtf.layers.conv2d(image, mtf.Dimension("out", 5), strides=2).shape
+      >>> mtf.layers.conv2d(image, "out:5", strides=2).shape
       Shape[batch:4 height:4 width:4 out:5]
     """
     function = activation_function(activation)
     with mtf.variable_scope(name, default_name="conv2d"):
         x, kernel = with_kernel(x, output_dim, ("height", "width"), filter_size, filter_initializer)
         y = mtf.conv2d(x, kernel, numbers(strides, 2, "strides"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)
 
 
 @language_function
 def conv3d(  # noqa: PLR0913  # windows, and what `dense` has
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     filter_size: OneOrEach = (3, 3, 3),
     strides: OneOrEach = (1, 1, 1),
     padding: str = "SAME",
@@ -128,11 +129,11 @@ def conv3d(  # noqa: PLR0913  # windows, and what `dense` has
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 depth:8 height:8 width:8 channels:3")
-      >>> mtf.layers.conv3d(image, mtf.Dimension("out", 5)).shape
+      >>> mtf.layers.conv3d(image, "out:5").shape
       Shape[batch:4 depth:8 height:8 width:8 out:5]
     """
     function = activation_function(activation)
     with mtf.variable_scope(name, default_name="conv3d"):
         x, kernel = with_kernel(x, output_dim, ("depth", "height", "width"), filter_size, filter_initializer)
         y = mtf.conv3d(x, kernel, numbers(strides, 3, "strides"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)

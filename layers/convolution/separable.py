@@ -7,6 +7,7 @@ import functools
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError
+from meshtf.layers._operands import DimensionLike
 from meshtf.layers.dense import dense
 from meshtf.layers.initializers import VarianceScalingInitializer
 
@@ -14,7 +15,7 @@ from meshtf.layers.initializers import VarianceScalingInitializer
 @language_function
 def separable_conv1d(
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     min_relative_pos: int = -1,
     max_relative_pos: int = 1,
     depthwise_filter_initializer_scale: float = 1.0,

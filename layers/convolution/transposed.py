@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.layers._operands import DimensionLike
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.convolution._kernel import OneOrEach, numbers, with_bias, with_kernel
 from meshtf.layers.initializers import DenseInitializer
@@ -12,7 +13,7 @@ from meshtf.layers.initializers import DenseInitializer
 @language_function
 def conv2d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     filter_size: OneOrEach = (2, 2),
     strides: OneOrEach = (2, 2),
     padding: str = "SAME",
@@ -44,20 +45,20 @@ def conv2d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:3")
-      >>> mtf.layers.conv2d_transpose(image, mtf.Dimension("out", 5)).shape
+      >>> mtf.layers.conv2d_transpose(image, "out:5").shape
       Shape[batch:4 height:16 width:16 out:5]
     """
     function = activation_function(activation)
     with mtf.variable_scope(name, default_name="conv2d_transpose"):
         x, kernel = with_kernel(x, output_dim, ("height", "width"), filter_size, filter_initializer, is_transposed=True)
         y = mtf.conv2d_transpose(x, kernel, numbers(strides, 2, "strides"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)
 
 
 @language_function
 def conv3d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
     x: mtf.Tensor,
-    output_dim: mtf.Dimension,
+    output_dim: DimensionLike,
     filter_size: OneOrEach = (2, 2, 2),
     strides: OneOrEach = (2, 2, 2),
     padding: str = "SAME",
@@ -88,7 +89,7 @@ def conv3d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 depth:8 height:8 width:8 channels:3")
-      >>> mtf.layers.conv3d_transpose(image, mtf.Dimension("out", 5)).shape
+      >>> mtf.layers.conv3d_transpose(image, "out:5").shape
       Shape[batch:4 depth:16 height:16 width:16 out:5]
     """
     function = activation_function(activation)
@@ -97,4 +98,4 @@ def conv3d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
             x, output_dim, ("depth", "height", "width"), filter_size, filter_initializer, is_transposed=True
         )
         y = mtf.conv3d_transpose(x, kernel, numbers(strides, 3, "strides"), padding)
-        return function(with_bias(y, output_dim) if use_bias else y)
+        return function(with_bias(y) if use_bias else y)

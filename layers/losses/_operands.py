@@ -39,12 +39,3 @@ def wide_pair(first: object, second: object, names: tuple[str, str]) -> tuple[mt
     if set(x.shape) != set(y.shape):
         raise ShapeError(f"{names[1]} need the dimensions of {names[0]}, [{x.shape}], not [{y.shape}]")
     return x, mtf.cast(y, x.dtype)
-
-
-def own_dimension(x: mtf.Tensor, dim: mtf.Dimension | str) -> mtf.Dimension:
-    """The dimension of x that is meant, by itself or by its name.
-
-    Raises:
-      ShapeError: x has none.
-    """
-    return x.shape[x.shape.axis(dim)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.layers.losses._operands import own_dimension, wide_operand, wide_pair
+from meshtf.layers._operands import DimensionLike
+from meshtf.layers.losses._operands import wide_operand, wide_pair
 
 _OTHERS = "(others)"  # no layout rule can name it, so every core has all vectors that its own are compared with
 
 
 @language_function
-def cosine_similarity(x: mtf.Tensor, y: mtf.Tensor, dim: mtf.Dimension | str) -> mtf.Tensor:
+def cosine_similarity(x: mtf.Tensor, y: mtf.Tensor, dim: DimensionLike) -> mtf.Tensor:
     """The cosine of the angle between vectors over a dimension, broadcast by name. Beside a vector of zeros it is 0.
 
     Args:
@@ -32,15 +33,15 @@ def cosine_similarity(x: mtf.Tensor, y: mtf.Tensor, dim: mtf.Dimension | str) ->
     """
     first, second = wide_operand(x, "x"), wide_operand(y, "y")
     second = mtf.cast(second, first.dtype)
-    return mtf.einsum([_unit(first, dim), _unit(second, dim)], reduced_dims=[own_dimension(first, dim)])
+    return mtf.einsum([_unit(first, dim), _unit(second, dim)], reduced_dims=[first.shape[dim]])
 
 
 @language_function
 def contrastive_loss(
     x: mtf.Tensor,
     y: mtf.Tensor,
-    batch_dim: mtf.Dimension | str,
-    dim: mtf.Dimension | str,
+    batch_dim: DimensionLike,
+    dim: DimensionLike,
     *,
     scale: mtf.Tensor | float = 1 / 0.07,
     is_symmetric: bool = True,
@@ -74,7 +75,7 @@ def contrastive_loss(
       array([0.744, 0.744, 0.744, 0.744], dtype=float32)
     """
     x, y = wide_pair(x, y, ("x", "y"))
-    batch, vector = own_dimension(x, batch_dim), own_dimension(x, dim)
+    batch, vector = x.shape[batch_dim], x.shape[dim]
     if not is_normalized:
         x, y = _unit(x, vector), _unit(y, vector)
     factor = mtf.cast(scale, x.dtype) if isinstance(scale, mtf.Tensor) else scale
@@ -89,7 +90,7 @@ def contrastive_loss(
     return 0.5 * (loss + backward)
 
 
-def _unit(x: mtf.Tensor, dim: mtf.Dimension | str) -> mtf.Tensor:
+def _unit(x: mtf.Tensor, dim: DimensionLike) -> mtf.Tensor:
     """The vectors over a dimension with length 1; a vector of zeros stays as it is."""
-    length = mtf.norm(x, reduced_dim=own_dimension(x, dim))
+    length = mtf.norm(x, reduced_dim=x.shape[dim])
     return x / mtf.where(mtf.equal(length, 0.0), 1.0, length)

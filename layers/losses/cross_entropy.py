@@ -9,8 +9,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.layers._operands import checked_operand
-from meshtf.layers.losses._operands import own_dimension, widened
+from meshtf.layers._operands import DimensionLike, checked_operand
+from meshtf.layers.losses._operands import widened
 
 _TARGETS_ADVICE = """\
 where targets do not count, give softmax_cross_entropy_with_logits their `weights`, 0 there; \
@@ -21,7 +21,7 @@ with check_targets=False nothing is checked, and the loss of such a target is 0"
 def softmax_cross_entropy_with_logits(
     logits: mtf.Tensor,
     targets: mtf.Tensor,
-    vocab_dim: mtf.Dimension | str,
+    vocab_dim: DimensionLike,
     z_loss: float = 0.0,
     *,
     label_smoothing: float = 0.0,
@@ -62,9 +62,7 @@ def softmax_cross_entropy_with_logits(
     """
     checked_operand(logits, "the logits")
     checked_operand(targets, "the targets")
-    if not isinstance(vocab_dim, mtf.Dimension | str):
-        raise ShapeError(f"the dimension of the classes is an mtf.Dimension or its name, and not {vocab_dim!r}")
-    classes = own_dimension(logits, vocab_dim)
+    classes = logits.shape[vocab_dim]
     size = classes.size if vocab_size is None else vocab_size
     _check(logits, targets, classes)
     _check_numbers(size, classes, label_smoothing)

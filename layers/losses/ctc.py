@@ -11,8 +11,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.layers._operands import checked_operand
-from meshtf.layers.losses._operands import own_dimension, wide_operand
+from meshtf.layers._operands import DimensionLike, checked_operand
+from meshtf.layers.losses._operands import wide_operand
 
 _Step: TypeAlias = "Callable[[list[mtf.Tensor], list[mtf.Tensor]], tuple[list[mtf.Tensor], list[mtf.Tensor]]]"
 
@@ -25,9 +25,9 @@ _STATES = (
 def ctc_loss(
     logits: mtf.Tensor,
     labels: mtf.Tensor,
-    length_dim: mtf.Dimension | str,
-    label_dim: mtf.Dimension | str,
-    vocab_dim: mtf.Dimension | str,
+    length_dim: DimensionLike,
+    label_dim: DimensionLike,
+    vocab_dim: DimensionLike,
     *,
     logit_lengths: mtf.Tensor | None = None,
     label_lengths: mtf.Tensor | None = None,
@@ -63,8 +63,8 @@ def ctc_loss(
       array([6., 6.], dtype=float32)
     """
     logits, labels = wide_operand(logits, "the logits"), checked_operand(labels, "the labels")
-    length, vocab = own_dimension(logits, length_dim), own_dimension(logits, vocab_dim)
-    label = own_dimension(labels, label_dim)
+    length, vocab = logits.shape[length_dim], logits.shape[vocab_dim]
+    label = labels.shape[label_dim]
     _check(logits, labels, (length, vocab, label), blank_id)
     log_p = mtf.log_softmax(logits, vocab)
     chain = _Chain(labels, label, vocab)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.layers.losses._operands import own_dimension, wide_pair
+from meshtf.layers._operands import DimensionLike
+from meshtf.layers.losses._operands import wide_pair
 
 
 @language_function
-def kl_divergence(log_predictions: mtf.Tensor, targets: mtf.Tensor, dim: mtf.Dimension | str) -> mtf.Tensor:
+def kl_divergence(log_predictions: mtf.Tensor, targets: mtf.Tensor, dim: DimensionLike) -> mtf.Tensor:
     """The sum of targets · (log(targets) - log_predictions) over a dimension. A target of 0 adds 0.
 
     Args:
@@ -29,7 +30,7 @@ def kl_divergence(log_predictions: mtf.Tensor, targets: mtf.Tensor, dim: mtf.Dim
       array([0., 0.], dtype=float32)
     """
     log_p, p = wide_pair(log_predictions, targets, ("log_predictions", "targets"))
-    classes = own_dimension(log_p, dim)
+    classes = log_p.shape[dim]
     # A term whose target is 0 is left out before the logarithm and before the product, which may both be infinite.
     is_there = mtf.greater(p, 0.0)
     log_ratio = mtf.log(mtf.where(is_there, p, 1.0)) - mtf.where(is_there, log_p, 0.0)

@@ -48,7 +48,7 @@ class ProductDispatch:
     """
 
     def to_slots(self, x: mtf.Tensor, slots: Slots) -> mtf.Tensor:
-        tokens = x.shape.get_dim_by_name(TOKENS)
+        tokens = x.shape[TOKENS]
         # The row of an empty slot, with the token -1, is all zeros.
         mask = mtf.one_hot(slots.tokens, tokens, dtype=x.dtype)
         return mtf.einsum([mask, x], output_shape=slots.tokens.shape + x.shape[-1:])

@@ -6,17 +6,12 @@ for values near 10,000 with a deviation of 1: float32 has 7 digits, and 10^8 nee
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
-
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError
+from meshtf.layers._operands import Dims
 from meshtf.layers.initializers import Initializer
-
-OneOrMoreDims: TypeAlias = "mtf.Dimension | str | Iterable[mtf.Dimension | str]"
-"""A dimension or its name, or several of them."""
 
 
 def centred(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
@@ -29,12 +24,11 @@ def centred(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
     return near - mtf.stop_gradient(mtf.reduce_mean(near, output_shape=shape))
 
 
-def dims_of(x: mtf.Tensor, dims: OneOrMoreDims) -> mtf.Shape:
+def dims_of(x: mtf.Tensor, dims: Dims) -> mtf.Shape:
     """The dimensions, each of which x must have. x must be floating."""
     if not x.dtype.is_floating:
         raise DtypeError(f"statistics need floating numbers, and x is {x.dtype.name}; convert it with mtf.cast")
-    given = [dims] if isinstance(dims, mtf.Dimension | str) else dims
-    return mtf.Shape([x.shape[x.shape.axis(dim)] for dim in given])
+    return x.shape.only(dims)
 
 
 def widened(x: mtf.Tensor) -> mtf.Tensor:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, ShapeError
+from meshtf.layers._operands import Dims
 from meshtf.layers.initializers import Initializer
-from meshtf.layers.normalization._statistics import OneOrMoreDims, dims_of, parameter, widened
+from meshtf.layers.normalization._statistics import dims_of, parameter, widened
 
 
 @language_function
@@ -17,7 +18,7 @@ def batch_norm(
     is_training: bool,
     momentum: float,
     epsilon: float = 1e-9,
-    channel_dims: OneOrMoreDims | None = None,
+    channel_dims: Dims | None = None,
     init_zero: bool = False,
     name: str | None = None,
     *,

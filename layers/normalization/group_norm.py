@@ -11,17 +11,18 @@ import dataclasses
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError
-from meshtf.layers.normalization._statistics import OneOrMoreDims, dims_of, parameter, widened
+from meshtf.layers._operands import DimensionLike, Dims
+from meshtf.layers.normalization._statistics import dims_of, parameter, widened
 
 
 @language_function
 def group_norm(
     x: mtf.Tensor,
     groups: int,
-    spatial_dims: OneOrMoreDims | None = None,
+    spatial_dims: Dims | None = None,
     epsilon: float = 1e-5,
     *,
-    channel_dim: mtf.Dimension | str | None = None,
+    channel_dim: DimensionLike | None = None,
     use_scale: bool = True,
     use_bias: bool = True,
     name: str | None = None,
@@ -60,10 +61,10 @@ def group_norm(
 @language_function
 def instance_norm(
     x: mtf.Tensor,
-    spatial_dims: OneOrMoreDims | None = None,
+    spatial_dims: Dims | None = None,
     epsilon: float = 1e-5,
     *,
-    channel_dim: mtf.Dimension | str | None = None,
+    channel_dim: DimensionLike | None = None,
     use_scale: bool = True,
     use_bias: bool = True,
     name: str | None = None,
@@ -109,9 +110,7 @@ class _Axes:
     groups: int
 
     @staticmethod
-    def of(
-        x: mtf.Tensor, spatial: OneOrMoreDims | None, channel: mtf.Dimension | str | None, groups: int | None
-    ) -> _Axes:
+    def of(x: mtf.Tensor, spatial: Dims | None, channel: DimensionLike | None, groups: int | None) -> _Axes:
         """The roles of x's dimensions, checked. Without a number of groups, each channel is one."""
         channels = dims_of(x, x.shape[-1:] if channel is None else channel)[0]
         others = x.shape - [channels]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.layers.normalization._statistics import OneOrMoreDims, centred, dims_of, filled, parameter, widened
+from meshtf.layers._operands import Dims
+from meshtf.layers.normalization._statistics import centred, dims_of, filled, parameter, widened
 
 
 @language_function
 def layer_norm(
     x: mtf.Tensor,
-    dim: OneOrMoreDims,
+    dim: Dims,
     epsilon: float = 1e-6,
     *,
     use_scale: bool = True,
@@ -35,7 +36,7 @@ def layer_norm(
       DtypeError: x is not floating.
 
     Examples:
-      >>> mtf.layers.layer_norm(x, mtf.Dimension("hidden", 8)).shape
+      >>> mtf.layers.layer_norm(x, "hidden").shape
       Shape[batch:4 hidden:8]
       >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
       [('layer_norm/scale', Shape[hidden:8]), ('layer_norm/bias', Shape[hidden:8])]
@@ -56,7 +57,7 @@ def layer_norm(
 @language_function
 def rms_norm(
     x: mtf.Tensor,
-    dim: OneOrMoreDims,
+    dim: Dims,
     epsilon: float = 1e-6,
     *,
     use_scale: bool = True,
@@ -81,7 +82,7 @@ def rms_norm(
       DtypeError: x is not floating.
 
     Examples:
-      >>> mtf.layers.rms_norm(x, mtf.Dimension("hidden", 8)).shape
+      >>> mtf.layers.rms_norm(x, "hidden").shape
       Shape[batch:4 hidden:8]
       >>> [(name, v.shape) for name, v in mesh.graph.variables.items()]
       [('rms_norm/scale', Shape[hidden:8])]

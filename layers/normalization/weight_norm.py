@@ -8,11 +8,12 @@ from __future__ import annotations
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, ShapeError
-from meshtf.layers.normalization._statistics import OneOrMoreDims, dims_of, parameter, widened
+from meshtf.layers._operands import Dims
+from meshtf.layers.normalization._statistics import dims_of, parameter, widened
 
 
 @language_function
-def weight_norm(weights: mtf.Tensor, new_dims: OneOrMoreDims, *, name: str | None = None) -> mtf.Tensor:
+def weight_norm(weights: mtf.Tensor, new_dims: Dims, *, name: str | None = None) -> mtf.Tensor:
     """weights / |weights| · scale, with the length over all dimensions but `new_dims` (Salimans & Kingma 2016).
 
     Args:
@@ -43,7 +44,7 @@ def weight_norm(weights: mtf.Tensor, new_dims: OneOrMoreDims, *, name: str | Non
 @language_function
 def spectral_norm(
     weights: mtf.Tensor,
-    new_dims: OneOrMoreDims,
+    new_dims: Dims,
     is_training: bool,
     *,
     power_iterations: int = 1,
@@ -96,7 +97,7 @@ def spectral_norm(
         return mtf.cast(wide / value, weights.dtype)
 
 
-def _roles(weights: mtf.Tensor, new_dims: OneOrMoreDims) -> tuple[mtf.Shape, mtf.Shape]:
+def _roles(weights: mtf.Tensor, new_dims: Dims) -> tuple[mtf.Shape, mtf.Shape]:
     """The outputs and the inputs of a matrix."""
     new = dims_of(weights, new_dims)
     inputs = weights.shape - new

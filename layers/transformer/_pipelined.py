@@ -54,7 +54,7 @@ def pipelined_layers(
       ShapeError, GraphError: as for `meshtf.layers.pipeline`.
     """
     gather = functools.partial(_neighbours_together, together=together)
-    batch = x.shape.get_dim_by_name(BATCH)
+    batch = x.shape[BATCH]
     context = dataclasses.replace(_map(context, gather), part=BatchPart(batch.size, together))
     beside: list[mtf.Tensor] = []
 
@@ -86,7 +86,7 @@ def sequences_together(sublayers: Sequence[Sublayer], shape: mtf.Shape, schedule
     Raises:
       ShapeError: the batch does not divide so, or the numbers of two sublayers do not divide each other.
     """
-    batch = shape.get_dim_by_name(BATCH)
+    batch = shape[BATCH]
     length = shape[:-1].size // batch.size
     wants = [(own.together(batch.size, length), own) for own in sublayers if isinstance(own, ObservedSublayer)]
     # Every smaller group must fit into the largest one, so that no group is cut.
@@ -110,7 +110,7 @@ def _neighbours_together(x: mtf.Tensor, together: int) -> mtf.Tensor:
     """[.., batch, ..] -> [.., batch, sequences, ..]: each position of `batch` then has `together` neighbours."""
     if together == 1 or not x.shape.has(BATCH):
         return x
-    batch = x.shape.get_dim_by_name(BATCH)
+    batch = x.shape[BATCH]
     dims = [mtf.Dimension(BATCH, batch.size // together), mtf.Dimension(SEQUENCES, together)]
     return mtf.replace_dimensions(x, batch, dims)
 

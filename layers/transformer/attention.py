@@ -157,7 +157,7 @@ class SelfAttention:
         k, v = project_keys_and_values(x, self.config)
         if self.rotary is not None:
             q, k = (self.rotary(each, _positions(context)) for each in (q, k))
-        held = state[0].shape.get_dim_by_name("memory_length").size
+        held = state[0].shape["memory_length"].size
         # A cache shorter than the window holds all tokens, so nothing has to be overwritten.
         cache = KeyValueCache(*state, is_window=self.window is not None and held == self.window)
         slots = context.slots if state[0].shape.has(BEAM_SLOTS) else None
@@ -261,7 +261,7 @@ def matrix_or_blocks(
     algorithm: str, q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int
 ) -> Callable[..., mtf.Tensor]:
     """The function to attend with, without regard to a layout. A decoding step's query has no matrix of scores."""
-    if algorithm == "auto" and q.shape.has(LENGTH) and k.shape.get_dim_by_name(MEMORY_LENGTH).size >= LEAN_FROM:
+    if algorithm == "auto" and q.shape.has(LENGTH) and k.shape[MEMORY_LENGTH].size >= LEAN_FROM:
         algorithm = "lean" if attends_in_blocks(q, k, options, block_size) else "plain"
     if algorithm == "lean" and q.shape.has(LENGTH):
         return functools.partial(lean_attention, block_size=block_size)

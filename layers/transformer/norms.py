@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.layers._operands import Dims
 from meshtf.layers.normalization import layer_norm, rms_norm
-
-Dims: TypeAlias = "mtf.Dimension | Sequence[mtf.Dimension]"
 
 
 class Norm(Protocol):

@@ -35,7 +35,7 @@ tensors without it. Give a tensor from outside as an argument, or rename the dim
 
 
 @language_function
-def vmap(fn: Callable[P, T], dim: DimensionLike | str) -> Callable[P, T]:
+def vmap(fn: Callable[P, T], dim: DimensionLike) -> Callable[P, T]:
     """Maps a function of one element over a dimension. All elements are computed at once.
 
     The function sees tensors without the dimension, in `x.shape`, too. It is called once, and its operations are made
@@ -62,7 +62,7 @@ def vmap(fn: Callable[P, T], dim: DimensionLike | str) -> Callable[P, T]:
     """
     if not callable(fn):
         raise GraphError(f"mtf.vmap takes a function of mtf.Tensors, not {type(fn).__name__}")
-    named = dim if isinstance(dim, str) else convert_to_dimension(dim)
+    named = dim if isinstance(dim, str) and ":" not in dim else convert_to_dimension(dim)
     if named is None:
         raise ShapeError("mtf.vmap needs the dimension over which it maps, or its name")
     name = named if isinstance(named, str) else named.name

@@ -32,7 +32,7 @@ class LoweredProgram:
     def of(cls, program: AnyProgram) -> LoweredProgram:
         """Returns the program of a function or a lowering. Raises UsageError for anything else."""
         if isinstance(program, Lowering):
-            return cls(program, ())
+            return cls(program, program.planned_fetches)
         if isinstance(program, Function):
             fetches = tuple(x for x in tf.nest.flatten(program.results) if isinstance(x, Tensor))
             return cls(program.lowering, fetches)
@@ -40,10 +40,6 @@ class LoweredProgram:
             f"a program is needed, from mtf.function or mtf.Lowering, and not {type(program).__name__}\n"
             f"  at {user_site()}"
         )
-
-    @property
-    def name(self) -> str:
-        return self.lowering.graph.name
 
     def tensor(self, wanted: Tensor | str) -> Tensor:
         """Returns a tensor of the program: itself, or the one of a name.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from meshtf.call_sites import says_where
 from meshtf.debug.layout_reasons import DimensionReason, layout_reasons
 from meshtf.debug.lowered_program import LoweredProgram
-from meshtf.errors import counted
+from meshtf.errors import UsageError, counted
 from meshtf.function.program import Function
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes
@@ -115,34 +115,40 @@ class Why:
 
 
 _WIDTH = 160
+_NEEDS_PROGRAM = """\
+the layout of {x} depends on a mesh; give its program, mtf.debug.why(x, step), or ask when mtf.function has made it"""
 _REASONS = (Column("dimension"), Column("mesh axes"), Column("because"))
 _SENT = (Column("sent", True), Column("times", True), Column("kind"), Column("mesh axes"), Column("why"))
 
 
 @says_where
-def why(program: Function | Lowering, x: Tensor | str) -> Why:
+def why(x: Tensor | str, on: Function | Lowering | None = None) -> Why:
     """Says of a tensor where it is made, how it is laid out and why, and which collectives were sent for it.
 
     Args:
-      program: the program, on its mesh.
-      x: a tensor of it, or the name of one: of its operation, its variable or its export, or as reports name it.
+      x: a tensor of a program, or its name: that of its operation, its variable or its export, or as reports name it.
+      on: the program, on its mesh. The default is the one that was lowered last of the tensor's graph.
 
     Raises:
       GraphError: the program has no such tensor.
-      UsageError: it is no program.
+      UsageError: there is no program.
 
     Examples:
       >>> def total(x):
       ...     return mtf.reduce_sum(mtf.with_layout(x, "hidden:rows"), reduced_dim="hidden", name="total")
       >>> two_cores = mtf.PlanMeshImpl("rows:2", "batch:rows")
       >>> step = mtf.function(total, two_cores, {"x": mtf.TensorSpec("batch:4 hidden:8")})
-      >>> answer = mtf.debug.why(step, "x")
+      >>> answer = mtf.debug.why("x", step)
       >>> answer.layout, answer.dimensions[0].why
       ('batch:4/rows hidden:8', 'rule "batch:rows"')
-      >>> [(s.kind, s.reason) for s in mtf.debug.why(step, "total").sent]
+      >>> [(s.kind, s.reason) for s in mtf.debug.why(step.results).sent]
       [('reduce_scatter', 'to make it')]
     """
-    lowered = LoweredProgram.of(program)
+    if on is None and isinstance(x, Tensor):
+        on = x.graph.last_lowering
+    if on is None:
+        raise UsageError(_NEEDS_PROGRAM.format(x=x))
+    lowered = LoweredProgram.of(on)
     tensor, lowering = lowered.tensor(x), lowered.lowering
     layouts = lowering.layouts
     dimensions = layout_reasons(tensor, layouts)

@@ -146,6 +146,11 @@ class Lowering:
         return Lowering(self.graph, {self.mesh: mesh_impl}, variables, self.seed, self.pass_options)
 
     @property
+    def planned_fetches(self) -> tuple[Tensor, ...]:
+        """The fetches of the program that was planned first; those of its `mtf.function`, if it has one."""
+        return next((fetches for fetches, _ in self._executions), ())
+
+    @property
     def layouts(self) -> LayoutTable:
         """The layout of every tensor of the program, and where it comes from."""
         return self._layouts

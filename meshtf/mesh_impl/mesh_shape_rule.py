@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from meshtf.dimension import Shape, ShapeLike, convert_to_shape, parse_pairs
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.dimension_names import parse_pairs
 from meshtf.errors import DeviceError, ShapeError, counted
 
 OPEN = "*"

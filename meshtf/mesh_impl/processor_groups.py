@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
-from meshtf.dimension import Shape
+from meshtf.dimension import Shape, ShapeLike, shape_of
 from meshtf.errors import LayoutError, nearest
 from meshtf.planning.core_positions import groups_along
 
-MeshShape: TypeAlias = "Shape | Sequence[int]"
+MeshShape: TypeAlias = "ShapeLike | Sequence[int]"
 """A mesh's named shape, or only its sizes (axes are then given by index)."""
 
 
@@ -23,7 +23,7 @@ def pnum_to_processor_coordinates(mesh_shape: MeshShape, pnum: int) -> list[int]
     """The position of core `pnum` along each mesh axis.
 
     Examples:
-      >>> mtf.pnum_to_processor_coordinates(mtf.convert_to_shape("rows:2;cols:3"), 4)
+      >>> mtf.pnum_to_processor_coordinates("rows:2;cols:3", 4)
       [1, 1]
     """
     sizes = _sizes(mesh_shape)
@@ -40,7 +40,7 @@ def processor_coordinates_to_pnum(mesh_shape: MeshShape, coord: Sequence[int]) -
     """The core at position `coord`, one entry per mesh axis.
 
     Examples:
-      >>> mtf.processor_coordinates_to_pnum(mtf.convert_to_shape("rows:2;cols:3"), [1, 1])
+      >>> mtf.processor_coordinates_to_pnum("rows:2;cols:3", [1, 1])
       4
     """
     sizes = _sizes(mesh_shape)
@@ -56,7 +56,7 @@ def pnum_to_group(mesh_shape: MeshShape, group_dims: Iterable[str | int], pnum: 
     """The number of the group that core `pnum` is in: row-major over the axes that are not in `group_dims`.
 
     Examples:
-      >>> mtf.pnum_to_group(mtf.convert_to_shape("rows:2;cols:3"), ["cols"], 4)
+      >>> mtf.pnum_to_group("rows:2;cols:3", ["cols"], 4)
       1
     """
     grouped = set(_axis_indices(mesh_shape, group_dims))
@@ -73,7 +73,7 @@ def processor_groups(mesh_shape: MeshShape, group_dims: Iterable[str | int]) -> 
     """Cores that differ only along `group_dims`, by number of group; each group in rising order of core number.
 
     Examples:
-      >>> mtf.processor_groups(mtf.convert_to_shape("rows:2;cols:3"), ["cols"])
+      >>> mtf.processor_groups("rows:2;cols:3", ["cols"])
       [[0, 1, 2], [3, 4, 5]]
     """
     return np.sort(ordered_groups(mesh_shape, group_dims), axis=1).tolist()
@@ -88,11 +88,20 @@ def ordered_groups(mesh_shape: MeshShape, axes: Iterable[str | int]) -> np.ndarr
 
 
 def _sizes(mesh_shape: MeshShape) -> list[int]:
-    return mesh_shape.to_integer_list if isinstance(mesh_shape, Shape) else list(mesh_shape)
+    named = _named(mesh_shape)
+    return cast("list[int]", list(mesh_shape)) if named is None else named.to_integer_list  # type: ignore[arg-type]
+
+
+def _named(mesh_shape: MeshShape) -> Shape | None:
+    """The named shape; None if there are only sizes."""
+    if isinstance(mesh_shape, Sequence) and all(isinstance(size, int) for size in mesh_shape):
+        return None
+    return shape_of(cast("ShapeLike", mesh_shape))
 
 
 def _axis_indices(mesh_shape: MeshShape, axes: Iterable[str | int]) -> list[int]:
-    names = mesh_shape.dimension_names if isinstance(mesh_shape, Shape) else []
+    named = _named(mesh_shape)
+    names = [] if named is None else named.dimension_names
     ndims, indices = len(_sizes(mesh_shape)), []
     for axis in axes:
         if isinstance(axis, str) and axis not in names:

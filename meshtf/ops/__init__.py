@@ -91,6 +91,7 @@ from meshtf.ops.random.sampling import sample_with_temperature
 from meshtf.ops.rearranging.concat_and_slice import concat, pad, slice, split, stack, unstack
 from meshtf.ops.rearranging.differences import diff
 from meshtf.ops.rearranging.is_range import is_range
+from meshtf.ops.rearranging.rearrange import rearrange
 from meshtf.ops.rearranging.repeat_and_tile import repeat, tile
 from meshtf.ops.rearranging.reshape import rename_dimension, replace_dimensions, reshape
 from meshtf.ops.rearranging.with_layout import replicate, with_layout
@@ -100,6 +101,7 @@ from meshtf.ops.reductions.cumulative_products import cumlogsumexp, cumprod
 from meshtf.ops.reductions.downsampling import pool_tensor_1d, reduce_first, stride_tensor_1d
 from meshtf.ops.reductions.norm import norm
 from meshtf.ops.reductions.products_and_extrema import reduce_max, reduce_min, reduce_prod
+from meshtf.ops.reductions.reduce import reduce
 from meshtf.ops.reductions.softmax import log_softmax, reduce_logsumexp, softmax
 from meshtf.ops.reductions.variance import reduce_std, reduce_variance
 from meshtf.ops.side_effects.check_finite import check_finite
@@ -272,7 +274,9 @@ __all__ = [
     "range",
     "read_variable",
     "real",
+    "rearrange",
     "reciprocal",
+    "reduce",
     "reduce_all",
     "reduce_any",
     "reduce_first",

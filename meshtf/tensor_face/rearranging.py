@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from meshtf.call_sites import tensor_method
-from meshtf.dimension import Dimension, Shape, ShapeLike, shape_of
+from meshtf.dimension import Dimension, Shape, ShapeLike
 from meshtf.errors import ShapeError
 from meshtf.tensor_face.dimension_names import DimensionName, DimensionNames, dimensions_of, one_dimension_of
 from meshtf.tensor_face.registry import Face, registered
@@ -53,6 +53,11 @@ class Rearranging(Face):
         """The elements in row-major order over another shape, as in `x.reshape("elements:32")`; see `mtf.reshape`."""
         return registered("reshape")(self, new_shape)
 
+    @tensor_method("x.rearrange")
+    def rearrange(self, pattern: str, /, **sizes: int) -> Tensor:
+        """Dimensions split, merged or moved, as in `x.rearrange("a (b c) -> b a c", b=2)`; see `mtf.rearrange`."""
+        return registered("rearrange")(self, pattern, **sizes)
+
     @tensor_method("x.split")
     def split(self, dim: DimensionName, num_or_size_splits: int | Sequence[int]) -> list[Tensor]:
         """Pieces along a dimension, as in `q, k = x.split("heads", 2)`; see `mtf.split`."""
@@ -67,7 +72,7 @@ class Rearranging(Face):
     @tensor_method("x.unflatten")
     def unflatten(self, dim: DimensionName, new_dims: ShapeLike) -> Tensor:
         """One dimension as several, as in `x.unflatten("d_model", "heads:8 d_kv:64")`; see `mtf.replace_dimensions`."""
-        return registered("replace_dimensions")(self, one_dimension_of(self.shape, dim), shape_of(new_dims))
+        return registered("replace_dimensions")(self, one_dimension_of(self.shape, dim), new_dims)
 
 
 def _pairs(names: object, more: Mapping[str, DimensionName]) -> dict[str, DimensionName]:

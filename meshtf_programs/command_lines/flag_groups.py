@@ -207,6 +207,18 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "Draw from the fewest of the most likely tokens that together have this probability.",
         flag_values=values,
     )
+    flags.DEFINE_float(
+        "min_p",
+        None,
+        "Leave out tokens that have less than this share of the largest probability.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "repetition_penalty",
+        None,
+        "Divide logits above 0, and multiply others, of tokens that the text has already by this number.",
+        flag_values=values,
+    )
     flags.DEFINE_integer(
         "beam_size",
         None,

@@ -91,8 +91,11 @@ def both_ways(body: Body, x: mtf.Tensor, w: mtf.Tensor, ids: mtf.Tensor) -> list
     return [[y, *mtf.gradients([mtf.reduce_sum(mtf.sin(y))], [x, w])] for y in results]
 
 
-@pytest.mark.parametrize("layout", ["batch:r;a:c", pytest.param("b:r", marks=pytest.mark.long)])
-def test_over_all_is_as_for_each(layout: str) -> None:
+@pytest.mark.parametrize(
+    ("mesh", "layout"),
+    [("r:2", "batch:r"), *(pytest.param("r:2;c:2", rules, marks=pytest.mark.long) for rules in ("batch:r;a:c", "b:r"))],
+)
+def test_over_all_is_as_for_each(mesh: str, layout: str) -> None:
     """Sums are taken in another order, over 32 numbers of a few units at most."""
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=shape).astype(np.float32) for shape in ([2, 4, 4], [4, 4]))
@@ -101,7 +104,7 @@ def test_over_all_is_as_for_each(layout: str) -> None:
         return {name: both_ways(body, x, w, ids) for name, body in BODIES.items()}
 
     inputs = {"x": ("batch:2 a:4 b:4", x), "w": ("a:4 b:4", w), "ids": ("batch:2 b:4", KEYS)}
-    found = mtf.testing.interpret(program, inputs, "r:2;c:2", layout).results
+    found = mtf.testing.interpret(program, inputs, mesh, layout).results
     for name, (over_all, each) in found.items():
         for got, expected in zip(over_all, each, strict=True):
             assert (got is None) == (expected is None), name

@@ -11,7 +11,7 @@ from tests.debug.programs import on_paper
 
 
 def reasons(step: mtf.Function, name: str) -> dict[str, str]:
-    return {d.dimension: d.why for d in mtf.debug.why(step, name).dimensions}
+    return {d.dimension: d.why for d in mtf.debug.why(name, step).dimensions}
 
 
 def test_rules_overrides_and_operands_are_named_with_their_lines() -> None:
@@ -26,17 +26,17 @@ def test_rules_overrides_and_operands_are_named_with_their_lines() -> None:
 
 def test_collectives_are_those_of_the_report_with_who_asked() -> None:
     step = on_paper()
-    answer = mtf.debug.why(step, "logits/einsum")
+    answer = mtf.debug.why("logits/einsum", step)
     assert [(s.kind, s.axes, s.reason) for s in answer.sent] == [("all_reduce", ("cols",), "to make it")]
     (record,) = (c for c in step.report().collectives if c.operation == "logits/einsum")
     assert answer.bytes_sent == record.bytes_sent > 0
-    assert answer.line == f"{mtf.debug.why(step, 'logits/add').line}"  # one call of dense made both
+    assert answer.line == f"{mtf.debug.why('logits/add', step).line}"  # one call of dense made both
     assert answer.layout == "batch:8/rows classes:8"
     _, text = checked_html(answer._repr_html_())
     for part in ("to make it", 'rule "batch:rows"', "all_reduce"):
         assert part in text
         assert part in str(answer)
-    assert "nothing was sent for it" in str(mtf.debug.why(step, "hidden/bias"))
+    assert "nothing was sent for it" in str(mtf.debug.why("hidden/bias", step))
 
 
 def test_places_small_axes_primals_and_stored_layouts() -> None:
@@ -55,9 +55,9 @@ def test_places_small_axes_primals_and_stored_layouts() -> None:
     weight = reasons(step, "encoder/w")
     assert weight["hidden:8"] == 'rule "hidden:one", but mesh axis one has size 1'
     assert weight["out:8"] == 'rule "encoder/.*{out:cols}"'
-    assert mtf.debug.why(step, "encoder/w").kept == "hidden:8/rows out:8"
+    assert mtf.debug.why("encoder/w", step).kept == "hidden:8/rows out:8"
     assert reasons(step, step.results.name)["out:8"].startswith("mtf.replicate, at ")
-    assert mtf.debug.why(step, "gradient of product").label == "gradient of product"
+    assert mtf.debug.why("gradient of product", step).label == "gradient of product"
 
 
 def test_an_axis_that_another_dimension_took_is_told() -> None:
@@ -72,12 +72,21 @@ def test_an_axis_that_another_dimension_took_is_told() -> None:
     }
 
 
+def test_a_tensor_alone_is_that_of_the_program_that_was_lowered_last() -> None:
+    step = on_paper()
+    logits = next(o for o in step.graph.operations if o.name == "logits/einsum").outputs[0]
+    assert mtf.debug.why(logits) == mtf.debug.why("logits/einsum", step)
+    assert [s.kind for s in mtf.debug.why(logits).sent] == ["all_reduce"]
+    with mtf.Graph() as graph, pytest.raises(UsageError, match=r"give its program, mtf\.debug\.why\(x, step\)"):
+        mtf.debug.why(mtf.zeros(mtf.Mesh(graph), "n:4"))
+
+
 def test_wrong_programs_and_tensors_are_told() -> None:
     with pytest.raises(UsageError, match=r"a program is needed, from mtf\.function or mtf\.Lowering, and not int"):
-        mtf.debug.why(3, "x")  # type: ignore[arg-type]
+        mtf.debug.why("x", 3)  # type: ignore[arg-type]
     with mtf.Graph() as graph:
         other = mtf.zeros(mtf.Mesh(graph), "n:4")
     with pytest.raises(GraphError, match=r'constant \[n:4\] float32 is no tensor of program "training_step"'):
-        mtf.debug.why(on_paper(), other)
+        mtf.debug.why(other, on_paper())
     with pytest.raises(GraphError, match=r'no tensor "zzz" in program "training_step"; the names of its tensors'):
-        mtf.debug.why(on_paper(), "zzz")
+        mtf.debug.why("zzz", on_paper())

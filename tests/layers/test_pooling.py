@@ -27,13 +27,13 @@ def test_means_and_maxima_of_windows(check_layers: Callable[..., Any], normal: C
     def layers(x: mtf.Tensor) -> list[mtf.Tensor]:
         return [
             mtf.layers.adaptive_avg_pool(x, SIZES),
-            mtf.layers.adaptive_max_pool(x, SIZES),
+            mtf.layers.adaptive_max_pool(x - 9.0, SIZES),  # no padding is the largest
             mtf.layers.adaptive_avg_pool(x, {"width": mtf.Dimension("all", 1)}),
         ]
 
     def formulas(variables: Any, x: tf.Tensor) -> list[tf.Tensor]:
-        both = [windows(windows(x, 1, 3, f), 2, 2, f) for f in (tf.reduce_mean, tf.reduce_max)]
-        return [*both, tf.reduce_mean(x, 2, keepdims=True)]
+        means, maxima = (windows(windows(x, 1, 3, f), 2, 2, f) for f in (tf.reduce_mean, tf.reduce_max))
+        return [means, maxima - 9.0, tf.reduce_mean(x, 2, keepdims=True)]
 
     inputs = {"x": normal([BATCH, HEIGHT, WIDTH])}
     check_layers(layers, formulas, inputs, ["batch:rows;height:cols", "height:rows;width:cols"])

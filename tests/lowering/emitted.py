@@ -56,7 +56,7 @@ def functions_of(program: Any) -> list[tf.types.experimental.ConcreteFunction]:
 
 def times_traced(program: Any) -> set[int]:
     """How often the program of a core, or each segment of it, has been traced."""
-    traces = program.cores.traces
+    traces = (program.run if isinstance(program, ProgramAtOnce) else program).cores.traces
     return {traces} if isinstance(traces, int) else set(traces.values())
 
 

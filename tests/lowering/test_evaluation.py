@@ -75,6 +75,21 @@ def test_variables_may_be_given_and_are_padded_as_the_programs() -> None:
             w.eval(variables={"w": [1.0, 2.0]})
 
 
+def test_a_tensor_from_outside_has_a_value_inside_a_block() -> None:
+    seen: list[list[float]] = []
+
+    with mtf.Graph() as graph:
+        outside = mtf.constant(mtf.Mesh(graph), [1.0, 2.0], "n:2")
+        doubled = 2.0 * outside
+
+        def look(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            seen.append(doubled.eval().tolist())
+            return carried, []
+
+        mtf.scan(look, [outside], [], mtf.Dimension("time", 2))
+    assert seen[0] == [2.0, 4.0]
+
+
 def in_scan(x: mtf.Tensor) -> None:
     def step(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
         parts[0].eval(x=X)

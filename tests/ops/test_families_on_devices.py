@@ -41,3 +41,19 @@ def test_softmax() -> None:
 
     inputs = {"x": ("a:4 b:8 c:4", RNG.standard_normal((4, 8, 4))), "extra": ("c:4", RNG.standard_normal(4))}
     assert_layout_invariant(program, inputs, ["b:rows", "b:cols+rows", "a:rows;b:cols", "c:rows;a:cols"])
+
+
+def test_elementwise_functions_and_statistics() -> None:
+    """Kernels that a compiled segment computes otherwise than TensorFlow does, and reductions over split dimensions."""
+
+    def program(x: mtf.Tensor, n: mtf.Tensor) -> list[Any]:
+        special = [mtf.digamma(x), mtf.erfinv(x), mtf.lgamma(x), mtf.atan2(x, 0.5), mtf.asinh(x)]
+        spread = [mtf.reduce_std(x, reduced_dim="b"), mtf.norm(x, reduced_dim="b")]
+        slopes = mtf.gradients([mtf.reduce_sum(y) for y in (special[0], *spread)], [x])
+        return [*special, *spread, *slopes, mtf.left_shift(n, 3), mtf.argmin(n, "b")]
+
+    inputs = {
+        "x": ("a:4 b:8", RNG.uniform(0.1, 0.9, (4, 8))),
+        "n": ("a:4 b:8", RNG.integers(-9, 9, (4, 8)).astype(np.int32)),
+    }
+    assert_layout_invariant(program, inputs, ["a:rows;b:cols"])

@@ -4,6 +4,7 @@ right here. Parameters of ours come after those of the original."""
 from __future__ import annotations
 
 import inspect
+import typing
 
 import pytest
 import tensorflow as tf
@@ -73,12 +74,6 @@ divide(x1, x2, output_shape=None, name=None)
 minimum(x1, x2, output_shape=None, name=None)
 maximum(x1, x2, output_shape=None, name=None)
 where(condition, if_true, if_false, output_shape=None)
-reduce_sum(x, disable_positional_args=None, output_shape=None, reduced_dim=None, name=None)
-reduce_mean(x, disable_positional_args=None, output_shape=None, reduced_dim=None, name=None)
-reduce_max(x, disable_positional_args=None, output_shape=None, reduced_dim=None, name=None)
-reduce_min(x, disable_positional_args=None, output_shape=None, reduced_dim=None, name=None)
-reduce_all(x, disable_positional_args=None, output_shape=None, reduced_dim=None, name=None)
-reduce_any(x, disable_positional_args=None, output_shape=None, reduced_dim=None, name=None)
 reduce_logsumexp(x, reduced_dim, extra_logit=None, name=None)
 log_softmax(x, reduced_dim, extra_logit=None, name=None)
 softmax(x, reduced_dim, extra_logit=None, name=None)
@@ -92,7 +87,6 @@ sample_with_temperature(logits, dim, temperature=1.0, name=None)
 pool_tensor_1d(tensor, pool_dim, reduce_fn=reduce_mean, pool_size=2)
 stride_tensor_1d(tensor, pool_dim, pool_size=2)
 reduce_first(tensor, reduced_dim)
-einsum(xs, output_shape=None, reduced_dims=None, name=None)
 matmul(a, b, output_shape=None, reduced_dims=None, name=None)
 broadcast(x, new_shape)
 transpose(x, new_shape, name='transpose')
@@ -164,3 +158,22 @@ def test_calls_of_the_original_mean_the_same(line: str) -> None:
         # Where the original has no default, ours may have one.
         assert theirs.default in (inspect.Parameter.empty, own.default), (own, theirs)
     assert all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in ours[len(wanted) :])
+
+
+@pytest.mark.parametrize("name", ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_all", "reduce_any"])
+def test_reductions_take_the_original_s_arguments(name: str) -> None:
+    """The original refuses a second argument by position. Here it is the reduced dimension, as NumPy's axis is."""
+    ours = inspect.signature(getattr(mtf, name)).parameters
+    assert list(ours) == ["x", "reduced_dim", "output_shape", "name"]
+    assert all(p.default is None for p in list(ours.values())[1:])
+
+
+def test_einsum_takes_the_original_s_arguments() -> None:
+    """It also takes a pattern and the tensors one by one, so its parameters stand in an overload."""
+    by_list, _ = typing.get_overloads(mtf.einsum.__wrapped__)  # type: ignore[attr-defined]
+    assert list(inspect.signature(by_list).parameters) == ["xs", "output_shape", "reduced_dims", "name"]
+    with mtf.Graph() as graph:
+        x = mtf.ones(mtf.Mesh(graph, "mesh"), "batch:4 hidden:8")
+    product = mtf.einsum([x, x], None, [mtf.Dimension("hidden", 8)], "own")
+    assert (product.name, product.shape) == ("own", mtf.Shape("batch:4"))
+    assert mtf.einsum([x, x], "hidden").shape == mtf.einsum([x, x], output_shape="hidden:8").shape

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import meshtf as mtf
 from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.plan_view.html_page import html_page
 from meshtf.plan_view.page_data import page_data
@@ -22,6 +23,7 @@ from meshtf.train.training import Training
 from tests.plan_view.browser import Page
 
 HOSTILE = "</script><img src=x onerror='window.hacked=1'>"
+HOSTILE_WORD = "<img/src=x/onerror=window.hacked=1>"
 
 
 @pytest.mark.timeout(600)
@@ -215,3 +217,41 @@ def _plans_again(page: Page, planner: LayoutPlanner, training: Training, layouts
         server.stop()
         thread.join()
         server.close()
+
+
+_CONTRASTS = """
+  const parts = (text) => text.match(/[0-9.]+/g).slice(0, 3).map((n) => n / 255);
+  const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  const luminance = (text) => parts(text).map(linear).reduce((sum, c, i) => sum + [0.2126, 0.7152, 0.0722][i] * c, 0);
+  const clear = (text) => text === "transparent" || text.endsWith(", 0)");
+  return [...document.querySelectorAll(".mtf :is(p, th, td, summary)")].map((element) => {
+    let behind = element;
+    while (clear(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
+    const own = [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor].map(luminance);
+    return (Math.max(...own) + 0.05) / (Math.min(...own) + 0.05);
+  });
+"""
+"""The contrast of each text with what is behind it, as WCAG 2 defines it."""
+
+
+def test_views_of_notebooks_are_read_in_each_theme(browser: Any, tmp_path: Path) -> None:
+    """Jupyter's theme counts before what the reader prefers elsewhere."""
+    shape, page = mtf.Shape([mtf.Dimension(HOSTILE_WORD, 8), mtf.Dimension("b", 8)]), Page(browser)
+    view = mtf.debug.show(shape, "rows:2;cols:4", {"b": "cols"})._repr_html_() + mtf.LayoutRules({})._repr_html_()
+    devtools, backgrounds = browser.execute_cdp_cmd, {}
+    jupyter = ("dark", "data-jp-theme-light=true"), ("light", "data-jp-theme-light=false")
+    for preferred, theme in (("light", ""), ("dark", ""), *jupyter):
+        devtools("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": preferred}]})
+        file = tmp_path / "view.html"
+        file.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {theme}>{view}", encoding="utf-8")
+        browser.get(file.as_uri())
+        contrasts = page.run(_CONTRASTS)
+        assert len(contrasts) > 8
+        assert min(contrasts) > 4.5, (preferred, theme, contrasts)
+        script = "return getComputedStyle(document.querySelector('.mtf')).backgroundColor"
+        backgrounds[preferred, theme] = page.run(script)
+    light, dark, light_again, dark_again = backgrounds.values()
+    assert light == light_again != dark == dark_again
+    assert page.run("return window.hacked") is None
+    assert page.complaints() == []
+    devtools("Emulation.setEmulatedMedia", {"media": "", "features": []})

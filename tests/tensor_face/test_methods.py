@@ -62,6 +62,8 @@ OLD_AND_NEW: dict[str, tuple[Form, Form]] = {
         lambda t: t.x.flatten(("n", "m"), "nm")),
     "flatten a text": (lambda t: mtf.replace_dimensions(t.x, [N, M], mtf.Dimension("nm", 24)),
         lambda t: t.x.flatten("n m", "nm")),
+    "rearrange": (lambda t: mtf.rearrange(t.x, "... (a b) -> b ... a", a=2),
+        lambda t: t.x.rearrange("... (a b) -> b ... a", a=2)),
     "unflatten": (lambda t: mtf.replace_dimensions(t.x, N, [("a", 2), ("b", 3)]),
         lambda t: t.x.unflatten("n", "a:2 b:3")),
     "astype": (lambda t: mtf.cast(t.x, tf.bfloat16), lambda t: t.x.astype(tf.bfloat16)),

@@ -141,7 +141,7 @@ BEYOND = 258
 """The first id that is in no vocabulary of bytes."""
 
 
-@pytest.mark.parametrize("token", [BEYOND, 2**31 - 1, -1, -(2**31)])
+@pytest.mark.parametrize("token", [BEYOND, -(2**31)])
 def test_a_token_of_no_vocabulary_is_refused_by_every_signature(text_signatures: dict[str, Any], token: int) -> None:
     """With the id, its row and its position; what is padding and what is in the vocabulary passes."""
     ids = tf.constant([[70, 71, 72], [72, 0, 0], [73, token, 74]])

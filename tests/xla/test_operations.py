@@ -79,7 +79,7 @@ def initial_values(mesh: mtf.Mesh, program: Program, mesh_shape: mtf.Shape) -> d
     "case", [pytest.param(case, marks=[pytest.mark.long] * bool(i % 6)) for i, case in enumerate(CASES)]
 )
 def test_case(case: str) -> None:
-    """Every sixth, and all of them in the long run: the interpreter and virtual CPUs have every one in each run."""
+    """Every sixth, and all of them in the long run: the interpreter has every one in each run."""
     check_case(case, 0, MESHES[0])
 
 

@@ -34,7 +34,7 @@ class BlockedMemory:
             if not x.shape.has(MEMORY_LENGTH):
                 return x
             x = blocks.padded(x, MEMORY_LENGTH)
-            return mtf.replace_dimensions(x, x.shape.get_dim_by_name(MEMORY_LENGTH), [inside, block])
+            return mtf.replace_dimensions(x, MEMORY_LENGTH, [inside, block])
 
         return self.map(cut)
 

@@ -46,9 +46,9 @@ def halving_of(
     query, memory, mask = pattern.query, pattern.memory, pattern.mask
     if not mask.is_causal or mask.sees_prefix or not q.shape.has(LENGTH):
         return None
-    length = q.shape.get_dim_by_name(LENGTH).size
+    length = q.shape[LENGTH].size
     # A halving cuts queries and memory at the same places.
-    if k.shape.get_dim_by_name(MEMORY_LENGTH).size != length:
+    if k.shape[MEMORY_LENGTH].size != length:
         return None
     # Only if positions are indices does a place in the sequence say what lies ahead.
     if not (is_index(query.positions, LENGTH) and is_index(memory.positions, MEMORY_LENGTH)):
@@ -228,7 +228,7 @@ class _Rectangles:
         """The sums of exp(logits - log_total), and of values weighted by these, whose gradients the backward pass
         takes.
         """
-        shapes = [log_total.shape, log_total.shape + [self.q.shape.get_dim_by_name(D_KV)]]
+        shapes = [log_total.shape, log_total.shape + [self.q.shape[D_KV]]]
         log_total = self._as_rows(log_total)
 
         def step(carried: State, memory: BlockedMemory) -> State:
@@ -248,7 +248,7 @@ class _Rectangles:
         def one(carried: State, parts: list[mtf.Tensor]) -> tuple[State, State]:
             return step(carried, self.memory.block(parts)), []
 
-        block = self.memory.k.shape.get_dim_by_name(MEMORY_BLOCKS)
+        block = self.memory.k.shape[MEMORY_BLOCKS]
         carried, _ = mtf.scan(one, initial, self.memory.sliced(), block, recompute=recompute, name="lean_attention")
         return carried
 
@@ -260,7 +260,7 @@ class _Rectangles:
 
     @property
     def _means(self) -> mtf.Shape:
-        return self._rows + [self.q.shape.get_dim_by_name(D_KV)]
+        return self._rows + [self.q.shape[D_KV]]
 
     def _as_rows(self, x: mtf.Tensor) -> mtf.Tensor:
         return mtf.transpose(x, self._means if x.shape.has(D_KV) else self._rows)
@@ -283,7 +283,7 @@ def _boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, halving: Hal
 
 
 def _with_last(x: mtf.Tensor, *names: str) -> mtf.Tensor:
-    last = [x.shape.get_dim_by_name(name) for name in names]
+    last = [x.shape[name] for name in names]
     return mtf.transpose(x, [*(d for d in x.shape if d not in last), *last])
 
 

@@ -57,11 +57,11 @@ class Halving:
             return x
         x = mtf.pad(x, [0, self.padding], name) if self.padding else x
         parts = [mtf.Dimension(BLOCKS, self.count), mtf.Dimension(name, self.size)]
-        return mtf.replace_dimensions(x, x.shape.get_dim_by_name(name), parts)
+        return mtf.replace_dimensions(x, name, parts)
 
     def joined(self, x: mtf.Tensor) -> mtf.Tensor:
         """[.., blocks, length, ..] -> [.., length, ..]: the opposite of `cut`."""
-        parts = [x.shape.get_dim_by_name(name) for name in (BLOCKS, LENGTH)]
+        parts = [x.shape[name] for name in (BLOCKS, LENGTH)]
         whole = mtf.Dimension(LENGTH, self.count * self.size)
         return mtf.slice(mtf.replace_dimensions(x, parts, whole), 0, self.used, LENGTH)
 
@@ -132,7 +132,7 @@ class Level:
 
     def _in_pairs(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
         parts = [mtf.Dimension(PAIRS, self.num_pairs), mtf.Dimension(name, 2 * self.half)]
-        return mtf.replace_dimensions(x, x.shape.get_dim_by_name(BLOCKS), parts)
+        return mtf.replace_dimensions(x, BLOCKS, parts)
 
 
 def _is_cut(x: mtf.Tensor) -> bool:

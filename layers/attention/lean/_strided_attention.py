@@ -37,7 +37,7 @@ class StridedAttention:
         self._q, self._memory, self._pattern, self._options, self._drawn = q, memory, pattern, options, drawn
         self._dtype = logits_dtype(q, options)
         self._rows = logits_shape(q.shape, memory.k.shape, MEMORY_LENGTH)[:-1]
-        self._means = self._rows + [q.shape.get_dim_by_name(D_KV)]
+        self._means = self._rows + [q.shape[D_KV]]
 
     def result(self) -> mtf.Tensor:
         """The means [rows, d_kv], in the logits' dtype."""
@@ -81,7 +81,7 @@ class StridedAttention:
         self, step: Callable[..., object], initial: list[mtf.Tensor], recompute: str | None = None
     ) -> list[mtf.Tensor]:
         sliced = self._memory.sliced()
-        block = self._memory.k.shape.get_dim_by_name(MEMORY_BLOCKS)
+        block = self._memory.k.shape[MEMORY_BLOCKS]
         carried, _ = mtf.scan(step, initial, sliced, block, recompute=recompute, name="lean_attention")
         return carried
 

@@ -72,7 +72,7 @@ def lean_attention(
     """
     check_operands(q, k, v, MEMORY_LENGTH)
     options = options.in_mode(is_training)
-    blocks = Blocks.of_wide(k.shape.get_dim_by_name(MEMORY_LENGTH).size, _checked(block_size))
+    blocks = Blocks.of_wide(k.shape[MEMORY_LENGTH].size, _checked(block_size))
     halving = halving_of(q, k, pattern, options, block_size) if blocks.count > 1 else None
     if halving is not None:
         y = CausalAttention(halving, q, k, v, pattern, options).result()
@@ -98,7 +98,7 @@ def attends_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, b
     It does not take a `memory_length` that it would have to pad if dropout is of each weight by itself. The random bits
     of dropout know nothing of padding.
     """
-    blocks = Blocks.of_wide(k.shape.get_dim_by_name(MEMORY_LENGTH).size, block_size)
+    blocks = Blocks.of_wide(k.shape[MEMORY_LENGTH].size, block_size)
     if not blocks.padding or not is_independent(q, k, options):
         return True
     return _is_wide_enough(Blocks.exact(blocks.used, block_size), block_size)

@@ -18,6 +18,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError, counted
+from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.attention.position_encodings.rotary_scaling import RotaryScaling, ScalingByLength
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH
 
@@ -56,7 +57,7 @@ def rotary_embedding(
       >>> mtf.layers.rotary_embedding(q, mtf.range(mesh, ("length", 16))).shape
       Shape[batch:4 length:16 heads:2 d_kv:4]
     """
-    d_kv = x.shape.get_dim_by_name(D_KV)
+    d_kv = x.shape[D_KV]
     _check_positions(positions, x.shape)
     half = _rotated_size(d_kv, fraction) // 2
     places = np.arange(d_kv.size)
@@ -135,7 +136,7 @@ def _check_positions(positions: mtf.Tensor, shape: mtf.Shape) -> None:
 
 @language_function
 def sinusoidal_positions(
-    positions: mtf.Tensor, d_model: mtf.Dimension, max_wavelength: float = 10000.0, *, is_interleaved: bool = True
+    positions: mtf.Tensor, d_model: DimensionLike, max_wavelength: float = 10000.0, *, is_interleaved: bool = True
 ) -> mtf.Tensor:
     """Sines (even elements) and cosines (odd ones) of positions (Vaswani et al. 2017).
 
@@ -149,12 +150,13 @@ def sinusoidal_positions(
       [.., d_model], float32.
 
     Examples:
-      >>> positions = mtf.layers.sinusoidal_positions(mtf.range(mesh, ("length", 2)), mtf.Dimension("d_model", 2))
+      >>> positions = mtf.layers.sinusoidal_positions(mtf.range(mesh, ("length", 2)), "d_model:2")
       >>> value(positions).round(3)
       array([[0.   , 1.   ],
              [0.841, 0.54 ]], dtype=float32)
     """
     _check_positions(positions, positions.shape)
+    d_model = new_dimension(d_model)
     places = np.arange(d_model.size)
     if not is_interleaved:
         places = np.concatenate([places[::2], places[1::2]])
@@ -168,7 +170,7 @@ def sinusoidal_positions(
 def learned_positions(
     positions: mtf.Tensor,
     max_length: int,
-    d_model: mtf.Dimension,
+    d_model: DimensionLike,
     *,
     stddev: float = 0.02,
     offset: int = 0,
@@ -192,12 +194,12 @@ def learned_positions(
       ShapeError: `positions` has a `length` above `max_length`.
 
     Examples:
-      >>> places, d_model = mtf.range(mesh, ("length", 16)), mtf.Dimension("d_model", 8)
-      >>> mtf.layers.learned_positions(places, max_length=64, d_model=d_model).shape
+      >>> places = mtf.range(mesh, "length:16")
+      >>> mtf.layers.learned_positions(places, max_length=64, d_model="d_model:8").shape
       Shape[length:16 d_model:8]
     """
     _check_positions(positions, positions.shape)
-    if positions.shape.has(LENGTH) and (length := positions.shape.get_dim_by_name(LENGTH)).size > max_length:
+    if positions.shape.has(LENGTH) and (length := positions.shape[LENGTH]).size > max_length:
         verb = "is" if max_length == 1 else "are"
         room = counted(max_length, "learned position")
         raise ShapeError(f"there {verb} {room}, fewer than {length}; make max_length larger")

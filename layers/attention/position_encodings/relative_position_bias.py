@@ -124,7 +124,7 @@ class RelativePositionBias:
     def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor) -> mtf.Tensor:
         """The bias, [heads, (queries_per_head), positions' dimensions], of the table's dtype."""
         relative = distance_ahead(query_positions, memory_positions)
-        num_buckets = self.table.shape.get_dim_by_name(BUCKETS).size
+        num_buckets = self.table.shape[BUCKETS].size
         bucket = relative_position_bucket(
             relative, num_buckets, self.max_distance, is_bidirectional=self.is_bidirectional
         )

@@ -142,7 +142,7 @@ def convert_to_dimension(d: DimensionLike | None) -> Dimension | None:
 def convert_to_shape(x: ShapeLike | None) -> Shape:
     """Makes a `Shape` of a shape, a list of dimensions or pairs, or "batch:64 pixels:784". None passes through."""
     if isinstance(x, Iterable) and not isinstance(x, str | language.Shape | language.Dimension):
-        return Shape(x)
+        return Shape(cast("Iterable[DimensionLike]", x))
     converted = language.convert_to_shape(x)
     return cast("Shape", None) if converted is None else own_shape(converted)
 

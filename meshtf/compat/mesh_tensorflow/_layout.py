@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from meshtf import layout as language
-from meshtf.dimension import DimensionLike, Shape, ShapeLike, parse_pairs, shape_of
+from meshtf.dimension import DimensionLike, Shape, ShapeLike, shape_of
+from meshtf.dimension_names import parse_pairs
 from meshtf.errors import LayoutError, ShapeError
 from meshtf.layout import LayoutLike
 

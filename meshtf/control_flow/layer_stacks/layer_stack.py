@@ -72,10 +72,10 @@ def layer_stack(
       >>> y, mesh.graph.variables["layer/dense/kernel"].shape
       (layer [batch:4 hidden:8] float32, Shape[layers:3 _hidden:8 hidden:8])
     """
-    dimension = convert_to_dimension(dim)
+    initial, wholes = tensor_list(carried), tensor_list(sliced)
+    dimension = convert_to_dimension(dim, [x.shape for x in wholes])
     if dimension is None:
         raise ShapeError("layer_stack needs the dimension that counts the layers")
-    initial, wholes = tensor_list(carried), tensor_list(sliced)
     if not initial:
         raise ShapeError("layer_stack needs at least one carried value, and was given none")
     for x in wholes:

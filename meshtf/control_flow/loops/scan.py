@@ -56,14 +56,17 @@ def scan(
       ...     total = carried[0] + parts[0]
       ...     return [total], [total]
       >>> numbers = mtf.constant(mesh, [1.0, 2.0, 3.0], "time:3")
-      >>> (last,), (sums,) = mtf.scan(running_sum, mtf.zeros(mesh, []), numbers, ("time", 3))
+      >>> (last,), (sums,) = mtf.scan(running_sum, mtf.zeros(mesh, []), numbers, "time")
       >>> value(last), value(sums)
       (np.float32(6.0), array([1., 3., 6.], dtype=float32))
     """
-    dimension = convert_to_dimension(dim.dim if isinstance(dim, PipelineSteps) else dim)
+    initial, wholes = tensor_list(carried), tensor_list(sliced)
+    if not callable(fn):
+        raise GraphError(f"fn must be a function of the carried values and the parts of one element, not {fn!r}")
+    along = dim.dim if isinstance(dim, PipelineSteps) else dim
+    dimension = convert_to_dimension(along, [x.shape for x in wholes])
     if dimension is None:
         raise ShapeError("scan needs the dimension to go along")
-    initial, wholes = tensor_list(carried), tensor_list(sliced)
     if not (initial or wholes):
         raise ShapeError("scan needs at least one carried or sliced tensor, and was given none of either")
     for x in wholes:

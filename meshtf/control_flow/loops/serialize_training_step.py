@@ -74,10 +74,10 @@ def serialize_training_step(
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
       >>> def model_fn(features):
       ...     return {"loss": mtf.reduce_sum(mtf.einsum([features["x"], w]))}
-      >>> mtf.serialize_training_step({"x": x}, model_fn, ("batch", 4), num_splits=2)
+      >>> mtf.serialize_training_step({"x": x}, model_fn, "batch", num_splits=2)
       ([microbatches:1 [hidden:8] float32], {'loss': microbatches:2 [] float32})
     """
-    batch = convert_to_dimension(batch_dim)
+    batch = convert_to_dimension(batch_dim, [check_tensor(x).shape for x in features.values()])
     assert batch is not None
     if num_splits < 1 or batch.size % num_splits:
         raise ShapeError(

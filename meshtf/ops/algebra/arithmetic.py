@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.dimension import ShapeLike
 from meshtf.errors import DtypeError
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
@@ -51,9 +51,8 @@ def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
         return _scalar_add(check_tensor(x2), x1, output_shape, name)
     x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)
     check_number(same_dtype([x1, x2]))
-    shape = convert_to_shape(output_shape)
     return ElementwiseOperation(
-        name or "add", tf.add, [x1, x2], output_shape=shape, gradient=lambda op, dy: (dy, dy), is_linear=True
+        name or "add", tf.add, [x1, x2], output_shape=output_shape, gradient=lambda op, dy: (dy, dy), is_linear=True
     ).outputs[0]
 
 
@@ -85,12 +84,11 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
         return _scalar_add(negative(check_tensor(x2)), x1, output_shape, name or "sub")
     x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)
     check_number(same_dtype([x1, x2]))
-    shape = convert_to_shape(output_shape)
     return ElementwiseOperation(
         name or "sub",
         tf.subtract,
         [x1, x2],
-        output_shape=shape,
+        output_shape=output_shape,
         gradient=lambda op, dy: (dy, negative(dy)),
         is_linear=True,
     ).outputs[0]
@@ -140,7 +138,7 @@ def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
         return _scalar_multiply(check_tensor(x2), x1, output_shape, name)
     x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)
     check_number(same_dtype([x1, x2]))
-    shape = broadcast_shape([x1.shape, x2.shape], convert_to_shape(output_shape))
+    shape = broadcast_shape([x1.shape, x2.shape], output_shape)
     kernel = wrapping_integers.product if x1.dtype.is_integer else tf.multiply
     return ElementwiseOperation(
         name or "multiply", kernel, [x1, x2], output_shape=shape, gradient=_multiply_gradient
@@ -182,7 +180,7 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
         name or "divide",
         tf.divide,
         [x1, x2],
-        output_shape=convert_to_shape(output_shape),
+        output_shape=output_shape,
         gradient=_divide_gradient,
     ).outputs[0]
 
@@ -289,7 +287,7 @@ def _scalar_add(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name: st
         name or "add",
         ScalarKernel(tf.add, constant.item(), x.dtype),
         [x],
-        output_shape=convert_to_shape(output_shape),
+        output_shape=output_shape,
         gradient=lambda op, dy: (dy,),
     ).outputs[0]
 
@@ -301,7 +299,7 @@ def _scalar_multiply(x: Tensor, scalar: Any, output_shape: ShapeLike | None, nam
         name or "multiply",
         ScalarKernel(tf.multiply, constant.item(), x.dtype),
         [x],
-        output_shape=convert_to_shape(output_shape),
+        output_shape=output_shape,
         gradient=lambda op, dy: (_scalar_multiply(dy, np.conj(constant), None, None),),
         is_linear=True,
     ).outputs[0]
@@ -313,7 +311,7 @@ def _scalar_divide(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name:
         name or "divide",
         ScalarKernel(tf.divide, constant.item(), x.dtype),
         [x],
-        output_shape=convert_to_shape(output_shape),
+        output_shape=output_shape,
         gradient=lambda op, dy: (_scalar_divide(dy, np.conj(constant), None, None),),
         is_linear=True,
     ).outputs[0]

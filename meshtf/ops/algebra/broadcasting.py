@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, Shape
+from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
 from meshtf.errors import ShapeError
 
 
@@ -36,17 +36,18 @@ def size_clash(name: str, first: int, second: int) -> str:
     )
 
 
-def broadcast_shape(shapes: Sequence[Shape], output_shape: Shape | None = None) -> Shape:
+def broadcast_shape(shapes: Sequence[Shape], output_shape: ShapeLike | None = None) -> Shape:
     """The shape of an elementwise result.
 
     It is `output_shape` if that is given; else the operand that has all others as subsequences; else the dimensions of
     the first operand, followed by the new ones of the others.
     """
     everything = union(shapes)
-    if output_shape is not None:
+    wanted = convert_to_shape(output_shape, everything)
+    if wanted is not None:
         for dim in everything:
-            output_shape.axis(dim)
-        return output_shape
+            wanted.axis(dim)
+        return wanted
     longest = max(shapes, key=lambda s: s.ndims)
     if all(_is_subsequence(s, longest) for s in shapes):
         return longest

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
-from meshtf.errors import GraphError, ShapeError, nearest
+from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.errors import GraphError, ShapeError, UsageError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.layout import Axes
@@ -19,6 +19,7 @@ from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundan
 from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast_to
 from meshtf.ops.inputs.scalars import check_number
+from meshtf.patterns.contraction import einsum_shape
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.layouts.padding import Fill
 from meshtf.planning.local_work.work_facts import WorkFacts
@@ -77,43 +78,85 @@ class EinsumOperation(Operation):
         return self._splits[1]
 
 
-@language_function
+@overload
 def einsum(
     xs: Sequence[Tensor],
     output_shape: ShapeLike | None = None,
-    reduced_dims: Iterable[DimensionLike] | None = None,
+    reduced_dims: ShapeLike | None = None,
+    name: str | None = None,
+) -> Tensor: ...
+@overload
+def einsum(xs: str, *operands: Tensor, name: str | None = None) -> Tensor: ...
+@language_function
+def einsum(
+    xs: Sequence[Tensor] | str,
+    *operands: Any,
+    output_shape: ShapeLike | None = None,
+    reduced_dims: ShapeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
     """The product of any number of tensors, summed over dimensions by name.
 
+    You give the tensors as a list, or one by one after a pattern. A pattern such as "batch hidden, hidden vocab ->
+    batch vocab" names the dimensions of each tensor, in any order, and the result's. `...` stands for the dimensions
+    that a term does not name. Without an arrow, the result is the one without `output_shape`.
+
     Args:
-      xs: tensors of one dtype. Dimensions of the same name are one index.
+      xs: tensors of one dtype, or a pattern. Dimensions of the same name are one index.
+      operands: the tensors of a pattern. After a list of tensors, the next parameters by position.
       output_shape: dimensions of the result, in order; one that no operand has is broadcast.
       reduced_dims: dimensions to sum over. The others are kept, in order of first appearance.
         With neither argument, dimensions that only one operand has are kept.
       name: the operation's name.
 
     Raises:
-      ShapeError: sizes disagree, a reduced dimension is in no operand, or the two arguments contradict each other.
+      ShapeError: sizes disagree, a reduced dimension is in no operand, or the two arguments contradict each other; or
+        the pattern does not fit the tensors.
 
     Examples:
       >>> w = mtf.ones(mesh, "hidden:8 vocab:16")
-      >>> mtf.einsum([x, w], output_shape="batch:4 vocab:16")
+      >>> mtf.einsum("batch hidden, hidden vocab -> batch vocab", x, w)
       einsum [batch:4 vocab:16] float32
-      >>> mtf.einsum([x, w])
+      >>> mtf.einsum([x, w], output_shape="batch vocab")
       einsum_1 [batch:4 vocab:16] float32
-      >>> mtf.einsum([x, x], output_shape="batch:4")
-      einsum_2 [batch:4] float32
+      >>> mtf.einsum([x, w])
+      einsum_2 [batch:4 vocab:16] float32
+      >>> mtf.einsum("... hidden, ... hidden -> ...", x, x)
+      einsum_3 [batch:4] float32
     """
-    if isinstance(xs, str | Tensor) and isinstance(output_shape, Tensor):
-        raise GraphError("the tensors come in a list: write mtf.einsum([x, y], output_shape=[...])")
+    if not isinstance(xs, str):
+        if operands:
+            given = _by_position(operands, output_shape=output_shape, reduced_dims=reduced_dims, name=name)
+            return _einsum(xs, **given)
+        return _einsum(xs, output_shape, reduced_dims, name)
+    if output_shape is not None or reduced_dims is not None:
+        raise UsageError("a pattern says what the result is; give no output_shape or reduced_dims beside it")
+    tensors = [check_tensor(x) for x in operands]
+    return _einsum(tensors, einsum_shape(xs, tuple(x.shape for x in tensors)), None, name)
+
+
+def _by_position(given: Sequence[Any], **named: Any) -> dict[str, Any]:
+    """The parameters after a list of tensors, some of which are given by position."""
+    if isinstance(given[0], Tensor):
+        raise GraphError("the tensors come in a list, or after a pattern: write mtf.einsum([x, y], output_shape=[...])")
+    if len(given) > len(named):
+        raise UsageError(f"too many positional arguments; its parameters are xs, {', '.join(named)}")
+    placed = dict(zip(named, given, strict=False))
+    if twice := [key for key in placed if named[key] is not None]:
+        raise UsageError(f"multiple values for argument '{twice[0]}'")
+    return named | placed
+
+
+def _einsum(
+    xs: Sequence[Tensor], output_shape: ShapeLike | None, reduced_dims: ShapeLike | None, name: str | None
+) -> Tensor:
     xs = check_tensors(xs)
     if not xs:
         raise ShapeError("einsum of no tensors; give at least one")
     dtype = same_dtype(xs)
     if len(xs) > 1:
         check_number(dtype)
-    shape = _output_shape([x.shape for x in xs], convert_to_shape(output_shape), reduced_dims)
+    shape = _output_shape([x.shape for x in xs], output_shape, reduced_dims)
     _check_spelling(shape, union([x.shape for x in xs]))
     return _product(xs, shape, name)
 
@@ -129,7 +172,7 @@ def matmul(
     a: Tensor,
     b: Tensor,
     output_shape: ShapeLike | None = None,
-    reduced_dims: Iterable[DimensionLike] | None = None,
+    reduced_dims: ShapeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
     """The einsum of two tensors.
@@ -149,7 +192,7 @@ def matmul(
       >>> w = mtf.ones(mesh, "hidden:8 vocab:16")
       >>> mtf.matmul(x, w)
       matmul [batch:4 vocab:16] float32
-      >>> mtf.matmul(x, w, reduced_dims=[("hidden", 8), ("batch", 4)])
+      >>> mtf.matmul(x, w, reduced_dims="hidden batch")
       matmul_1 [vocab:16] float32
     """
     return einsum([a, b], output_shape, reduced_dims, name or "matmul")
@@ -160,32 +203,23 @@ def _einsum_of_one(x: Tensor, shape: Shape) -> Tensor:
     return broadcast_to(reduce_sum(x, output_shape=kept), shape, "einsum")
 
 
-def _output_shape(
-    shapes: Sequence[Shape], output_shape: Shape | None, reduced_dims: Iterable[DimensionLike] | None
-) -> Shape:
+def _output_shape(shapes: Sequence[Shape], output_shape: ShapeLike | None, reduced_dims: ShapeLike | None) -> Shape:
     everything = union(shapes)
-    for dim in output_shape or ():
+    wanted = convert_to_shape(output_shape, everything)
+    for dim in wanted or ():
         if everything.has(dim.name):
             everything.axis(dim)
     if reduced_dims is None:
-        if output_shape is not None:
-            return output_shape
+        if wanted is not None:
+            return wanted
         return Shape([d for d in everything if sum(s.has(d.name) for s in shapes) == 1])
-    listed: list[Any] = [reduced_dims] if isinstance(reduced_dims, str) else list(reduced_dims)
-    reduced = Shape(listed)
-    for dim in reduced:
-        if not everything.has(dim.name):
-            known = nearest(dim.name, everything.dimension_names)
-            raise ShapeError(f'reduced dimension "{dim.name}" is in no operand{known}')
-        everything.axis(dim)
-    kept = [d for d in everything if not reduced.has(d.name)]
-    if output_shape is None:
-        return Shape(kept)
-    if {d.name for d in kept} != {d.name for d in output_shape}:
-        raise ShapeError(
-            f"output_shape [{output_shape}] contradicts reduced_dims [{reduced}], which leave [{Shape(kept)}]"
-        )
-    return output_shape
+    reduced = everything.only(reduced_dims)
+    kept = everything - reduced
+    if wanted is None:
+        return kept
+    if {d.name for d in kept} != {d.name for d in wanted}:
+        raise ShapeError(f"output_shape [{wanted}] contradicts reduced_dims [{reduced}], which leave [{kept}]")
+    return wanted
 
 
 def _check_spelling(output_shape: Shape, everything: Shape) -> None:

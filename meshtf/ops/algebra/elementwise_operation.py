@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.dimension import Shape
+from meshtf.dimension import Shape, ShapeLike
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import restricted
@@ -39,7 +39,7 @@ class ElementwiseOperation(Operation):
         kernel: Kernel,
         inputs: Sequence[Tensor],
         *,
-        output_shape: Shape | None = None,
+        output_shape: ShapeLike | None = None,
         output_dtype: tf.DType | None = None,
         gradient: Gradient | None = None,
         is_linear: bool = False,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
-from meshtf.errors import DtypeError, ShapeError, UsageError, nearest
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
+from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
@@ -128,19 +128,13 @@ class ReduceOperation(Operation):
         )
 
 
-def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: DimensionLike | str | None) -> Shape:
-    """The shape that a reduction leaves: `output_shape`, `x` without one dimension, or no dimension."""
+def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: ShapeLike | None) -> Shape:
+    """The shape that a reduction leaves: `output_shape`, `x` without some dimensions, or no dimension."""
     if output_shape is not None and reduced_dim is not None:
         raise ShapeError("give output_shape or reduced_dim, not both")
     if reduced_dim is not None:
-        return Shape([d for d in x.shape if d.name != reduced_dimension(x, reduced_dim).name])
-    shape = convert_to_shape(output_shape) or Shape([])
-    for dim in shape:
-        if not x.shape.has(dim.name):
-            known = nearest(dim.name, x.shape.dimension_names)
-            raise ShapeError(f'output dimension "{dim.name}" is not in [{x.shape}]{known}')
-        x.shape.axis(dim)
-    return shape
+        return x.shape - x.shape.only(reduced_dim)
+    return x.shape.only([] if output_shape is None else output_shape)
 
 
 def check_some_elements(x: Tensor, shape: Shape, what: str) -> None:
@@ -154,31 +148,23 @@ def check_some_elements(x: Tensor, shape: Shape, what: str) -> None:
         raise ShapeError(f"[{x.shape}] has no elements along {empty}, so they have no {what}")
 
 
-def reduced_dimension(x: Tensor, reduced_dim: DimensionLike | str) -> Dimension:
+def reduced_dimension(x: Tensor, reduced_dim: DimensionLike) -> Dimension:
     """The dimension of `x` that the argument names.
 
     Raises:
       ShapeError: x has no such dimension.
     """
-    if isinstance(reduced_dim, str):
-        return x.shape.get_dim_by_name(reduced_dim)
-    dim = convert_to_dimension(reduced_dim)
-    if dim is None:
-        raise ShapeError("a dimension is needed here")
-    return x.shape[x.shape.axis(dim)]
+    return x.shape[x.shape.axis(reduced_dim)]
 
 
 def reduce(
     x: Tensor,
     reduction: Reduction,
-    positional: object,
     output_shape: ShapeLike | None,
-    reduced_dim: DimensionLike | str | None,
+    reduced_dim: ShapeLike | None,
     name: str | None,
 ) -> Tensor:
     """The result of a public reduction with these arguments; x itself if it has nothing to reduce."""
-    if positional is not None:
-        raise UsageError("name the second argument: output_shape=... or reduced_dim=...")
     x = check_tensor(x)
     shape = reduced_shape(x, output_shape, reduced_dim)
     if shape == x.shape:
@@ -193,9 +179,8 @@ def reduce(
 @language_function
 def reduce_sum(
     x: Tensor,
-    disable_positional_args: None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
     """The sum over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
@@ -204,25 +189,24 @@ def reduce_sum(
 
     Args:
       x: numbers.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
-      UsageError: one of them is given without its name.
       DtypeError: x is bool.
 
     Examples:
-      >>> mtf.reduce_sum(x, reduced_dim="hidden")
+      >>> mtf.reduce_sum(x, "hidden")
       reduce_sum [batch:4] float32
-      >>> mtf.reduce_sum(x, output_shape="hidden:8")
+      >>> mtf.reduce_sum(x, output_shape="hidden")
       reduce_sum_1 [hidden:8] float32
       >>> mtf.reduce_sum(x)
       reduce_sum_2 [] float32
     """
-    return reduce(x, SUM, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, SUM, output_shape, reduced_dim, name)
 
 
 def sum_to(x: Tensor, shape: Shape) -> Tensor:
@@ -237,38 +221,35 @@ def sum_to(x: Tensor, shape: Shape) -> Tensor:
 @language_function
 def reduce_mean(
     x: Tensor,
-    disable_positional_args: None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
     """The mean over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
 
     Args:
       x: floating or complex.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to take the mean of; or `output_shape` and `reduced_dim` are
         both given.
-      UsageError: one of them is given without its name.
       DtypeError: x is of integers or bool.
 
     Examples:
-      >>> mtf.reduce_mean(x, reduced_dim="batch")
+      >>> mtf.reduce_mean(x, "batch")
       divide [hidden:8] float32
       >>> value(mtf.reduce_mean(mtf.constant(mesh, [1.0, 4.0], "n:2")))
       np.float32(2.5)
     """
     if not (check_tensor(x).dtype.is_floating or x.dtype.is_complex):
         raise DtypeError(f"the mean of {x.dtype.name} is not a {x.dtype.name}; use mtf.cast first")
-    if disable_positional_args is None:
-        check_some_elements(x, reduced_shape(x, output_shape, reduced_dim), "mean")
+    check_some_elements(x, reduced_shape(x, output_shape, reduced_dim), "mean")
     kind = SUM if sum_dtype(x.dtype) == x.dtype else WIDE_SUM
-    total = reduce(x, kind, disable_positional_args, output_shape, reduced_dim, name or "reduce_mean")
+    total = reduce(x, kind, output_shape, reduced_dim, name or "reduce_mean")
     return _cast(_divided(total, x.size // total.size), x.dtype) if x.size else total
 
 
@@ -302,23 +283,21 @@ def _cast(x: Tensor, dtype: tf.DType) -> Tensor:
 @language_function
 def reduce_any(
     x: Tensor,
-    disable_positional_args: None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
     """Whether any element is true, over `reduced_dim` or over the dimensions that `output_shape` lacks.
 
     Args:
       x: bool.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
-      UsageError: one of them is given without its name.
       DtypeError: x is not bool.
 
     Examples:
@@ -326,29 +305,27 @@ def reduce_any(
       reduce_any [batch:4] bool
     """
     _check_bool(x)
-    return reduce(x, ANY, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, ANY, output_shape, reduced_dim, name)
 
 
 @language_function
 def reduce_all(
     x: Tensor,
-    disable_positional_args: None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
     """Whether all elements are true, over `reduced_dim` or over the dimensions that `output_shape` lacks.
 
     Args:
       x: bool.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
-      UsageError: one of them is given without its name.
       DtypeError: x is not bool.
 
     Examples:
@@ -356,7 +333,7 @@ def reduce_all(
       reduce_all [batch:4] bool
     """
     _check_bool(x)
-    return reduce(x, ALL, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, ALL, output_shape, reduced_dim, name)
 
 
 def _check_bool(x: Tensor) -> None:

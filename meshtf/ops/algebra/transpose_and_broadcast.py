@@ -15,12 +15,15 @@ from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 def transpose(x: Tensor, new_shape: ShapeLike, name: str = "transpose") -> Tensor:
     """x with the same dimensions in another order.
 
+    Raises:
+      ShapeError: `new_shape` lacks a dimension of x, or has one that x lacks.
+
     Examples:
-      >>> mtf.transpose(x, "hidden:8 batch:4")
+      >>> mtf.transpose(x, "hidden batch")
       transpose [hidden:8 batch:4] float32
     """
-    shape = shape_of(new_shape)
-    if {d.name for d in check_tensor(x).shape} != {d.name for d in shape}:
+    shape = check_tensor(x).shape.only(new_shape)
+    if shape.ndims != x.shape.ndims:
         raise ShapeError(f"[{x.shape}] and [{shape}] do not have the same dimensions; give each of them once")
     return broadcast_to(x, shape, name)
 
@@ -30,11 +33,11 @@ def broadcast(x: Tensor, new_shape: ShapeLike) -> Tensor:
     """x repeated along the dimensions of `new_shape` that it lacks.
 
     Examples:
-      >>> mtf.broadcast(x, "copies:2 batch:4 hidden:8")
+      >>> mtf.broadcast(x, "copies:2 batch hidden")
       broadcast [copies:2 batch:4 hidden:8] float32
     """
-    shape = shape_of(new_shape)
-    for dim in check_tensor(x).shape:
+    shape = shape_of(new_shape, check_tensor(x).shape)
+    for dim in x.shape:
         if not shape.has(dim.name):
             known = nearest(dim.name, shape.dimension_names)
             raise ShapeError(f'new_shape [{shape}] lacks dimension "{dim.name}" of [{x.shape}]{known}')

@@ -125,7 +125,7 @@ def result_shape(image: Shape, kernel: Shape, slides: Sequence[Slide], output_sh
     if output_shape is None:
         names = [d.name for d in image if not kernel.has(d)] + [d.name for d in kernel if not image.has(d)]
         return Shape([Dimension(n, known[n]) for n in names if n not in taps])
-    wanted = convert_to_shape(output_shape)
+    wanted = convert_to_shape(output_shape, Shape(known.items()))
     for dim in wanted:
         if dim.name not in known:
             raise ShapeError(f'output dimension "{dim.name}" is in neither operand{nearest(dim.name, known)}')

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.dimension import ShapeLike
 from meshtf.errors import DtypeError
 from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra import wrapping_integers
@@ -52,7 +52,7 @@ def complex(real: Tensor, imag: Tensor, output_shape: ShapeLike | None = None, n
     if dtype not in _WHOLE:
         raise DtypeError(f"there are no complex numbers of {dtype.name}; convert to tf.float32 or tf.float64")
     # Broadcasting here gives both gradients the same shape.
-    shape = broadcast_shape([real.shape, imag.shape], convert_to_shape(output_shape))
+    shape = broadcast_shape([real.shape, imag.shape], output_shape)
     return ElementwiseOperation(
         name,
         tf.complex,

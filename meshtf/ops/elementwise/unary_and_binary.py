@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.dimension import ShapeLike
 from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.arithmetic import multiply
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conjugate
@@ -64,7 +64,7 @@ def binary(
         name,
         kernel,
         operands,
-        output_shape=convert_to_shape(output_shape),
+        output_shape=output_shape,
         output_dtype=output_dtype,
         gradient=gradient if slopes is not None else None,
         padding=Fill(1) if operands[0].dtype.is_integer else None,  # a division of integers by 0 fails

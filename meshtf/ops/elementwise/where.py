@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import ShapeLike, convert_to_shape
+from meshtf.dimension import ShapeLike
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.elementwise.unary_and_binary import tensors_of_one_dtype
@@ -58,7 +58,7 @@ def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: 
         "where",
         tf.where,
         [condition, first, second],
-        output_shape=convert_to_shape(output_shape),
+        output_shape=output_shape,
         output_dtype=first.dtype,
         gradient=gradient,
     ).outputs[0]

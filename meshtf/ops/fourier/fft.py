@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape
+from meshtf.dimension import Dimension, Shape, ShapeLike
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout
-from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import equal, logical_or
 from meshtf.ops.elementwise.where import where
@@ -27,8 +25,6 @@ from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
 from meshtf.planning.whole_dimensions import whole_because, whole_splits
-
-DimOrDims: TypeAlias = "DimensionLike | str | Sequence[DimensionLike | str]"
 
 _REAL_OF = {tf.complex64: tf.float32, tf.complex128: tf.float64}
 _COMPLEX_OF = {real: whole for whole, real in _REAL_OF.items()}
@@ -132,7 +128,7 @@ class HalfFourierOperation(Operation):
 
 
 @language_function
-def fft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
+def fft(x: Tensor, dims: ShapeLike, name: str | None = None) -> Tensor:
     """The discrete Fourier transform of a complex tensor over one or several dimensions.
 
     Raises:
@@ -150,7 +146,7 @@ def fft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
 
 
 @language_function
-def ifft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
+def ifft(x: Tensor, dims: ShapeLike, name: str | None = None) -> Tensor:
     """The inverse of `fft`: it uses the conjugate factors, and divides by the number of points.
 
     Raises:
@@ -165,7 +161,7 @@ def ifft(x: Tensor, dims: DimOrDims, name: str | None = None) -> Tensor:
 
 
 @language_function
-def rfft(x: Tensor, dims: DimOrDims, half_dim: str | None = None, name: str | None = None) -> Tensor:
+def rfft(x: Tensor, dims: ShapeLike, half_dim: str | None = None, name: str | None = None) -> Tensor:
     """The transform of a real tensor.
 
     The last of `dims` has n // 2 + 1 elements in the result, which determine the rest.
@@ -196,7 +192,7 @@ def rfft(x: Tensor, dims: DimOrDims, half_dim: str | None = None, name: str | No
 
 @language_function
 def irfft(
-    x: Tensor, dims: DimOrDims, size: int | None = None, whole_dim: str | None = None, name: str | None = None
+    x: Tensor, dims: ShapeLike, size: int | None = None, whole_dim: str | None = None, name: str | None = None
 ) -> Tensor:
     """The inverse of `rfft`: a real tensor, from half of its transform.
 
@@ -235,15 +231,10 @@ def _complex(x: Tensor) -> Tensor:
     return x
 
 
-def _named(x: Tensor, dims: DimOrDims) -> list[Dimension]:
-    is_pair = isinstance(dims, tuple) and len(dims) == 2 and isinstance(dims[1], int)
-    given = [dims] if isinstance(dims, str | Dimension) or is_pair else list(dims)  # type: ignore[arg-type]
-    found = [reduced_dimension(check_tensor(x), d) for d in given]  # type: ignore[arg-type]
+def _named(x: Tensor, dims: ShapeLike) -> list[Dimension]:
+    found = list(check_tensor(x).shape.only(dims))
     if not found:
         raise ShapeError("no dimension is given to transform; name at least one")
-    for dim in found:
-        if found.count(dim) > 1:
-            raise ShapeError(f'dimension "{dim.name}" is given twice')
     return found
 
 

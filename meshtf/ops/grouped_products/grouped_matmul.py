@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import DimensionLike, Shape, ShapeLike, convert_to_shape
+from meshtf.dimension import DimensionLike, Shape, ShapeLike
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
@@ -104,8 +104,8 @@ def grouped_matmul(
     x: Tensor,
     w: Tensor,
     sizes: Tensor,
-    rows: DimensionLike | str,
-    groups: DimensionLike | str,
+    rows: DimensionLike,
+    groups: DimensionLike,
     output_shape: ShapeLike | None = None,
 ) -> Tensor:
     """Each row times its group's matrix. The groups of rows follow one another; rows behind the last give zeros.
@@ -146,7 +146,7 @@ def grouped_matmul(
     dims = GroupedDimensions.of(x.shape, w.shape, sizes.shape, reduced_dimension(x, rows), reduced_dimension(w, groups))
     kept = [d for d in x.shape if not dims.of_x.has(d.name)]
     shape = Shape([*kept, *dims.of_y])
-    wanted = shape if output_shape is None else convert_to_shape(output_shape)
-    if sorted(wanted.dims, key=lambda d: d.name) != sorted(shape.dims, key=lambda d: d.name):
+    wanted = shape if output_shape is None else shape.only(output_shape)
+    if wanted.ndims != shape.ndims:
         raise ShapeError(f"output_shape [{wanted}] must have the dimensions [{shape}], in any order")
     return GroupedProductOperation([x, w, sizes], dims, wanted).outputs[0]

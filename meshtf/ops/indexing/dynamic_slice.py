@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike
+from meshtf.dimension import DimensionLike
 from meshtf.errors import DtypeError, ShapeError, counted
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
@@ -117,7 +117,7 @@ def _replaced(axes: tuple[Axes, ...], axis: int, new: Axes) -> TensorLayout:
 
 @language_function
 def dynamic_slice(
-    x: Tensor, begin: Tensor, size: int, slice_dim_name: str | Dimension, name: str | None = None
+    x: Tensor, begin: Tensor, size: int, slice_dim_name: DimensionLike, name: str | None = None
 ) -> Tensor:
     """`size` elements of a dimension, from an index that the program computes.
 
@@ -151,7 +151,7 @@ def dynamic_slice(
 
 @language_function
 def dynamic_update_slice(
-    x: Tensor, update: Tensor, begin: Tensor, dim: DimensionLike | str, name: str | None = None
+    x: Tensor, update: Tensor, begin: Tensor, dim: DimensionLike, name: str | None = None
 ) -> Tensor:
     """x with `update` in place of as many elements of a dimension, from an index that the program computes.
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension, convert_to_shape
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, convert_to_dimension
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.dtypes import dtype_of
 from meshtf.graph.operation import Operation
@@ -201,9 +201,7 @@ class OneHotOperation(Operation):
 
 
 @language_function
-def gather(
-    weights: Tensor, indices: Tensor | int, dim: DimensionLike | str, output_shape: ShapeLike | None = None
-) -> Tensor:
+def gather(weights: Tensor, indices: Tensor | int, dim: DimensionLike, output_shape: ShapeLike | None = None) -> Tensor:
     """`weights` at `indices` along a dimension; zeros (False) for an index that is negative or not below its size.
 
     Args:
@@ -229,8 +227,8 @@ def gather(
         indices = constant(weights.mesh, _known_index(indices, own), dtype=tf.int32)
     check_indices(indices, own)
     shape = Shape([d for d in union([indices.shape, weights.shape]) if d.name != own.name])
-    wanted = shape if output_shape is None else convert_to_shape(output_shape)
-    if sorted(wanted.dims, key=lambda d: d.name) != sorted(shape.dims, key=lambda d: d.name):
+    wanted = shape if output_shape is None else shape.only(output_shape)
+    if wanted.ndims != shape.ndims:
         raise ShapeError(f"output_shape [{wanted}] must have the dimensions [{shape}], in any order")
     return GatherOperation(weights, indices, own, wanted).outputs[0]
 

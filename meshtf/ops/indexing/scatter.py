@@ -136,7 +136,7 @@ def _with_rows(x: tf.Tensor, where: tf.Tensor, rows: tf.Tensor, axis: int) -> tf
 
 
 @language_function
-def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | str) -> Tensor:
+def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike) -> Tensor:
     """x plus updates at their indices along a dimension. An index outside adds nothing.
 
     Args:
@@ -161,7 +161,7 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike 
 
 
 @language_function
-def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | str) -> Tensor:
+def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike) -> Tensor:
     """x with updates in place of its elements at their indices along a dimension. An index outside does nothing.
 
     If several updates have the same place, the last one counts, in row-major order of the indices. Gradients flow to x
@@ -192,7 +192,7 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
     return where(greater_equal(last, 0), placed, x, output_shape=x.shape)
 
 
-def _checked(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike | str) -> Dimension:
+def _checked(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike) -> Dimension:
     own = reduced_dimension(check_tensor(x), dim)
     check_indices(check_tensor(indices, "index"), own)
     same_dtype([x, check_tensor(updates, "update")])

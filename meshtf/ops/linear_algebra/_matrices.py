@@ -12,9 +12,7 @@ from meshtf.ops.algebra.reduction import reduced_dimension
 _DTYPES = (tf.float32, tf.float64, tf.complex64, tf.complex128)
 
 
-def matrix_dims(
-    x: Tensor, rows_dim: DimensionLike | str, columns_dim: DimensionLike | str
-) -> tuple[Dimension, Dimension]:
+def matrix_dims(x: Tensor, rows_dim: DimensionLike, columns_dim: DimensionLike) -> tuple[Dimension, Dimension]:
     """The rows and the columns of the matrices in x.
 
     Raises:
@@ -30,9 +28,7 @@ def matrix_dims(
     return rows, columns
 
 
-def square_dims(
-    x: Tensor, rows_dim: DimensionLike | str, columns_dim: DimensionLike | str
-) -> tuple[Dimension, Dimension]:
+def square_dims(x: Tensor, rows_dim: DimensionLike, columns_dim: DimensionLike) -> tuple[Dimension, Dimension]:
     """The rows and the columns of square matrices in x.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape
+from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_shape, names_of
 from meshtf.errors import NonFiniteError, ShapeError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
@@ -131,9 +131,7 @@ def cholesky_or_nan(x: tf.Tensor) -> tf.Tensor:
 
 
 @language_function
-def cholesky(
-    x: Tensor, rows_dim: DimensionLike | str, columns_dim: DimensionLike | str, name: str | None = None
-) -> Tensor:
+def cholesky(x: Tensor, rows_dim: DimensionLike, columns_dim: DimensionLike, name: str | None = None) -> Tensor:
     """The lower triangular L over the dimensions of x: the sum over columns of L[i, k] conj(L[j, k]) is x[i, j].
 
     Args:
@@ -161,9 +159,9 @@ def cholesky(
 @language_function
 def qr(
     x: Tensor,
-    rows_dim: DimensionLike | str,
-    columns_dim: DimensionLike | str,
-    inner_dim: str | Dimension,
+    rows_dim: DimensionLike,
+    columns_dim: DimensionLike,
+    inner_dim: DimensionLike,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Q [.., rows, inner] with orthonormal columns and R [.., inner, columns], upper triangular, with Q R = x.
@@ -187,8 +185,8 @@ def qr(
     rows, columns = matrix_dims(x, rows_dim, columns_dim)
     if rows.size < columns.size:
         raise ShapeError(f"[{rows}] are fewer than [{columns}]; take the qr with the dimensions exchanged")
-    inner = Dimension(inner_dim.name if isinstance(inner_dim, Dimension) else inner_dim, columns.size)
-    if isinstance(inner_dim, Dimension) and inner_dim.size != inner.size:
+    inner = Dimension(names_of([inner_dim])[0], columns.size)
+    if convert_to_shape([inner_dim], Shape([inner])) != Shape([inner]):
         raise ShapeError(f'inner_dim "{inner.name}" has as many elements as the columns, {inner.size}')
     if x.shape.has(inner):
         raise ShapeError(f'[{x.shape}] has a dimension "{inner.name}" already; choose another name for inner_dim')

@@ -40,7 +40,7 @@ def eye(mesh: Mesh, row_dim: DimensionLike, column_dim: DimensionLike, dtype: tf
 
 
 @language_function
-def tril(x: Tensor, row_dim: DimensionLike | str, column_dim: DimensionLike | str, k: int = 0) -> Tensor:
+def tril(x: Tensor, row_dim: DimensionLike, column_dim: DimensionLike, k: int = 0) -> Tensor:
     """x with zeros where the place along `column_dim` is more than `k` after that along `row_dim`.
 
     Args:
@@ -62,7 +62,7 @@ def tril(x: Tensor, row_dim: DimensionLike | str, column_dim: DimensionLike | st
 
 
 @language_function
-def triu(x: Tensor, row_dim: DimensionLike | str, column_dim: DimensionLike | str, k: int = 0) -> Tensor:
+def triu(x: Tensor, row_dim: DimensionLike, column_dim: DimensionLike, k: int = 0) -> Tensor:
     """x with zeros where the place along `column_dim` is less than `k` after that along `row_dim`.
 
     Args:
@@ -83,6 +83,6 @@ def triu(x: Tensor, row_dim: DimensionLike | str, column_dim: DimensionLike | st
     return where(greater_equal(column, row + operator.index(k)), x, 0, output_shape=x.shape)
 
 
-def _places(x: Tensor, row_dim: DimensionLike | str, column_dim: DimensionLike | str) -> tuple[Tensor, Tensor]:
+def _places(x: Tensor, row_dim: DimensionLike, column_dim: DimensionLike) -> tuple[Tensor, Tensor]:
     row, column = (reduced_dimension(check_tensor(x), dim) for dim in (row_dim, column_dim))
     return range(x.mesh, row), range(x.mesh, column)

@@ -94,8 +94,8 @@ class TriangularSolveOperation(Operation):
 def triangular_solve(
     matrix: Tensor,
     rhs: Tensor,
-    rows_dim: DimensionLike | str,
-    columns_dim: DimensionLike | str,
+    rows_dim: DimensionLike,
+    columns_dim: DimensionLike,
     *,
     lower: bool = True,
     adjoint: bool = False,

@@ -88,7 +88,7 @@ class TopOneOperation(Operation):
 
 
 @language_function
-def top_1(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> tuple[Tensor, Tensor]:
+def top_1(x: Tensor, reduced_dim: DimensionLike, name: str | None = None) -> tuple[Tensor, Tensor]:
     """The maximum along a dimension, and the int32 index of the first element that has it.
 
     Gradients flow to that element.
@@ -109,7 +109,7 @@ def top_1(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) 
 
 
 @language_function
-def argmax(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
+def argmax(x: Tensor, reduced_dim: DimensionLike, name: str | None = None) -> Tensor:
     """The int32 index of the first maximum along a dimension. NaN counts as -inf.
 
     Raises:
@@ -126,7 +126,7 @@ def argmax(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None)
 
 
 @language_function
-def argmin(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
+def argmin(x: Tensor, reduced_dim: DimensionLike, name: str | None = None) -> Tensor:
     """The int32 index of the first minimum along a dimension. NaN counts as inf.
 
     Raises:
@@ -145,7 +145,7 @@ def argmin(x: Tensor, reduced_dim: DimensionLike | str, name: str | None = None)
     return _top_one(x, reduced_dim, False, name or "argmin")[0]
 
 
-def _top_one(x: Tensor, reduced_dim: DimensionLike | str, with_value: bool, name: str) -> tuple[Tensor, ...]:
+def _top_one(x: Tensor, reduced_dim: DimensionLike, with_value: bool, name: str) -> tuple[Tensor, ...]:
     dim = reduced_dimension(check_tensor(x), reduced_dim)
     if x.dtype == tf.bool or x.dtype.is_complex:
         raise DtypeError(f"{x.dtype.name} has no largest element; convert with mtf.cast")

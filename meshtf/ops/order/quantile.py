@@ -17,7 +17,7 @@ from meshtf.ops.order.sorting import sort
 
 
 @language_function
-def quantile(x: Tensor, q: float, reduced_dim: DimensionLike | str) -> Tensor:
+def quantile(x: Tensor, q: float, reduced_dim: DimensionLike) -> Tensor:
     """The number below which a share `q` of the elements along a dimension lies.
 
     If it falls between two elements, it is interpolated between them. NaN counts as -inf. Gradients flow to the one or
@@ -55,7 +55,7 @@ def quantile(x: Tensor, q: float, reduced_dim: DimensionLike | str) -> Tensor:
 
 
 @language_function
-def median(x: Tensor, reduced_dim: DimensionLike | str) -> Tensor:
+def median(x: Tensor, reduced_dim: DimensionLike) -> Tensor:
     """The middle one of the elements along a dimension, or the mean of the two in the middle. NaN counts as -inf.
 
     Raises:

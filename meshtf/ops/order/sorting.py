@@ -92,7 +92,7 @@ class ReorderOperation(Operation):
 
 
 @language_function
-def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
+def sort(x: Tensor, dim: DimensionLike, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
     """x with the elements along a dimension in order. Gradients follow them. NaN counts as -inf.
 
     Args:
@@ -116,7 +116,7 @@ def sort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name
 
 
 @language_function
-def argsort(x: Tensor, dim: DimensionLike | str, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
+def argsort(x: Tensor, dim: DimensionLike, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
     """The int32 indices along a dimension that sort x. Equal elements keep their order, in both directions.
 
     Args:

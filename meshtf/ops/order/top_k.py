@@ -136,7 +136,7 @@ def _reversed(x: tf.Tensor) -> tf.Tensor:
 
 @language_function
 def top_k(
-    x: Tensor, reduced_dim: DimensionLike | str, k_dim: DimensionLike, name: str | None = None
+    x: Tensor, reduced_dim: DimensionLike, k_dim: DimensionLike, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """The largest elements along a dimension, in order, and their int32 indices. `k_dim` is the last dimension of both.
 
@@ -165,7 +165,7 @@ def top_k(
 
 
 @language_function
-def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
+def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike, name: str | None = None) -> Tensor:
     """The n-th largest element along a dimension, which the result lacks.
 
     Args:
@@ -186,7 +186,7 @@ def nth_largest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, nam
 
 
 @language_function
-def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, name: str | None = None) -> Tensor:
+def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike, name: str | None = None) -> Tensor:
     """The n-th smallest element along a dimension, which the result lacks.
 
     Args:
@@ -206,7 +206,7 @@ def nth_smallest_element(x: Tensor, n: int, reduced_dim: DimensionLike | str, na
     return _nth(x, n, reduced_dim, False, name or "nth_smallest_element")
 
 
-def ordered_dimension(x: Tensor, dim: DimensionLike | str) -> Dimension:
+def ordered_dimension(x: Tensor, dim: DimensionLike) -> Dimension:
     """The dimension of `x` that the argument names.
 
     Raises:
@@ -220,7 +220,7 @@ def ordered_dimension(x: Tensor, dim: DimensionLike | str) -> Dimension:
 
 
 def _top_k(
-    x: Tensor, reduced_dim: DimensionLike | str, k_dim: DimensionLike, is_largest: bool, name: str
+    x: Tensor, reduced_dim: DimensionLike, k_dim: DimensionLike, is_largest: bool, name: str
 ) -> tuple[Tensor, ...]:
     dim, wanted = ordered_dimension(x, reduced_dim), convert_to_dimension(k_dim)
     if wanted is None:
@@ -238,7 +238,7 @@ def _top_k(
     return tuple(rename_dimension(y, other.name, wanted.name) for y in found)
 
 
-def _nth(x: Tensor, n: int, reduced_dim: DimensionLike | str, is_largest: bool, name: str) -> Tensor:
+def _nth(x: Tensor, n: int, reduced_dim: DimensionLike, is_largest: bool, name: str) -> Tensor:
     dim = ordered_dimension(x, reduced_dim)
     number = whole_number(n, "n")
     if not 0 <= number < dim.size:

@@ -6,10 +6,9 @@ import tensorflow as tf
 
 from meshtf import random
 from meshtf.call_sites import language_function
-from meshtf.dimension import ShapeLike, shape_of
+from meshtf.dimension import ShapeLike
 from meshtf.errors import DtypeError, GraphError
 from meshtf.graph.tensor import Tensor, check_tensor
-from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.random._drawn_ranges import Draw
 from meshtf.ops.random.random_operation import RandomOperation
@@ -41,7 +40,7 @@ def dropout(
 
     Examples:
       >>> y = mtf.dropout(x, is_training=True, rate=0.1)
-      >>> whole_examples = mtf.dropout(x, is_training=True, rate=0.1, noise_shape="batch:4")
+      >>> whole_examples = mtf.dropout(x, is_training=True, rate=0.1, noise_shape="batch")
       >>> mtf.dropout(x, is_training=False, rate=0.1) is x
       True
     """
@@ -55,10 +54,7 @@ def dropout(
         return x
     if not x.dtype.is_floating:
         raise DtypeError(f"dropout scales what it keeps, and cannot scale {x.dtype.name}; convert it with mtf.cast")
-    shape = x.shape if noise_shape is None else shape_of(noise_shape)
-    for dim in shape:
-        x.shape.axis(dim)
-    union([x.shape, shape])
+    shape = x.shape if noise_shape is None else x.shape.only(noise_shape)
     mask = RandomOperation(x.mesh, shape, tf.bool, _keep_mask(keep), name).outputs[0]
     return where(mask, x * (1.0 / keep), 0.0, output_shape=x.shape)
 

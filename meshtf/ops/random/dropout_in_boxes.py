@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from meshtf.call_sites import says_where
-from meshtf.dimension import Dimension, Shape, ShapeLike, shape_of
+from meshtf.dimension import DimensionLike, Shape, ShapeLike, shape_of
 from meshtf.graph.mesh import Mesh, check_mesh
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
@@ -44,13 +44,13 @@ class DropoutInBoxes:
 
     @says_where
     def __init__(
-        self, mesh: Mesh, shape: ShapeLike, inside: Mapping[str, Dimension], *, rate: float, name: str
+        self, mesh: Mesh, shape: ShapeLike, inside: Mapping[str, DimensionLike], *, rate: float, name: str
     ) -> None:
         self.key, shape = DropoutKey(check_mesh(mesh), name, rate=rate), shape_of(shape)
         self.whole = Shape(
             [d for d in shape if self.key.vectorization is None or d.name != self.key.vectorization.along.name]
         )
-        self.inside = dict(inside)
+        self.inside = {name: shape_of([dim])[0] for name, dim in inside.items()}
 
     def drawn(self, begins: Mapping[str, Tensor]) -> Tensor:
         """bool [places, box]: whether each element is kept.

@@ -21,7 +21,7 @@ from meshtf.ops.random.random_operation import RandomOperation
 
 @language_function
 def sample_with_temperature(
-    logits: Tensor, dim: DimensionLike | str, temperature: float = 1.0, name: str | None = None
+    logits: Tensor, dim: DimensionLike, temperature: float = 1.0, name: str | None = None
 ) -> Tensor:
     """An int32 index along `dim`, drawn with probability softmax(logits / temperature).
 

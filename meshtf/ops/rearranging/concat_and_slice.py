@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape
+from meshtf.dimension import Dimension, DimensionLike, Shape, names_of, shape_of
 from meshtf.errors import ShapeError, counted, nearest
 from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.reduction import reduced_dimension
@@ -25,7 +25,7 @@ from meshtf.ops.rearranging._concat_and_slice_operations import (
 
 
 @language_function
-def concat(xs: Sequence[Tensor], concat_dim_name: str | Dimension, name: str | None = None) -> Tensor:
+def concat(xs: Sequence[Tensor], concat_dim_name: DimensionLike, name: str | None = None) -> Tensor:
     """Tensors that follow one another along a dimension. Their sizes along it add up.
 
     Args:
@@ -41,7 +41,7 @@ def concat(xs: Sequence[Tensor], concat_dim_name: str | Dimension, name: str | N
       concat [batch:4 hidden:10] float32
     """
     xs = _tensors(xs, "concat")
-    dim_name = _name(concat_dim_name)
+    (dim_name,) = names_of([concat_dim_name])
     sizes = [x.shape.get_dim_by_name(dim_name).size for x in xs]
     shape = xs[0].shape.resize_dimension(dim_name, sum(sizes))
     _check_alike([x.shape.resize_dimension(dim_name, sum(sizes)) for x in xs], f'beside "{dim_name}"')
@@ -50,7 +50,7 @@ def concat(xs: Sequence[Tensor], concat_dim_name: str | Dimension, name: str | N
 
 @language_function
 def split(
-    x: Tensor, split_dim: DimensionLike | str, num_or_size_splits: int | Sequence[int], name: str | None = None
+    x: Tensor, split_dim: DimensionLike, num_or_size_splits: int | Sequence[int], name: str | None = None
 ) -> list[Tensor]:
     """Pieces of x along a dimension.
 
@@ -75,7 +75,7 @@ def split(
 
 
 @language_function
-def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: str | None = None) -> Tensor:
+def stack(xs: Sequence[Tensor], dim_name: DimensionLike, axis: int = 0, name: str | None = None) -> Tensor:
     """Tensors side by side along a new dimension.
 
     Args:
@@ -94,11 +94,12 @@ def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: 
       stack_1 [batch:4 hidden:8 copies:2] float32
     """
     xs = _tensors(xs, "stack")
-    first, dim = xs[0].shape, Dimension(_name(dim_name), len(xs))
-    if isinstance(dim_name, Dimension) and dim_name.size != len(xs):
+    first, dim = xs[0].shape, Dimension(names_of([dim_name])[0], len(xs))
+    given = shape_of([dim_name], Shape([dim]))[0]
+    if given != dim:
         verb = "is" if len(xs) == 1 else "are"
         stacked = f"{counted(len(xs), 'tensor')} {verb} stacked"
-        raise ShapeError(f'dimension "{dim.name}" has size {dim_name.size}, and {stacked}')
+        raise ShapeError(f'dimension "{dim.name}" has size {given.size}, and {stacked}')
     if first.has(dim):
         raise ShapeError(f'[{first}] has dimension "{dim.name}" already; use mtf.concat, or another name')
     _check_alike([x.shape for x in xs])
@@ -111,7 +112,7 @@ def stack(xs: Sequence[Tensor], dim_name: str | Dimension, axis: int = 0, name: 
 
 
 @language_function
-def unstack(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> list[Tensor]:
+def unstack(x: Tensor, dim: DimensionLike, name: str | None = None) -> list[Tensor]:
     """The parts of x at each index of a dimension, without the dimension.
 
     Examples:
@@ -123,7 +124,7 @@ def unstack(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> lis
 
 
 @language_function
-def slice(x: Tensor, begin: int, size: int, slice_dim_name: str | Dimension, name: str | None = None) -> Tensor:
+def slice(x: Tensor, begin: int, size: int, slice_dim_name: DimensionLike, name: str | None = None) -> Tensor:
     """Consecutive elements of a dimension.
 
     Args:
@@ -140,7 +141,7 @@ def slice(x: Tensor, begin: int, size: int, slice_dim_name: str | Dimension, nam
       >>> value(mtf.slice(mtf.range(mesh, ("n", 5)), begin=1, size=3, slice_dim_name="n"))
       array([1, 2, 3], dtype=int32)
     """
-    dim = check_tensor(x).shape.get_dim_by_name(_name(slice_dim_name))
+    dim = reduced_dimension(check_tensor(x), slice_dim_name)
     begin, size = _whole_number(begin, "begin"), _whole_number(size, "size")
     if begin < 0 or size < 0 or begin + size > dim.size:
         raise ShapeError(f'begin {begin} and size {size} lead out of dimension "{dim.name}" of size {dim.size}')
@@ -151,7 +152,7 @@ def slice(x: Tensor, begin: int, size: int, slice_dim_name: str | Dimension, nam
 def pad(
     x: Tensor,
     paddings: Sequence[int],
-    dim_name: str | Dimension,
+    dim_name: DimensionLike,
     name: str | None = None,
     pad_value: Scalar | None = 0,
 ) -> Tensor:
@@ -172,7 +173,7 @@ def pad(
       >>> value(mtf.pad(mtf.range(mesh, ("n", 2)), [1, 2], "n", pad_value=-1))
       array([-1,  0,  1, -1, -1], dtype=int32)
     """
-    dim = check_tensor(x).shape.get_dim_by_name(_name(dim_name))
+    dim = reduced_dimension(check_tensor(x), dim_name)
     if not isinstance(paddings, Iterable):
         raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {paddings!r}")
     numbers = [_whole_number(n, "a padding") for n in paddings]
@@ -224,10 +225,6 @@ def _piece_sizes(dim: Dimension, num_or_size_splits: int | Sequence[int]) -> lis
     if number < 1 or dim.size % number:
         raise ShapeError(f'dimension "{dim.name}" of size {dim.size} does not divide into {number} equal pieces')
     return [dim.size // number] * number
-
-
-def _name(dim: str | Dimension) -> str:
-    return dim.name if isinstance(dim, Dimension) else dim
 
 
 def _whole_number(x: object, what: str) -> int:

@@ -14,7 +14,7 @@ from meshtf.ops.rearranging.concat_and_slice import slice
 
 
 @language_function
-def diff(x: Tensor, dim: DimensionLike | str, n: int = 1) -> Tensor:
+def diff(x: Tensor, dim: DimensionLike, n: int = 1) -> Tensor:
     """Each element less the one before it along a dimension, which becomes shorter by one.
 
     Args:

@@ -13,7 +13,7 @@ from meshtf.ops.rearranging.reshape import replace_dimensions
 
 
 @language_function
-def repeat(x: Tensor, repeats: int, dim: DimensionLike | str) -> Tensor:
+def repeat(x: Tensor, repeats: int, dim: DimensionLike) -> Tensor:
     """Each element along a dimension `repeats` times, one after the other.
 
     To repeat x along a new dimension, use `mtf.broadcast`.
@@ -34,7 +34,7 @@ def repeat(x: Tensor, repeats: int, dim: DimensionLike | str) -> Tensor:
 
 
 @language_function
-def tile(x: Tensor, repeats: int, dim: DimensionLike | str) -> Tensor:
+def tile(x: Tensor, repeats: int, dim: DimensionLike) -> Tensor:
     """The whole of x `repeats` times along a dimension, one after the other.
 
     To repeat x along a new dimension, use `mtf.broadcast`.
@@ -54,7 +54,7 @@ def tile(x: Tensor, repeats: int, dim: DimensionLike | str) -> Tensor:
     return _copied(x, repeats, dim, is_tiled=True)
 
 
-def _copied(x: Tensor, repeats: int, dim: DimensionLike | str, *, is_tiled: bool) -> Tensor:
+def _copied(x: Tensor, repeats: int, dim: DimensionLike, *, is_tiled: bool) -> Tensor:
     own, times = reduced_dimension(check_tensor(x), dim), whole_number(repeats, "repeats")
     if times < 0:
         raise ShapeError(f"repeats must not be negative, and is {times}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Sequence
-from typing import TypeAlias, cast, overload
+from typing import overload
 
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike, shape_of
+from meshtf.dimension import DimensionLike, Shape, ShapeLike, names_of, shape_of
 from meshtf.errors import ShapeError, counted
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
@@ -23,8 +23,6 @@ from meshtf.planning.moves.refinement import Refinement, coarser, factor_shape, 
 from meshtf.planning.moves.reshard import cheapest_route
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
-
-Dims: TypeAlias = "DimensionLike | Sequence[DimensionLike]"
 
 
 class ReshapeOperation(Operation):
@@ -170,17 +168,19 @@ def _reshaped(planner: Planner, value: Value, shape: Shape, layout: TensorLayout
 def reshape(x: Tensor, new_shape: ShapeLike, name: str = "reshape") -> Tensor:
     """x over other dimensions of the same total size, in row-major order.
 
+    A name without a size keeps the size that it has in x. See also `mtf.rearrange`.
+
     Raises:
-      ShapeError: the sizes do not multiply to the same number.
+      ShapeError: the sizes do not multiply to the same number, or a dimension that x lacks has no size.
 
     Examples:
-      >>> mtf.reshape(x, "batch:4 heads:2 d_kv:4")
+      >>> mtf.reshape(x, "batch heads:2 d_kv:4")
       reshape [batch:4 heads:2 d_kv:4] float32
       >>> mtf.reshape(x, "elements:32")
       reshape_1 [elements:32] float32
     """
-    shape = shape_of(new_shape)
-    if shape.size != check_tensor(x).size:
+    shape = shape_of(new_shape, check_tensor(x).shape)
+    if shape.size != x.size:
         raise ShapeError(
             f"[{x.shape}] has {counted(x.size, 'element')} and [{shape}] has {shape.size}; a reshape keeps them all"
         )
@@ -188,7 +188,7 @@ def reshape(x: Tensor, new_shape: ShapeLike, name: str = "reshape") -> Tensor:
 
 
 @language_function
-def rename_dimension(x: Tensor, old_name: str, new_name: str) -> Tensor:
+def rename_dimension(x: Tensor, old_name: DimensionLike, new_name: DimensionLike) -> Tensor:
     """x with one dimension under another name (and so, perhaps, another layout).
 
     Raises:
@@ -198,21 +198,21 @@ def rename_dimension(x: Tensor, old_name: str, new_name: str) -> Tensor:
       >>> mtf.rename_dimension(x, "batch", "memory")
       rename_dimension [memory:4 hidden:8] float32
     """
-    check_tensor(x).shape.axis(old_name)
-    if x.shape.has(new_name) and new_name != old_name:
-        raise ShapeError(f'[{x.shape}] has a dimension "{new_name}" already; choose another name')
-    return reshape(x, x.shape.rename_dimension(old_name, new_name), name="rename_dimension")
+    old, (new,) = check_tensor(x).shape[x.shape.axis(old_name)], names_of([new_name])
+    if x.shape.has(new) and new != old.name:
+        raise ShapeError(f'[{x.shape}] has a dimension "{new}" already; choose another name')
+    return reshape(x, x.shape.rename_dimension(old.name, new), name="rename_dimension")
 
 
 @overload
-def replace_dimensions(tensor_or_shape: Tensor, old_dim_or_dims: Dims, new_dim_or_dims: Dims) -> Tensor: ...
+def replace_dimensions(tensor_or_shape: Tensor, old_dim_or_dims: ShapeLike, new_dim_or_dims: ShapeLike) -> Tensor: ...
 @overload
-def replace_dimensions(tensor_or_shape: Shape, old_dim_or_dims: Dims, new_dim_or_dims: Dims) -> Shape: ...
+def replace_dimensions(tensor_or_shape: Shape, old_dim_or_dims: ShapeLike, new_dim_or_dims: ShapeLike) -> Shape: ...
 @language_function
 def replace_dimensions(
     tensor_or_shape: Tensor | Shape,
-    old_dim_or_dims: Dims,
-    new_dim_or_dims: Dims,
+    old_dim_or_dims: ShapeLike,
+    new_dim_or_dims: ShapeLike,
 ) -> Tensor | Shape:
     """Puts other dimensions in place of a run of consecutive ones, on a tensor (a reshape) or a shape.
 
@@ -220,13 +220,13 @@ def replace_dimensions(
       ShapeError: the old dimensions are not there, or not side by side, or the sizes do not multiply to the same.
 
     Examples:
-      >>> mtf.replace_dimensions(x, mtf.Dimension("hidden", 8), [("heads", 2), ("d_kv", 4)])
+      >>> mtf.replace_dimensions(x, "hidden", "heads:2 d_kv:4")
       reshape [batch:4 heads:2 d_kv:4] float32
       >>> mtf.replace_dimensions(x.shape, x.shape.dims, mtf.Dimension("elements", 32))
       Shape[elements:32]
     """
-    old, new = _as_shape(old_dim_or_dims), _as_shape(new_dim_or_dims)
     shape = tensor_or_shape.shape if isinstance(tensor_or_shape, Tensor) else tensor_or_shape
+    old, new = shape.only(old_dim_or_dims), shape_of(new_dim_or_dims, shape)
     positions = [shape.axis(d) for d in old]
     if not positions or positions != list(range(positions[0], positions[0] + len(positions))):
         raise ShapeError(f"[{old}] are not consecutive dimensions of [{shape}]; transpose first")
@@ -234,9 +234,3 @@ def replace_dimensions(
         raise ShapeError(f"[{old}] has {counted(old.size, 'element')} and [{new}] has {new.size}")
     replaced = Shape([*shape.dims[: positions[0]], *new, *shape.dims[positions[-1] + 1 :]])
     return reshape(tensor_or_shape, replaced) if isinstance(tensor_or_shape, Tensor) else replaced
-
-
-def _as_shape(dims: Dims) -> Shape:
-    if isinstance(dims, Dimension) or (isinstance(dims, tuple) and len(dims) == 2 and isinstance(dims[0], str)):
-        return Shape([cast("DimensionLike", dims)])
-    return Shape(cast("Sequence[DimensionLike]", dims))

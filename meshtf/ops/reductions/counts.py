@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import DimensionLike, ShapeLike
+from meshtf.dimension import ShapeLike
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.elementwise.cast import cast
@@ -15,7 +15,7 @@ from meshtf.ops.elementwise.comparisons import not_equal
 @language_function
 def count_nonzero(
     x: Tensor,
-    reduced_dim: DimensionLike | str | None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
@@ -23,7 +23,8 @@ def count_nonzero(
 
     Args:
       x: a tensor of any dtype. NaN is not 0.
-      reduced_dim: the dimension that is not left; with neither this nor `output_shape`, none is left.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -40,4 +41,4 @@ def count_nonzero(
       Shape[batch:4]
     """
     is_counted = x if check_tensor(x).dtype == tf.bool else not_equal(x, 0)
-    return reduce_sum(cast(is_counted, tf.int32), output_shape=output_shape, reduced_dim=reduced_dim, name=name)
+    return reduce_sum(cast(is_counted, tf.int32), reduced_dim, output_shape, name)

@@ -207,7 +207,7 @@ def _lowest(dtype: tf.DType) -> Any:
 
 @language_function
 def cumsum(
-    x: Tensor, dim: DimensionLike | str, exclusive: bool = False, reverse: bool = False, name: str | None = None
+    x: Tensor, dim: DimensionLike, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
     """Running sums along a dimension, in the dtype of x.
 
@@ -236,7 +236,7 @@ def cumsum(
 
 
 @language_function
-def cummax(x: Tensor, dim: DimensionLike | str, reverse: bool = False, name: str | None = None) -> Tensor:
+def cummax(x: Tensor, dim: DimensionLike, reverse: bool = False, name: str | None = None) -> Tensor:
     """Running maxima along a dimension. If elements are equal, the first in the scan's direction has the gradient.
 
     Args:
@@ -259,5 +259,5 @@ def cummax(x: Tensor, dim: DimensionLike | str, reverse: bool = False, name: str
     return CumulativeMaxOperation(x, own.name, reverse=bool(reverse), is_index=False, name=name or "cummax").outputs[0]
 
 
-def _checked(x: Tensor, dim: DimensionLike | str) -> Dimension:
+def _checked(x: Tensor, dim: DimensionLike) -> Dimension:
     return reduced_dimension(check_tensor(x), dim)

@@ -20,7 +20,7 @@ from meshtf.ops.reductions.doubling import before, up_to
 
 
 @language_function
-def cumprod(x: Tensor, dim: DimensionLike | str, exclusive: bool = False, reverse: bool = False) -> Tensor:
+def cumprod(x: Tensor, dim: DimensionLike, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Running products along a dimension, in the dtype of x. Gradients are exact for zeros, too.
 
     Args:
@@ -43,7 +43,7 @@ def cumprod(x: Tensor, dim: DimensionLike | str, exclusive: bool = False, revers
 
 
 @language_function
-def cumlogsumexp(x: Tensor, dim: DimensionLike | str, exclusive: bool = False, reverse: bool = False) -> Tensor:
+def cumlogsumexp(x: Tensor, dim: DimensionLike, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """The logarithm of running sums of exp(x) along a dimension, without overflow.
 
     Args:
@@ -66,7 +66,7 @@ def cumlogsumexp(x: Tensor, dim: DimensionLike | str, exclusive: bool = False, r
 
 def _cumulative(
     x: Tensor,
-    dim: DimensionLike | str,
+    dim: DimensionLike,
     combine: Callable[[Tensor, Tensor], Tensor],
     neutral: float,
     *,

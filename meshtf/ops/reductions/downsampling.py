@@ -18,7 +18,7 @@ from meshtf.ops.rearranging.reshape import replace_dimensions
 @language_function
 def pool_tensor_1d(
     tensor: Tensor,
-    pool_dim: DimensionLike | str,
+    pool_dim: DimensionLike,
     reduce_fn: Callable[..., Tensor] = reduce_mean,
     pool_size: int = 2,
 ) -> Tensor:
@@ -47,7 +47,7 @@ def pool_tensor_1d(
 
 
 @language_function
-def stride_tensor_1d(tensor: Tensor, pool_dim: DimensionLike | str, pool_size: int = 2) -> Tensor:
+def stride_tensor_1d(tensor: Tensor, pool_dim: DimensionLike, pool_size: int = 2) -> Tensor:
     """Every `pool_size`-th element along a dimension, from the first on.
 
     Raises:
@@ -61,7 +61,7 @@ def stride_tensor_1d(tensor: Tensor, pool_dim: DimensionLike | str, pool_size: i
 
 
 @language_function
-def reduce_first(tensor: Tensor, reduced_dim: DimensionLike | str) -> Tensor:
+def reduce_first(tensor: Tensor, reduced_dim: DimensionLike) -> Tensor:
     """The first element along a dimension, which the result lacks.
 
     Raises:

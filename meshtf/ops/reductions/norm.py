@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import DimensionLike, Shape, ShapeLike
+from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import UsageError
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.tensor import Tensor, check_tensor
@@ -20,7 +20,7 @@ from meshtf.ops.reductions.sum_of_squares import root_of_squares, sum_of_squares
 @language_function
 def norm(
     x: Tensor,
-    reduced_dim: DimensionLike | str | None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
     *,
     ord: float = 2,  # noqa: A002  # the name that NumPy and TensorFlow give it
@@ -32,7 +32,8 @@ def norm(
 
     Args:
       x: floating or complex.
-      reduced_dim: the dimension that is not left; with neither this nor `output_shape`, none is left.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left.
       output_shape: the dimensions that are left, in order.
       ord: 2 for the Euclidean length, 1 for the sum of absolute values, `math.inf` for the largest of them.
 
@@ -45,7 +46,7 @@ def norm(
       >>> vector = mtf.constant(mesh, [3.0, -4.0], "n:2")
       >>> value(mtf.norm(vector)), value(mtf.norm(vector, ord=1)), value(mtf.norm(vector, ord=np.inf))
       (np.float32(5.0), np.float32(7.0), np.float32(4.0))
-      >>> mtf.norm(x, "hidden").shape
+      >>> mtf.norm(x, reduced_dim="hidden").shape
       Shape[batch:4]
     """
     require(check_tensor(x), FLOATING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, DimensionLike, ShapeLike
+from meshtf.dimension import Dimension, ShapeLike
 from meshtf.errors import DtypeError
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply
@@ -23,9 +23,8 @@ from meshtf.planning.local_work import extrema
 @language_function
 def reduce_prod(
     x: Tensor,
-    disable_positional_args: None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
     """The product over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
@@ -34,29 +33,27 @@ def reduce_prod(
 
     Args:
       x: numbers.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or `output_shape` and `reduced_dim` are both given.
-      UsageError: one of them is given without its name.
       DtypeError: x is bool.
 
     Examples:
       >>> value(mtf.reduce_prod(mtf.constant(mesh, [2.0, 3.0, 4.0], "n:3")))
       np.float32(24.0)
     """
-    return reduce(x, PROD, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, PROD, output_shape, reduced_dim, name)
 
 
 @language_function
 def reduce_max(
     x: Tensor,
-    disable_positional_args: None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
     """The maximum over `reduced_dim`, or over the dimensions that `output_shape` lacks; NaN if one is NaN.
@@ -65,15 +62,14 @@ def reduce_max(
 
     Args:
       x: numbers that have an order.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to choose from; or `output_shape` and `reduced_dim` are both
         given.
-      UsageError: one of them is given without its name.
       DtypeError: x is bool or complex.
 
     Examples:
@@ -83,15 +79,14 @@ def reduce_max(
       np.int32(4)
     """
     _check_ordered(x)
-    return reduce(x, MAX, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, MAX, output_shape, reduced_dim, name)
 
 
 @language_function
 def reduce_min(
     x: Tensor,
-    disable_positional_args: None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
-    reduced_dim: DimensionLike | str | None = None,
     name: str | None = None,
 ) -> Tensor:
     """The minimum over `reduced_dim`, or over the dimensions that `output_shape` lacks; NaN if one is NaN.
@@ -100,15 +95,14 @@ def reduce_min(
 
     Args:
       x: numbers that have an order.
-      disable_positional_args: not used; give the arguments after it by name.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
       output_shape: the dimensions that are left, in order.
-      reduced_dim: the dimension that is not left; with neither argument, none is left.
       name: the operation's name.
 
     Raises:
       ShapeError: x lacks a dimension, or has no elements to choose from; or `output_shape` and `reduced_dim` are both
         given.
-      UsageError: one of them is given without its name.
       DtypeError: x is bool or complex.
 
     Examples:
@@ -118,7 +112,7 @@ def reduce_min(
       np.int32(0)
     """
     _check_ordered(x)
-    return reduce(x, MIN, disable_positional_args, output_shape, reduced_dim, name)
+    return reduce(x, MIN, output_shape, reduced_dim, name)
 
 
 def _check_ordered(x: Tensor) -> None:

@@ -189,7 +189,7 @@ class _Statistics:
 
 @language_function
 def reduce_logsumexp(
-    x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
+    x: Tensor, reduced_dim: DimensionLike, extra_logit: Operand | None = None, name: str | None = None
 ) -> Tensor:
     """log(sum(exp(x))) along a dimension, which the result lacks.
 
@@ -218,7 +218,7 @@ def reduce_logsumexp(
 
 @language_function
 def log_softmax(
-    x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
+    x: Tensor, reduced_dim: DimensionLike, extra_logit: Operand | None = None, name: str | None = None
 ) -> Tensor:
     """The logarithm of `softmax`. It is precise even where the softmax is too small for its dtype.
 
@@ -245,7 +245,7 @@ def log_softmax(
 
 @language_function
 def softmax(
-    x: Tensor, reduced_dim: DimensionLike | str, extra_logit: Operand | None = None, name: str | None = None
+    x: Tensor, reduced_dim: DimensionLike, extra_logit: Operand | None = None, name: str | None = None
 ) -> Tensor:
     """exp(x) / sum(exp(x)) along a dimension.
 
@@ -275,7 +275,7 @@ def softmax(
     return exp(log_softmax(x, dim, extra_logit), name=name or "softmax")
 
 
-def _checked(x: Tensor, reduced_dim: DimensionLike | str) -> tuple[Tensor, Dimension]:
+def _checked(x: Tensor, reduced_dim: DimensionLike) -> tuple[Tensor, Dimension]:
     dim = reduced_dimension(check_tensor(x), reduced_dim)
     if not x.dtype.is_floating:
         raise DtypeError(f"a floating tensor is needed, not {x.dtype.name}; convert with mtf.cast")

@@ -11,7 +11,7 @@ import operator
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import DimensionLike, Shape, ShapeLike
+from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import ShapeError
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.tensor import Tensor, check_tensor
@@ -27,7 +27,7 @@ from meshtf.ops.inputs.accepted_dtypes import REAL, require
 @language_function
 def reduce_variance(
     x: Tensor,
-    reduced_dim: DimensionLike | str | None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
     name: str | None = None,
     *,
@@ -37,7 +37,8 @@ def reduce_variance(
 
     Args:
       x: real and floating.
-      reduced_dim: the dimension that is not left; with neither this nor `output_shape`, none is left.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left.
       output_shape: the dimensions that are left, in order.
       name: the name of the operation that takes the mean of squares.
       ddof: the sum of squares is divided by the number of elements less this: 1 gives the unbiased variance.
@@ -51,17 +52,17 @@ def reduce_variance(
       >>> numbers = mtf.constant(mesh, [1.0, 2.0, 3.0], "n:3")
       >>> value(mtf.reduce_variance(numbers)).round(3), value(mtf.reduce_variance(numbers, ddof=1))
       (np.float32(0.667), np.float32(1.0))
-      >>> mtf.reduce_variance(x, "hidden").shape
+      >>> mtf.reduce_variance(x, reduced_dim="hidden").shape
       Shape[batch:4]
     """
-    shape = _left_shape(x, output_shape, reduced_dim)
+    shape = _left_shape(x, reduced_dim, output_shape)
     return cast(_variance(x, shape, ddof, name or "reduce_variance"), x.dtype)
 
 
 @language_function
 def reduce_std(
     x: Tensor,
-    reduced_dim: DimensionLike | str | None = None,
+    reduced_dim: ShapeLike | None = None,
     output_shape: ShapeLike | None = None,
     name: str | None = None,
     *,
@@ -73,7 +74,8 @@ def reduce_std(
 
     Args:
       x: real and floating.
-      reduced_dim: the dimension that is not left; with neither this nor `output_shape`, none is left.
+      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
+        `output_shape`, none is left.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
       ddof: the sum of squares is divided by the number of elements less this: 1 gives that of a sample.
@@ -87,12 +89,12 @@ def reduce_std(
       >>> value(mtf.reduce_std(mtf.constant(mesh, [1.0, 3.0], "n:2")))
       np.float32(1.0)
     """
-    shape = _left_shape(x, output_shape, reduced_dim)
+    shape = _left_shape(x, reduced_dim, output_shape)
     variance = _variance(x, shape, ddof, "reduce_variance")
     return cast(unary(variance, name or "reduce_std", tf.sqrt, _slope_of_root, REAL), x.dtype)
 
 
-def _left_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: DimensionLike | str | None) -> Shape:
+def _left_shape(x: Tensor, reduced_dim: ShapeLike | None, output_shape: ShapeLike | None) -> Shape:
     require(check_tensor(x), REAL)
     shape = reduced_shape(x, output_shape, reduced_dim)
     check_some_elements(x, shape, "variance")

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, Shape
+from meshtf.dimension import DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import DtypeError, GraphError, IndexRangeError, ShapeError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
@@ -147,7 +147,7 @@ class CheckOfFeeds:
 @language_function
 def check_indices(
     indices: Tensor,
-    dim: Dimension | int,
+    dim: DimensionLike | int,
     *,
     weights: Tensor | None = None,
     message: str = "an index",
@@ -179,7 +179,8 @@ def check_indices(
     """
     if check_tensor(indices, "index").dtype not in _UNSIGNED:
         raise DtypeError(f"indices must be int32 or int64, not {indices.dtype.name}; convert with mtf.cast")
-    limit = dim.size if isinstance(dim, Dimension) else dim
+    own = None if isinstance(dim, int) else convert_to_dimension(dim)
+    limit = dim if own is None else own.size
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise ShapeError(f"indices point into a dimension of at least 1 element, and not into {dim!r}")
     if weights is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.dimension import Shape, ShapeLike
 from meshtf.graph.dtypes import dtype_of
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
@@ -44,7 +44,7 @@ def binary_op_with_broadcasting(
       less [batch:4 hidden:8] bool
     """
     operands = check_operands(tf_fn, tensors_of_one_dtype(x1, x2))
-    shape = broadcast_shape([x.shape for x in operands], convert_to_shape(output_shape))
+    shape = broadcast_shape([x.shape for x in operands], output_shape)
     common = Shape([d for d in shape if any(x.shape.has(d) for x in operands)])
     align = [aligner(x.shape, common) for x in operands]
 

@@ -45,8 +45,11 @@ class _OnSlices:
         if not self.mapped:
             return as_tensors(self.tf_fn(*(self._ordered(i, x) for i, x in enumerate(slices))))
         elements = tuple(self._elements(i, x, sizes) for i, x in enumerate(slices))
+        if 0 in sizes:  # nothing to map, and the function still says which shape it returns
+            elements = tuple(tf.zeros([1, *x.shape[1:]], x.dtype) for x in elements)
         results = tf.vectorized_map(lambda given: tuple(as_tensors(self.tf_fn(*given))), elements, warn=False)
-        return [tf.reshape(y, [*sizes, *y.shape[1:]]) for y in results]
+        whole = [y[:0] for y in results] if 0 in sizes else results
+        return [tf.reshape(y, [*sizes, *y.shape[1:]]) for y in whole]
 
     def _ordered(self, operand: int, x: tf.Tensor) -> tf.Tensor:
         """A slice with the mapped dimensions in front, and those that the function sees behind, each in order."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
+from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape, names_of
 from meshtf.errors import GraphError, ShapeError, counted, nearest
 from meshtf.graph.dtypes import dtype_of, is_differentiable
 from meshtf.graph.operation import Operation
@@ -182,7 +182,7 @@ def slicewise(
     xs: Tensor | Sequence[Tensor],
     output_shape: ShapeLike | Sequence[ShapeLike] | None = None,
     output_dtype: tf.DType | Sequence[tf.DType] | None = None,
-    splittable_dims: Iterable[Dimension | str] | None = None,
+    splittable_dims: ShapeLike | None = None,
     grad_function: GradFunction | int | None = None,
     name: str | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
@@ -193,7 +193,8 @@ def slicewise(
         list for several outputs. It is traced without autograph, several times (and again inside its gradient), so it
         should do nothing in Python but make TensorFlow operations.
       xs: operands.
-      output_shape: named shape of the output, by default that of the first operand; a list of them for several.
+      output_shape: named shape of the output, by default that of the first operand; a list of them for several (so
+        a list of texts is several shapes).
       output_dtype: the output's dtype, by default the first operand's; a list for several outputs.
       splittable_dims: dimensions along which each part of every output depends on the same part of the operands alone.
         They may be split between cores; all others are gathered first. None by default.
@@ -208,12 +209,12 @@ def slicewise(
       ShapeError: a splittable dimension is not in every output, or in no operand, or differs in size.
 
     Examples:
-      >>> mtf.slicewise(lambda rows: tf.norm(rows, axis=1), x, "batch:4", splittable_dims=["batch"])
+      >>> mtf.slicewise(lambda rows: tf.norm(rows, axis=1), x, "batch", splittable_dims="batch")
       slicewise [batch:4] float32
     """
     operands = check_operands(tf_fn, xs)
-    outputs, is_several = _outputs(operands[0], output_shape, output_dtype)
-    dims = [d if isinstance(d, str) else d.name for d in splittable_dims or ()]
+    outputs, is_several = _outputs(operands, output_shape, output_dtype)
+    dims = names_of(splittable_dims or ())
     _check_splittable(dims, [x.shape for x in operands], [shape for shape, _ in outputs])
     _check_grad_function(grad_function)
     operation = SlicewiseOperation(
@@ -271,7 +272,7 @@ def check_operands(tf_fn: object, xs: Tensor | Sequence[Tensor]) -> list[Tensor]
     return operands
 
 
-def _outputs(first: Tensor, shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape, tf.DType]], bool]:
+def _outputs(operands: Sequence[Tensor], shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape, tf.DType]], bool]:
     """The shape and the dtype of each output, and whether they were given as lists."""
     shape_list = list(shapes) if _is_list_of_shapes(shapes) else None
     dtype_list = list(dtypes) if isinstance(dtypes, list | tuple) else None
@@ -280,7 +281,8 @@ def _outputs(first: Tensor, shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape,
     dtype_list = dtype_list or [dtypes] * count
     if len(shape_list) != len(dtype_list):
         raise ShapeError(f"{len(shape_list)} output shapes were given and {counted(len(dtype_list), 'output dtype')}")
-    named = [first.shape if s is None else convert_to_shape(s) for s in shape_list]
+    first, known = operands[0], [x.shape for x in operands]
+    named = [first.shape if s is None else convert_to_shape(s, known) for s in shape_list]
     types = [first.dtype if d is None else dtype_of(d) for d in dtype_list]
     return list(zip(named, types, strict=True)), _is_list_of_shapes(shapes) or isinstance(dtypes, list | tuple)
 

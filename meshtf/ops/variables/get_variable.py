@@ -57,7 +57,7 @@ def get_variable(
       unpadded_shape: the true shape of a variable that is held larger, so that a dimension can be split. It has the
         same names, and sizes that are no larger. The rest starts as zeros. The store, checkpoints and initial values
         that are arrays have only what is inside.
-      matrix: the dimensions that a layer sums over and those that it makes, such as ("d_model:8", "heads:2 d_kv:4"),
+      matrix: the dimensions that a layer sums over and those that it makes, such as ("d_model", "heads d_kv"),
         if optimizers should see a matrix of these. The other dimensions count matrices. Nothing else depends on it.
 
     Raises:
@@ -77,7 +77,7 @@ def get_variable(
     """
     graph, policy, named = check_mesh(mesh).graph, _policy(mesh, dtype), shape_of(shape)
     graph.check_scope_of_tensorflow()
-    own = named if unpadded_shape is None else shape_of(unpadded_shape)
+    own = named if unpadded_shape is None else shape_of(unpadded_shape, named)
     if own.dimension_names != named.dimension_names or any(m.size > n.size for m, n in zip(own, named, strict=True)):
         raise ShapeError(
             f"unpadded_shape [{own}] must have the names of shape [{named}], in order, and no larger sizes"
@@ -91,7 +91,7 @@ def get_variable(
     chosen = None if initializer is None else initializer_of(name, initializer, own, named, policy.slice_dtype)
     full_name = graph.scoped(checked_name(name, "a variable"))
     scopes = scopes_of(full_name, graph.layer_scopes)
-    roles = None if matrix is None else _matrix(name, named, *map(shape_of, matrix))
+    roles = None if matrix is None else _matrix(name, named, *map(named.only, matrix))
     return make_variable(mesh, VariableSpec(full_name, named, policy, chosen, trainable, own, scopes, roles))
 
 
@@ -132,10 +132,10 @@ def like_variable(
     Examples:
       >>> w = mtf.get_variable(mesh, "kernel", "hidden:8 d_ff:16")
       >>> variable = mesh.graph.variables["kernel"]
-      >>> mtf.like_variable(variable, "momentum"), mtf.like_variable(variable, "row_mean", "hidden:8")
+      >>> mtf.like_variable(variable, "momentum"), mtf.like_variable(variable, "row_mean", "hidden")
       (kernel/momentum [hidden:8 d_ff:16] float32, kernel/row_mean [hidden:8] float32)
     """
-    chosen = variable.shape if shape is None else shape_of(shape)
+    chosen = variable.shape if shape is None else variable.shape.only(shape)
     own = Shape([variable.unpadded_shape.dims[variable.shape.axis(d)] for d in chosen])
     scopes = tuple(
         s for s in variable.spec.layer_scopes if not s.is_stacked or all(chosen.has(d.name) for d in s.stacked_dims)
@@ -148,8 +148,6 @@ def like_variable(
 
 def _matrix(name: str, shape: Shape, summed: Shape, made: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of both sides of a matrix, which are checked."""
-    for dim in (*summed, *made):
-        shape.axis(dim)
     if twice := [d.name for d in summed if made.has(d.name)]:
         raise ShapeError(
             f'the matrix of variable "{name}" [{shape}] has dimension "{twice[0]}" on both sides, [{summed}] and '

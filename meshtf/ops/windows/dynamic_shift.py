@@ -108,7 +108,7 @@ def _turns(parts: int) -> int:
 
 
 @language_function
-def dynamic_shift(x: Tensor, offset: Tensor, dim: DimensionLike | str, wrap: bool) -> Tensor:
+def dynamic_shift(x: Tensor, offset: Tensor, dim: DimensionLike, wrap: bool) -> Tensor:
     """x moved along a dimension by an offset that the program computes: y[.., i] = x[.., i - offset[..]].
 
     Args:

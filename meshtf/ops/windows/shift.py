@@ -89,7 +89,7 @@ def _read_where_it_is(planner: Planner, operation: Operation, fill: Fill = ZEROS
 
 
 @language_function
-def shift(x: Tensor, offset: int, dim: DimensionLike | str, wrap: bool, name: str | None = None) -> Tensor:
+def shift(x: Tensor, offset: int, dim: DimensionLike, wrap: bool, name: str | None = None) -> Tensor:
     """x moved by `offset` along a dimension: y[i] = x[i - offset].
 
     Args:
@@ -118,7 +118,7 @@ def shift(x: Tensor, offset: int, dim: DimensionLike | str, wrap: bool, name: st
 
 
 @language_function
-def roll(x: Tensor, offset: int, dim: DimensionLike | str, name: str | None = None) -> Tensor:
+def roll(x: Tensor, offset: int, dim: DimensionLike, name: str | None = None) -> Tensor:
     """x moved along a dimension, with elements that leave at one end entering at the other, as in `numpy.roll`.
 
     Args:
@@ -138,7 +138,7 @@ def roll(x: Tensor, offset: int, dim: DimensionLike | str, name: str | None = No
 
 
 @language_function
-def reverse(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> Tensor:
+def reverse(x: Tensor, dim: DimensionLike, name: str | None = None) -> Tensor:
     """x in reverse order along a dimension.
 
     Raises:
@@ -154,7 +154,7 @@ def reverse(x: Tensor, dim: DimensionLike | str, name: str | None = None) -> Ten
 
 @language_function
 def halo_exchange(
-    x: Tensor, blocks_dim: DimensionLike | str, block_size_dim: DimensionLike | str, halo_size: int, wrap: bool = False
+    x: Tensor, blocks_dim: DimensionLike, block_size_dim: DimensionLike, halo_size: int, wrap: bool = False
 ) -> Tensor:
     """Each block with the ends of the blocks before and after it: `block_size_dim` grows by twice the halo.
 
@@ -179,7 +179,7 @@ def halo_exchange(
 
 @language_function
 def left_halo_exchange(
-    x: Tensor, blocks_dim: DimensionLike | str, block_size_dim: DimensionLike | str, halo_size: int, wrap: bool = False
+    x: Tensor, blocks_dim: DimensionLike, block_size_dim: DimensionLike, halo_size: int, wrap: bool = False
 ) -> Tensor:
     """Each block with the end of the block before it: `block_size_dim` grows by the halo.
 
@@ -204,8 +204,8 @@ def left_halo_exchange(
 
 def _with_halo(
     x: Tensor,
-    blocks_dim: DimensionLike | str,
-    block_size_dim: DimensionLike | str,
+    blocks_dim: DimensionLike,
+    block_size_dim: DimensionLike,
     halo_size: int,
     wrap: bool,
     *,

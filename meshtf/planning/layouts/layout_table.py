@@ -255,7 +255,8 @@ def _listed(operation: Operation) -> str:
     """The outputs of an operation as text. A loop may have hundreds, so only its first ones are listed."""
     first = ", ".join(map(repr, operation.outputs[:MOST_LISTED]))
     more = len(operation.outputs) - MOST_LISTED
-    return f"{first}, and {more} more" if more > 0 else first
+    own = f"{first}, and {more} more" if more > 0 else first
+    return own if operation.gradient_of is None else f"{own}, {operation.label}"
 
 
 def warn_unused_rules(rules: Mapping[str, LayoutRules | None], operations: Sequence[Operation]) -> None:

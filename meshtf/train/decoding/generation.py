@@ -105,7 +105,7 @@ class _Generation:
         is_given = mtf.less(position, prompts.lengths)
         logits, state = self.decoder.step(now.before, position, mtf.where(is_given, -1, position), state)
         logits, vocab = token_logits(logits, self.decoder), self.decoder.vocab
-        chosen = self.sampling.choose(logits, vocab)
+        chosen = self.sampling.choose(self.sampling.penalized(logits, self._seen(now), vocab), vocab)
         likelihood = mtf.gather(logits, chosen, vocab) - mtf.reduce_logsumexp(logits, vocab)
         is_added = mtf.logical_and(mtf.logical_not(now.is_done), mtf.logical_not(is_given))
         token = mtf.where(is_added, chosen, prompts.at(position, now.ids))
@@ -119,3 +119,12 @@ class _Generation:
             mtf.logical_or(now.is_done, mtf.logical_and(is_added, is_last)),
         )
         return [*after.tensors, *state]
+
+    def _seen(self, now: _Carried) -> list[mtf.Tensor]:
+        """The tokens before each sequence's position: the one that stands before all texts, and those of the text."""
+        seen = [mtf.where(mtf.less(self.prompts.places(), now.position), now.ids, -1, output_shape=now.ids.shape)]
+        start = getattr(self.decoder, "start_id", None)
+        if start is None:
+            return seen
+        start = mtf.constant(now.ids.mesh, start, dtype=tf.int32) if isinstance(start, int) else start
+        return [*seen, mtf.broadcast(start, now.before.shape)]

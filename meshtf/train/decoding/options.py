@@ -17,10 +17,10 @@ from meshtf.train.gin_files.bindings import present_bindings
 GREEDY, SAMPLE, BEAM, RANK = "greedy", "sample", "beam", "rank"
 
 OPTIONS_OF = {
-    GREEDY: (),
-    SAMPLE: ("temperature", "top_k", "top_p"),
+    GREEDY: ("repetition_penalty",),
+    SAMPLE: ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
     BEAM: ("beam_size", "beam_rules", "alpha", "length_penalty", "early_stopping"),
-    RANK: ("temperature", "top_k", "top_p", "num_samples"),
+    RANK: ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples"),
 }
 """The options of each method beside those of all methods."""
 
@@ -43,6 +43,9 @@ class Decoding:
       temperature: the temperature at which tokens are drawn; 0 is greedy.
       top_k: the number of most likely tokens that are drawn from; None: all.
       top_p: the probability that these tokens must have together. Only the fewest that have it are drawn from.
+      min_p: the share of the largest probability that a token must have to be drawn.
+      repetition_penalty: the number by which logits above 0 are divided, and others multiplied, of tokens that the text
+        has already, prompt included. Beam search does not know it.
       beam_size: the number of sequences that beam search keeps and returns.
       beam_rules: the rules of beam search, "meshtf" or "transformers". They say how sequences are scored and when a
         search ends.
@@ -66,6 +69,8 @@ class Decoding:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
     beam_size: int = 4
     beam_rules: str = MESHTF
     alpha: float = 0.6
@@ -94,6 +99,9 @@ class Decoding:
         for name in ("temperature", "alpha"):
             self._check(name, "a number, 0 or more", _is_number(getattr(self, name)) and getattr(self, name) >= 0)
         self._check("top_p", "a number above 0, at most 1", _is_number(self.top_p) and 0 < self.top_p <= 1)
+        self._check("min_p", "a number from 0 to 1", _is_number(self.min_p) and 0 <= self.min_p <= 1)
+        penalty = self.repetition_penalty
+        self._check("repetition_penalty", "a number above 0", _is_number(penalty) and penalty > 0)
         self._check("length_penalty", "a number", _is_number(self.length_penalty))
         self._check(
             "early_stopping",
@@ -106,9 +114,10 @@ class Decoding:
 
     @property
     def sampling(self) -> Sampling:
+        penalty = float(self.repetition_penalty)
         if self.method == GREEDY:
-            return Sampling()
-        return Sampling(float(self.temperature), self.top_k, float(self.top_p))
+            return Sampling(repetition_penalty=penalty)
+        return Sampling(float(self.temperature), self.top_k, float(self.top_p), float(self.min_p), penalty)
 
     @property
     def rules(self) -> BeamRules:

@@ -97,7 +97,8 @@ def _place(x: mtf.Tensor, features: Mapping[str, Any]) -> str:
             f'the feature "{operation.name}" [{x.shape}] of the batch{_first_in(features.get(operation.name), x.shape)}'
         )
     kind = "variable " if isinstance(operation, mtf.Variable) else ""
-    return f"{kind}{x!r}, at {operation.site}"
+    where = f"at {operation.site}" if operation.gradient_of is None else operation.where
+    return f"{kind}{x!r}, {where}"
 
 
 def _first_in(array: Any, shape: mtf.Shape) -> str:

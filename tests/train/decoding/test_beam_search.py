@@ -220,7 +220,10 @@ def test_hypotheses_keep_their_past_when_they_change_their_beams(
 
 @pytest.mark.parametrize(
     ("mesh_shape", "layout"),
-    [("cores:1", ""), ("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols")],
+    [
+        pytest.param("cores:1", "", marks=pytest.mark.long),
+        ("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"),
+    ],
 )
 def test_a_compiled_loop_is_the_search_written_out(mesh_shape: str, layout: str, whole_passes: Any) -> None:
     model, length, batch = MODELS["grouped, window, ALiBi"], mtf.Dimension("length", 32), mtf.Dimension("batch", 4)

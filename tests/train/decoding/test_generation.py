@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,23 @@ def test_prompts_are_read_as_far_as_the_longest_goes(lm: TransformerLM) -> None:
         generated(lm, Sampling(), longest=longest - 1)
 
 
+def test_repeated_tokens_are_penalized(lm: TransformerLM) -> None:
+    """By a loop over whole passes. The token that stands before all texts counts as one of them, as in Transformers."""
+    penalty, model = 100.0, dataclasses.replace(lm, start_id=3)
+    ids, lengths = np.where(np.arange(LENGTH.size) < LENGTHS[:, None], IDS, 0), LENGTHS.copy()
+    for position in range(LENGTH.size):
+        inputs = {"targets": ([BATCH, LENGTH], ids)}
+        logits = interpret(lambda targets: model.logits({"targets": targets}, False), inputs, "rows:1").results
+        for row in range(BATCH.size):
+            if lengths[row] == position < ENDS[row]:
+                own, seen = logits[row, position, : lm.vocabulary.vocab_size].copy(), [3, *ids[row, :position]]
+                own[seen] = np.where(own > 0, own / penalty, own * penalty)[seen]
+                ids[row, position], lengths[row] = own.argmax(), position + 1
+    found = generated(model, Sampling(repetition_penalty=penalty), (), "batch:rows;vocab:cols")
+    np.testing.assert_array_equal(found["ids"], ids)
+    assert (generated(model, Sampling(), ())["ids"] != ids).any()
+
+
 def test_greedy_behind_an_encoder(encoder_decoder: EncoderDecoder, whole_passes: Any) -> None:
     passes = whole_passes(encoder_decoder, Sizes(BATCH.size, LENGTH.size, 3))
     expected = greedy_by_whole_passes(passes, (1,), inputs=INPUTS)
@@ -151,7 +169,7 @@ def test_every_step_call_and_seed_draws_anew(flat: Any) -> None:
     np.testing.assert_array_equal(again(**feeds), rows[0])
 
 
-@pytest.mark.parametrize("method", ["greedy", "beam"])
+@pytest.mark.parametrize("method", ["greedy", pytest.param("beam", marks=pytest.mark.long)])
 def test_a_compiled_loop_gives_the_same_tokens(lm: TransformerLM, method: str) -> None:
     longer = mtf.Dimension("length", 32)
     arrays = {"ids": np.pad(IDS, [(0, 0), (0, 26)]), "lengths": LENGTHS, "ends": ENDS + 26}

@@ -32,6 +32,8 @@ def test_gin_and_what_overrides_it() -> None:
         ({"temperature": -1.0}, "Decoding.temperature must be a number, 0 or more, and is -1.0"),
         ({"temperature": float("nan")}, "Decoding.temperature must be a number"),
         ({"top_k": 0}, "Decoding.top_k must be an integer, 1 or more, or None, and is 0"),
+        ({"min_p": 1.5}, "Decoding.min_p must be a number from 0 to 1, and is 1.5"),
+        ({"repetition_penalty": 0}, "Decoding.repetition_penalty must be a number above 0, and is 0"),
         ({"top_p": 0.0}, "Decoding.top_p must be a number above 0, at most 1, and is 0.0"),
         ({"alpha": "x"}, "Decoding.alpha must be a number, 0 or more, and is 'x'"),
         ({"beam_size": True}, "Decoding.beam_size must be an integer, 1 or more, and is True"),

@@ -20,11 +20,14 @@ _TAKEN = (
     "temperature",
     "top_k",
     "top_p",
+    "min_p",
+    "repetition_penalty",
     "num_beams",
     "length_penalty",
     "early_stopping",
     "max_new_tokens",
 )
+_NOT_OF_BEAMS = ("min_p", "repetition_penalty")
 _WITHOUT_EFFECT = (
     "transformers_version",
     "pad_token_id",
@@ -103,6 +106,8 @@ def _decoding(said: Mapping[str, Any]) -> dict[str, Any]:
         "temperature": said.get("temperature"),
         "top_k": _DRAWN_FROM if top_k is None else top_k or None,
         "top_p": said.get("top_p"),
+        "min_p": None if beams > 1 else said.get("min_p"),
+        "repetition_penalty": None if beams > 1 else said.get("repetition_penalty"),
         "max_new_tokens": said.get("max_new_tokens"),
         "beam_size": beams if beams > 1 else None,
         "beam_rules": "transformers",
@@ -113,18 +118,18 @@ def _decoding(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unmatched(said: Mapping[str, Any], *, is_own: bool) -> list[str]:
     """The settings without a counterpart. In a model's configuration only known keys of generation count."""
+    has_beams = (said.get("num_beams") or 1) > 1
+    taken = [key for key in _TAKEN if not (has_beams and key in _NOT_OF_BEAMS)]
     odd = [
         f"{key} = {value!r}"
         for key, value in said.items()
         if (is_own or key in _NEUTRAL or key in _OF_MODELS)
-        and key not in (*_TAKEN, *_WITHOUT_EFFECT)
+        and key not in (*taken, *_WITHOUT_EFFECT)
         and not key.startswith(("_", "output_"))
         and value
         and value != _NEUTRAL.get(key)
     ]
-    return odd + ["do_sample = True beside num_beams"] * bool(
-        said.get("do_sample") and (said.get("num_beams") or 1) > 1
-    )
+    return odd + ["do_sample = True beside num_beams"] * bool(said.get("do_sample") and has_beams)
 
 
 _OF_MODELS = (

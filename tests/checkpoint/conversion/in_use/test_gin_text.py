@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     source = shutil.copytree(MODELS / "gpt2", tmp_path / "gpt2")
     (source / "tokenizer.json").write_text(json.dumps(TOKENIZER))
     (source / "tokenizer_config.json").write_text('{"eos_token": "w2"}')
-    (source / "generation_config.json").write_text('{"eos_token_id": [2, 7], "max_new_tokens": 6, "min_p": 0.2}')
+    (source / "generation_config.json").write_text('{"eos_token_id": [2, 7], "max_new_tokens": 6, "typical_p": 0.2}')
     (tmp_path / "text.txt").write_text("".join(f"w{n % 20} w{(n * 3) % 20} w5\n" for n in range(40)))
     (tmp_path / "fine_tuning.gin").write_text(TRAINING)
     monkeypatch.chdir(tmp_path)
@@ -172,7 +172,7 @@ def test_an_imported_bert_learns_the_classes_of_a_csv(
 
 def test_what_has_no_counterpart_is_told_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("import", "gpt2", "again") == 0
-    told = "generation: meshtf-decode has no counterpart of min_p = 0.2, and continues text without\n"
+    told = "generation: meshtf-decode has no counterpart of typical_p = 0.2, and continues text without\n"
     assert capsys.readouterr().out.count(told) == 1
 
 

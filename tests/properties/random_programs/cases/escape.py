@@ -46,6 +46,32 @@ def slicewise_reducing(b: Builder) -> None:
     b.step(f"slicewise[sum of squares over {x.shape[at]}]", [x], z, lambda p: tf.reduce_sum(tf.square(p), at))
 
 
+def nmap(b: Builder) -> None:
+    """A function of one row, over all other dimensions, which come first in the result."""
+    x = b.pick(least=1)
+    at = b.rng.randrange(x.shape.ndims)
+    z = mtf.nmap(lambda row: tf.sin(row) * tf.reduce_sum(row), x.tensor, [x.shape[at]])
+    order = [*(i for i in range(x.shape.ndims) if i != at), at]
+
+    def reference(p: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(tf.sin(p) * tf.reduce_sum(p, at, keepdims=True), order)
+
+    b.step(f"nmap[of {x.shape[at]}]", [x], z, reference)
+
+
+def vmap(b: Builder) -> None:
+    """A function of one element, which sums all of it, over a dimension that then comes first."""
+    x = b.pick(least=1)
+    at = b.rng.randrange(x.shape.ndims)
+    others = [i for i in range(x.shape.ndims) if i != at]
+    z = mtf.vmap(lambda one: mtf.sin(one) * mtf.reduce_sum(one), x.shape[at])(x.tensor)
+
+    def reference(p: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(tf.sin(p) * tf.reduce_sum(p, others, keepdims=True), [at, *others])
+
+    b.step(f"vmap[over {x.shape[at]}]", [x], z, reference)
+
+
 def cwise(b: Builder) -> None:
     x = b.pick()
     y = b.fresh(x.shape, b.dtype)
@@ -106,6 +132,8 @@ CASES: dict[str, Case] = {
     "slicewise": slicewise,
     "slicewise of two": slicewise_of_two,
     "slicewise reducing": slicewise_reducing,
+    "nmap": nmap,
+    "vmap": vmap,
     "cwise": cwise,
     "binary_op_with_broadcasting": binary_op,
     "stop_gradient where": stop_gradient_where,
