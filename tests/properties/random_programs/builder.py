@@ -93,8 +93,7 @@ class Builder:
         self._prefix = prefix
         self._names = (f"{prefix}{letter}{n or ''}" for n in itertools.count() for letter in string.ascii_lowercase)
         self._table = LayoutTable(mesh_shape, LayoutRules(()), max_padding=space.max_padding)
-        self._table.resolve(mesh.graph.operations)
-        self._resolved = len(mesh.graph.operations)
+        self._resolved = len(mesh.graph.operations)  # those of other programs may need more padding than this one's
         self.dims = [self.new_dim() for _ in range(4)]
 
     def chance(self, probability: float) -> bool:

@@ -58,6 +58,8 @@ class Joint:
                 draw(seed, random.Random(seed), self.mesh, self.mesh_shape, f"p{number}_", longest=3)
                 for number, seed in enumerate(batch.seeds)
             ]
+        for program in self.programs:  # one graph, whose layout all its operations must fit
+            program.max_padding = max(each.max_padding for each in self.programs)
         shared = draw_shared(random.Random(batch.seeds[0]), self.programs, self.mesh_shape)
         try:
             drawn = [self._drawn(seed, i, shared) for i, seed in enumerate(batch.seeds)]
