@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import gin
 
@@ -45,6 +45,7 @@ class VisionTransformer:
       head_initializer: the initializer of the classifier's kernel, by default zeros.
       label_smoothing: the share of a label that all classes get alike in the loss.
       check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
+      image_shape: the height, width and channels of the images, if given. Images of other sizes are then refused.
     """
 
     num_classes: int
@@ -58,6 +59,7 @@ class VisionTransformer:
     head_initializer: DenseInitializer = dataclasses.field(default_factory=ZerosInitializer)
     label_smoothing: float = 0.0
     check_labels: bool = True
+    image_shape: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_classes", "d_model", "patch_size"):
@@ -66,6 +68,14 @@ class VisionTransformer:
         if self.pooling not in POOLINGS:
             hint = nearest(str(self.pooling), POOLINGS)
             raise ValueError(f"VisionTransformer: pooling is one of {', '.join(POOLINGS)}, not {self.pooling!r}{hint}")
+
+        shape = self.image_shape
+        is_shape = isinstance(shape, list | tuple) and len(shape) == 3 and all(isinstance(n, int) for n in shape)
+        if shape is not None and not is_shape:
+            raise ValueError(
+                f"VisionTransformer: image_shape must be three integers, (height, width, channels), or None, and is "
+                f"{shape!r}"
+            )
 
     @property
     def classes(self) -> mtf.Dimension:
@@ -140,5 +150,10 @@ class VisionTransformer:
             raise ShapeError(
                 f"VisionTransformer: images [{images.shape}] must be [.., height, width, channels], with sides that "
                 f"are multiples of patch_size, {size}; resize or pad them, or choose another patch_size"
+            )
+        if self.image_shape is not None and dims.to_integer_list != list(self.image_shape):
+            raise ShapeError(
+                f"VisionTransformer: images [{images.shape}] do not have the sizes of image_shape, "
+                f"{tuple(self.image_shape)}, for which its positions are; resize the images"
             )
         return dims

@@ -183,6 +183,8 @@ def test_bad_settings_and_images() -> None:
         dataclasses.replace(TINY, pooling="means")
     with pytest.raises(ValueError, match="VisionTransformer: patch_size must be a positive integer, and is 0"):
         dataclasses.replace(TINY, patch_size=0)
+    with pytest.raises(ValueError, match=r"image_shape must be three integers, .* and is \(8, 12\)"):
+        dataclasses.replace(TINY, image_shape=(8, 12))
     with (
         mtf.Graph() as graph,
         pytest.raises(ShapeError, match=r"height:9 .* multiples of patch_size, 4; resize or pad"),
