@@ -21,6 +21,13 @@ class LatentCache:
     Attributes:
       latent: [.., memory_length, latent].
       rotated: [.., memory_length, d_kv].
+
+    Examples:
+      >>> from meshtf.layers.transformer import RmsNorm
+      >>> config = mtf.layers.LatentConfig(num_heads=2, d_kv=4, d_rotated=2, d_value=4, latent_size=3, norm=RmsNorm())
+      >>> cache = mtf.layers.LatentCache.empty(mesh, mtf.Shape([("batch", 4)]), 16, config, tf.float32)
+      >>> [tensor.shape for tensor in cache.tensors]
+      [Shape[batch:4 memory_length:16 latent:3], Shape[batch:4 memory_length:16 d_kv:2]]
     """
 
     latent: mtf.Tensor

@@ -161,7 +161,8 @@ class MixtureOfExperts:
 
     @property
     def activations(self) -> Sequence[Activation]:
-        return list(self.activation) if isinstance(self.activation, list | tuple) else [self.activation]
+        given = self.activation
+        return [given] if given is None or isinstance(given, str) or callable(given) else list(given)
 
 
 @language_function

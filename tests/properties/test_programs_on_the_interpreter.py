@@ -38,8 +38,6 @@ NOT_DRAWN = {
 
 CASES = list(CASES_BY_NAME)
 CASES_OF_ANY_SIZE = [*CASES, *layer_stacks.CASES, *window_gradients.CASES]
-WINDOWS = re.compile("conv|pool")
-"""Whose images and results are of different sizes, so that either may divide."""
 
 
 def check_program(rng: random.Random, case: str, mesh_shape: str, layouts: int, space: Space) -> None:
@@ -56,16 +54,13 @@ def check_program(rng: random.Random, case: str, mesh_shape: str, layouts: int, 
         check_on_interpreter(program, shape, *draw_layouts(rng, program, shape))
 
 
-def check_case(case: str, mesh_shapes: list[str], examples: int, layouts: int, space: Space = USUAL) -> None:
-    """Draws programs with this case in them. The draws are the same in every run."""
+def check_case(case: str, mesh_shapes: list[str], layouts: int, space: Space = USUAL) -> None:
+    """Draws a program with this case in it, the same in every run."""
     rng = random.Random(zlib.crc32(case.encode()))
-    for _ in range(examples):
-        for _ in range(_TRIES):
-            with contextlib.suppress(RejectedError):
-                check_program(rng, case, rng.choice(mesh_shapes), layouts, space)
-                break
-        else:
-            raise AssertionError(f"no program with case {case!r} was found")
+    for _ in range(_TRIES):
+        with contextlib.suppress(RejectedError):
+            return check_program(rng, case, rng.choice(mesh_shapes), layouts, space)
+    raise AssertionError(f"no program with case {case!r} was found")
 
 
 def check_case_to_the_smallest(case: str, mesh_shapes: list[str], examples: int, space: Space = USUAL) -> None:
@@ -94,18 +89,18 @@ def check_case_to_the_smallest(case: str, mesh_shapes: list[str], examples: int,
 )
 def test_case(case: str) -> None:
     """Every second one; the others are drawn of any size, and all of them in the long run."""
-    check_case(case, MESHES[1:], 1, 3)
+    check_case(case, MESHES[1:], 2)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES_OF_ANY_SIZE if case not in CASES[::2]])
 def test_case_of_any_size(case: str) -> None:
     """Dimensions of sizes 1 to 13, split over any mesh axes, whether these divide them or not."""
-    check_case(case, MESHES[1:], 2 if WINDOWS.search(case) else 1, 2, ANY_SIZE)
+    check_case(case, MESHES[1:], 2, ANY_SIZE)
 
 
-@pytest.mark.parametrize("case", CASES[::4])
+@pytest.mark.parametrize("case", CASES[::8])
 def test_case_on_a_large_mesh(case: str) -> None:
-    check_case(case, LARGE_MESHES, 1, 1)
+    check_case(case, LARGE_MESHES, 1)
 
 
 @pytest.mark.long
@@ -116,7 +111,7 @@ def test_more_programs_of_a_case(case: str) -> None:
     check_case_to_the_smallest(case, MESHES, 4, ANY_SIZE)
 
 
-@pytest.mark.parametrize("number", range(0, len(COMPOUND_CASES), 3))
+@pytest.mark.parametrize("number", range(0, len(COMPOUND_CASES), 4))
 def test_compound_case(number: int) -> None:
     """Programs of several operations, of every dtype, with dimensions of sizes 0 and 1."""
     failure = failure_of(len(CASES) + number)

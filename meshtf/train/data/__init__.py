@@ -1,9 +1,19 @@
-"""Data: sources of text, vocabularies, objectives, arrangements, and the task that puts them together."""
+"""Data: sources of text and of images, vocabularies, objectives, arrangements, and the task that puts them together."""
 
 from __future__ import annotations
 
 from meshtf.train.data.arrangement import Concatenate, Pack, Pad
 from meshtf.train.data.array_task import ArrayTask
+from meshtf.train.data.images.augmentations.colour_jitter import ColourJitter
+from meshtf.train.data.images.augmentations.crops import CentralCrop, DistortedCrop
+from meshtf.train.data.images.augmentations.flip import Flip
+from meshtf.train.data.images.augmentations.mixes import CutMix, Mixup
+from meshtf.train.data.images.augmentations.rand_augment import RandAugment
+from meshtf.train.data.images.image_format import ImageFormat
+from meshtf.train.data.images.image_task import ImageTask
+from meshtf.train.data.images.sources.class_folders import ClassFolders
+from meshtf.train.data.images.sources.image_arrays import ImageArrays
+from meshtf.train.data.images.sources.image_records import ImageRecords
 from meshtf.train.data.labelled_text_task import LabelledTextTask
 from meshtf.train.data.mixture import Mixture
 from meshtf.train.data.objectives.language_model import LanguageModel
@@ -31,19 +41,31 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 __all__ = [
     "ArrayTask",
     "ByteVocabulary",
+    "CentralCrop",
+    "ClassFolders",
+    "ColourJitter",
     "Concatenate",
+    "CutMix",
+    "DistortedCrop",
+    "Flip",
     "HuggingFaceDataset",
     "HuggingFaceVocabulary",
+    "ImageArrays",
+    "ImageFormat",
+    "ImageRecords",
+    "ImageTask",
     "JsonLines",
     "LabelledFiles",
     "LabelledTextTask",
     "LanguageModel",
     "MaskedLanguageModel",
     "Mixture",
+    "Mixup",
     "Pack",
     "Pad",
     "ParquetFiles",
     "PrefixLanguageModel",
+    "RandAugment",
     "SentencePieceVocabulary",
     "SeqioTask",
     "SpanCorruption",

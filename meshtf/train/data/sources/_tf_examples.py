@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.sources._record_lengths import longest_record
+from meshtf.train.data.sources.record_lengths import longest_record
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
 BATCH_BYTES, MOST_RECORDS = 1 << 24, 1024

@@ -61,8 +61,20 @@ def of_length(length: int, **more: Any) -> Sizes:
     return Sizes(length=length, memory_length=length, **more)
 
 
-@pytest.mark.parametrize("mask", [CAUSAL, *(AttentionMask(is_causal=True, window=n) for n in (1, 3, 6))], ids=str)
-@pytest.mark.parametrize(("length", "block_size"), [(16, 4), (16, 1), (13, 3)])
+MASKS = [CAUSAL, *(AttentionMask(is_causal=True, window=n) for n in (1, 3, 6))]
+SIZES = [(16, 4), (16, 1), (13, 3)]
+"""Of the length and of blocks."""
+
+
+@pytest.mark.parametrize(
+    ("mask", "length", "block_size"),
+    [
+        pytest.param(mask, *sizes, marks=[] if i % 2 == 0 or j == 0 else [pytest.mark.long])
+        for i, mask in enumerate(MASKS)
+        for j, sizes in enumerate(SIZES)
+    ],
+    ids=str,
+)
 def test_values_and_gradients_are_the_plain_ones(mask: AttentionMask, length: int, block_size: int) -> None:
     """Of packed sequences, whose last token is padding, under several layouts."""
     sizes = of_length(length)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import TfRecords
-from meshtf.train.data.sources._record_lengths import longest_record
+from meshtf.train.data.sources.record_lengths import longest_record
 
 LARGEST = 2**64 - 1
 

@@ -21,7 +21,9 @@ LARGEST_RECORD = 2**31 - 1
 _HEADER = struct.Struct("<QI")
 """The length of the data and its checksum. Four bytes with the data's checksum stand behind the data."""
 
-_CHECKSUM_BYTES = 4
+HEADER_BYTES, CHECKSUM_BYTES = _HEADER.size, 4
+"""The bytes before and behind the data of each record."""
+
 _PIECE = 1 << 20
 
 
@@ -44,7 +46,12 @@ def longest_record(path: Path, compression: str) -> int:
       OSError: if it cannot be read, or is no regular file.
       ValueError: if a record claims more bytes than follow, or than any can have; or if the compression is not its own.
     """
-    number = longest = 0
+    return max(record_lengths(path, compression), default=0)
+
+
+def record_lengths(path: Path, compression: str = "") -> Iterator[int]:
+    """Yields the bytes of each record's data, in order. Arguments and errors are those of `longest_record`."""
+    number = 0
     try:
         with _stream(path, compression) as stream:
             while header := stream.read(_HEADER.size):
@@ -52,13 +59,12 @@ def longest_record(path: Path, compression: str) -> int:
                 length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else 0
                 if length > LARGEST_RECORD:
                     raise ValueError(f"record {number} is said to have {length:,} bytes, and none has above 2^31")
-                wanted = length + _CHECKSUM_BYTES
+                wanted = length + CHECKSUM_BYTES
                 if len(header) < _HEADER.size or stream.skip(wanted) < wanted:
                     raise ValueError(f"record {number} is cut short")
-                longest = max(longest, length)
+                yield length
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"the compressed data end, or are damaged, in record {number + 1}: {error}") from None
-    return longest
 
 
 @contextlib.contextmanager

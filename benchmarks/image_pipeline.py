@@ -1,0 +1,100 @@
+"""Measures how many images a host core makes ready each second, and how many cores a target rate would need.
+
+    python -m benchmarks.image_pipeline --target 1050000
+
+It writes a folder of JPEG files of random smooth pictures, in the mean size of ImageNet's, and times batches of 224 x
+224: decoding, the distorted crop and the flip, then the same with colours and RandAugment, and the same from decoded
+images in memory. An image costs as many core seconds as the process has used, divided by the images. So other work on
+the machine hardly changes the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.measuring.machine import machine
+from meshtf.train.data import ClassFolders, ColourJitter, Flip, ImageTask, RandAugment
+from meshtf.train.data.images.augmentations.augmentation import Augmentation
+
+HEIGHT, WIDTH = 400, 473
+"""ImageNet's mean size."""
+
+QUALITY = 90
+COARSENESS = 8  # random values on a grid of so many pixels give files of about ImageNet's mean of 110 kB
+NUM_FILES = 64
+WARM_UP = 2  # batches
+CORES_PER_HOST = 96
+
+CASES: dict[str, tuple[Sequence[Augmentation], bool]] = {
+    "decode, crop, flip": ([Flip()], False),
+    "and colours, RandAugment": ([Flip(), ColourJitter(), RandAugment()], False),
+    "decoded in memory, crop, flip": ([Flip()], True),
+}
+
+
+def write_images(folder: Path) -> int:
+    """Writes the files of two classes, and returns their mean number of bytes."""
+    random = np.random.default_rng(0)
+    sizes = []
+    for number in range(NUM_FILES):
+        coarse = random.uniform(0, 255, [HEIGHT // COARSENESS, WIDTH // COARSENESS, 3])
+        smooth = tf.image.resize(coarse, [HEIGHT, WIDTH], "bicubic").numpy() + random.normal(0, 12, [HEIGHT, WIDTH, 3])
+        content = tf.io.encode_jpeg(np.clip(smooth, 0, 255).astype(np.uint8), quality=QUALITY).numpy()
+        path = folder / str(number % 2) / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        sizes.append(len(content))
+    return sum(sizes) // len(sizes)
+
+
+def images_per_second(task: ImageTask, batch_size: int, count: int) -> tuple[float, float]:
+    """Returns images per second of all cores together, and per second of one core."""
+    batches = task.training_batches(batch_size, seed=0)
+    for _ in itertools.islice(batches, WARM_UP + math.ceil(NUM_FILES / batch_size) * task.cache_decoded):
+        pass
+    began, used = time.perf_counter(), time.process_time()
+    for _ in itertools.islice(batches, count):
+        pass
+    images = count * batch_size
+    return images / (time.perf_counter() - began), images / (time.process_time() - used)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", type=float, default=1.05e6, help="images per second of the whole machine")
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--batches", type=int, default=30)
+    arguments = parser.parse_args()
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder:
+        size = write_images(Path(folder))
+        print(f"JPEG files of {HEIGHT} x {WIDTH} pixels and {size / 1e3:.0f} kB, made into 224 x 224")
+        cores = f"cores for {arguments.target:,.0f}/s"
+        columns = (
+            f"images/s, {len(os.sched_getaffinity(0))} cores",
+            "images/s of a core",
+            cores,
+            f"hosts of {CORES_PER_HOST} cores",
+        )
+        print(f"{'':32}" + "".join(f"{column:>24}" for column in columns))
+        for name, (augmentations, is_cached) in CASES.items():
+            source = ClassFolders(folder)
+            task = ImageTask(source, 2, held_out=source, augmentations=augmentations, cache_decoded=is_cached)
+            together, one = images_per_second(task, arguments.batch_size, arguments.batches)
+            needed = math.ceil(arguments.target / one)
+            hosts = math.ceil(needed / CORES_PER_HOST)
+            print(f"{name:32}{together:24,.0f}{one:24,.0f}{needed:24,}{hosts:24,}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

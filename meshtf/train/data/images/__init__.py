@@ -1,0 +1,1 @@
+"""Images: their sources, crops and augmentations, and the task that makes batches of them."""

@@ -1,0 +1,1 @@
+"""Crops and random changes of images."""

@@ -1,0 +1,1 @@
+"""Sources of images: arrays, folders, TFRecord files."""
