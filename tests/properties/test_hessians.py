@@ -22,7 +22,7 @@ from tests.properties.differentiated import (
     scaled,
     slopes,
 )
-from tests.properties.random_programs.cases import CASES, EVERY_CASE, elementwise, experts, sequence
+from tests.properties.random_programs.cases import CASES, EVERY_CASE, elementwise, experts, function_families, sequence
 
 CORES = mtf.convert_to_shape("rows:2;cols:2")
 
@@ -32,6 +32,8 @@ WITHOUT_GRADIENTS = {
     "scalar >", "scalar >=", "integer unary", "logical_not", "reduce_any", "reduce_all", "one_hot", "argmax", "argsort",
     "range", "constant", "import_tf_tensor", "zeros", "ones", "fill", "zeros_like", "ones_like", "random_uniform",
     "random_normal", "random_truncated_normal", "sample_with_temperature", "check_indices",
+    "is_close", "bitwise_not bitwise_and bitwise_or bitwise_xor left_shift right_shift", "count_nonzero", "argmin",
+    "eye", "linspace",
 }  # fmt: skip
 """Cases whose results hang on nothing, or jump, or are no numbers."""
 
@@ -45,12 +47,13 @@ KINKS = {
     "relu", "squared_relu", "elu", "selu", "abs", "leaky_relu", "maximum", "minimum", "clip_by_value", "reduce_max",
     "reduce_min", "max_pool", "top_1", "top_k", "nth_largest_element", "nth_smallest_element", "cummax", "sort",
     "pool_backprop MAX", "sign",
+    "celu soft_sign", "relu6 hard_tanh hard_sigmoid", "hard_swish", "norm", "reduce", "median quantile",
 }  # fmt: skip
 """Cases with a kink or a jump at zeros or ties, where the gradient is the one of TensorFlow: of relu at 0 it is 0."""
 
 SINGULAR_AT_0 = {
     "log", "sqrt", "rsqrt", "reciprocal", "divide", "pow", "scalar /", "scalar **",
-    "complex real imag conj angle",
+    "complex real imag conj angle", "log2 log10 lgamma digamma", "acosh", "atan2 hypot", "norm",
 }  # fmt: skip
 """Cases whose derivatives at 0 are infinite, or none; see tests/ops/elementwise/test_edges.py."""
 
@@ -61,7 +64,10 @@ TIES_HAVE_AN_ORDER = {"max_pool", "pool_backprop MAX"}
 """Cases that give the gradient to the first of equals, which the reference does not know."""
 
 NAN_BESIDE_INFINITY = {
-    **dict.fromkeys(["swish", "gelu", "exact gelu"], "x times what is 0 at -inf, as in TensorFlow"),
+    **dict.fromkeys(
+        ["swish", "gelu", "exact gelu", "silu mish log_sigmoid", "hard_swish"],
+        "x times what is 0 at -inf, as in TensorFlow",
+    ),
     **dict.fromkeys(
         [
             f"{name}{more}"
@@ -71,6 +77,7 @@ NAN_BESIDE_INFINITY = {
         "inf less inf, as in TensorFlow",
     ),
     "pow": "a power of -inf to -inf",
+    "atan2 hypot": "inf over an infinite length, as in TensorFlow",
     "scalar %": "the last step of a floor is at infinity",
 }
 """Cases whose derivatives do not tend to that at an infinity. Of those with sums of products none is asked: 0 times an
@@ -156,7 +163,7 @@ def test_what_is_said_to_have_no_gradient_has_none() -> None:
     assert not [case for case in sorted(WITHOUT_GRADIENTS) if differentiated(case, tries=2) is not None]
 
 
-OF_ONE_ELEMENT = {**elementwise.CASES, **sequence.CASES}
+OF_ONE_ELEMENT = {**elementwise.CASES, **function_families.OF_REAL_NUMBERS, **sequence.CASES}
 
 
 @pytest.mark.parametrize("case", [c for c in OF_ONE_ELEMENT if is_differentiable(c) and c not in NAN_BESIDE_INFINITY])

@@ -12,6 +12,7 @@ from meshtf.layout import Axes
 from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
+from meshtf.planning.local_work.wide_kernel import WideKernel
 from meshtf.planning.local_work.work_facts import MatrixProduct
 from meshtf.planning.plan import (
     AssignVariable,
@@ -34,7 +35,7 @@ Category: TypeAlias = Literal["product", "elementwise", "reduction", "other", "v
 _TRANSCENDENTAL = frozenset(
     [
         tf.exp, tf.math.expm1, tf.math.log, tf.math.log1p, tf.pow, tf.sin, tf.cos, tf.tanh, tf.sigmoid, tf.math.erf,
-        tf.math.softplus, tf.nn.elu, tf.nn.selu,
+        WideKernel(tf.math.softplus), tf.nn.elu, tf.nn.selu,
     ]
 )  # fmt: skip
 """Kernels that take tens of operations for each element on a processor without a vector unit for them."""

@@ -10,8 +10,9 @@ from meshtf.call_sites import language_function
 from meshtf.dimension import ShapeLike
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.arithmetic import multiply, reciprocal, sub
-from meshtf.ops.elementwise.comparisons import equal
+from meshtf.ops.elementwise.comparisons import equal, logical_and
 from meshtf.ops.elementwise.math_functions import sigmoid
+from meshtf.ops.elementwise.non_finite_numbers import is_inf
 from meshtf.ops.elementwise.unary_and_binary import binary, unary
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import REAL
@@ -74,9 +75,12 @@ def logaddexp(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, n
 
 
 def _shares(x1: Tensor, x2: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of each number in the sum: 1/2 if they are equal, also if both are infinite."""
-    is_equal = equal(x1, x2)
-    difference = where(is_equal, 0.0, sub(x1, x2))
+    """The share of each number in the sum: 1/2 if they are equal, also if both are infinite.
+
+    Only for infinities is the difference replaced. It must have its gradient where two numbers happen to be equal.
+    """
+    is_equal_infinity = logical_and(equal(x1, x2), is_inf(x1))
+    difference = where(is_equal_infinity, 0.0, sub(x1, x2))
     return sigmoid(difference), sigmoid(multiply(difference, -1.0))
 
 

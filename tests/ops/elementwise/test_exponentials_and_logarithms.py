@@ -42,6 +42,18 @@ def test_logaddexp_of_infinities_and_equals() -> None:
     np.testing.assert_array_equal(dy[:6], [0.5, 1.0, 0.5, 0.0, 0.5, 0.0])
 
 
+def test_logaddexp_of_equals_has_its_second_derivative() -> None:
+    """By x twice it is s (1 - s), with s the sigmoid of x - y: 1/4 for equals."""
+
+    def program(x: mtf.Tensor, y: mtf.Tensor) -> list[Any]:
+        (first,) = mtf.gradients([mtf.logaddexp(x, y)], [x])
+        return mtf.gradients([first], [x, y])
+
+    xx, xy = interpret(program, {"x": ("n:2", [0.7, -np.inf]), "y": ("n:2", [0.7, -np.inf])}, "one:1").results
+    np.testing.assert_allclose(xx, [0.25, 0.0], rtol=1e-12)
+    np.testing.assert_allclose(xy, [-0.25, 0.0], rtol=1e-12)
+
+
 def test_whole_powers_of_two_are_exact() -> None:
     numbers = np.arange(-100, 100, dtype=np.float32)
     found = interpret(lambda x: mtf.exp2(x), {"x": ("n:200", numbers)}, "one:1").results

@@ -76,3 +76,11 @@ def test_what_is_refused() -> None:
         mtf.celu(mtf.ones(mesh, "n:2"), 0.0)
     with pytest.raises(DtypeError, match=r"a real floating tensor is needed, not int32"):
         mtf.soft_sign(mtf.range(mesh, ("n", 2)))
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+def test_softplus_of_narrow_dtypes_rounds_once(dtype: tf.DType) -> None:
+    """TensorFlow's own is x from 3 on in bfloat16, where the result is 3.0486 and the next numbers are 1/64 apart."""
+    x = np.array([-8.0, -3.0, 0.0, 3.0, 4.0], np.float32)
+    found = interpret(lambda x: mtf.to_float(mtf.softplus(mtf.cast(x, dtype))), {"x": ("n:5", x)}, "one:1").results
+    np.testing.assert_array_equal(found, np.log1p(np.exp(x)).astype(dtype.as_numpy_dtype).astype(np.float32))

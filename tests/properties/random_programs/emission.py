@@ -55,7 +55,7 @@ class Joint:
         with self.mesh.graph:
             program_step(self.mesh)
             self.programs = [
-                draw(seed, random.Random(seed), self.mesh, self.mesh_shape, f"{number}_", longest=3)
+                draw(seed, random.Random(seed), self.mesh, self.mesh_shape, f"p{number}_", longest=3)
                 for number, seed in enumerate(batch.seeds)
             ]
         shared = draw_shared(random.Random(batch.seeds[0]), self.programs, self.mesh_shape)

@@ -9,14 +9,17 @@ from tests.properties.random_programs.cases import (
     elementwise,
     escape,
     experts,
+    function_families,
     layer_stacks,
     neighbours,
     nested,
+    patterns,
     pieces,
     row_groups,
     scatter,
     sequence,
     sources,
+    statistics,
     transforms,
     window_gradients,
 )
@@ -34,6 +37,9 @@ CASES: dict[str, Case] = {
     **control_flow.CASES,
     **transforms.CASES,
     **row_groups.CASES,
+    **function_families.CASES,
+    **statistics.CASES,
+    **patterns.CASES,
 }
 """Of single operations."""
 

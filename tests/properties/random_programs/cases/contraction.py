@@ -156,7 +156,7 @@ def is_clear_of_ties(node: Node, names: list[str]) -> bool:
     )
 
 
-def _reduction_arguments(b: Builder, x: Node) -> tuple[dict[str, Any], mtf.Shape]:
+def reduction_arguments(b: Builder, x: Node) -> tuple[dict[str, Any], mtf.Shape]:
     if b.chance(0.5):
         dim = b.rng.choice(x.shape.dims)
         return {"reduced_dim": b.rng.choice([dim, dim.name])}, x.shape - dim
@@ -170,7 +170,7 @@ def _multiplied(x: tf.Tensor, axis: int) -> tf.Tensor:
     return functools.reduce(tf.multiply, elements) if elements else tf.reduce_prod(x, axis)
 
 
-_REDUCTIONS: dict[str, Callable[..., tf.Tensor]] = {
+REDUCTIONS: dict[str, Callable[..., tf.Tensor]] = {
     "reduce_sum": tf.reduce_sum,
     "reduce_mean": tf.reduce_mean,
     "reduce_max": tf.reduce_max,
@@ -182,14 +182,14 @@ _REDUCTIONS: dict[str, Callable[..., tf.Tensor]] = {
 
 
 def reduction(name: str) -> Case:
-    function, is_bool = _REDUCTIONS[name], name in ("reduce_any", "reduce_all")
+    function, is_bool = REDUCTIONS[name], name in ("reduce_any", "reduce_all")
 
     def case(b: Builder) -> None:
         dtype = tf.bool if is_bool else b.dtype
         if not is_bool and name != "reduce_mean" and b.chance(0.15):
             dtype = b.integer()
         x = b.pick(dtype, least=1, low=-2, high=2)
-        arguments, kept = _reduction_arguments(b, x)
+        arguments, kept = reduction_arguments(b, x)
         reduced = [d.name for d in x.shape if not kept.has(d.name)]
         if name in ("reduce_max", "reduce_min") and not is_clear_of_ties(x, reduced):
             raise RejectedError
@@ -238,7 +238,7 @@ CASES: dict[str, Case] = {
     "swapped reshape": swapped_reshape,
     "replace_dimensions": merge,
     "rename_dimension": rename_dimension,
-    **{name: reduction(name) for name in _REDUCTIONS},
+    **{name: reduction(name) for name in REDUCTIONS},
     "with_layout": with_layout,
     "with_layout None": back_to_the_rules,
     "replicate": replicate,

@@ -25,7 +25,7 @@ def at_end(function: Callable[[tf.Tensor], tf.Tensor], at: int) -> Callable[[tf.
     return applied
 
 
-def _chosen(p: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+def chosen(p: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     """Along the last dimension, the elements at indices; gradients go to them."""
     number = p.dtype if p.dtype.is_complex else tf.float64
     one_hot = tf.one_hot(index, p.shape[-1], dtype=number)
@@ -33,7 +33,7 @@ def _chosen(p: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     return tf.cast(values, p.dtype)
 
 
-def _along(b: Builder, is_ordered: bool = False) -> tuple[Node, int, str]:
+def along_one(b: Builder, is_ordered: bool = False) -> tuple[Node, int, str]:
     x = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1, low=-3, high=3)
     at = b.rng.randrange(x.shape.ndims)
     if is_ordered and not (x.shape[at].size and is_clear_of_ties_anywhere(x, at)):
@@ -50,14 +50,14 @@ def is_clear_of_ties_anywhere(x: Node, at: int) -> bool:
 
 
 def cumsum(b: Builder) -> None:
-    x, at, name = _along(b)
+    x, at, name = along_one(b)
     exclusive, reverse = b.chance(0.4), b.chance(0.4)
     z = mtf.cumsum(x.tensor, name, exclusive, reverse)
     b.step(f"cumsum[{name}, {exclusive}, {reverse}]", [x], z, lambda p: tf.cumsum(p, at, exclusive, reverse))
 
 
 def cummax(b: Builder) -> None:
-    x, at, name = _along(b, is_ordered=True)
+    x, at, name = along_one(b, is_ordered=True)
     reverse = b.chance(0.4)
     z = mtf.cummax(x.tensor, name, reverse)
 
@@ -66,19 +66,19 @@ def cummax(b: Builder) -> None:
         n = p.shape[-1]
         reached = np.tril(np.ones([n, n], bool))
         lowest = tf.constant(-(10**6), p.dtype)
-        y = _chosen(p, tf.argmax(tf.where(reached, p[..., None, :], lowest), -1))
+        y = chosen(p, tf.argmax(tf.where(reached, p[..., None, :], lowest), -1))
         return y[..., ::-1] if reverse else y
 
     b.step(f"cummax[{name}, {reverse}]", [x], z, at_end(along_last, at), is_exact=True)
 
 
 def reverse(b: Builder) -> None:
-    x, at, name = _along(b)
+    x, at, name = along_one(b)
     b.step(f"reverse[{name}]", [x], mtf.reverse(x.tensor, name), lambda p: tf.reverse(p, [at]), is_exact=True)
 
 
 def roll(b: Builder) -> None:
-    x, at, name = _along(b)
+    x, at, name = along_one(b)
     offset = b.rng.randint(-2 * x.shape[at].size, 2 * x.shape[at].size)
     z = mtf.roll(x.tensor, offset, name)
     b.step(f"roll[{name}, {offset}]", [x], z, lambda p: tf.roll(p, offset, at), is_exact=True)
@@ -95,14 +95,14 @@ def _moved(p: tf.Tensor, offset: int, at: int, wrap: bool) -> tf.Tensor:
 
 
 def shift(b: Builder) -> None:
-    x, at, name = _along(b)
+    x, at, name = along_one(b)
     offset, wrap = b.rng.randint(-x.shape[at].size - 1, x.shape[at].size + 1), b.chance(0.5)
     z = mtf.shift(x.tensor, offset, name, wrap)
     b.step(f"shift[{name}, {offset}, {wrap}]", [x], z, lambda p: _moved(p, offset, at, wrap), is_exact=True)
 
 
 def dynamic_shift(b: Builder) -> None:
-    x, at, name = _along(b)
+    x, at, name = along_one(b)
     offset = b.fresh(mtf.Shape([]), tf.int32, -x.shape[at].size - 1, x.shape[at].size + 1)
     wrap = b.chance(0.5)
     z = mtf.dynamic_shift(x.tensor, offset.tensor, name, wrap)
@@ -114,7 +114,7 @@ def dynamic_shift(b: Builder) -> None:
 
 def dynamic_shift_of_rows(b: Builder) -> None:
     """By offsets that differ along other dimensions."""
-    x, at, name = _along(b)
+    x, at, name = along_one(b)
     size, wrap = x.shape[at].size, b.chance(0.5)
     kept = mtf.Shape([d for d in x.shape if d.name != name and b.chance(0.6)])
     offset = b.fresh(kept, tf.int32, -size - 1, size + 1)
@@ -125,7 +125,7 @@ def dynamic_shift_of_rows(b: Builder) -> None:
         source = source % max(size, 1)
 
     def along_last(p: tf.Tensor) -> tf.Tensor:
-        return _chosen(p, source)
+        return chosen(p, source)
 
     text = f"dynamic_shift[{name}, offsets {kept}, {wrap}]"
     b.step(text, [x, offset], z, lambda p, q: at_end(along_last, at)(p), is_exact=True)
@@ -159,18 +159,18 @@ def halo_exchange(is_left: bool) -> Case:
 
 
 def sort(b: Builder) -> None:
-    x, at, name = _along(b, is_ordered=True)
+    x, at, name = along_one(b, is_ordered=True)
     direction = b.rng.choice(["ASCENDING", "DESCENDING"])
     z = mtf.sort(x.tensor, name, direction)
 
     def along_last(p: tf.Tensor) -> tf.Tensor:
-        return _chosen(p, tf.argsort(p, direction=direction, stable=True))
+        return chosen(p, tf.argsort(p, direction=direction, stable=True))
 
     b.step(f"sort[{name}, {direction}]", [x], z, at_end(along_last, at), is_exact=True)
 
 
 def argsort(b: Builder) -> None:
-    x, at, name = _along(b, is_ordered=True)
+    x, at, name = along_one(b, is_ordered=True)
     direction = b.rng.choice(["ASCENDING", "DESCENDING"])
     z = mtf.argsort(x.tensor, name, direction)
 
@@ -181,7 +181,7 @@ def argsort(b: Builder) -> None:
 
 
 def top_k(b: Builder) -> None:
-    x, at, name = _along(b, is_ordered=True)
+    x, at, name = along_one(b, is_ordered=True)
     k = b.new_dim(b.rng.randint(1, x.shape[at].size))
     z = mtf.top_k(x.tensor, name, k)
 
@@ -189,20 +189,20 @@ def top_k(b: Builder) -> None:
         order = [i for i in range(p.shape.rank) if i != at] + [at]
         p = tf.transpose(p, order)
         index = tf.argsort(p, direction="DESCENDING", stable=True)[..., : k.size]
-        return [_chosen(p, index), tf.cast(index, tf.int64)]
+        return [chosen(p, index), tf.cast(index, tf.int64)]
 
     b.step(f"top_k[{name}, {k}]", [x], z, reference, is_exact=True)
 
 
 def nth(name: str) -> Case:
     def case(b: Builder) -> None:
-        x, at, dim = _along(b, is_ordered=True)
+        x, at, dim = along_one(b, is_ordered=True)
         n = b.rng.randrange(x.shape[at].size)
         z = getattr(mtf, name)(x.tensor, n, dim)
         direction = "DESCENDING" if name == "nth_largest_element" else "ASCENDING"
 
         def along_last(p: tf.Tensor) -> tf.Tensor:
-            return _chosen(p, tf.argsort(p, direction=direction, stable=True)[..., n : n + 1])[..., 0]
+            return chosen(p, tf.argsort(p, direction=direction, stable=True)[..., n : n + 1])[..., 0]
 
         b.step(f"{name}[{dim}, {n}]", [x], z, at_end(along_last, at), is_exact=True)
 
@@ -216,7 +216,7 @@ def _begin(b: Builder, size: int, count: int) -> tuple[Node, int]:
 
 
 def dynamic_slice(b: Builder) -> None:
-    x, at, name = _along(b)
+    x, at, name = along_one(b)
     if not x.shape[at].size:
         raise RejectedError
     count = b.rng.randint(1, x.shape[at].size)
@@ -227,7 +227,7 @@ def dynamic_slice(b: Builder) -> None:
 
 
 def dynamic_update_slice(b: Builder) -> None:
-    x, at, name = _along(b)
+    x, at, name = along_one(b)
     if not x.shape[at].size:
         raise RejectedError
     size, count = x.shape[at].size, b.rng.randint(1, x.shape[at].size)

@@ -15,7 +15,7 @@ from tests.properties.random_programs.cases.elementwise import Case
 from tests.properties.random_programs.program import spread
 
 
-def _source(b: Builder, text: str, tensor: mtf.Tensor, array: np.ndarray, is_exact: bool = True) -> None:
+def source(b: Builder, text: str, tensor: mtf.Tensor, array: np.ndarray, is_exact: bool = True) -> None:
     value = wide(array)
     b.step(text, [], tensor, lambda: tf.identity(value), is_exact=is_exact)
 
@@ -24,20 +24,20 @@ def range_(b: Builder) -> None:
     dim, dtype = b.rng.choice(b.dims), b.rng.choice([tf.int32, tf.int64, b.dtype])
     if dim.size > 40:
         raise RejectedError
-    _source(b, f"range[{dim}]", mtf.range(b.mesh, dim, dtype), np.arange(dim.size).astype(dtype.as_numpy_dtype))
+    source(b, f"range[{dim}]", mtf.range(b.mesh, dim, dtype), np.arange(dim.size).astype(dtype.as_numpy_dtype))
 
 
 def constant(b: Builder) -> None:
     shape = b.shape()
     array = b.array(shape, b.dtype, -1.5, 1.5)
-    _source(b, f"constant[{shape}]", mtf.constant(b.mesh, array, shape, b.dtype), array)
+    source(b, f"constant[{shape}]", mtf.constant(b.mesh, array, shape, b.dtype), array)
 
 
 def import_tf_tensor(b: Builder) -> None:
     shape, dtype = b.shape(), b.rng.choice([b.dtype, tf.int32, tf.bool])
     array = b.array(shape, dtype, -3, 3)
     given: Any = tf.constant(array) if b.chance(0.5) else array
-    _source(b, f"import_tf_tensor[{shape}]", mtf.import_tf_tensor(b.mesh, given, shape), array)
+    source(b, f"import_tf_tensor[{shape}]", mtf.import_tf_tensor(b.mesh, given, shape), array)
 
 
 def filled(name: str, value: float) -> Case:
@@ -45,7 +45,7 @@ def filled(name: str, value: float) -> Case:
         shape, dtype = b.shape(), b.rng.choice([b.dtype, b.dtype, tf.int32])
         value_ = (value,) if name == "fill" else ()
         tensor = getattr(mtf, name)(b.mesh, *value_, shape, dtype)
-        _source(b, f"{name}[{shape}]", tensor, np.full(shape.to_integer_list, value, dtype.as_numpy_dtype))
+        source(b, f"{name}[{shape}]", tensor, np.full(shape.to_integer_list, value, dtype.as_numpy_dtype))
 
     return case
 
@@ -75,7 +75,7 @@ def random_tensor(name: str) -> Case:
             arguments = {"minval": -2, "maxval": 5, "dtype": tf.int32}
         arguments.setdefault("dtype", b.dtype)
         tensor = getattr(mtf, name)(b.mesh, shape, **arguments)
-        _source(b, f"{name}[{shape}]", tensor, on_one_core(b, tensor))
+        source(b, f"{name}[{shape}]", tensor, on_one_core(b, tensor))
 
     return case
 
