@@ -9,18 +9,21 @@ from meshtf.models.encoder_decoder import EncoderDecoder
 from meshtf.models.incremental_decoder import IncrementalDecoder
 from meshtf.models.masked_lm import MaskedLM
 from meshtf.models.mlp_classifier import MLPClassifier
-from meshtf.models.resnet import ResNet50
+from meshtf.models.resnet import ResNet, ResNet50
 from meshtf.models.text_classifier import TextClassifier
 from meshtf.models.transformer_lm import TransformerLM
+from meshtf.models.vision_transformer import VisionTransformer
 
 __all__ = [
     "EncoderDecoder",
     "IncrementalDecoder",
     "MLPClassifier",
     "MaskedLM",
+    "ResNet",
     "ResNet50",
     "TextClassifier",
     "TransformerLM",
+    "VisionTransformer",
 ]
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept every name

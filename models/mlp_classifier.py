@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import gin
-import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.models._classification import class_metrics, class_predictions
 
 
 @gin.configurable(module="meshtf.models")
@@ -54,14 +54,8 @@ class MLPClassifier:
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
         """The "loss" and "accuracy" of each example [batch], from `images` [batch, pixels] and `labels` [batch]."""
         logits, labels = self.logits(features["images"]), features["labels"]
-        loss = mtf.layers.softmax_cross_entropy_with_logits(
-            logits, labels, self.classes, check_targets=self.check_labels
-        )
-        is_right = mtf.equal(logits.argmax("classes"), labels)
-        return {"loss": loss, "accuracy": is_right.astype(tf.float32)}
+        return class_metrics(logits, labels, self.classes, label_smoothing=0.0, check_labels=self.check_labels)
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images` [batch, pixels]."""
-        logits = self.logits(features["images"])
-        probabilities = logits.astype(tf.float32).softmax("classes")
-        return {"classes": logits.argmax("classes"), "probabilities": probabilities}
+        return class_predictions(self.logits(features["images"]), self.classes)

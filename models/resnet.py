@@ -1,4 +1,4 @@
-"""The residual network with 50 layers, for images."""
+"""Residual networks with 18 to 152 layers, for images."""
 
 from __future__ import annotations
 
@@ -6,21 +6,36 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import gin
-import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import nearest
 from meshtf.layers import VarianceScalingInitializer
+from meshtf.models._classification import class_metrics, class_predictions
 
-EXPANSION = 4
-"""The factor by which a block's output has more filters than its 3x3 convolution."""
+EXPANSIONS = {"basic": 1, "bottleneck": 4}
+"""The factor by which a block's output has more filters than its 3x3 convolutions, for each kind of block."""
+
+VERSIONS = ("1", "1.5")
 
 _HE = VarianceScalingInitializer(scale=2.0, mode="fan_out", distribution="untruncated_normal")
 
 
 @gin.configurable(module="meshtf.models")
 @dataclasses.dataclass(frozen=True)
-class ResNet50:
-    """Bottleneck blocks (He et al. 2016), "version 1.5": a block that halves the image does so in its 3x3 convolution.
+class ResNet:
+    """A residual network (He et al. 2016) for images.
+
+    | layers | `block` | `stage_sizes` |
+    |---|---|---|
+    | 18 | "basic" | (2, 2, 2, 2) |
+    | 34 | "basic" | (3, 4, 6, 3) |
+    | 50 | "bottleneck" | (3, 4, 6, 3) |
+    | 101 | "bottleneck" | (3, 4, 23, 3) |
+    | 152 | "bottleneck" | (3, 8, 36, 3) |
+
+    A basic block has two 3x3 convolutions. A bottleneck block has one, between two 1x1 convolutions. In "version 1.5"
+    a bottleneck block that halves the image does so in its 3x3 convolution. In version 1 the first 1x1 convolution
+    does so. Basic blocks are the same in both.
 
     The training is that of Goyal et al. (2017): the last scale of each block starts at zero, and weights follow He et
     al. (2015). The classifier's have a standard deviation of 0.01. Batch normalization takes its statistics over the
@@ -40,6 +55,8 @@ class ResNet50:
         `mtf.layers.batch_norm` for the rules of a layout that keep a group's sums on few cores.
       label_smoothing: the share of a label that all classes get alike in the loss.
       check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
+      block: the kind of block, "basic" or "bottleneck".
+      version: "1.5" or "1".
     """
 
     num_classes: int
@@ -50,12 +67,19 @@ class ResNet50:
     batch_norm_group_size: int | None = None
     label_smoothing: float = 0.0
     check_labels: bool = True
+    block: str = "bottleneck"
+    version: str = "1.5"
 
     def __post_init__(self) -> None:
+        name = type(self).__name__
+        for setting, choices in {"block": EXPANSIONS, "version": VERSIONS}.items():
+            if (given := getattr(self, setting)) not in [*choices]:
+                hint = nearest(str(given), choices)
+                raise ValueError(f"{name}: {setting} is one of {', '.join(choices)}, not {given!r}{hint}")
         sizes = self.stage_sizes if isinstance(self.stage_sizes, list | tuple) and self.stage_sizes else [None]
         if not all(isinstance(size, int) and size > 0 for size in [self.num_classes, self.width, *sizes]):
             raise ValueError(
-                f"ResNet50: num_classes and width must be positive integers and stage_sizes a sequence of them, such "
+                f"{name}: num_classes and width must be positive integers and stage_sizes a sequence of them, such "
                 f"as (3, 4, 6, 3); they are {self.num_classes!r}, {self.width!r} and {self.stage_sizes!r}"
             )
 
@@ -79,34 +103,39 @@ class ResNet50:
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
         """The "loss" and "accuracy" [batch], from `images` [batch, height, width, channels] and `labels` [batch]."""
-        logits, labels = self.logits(features["images"], is_training), features["labels"]
-        loss = mtf.layers.softmax_cross_entropy_with_logits(
-            logits,
-            labels,
+        return class_metrics(
+            self.logits(features["images"], is_training),
+            features["labels"],
             self.classes,
             label_smoothing=self.label_smoothing if is_training else 0.0,
-            check_targets=self.check_labels,
+            check_labels=self.check_labels,
         )
-        is_right = mtf.equal(logits.argmax("classes"), labels)
-        return {"loss": loss, "accuracy": is_right.astype(tf.float32)}
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
-        logits = self.logits(features["images"], is_training=False)
-        probabilities = logits.astype(tf.float32).softmax("classes")
-        return {"classes": logits.argmax("classes"), "probabilities": probabilities}
+        return class_predictions(self.logits(features["images"], is_training=False), self.classes)
 
     def _block(self, x: mtf.Tensor, width: int, stride: int, is_training: bool) -> mtf.Tensor:
-        """A bottleneck block: [..., height, width, filters] -> [..., height / stride, width / stride, 4 · width
-        filters].
-        """
-        outer = EXPANSION * width
-        y = mtf.relu(self._convolved(x, width, 1, 1, is_training, name="reduce"))
-        y = mtf.relu(self._convolved(y, width, 3, stride, is_training, name="convolve"))
-        y = self._convolved(y, outer, 1, 1, is_training, name="expand", init_zero=True)
+        """A block: [..., height, width, filters] -> [..., height / stride, width / stride, outer filters]."""
+        outer = EXPANSIONS[self.block] * width
+        make = self._basic if self.block == "basic" else self._bottleneck
+        y = make(x, width, stride, is_training)
         if stride != 1 or x.shape[-1].size != outer:
             x = self._convolved(x, outer, 1, stride, is_training, name="shortcut")
         return mtf.relu(x + y)
+
+    def _basic(self, x: mtf.Tensor, width: int, stride: int, is_training: bool) -> mtf.Tensor:
+        """The term that a basic block adds."""
+        y = mtf.relu(self._convolved(x, width, 3, stride, is_training, name="convolve_0"))
+        return self._convolved(y, width, 3, 1, is_training, name="convolve_1", init_zero=True)
+
+    def _bottleneck(self, x: mtf.Tensor, width: int, stride: int, is_training: bool) -> mtf.Tensor:
+        """The term that a bottleneck block adds."""
+        first, second = (stride, 1) if self.version == "1" else (1, stride)
+        y = mtf.relu(self._convolved(x, width, 1, first, is_training, name="reduce"))
+        y = mtf.relu(self._convolved(y, width, 3, second, is_training, name="convolve"))
+        outer = EXPANSIONS[self.block] * width
+        return self._convolved(y, outer, 1, 1, is_training, name="expand", init_zero=True)
 
     def _convolved(
         self,
@@ -132,3 +161,14 @@ class ResNet50:
                 name="batch_norm",
                 group_size=self.batch_norm_group_size,
             )
+
+
+@gin.configurable(module="meshtf.models")
+@dataclasses.dataclass(frozen=True)
+class ResNet50(ResNet):
+    """The `ResNet` with 50 layers, whose blocks are the default.
+
+    Its variables have the names that those of a `ResNet` have.
+
+    The attributes are those of a `ResNet`: `mtf.models.ResNet` describes them.
+    """

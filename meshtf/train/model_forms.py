@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ _NO_MODEL = """\
 def model_forms(file: Path) -> dict[str, SavedTensor]:
     """Returns shape and type of each tensor in a checkpoint of a gin file's model: of its weights, not of an optimizer.
 
-    The model is built over a batch of one short sequence, and nothing runs.
+    The model is built over a batch of one short sequence or image, and nothing runs.
 
     Raises:
       ConfigurationError: if the file binds no model, or one that cannot be made.
@@ -69,12 +70,20 @@ def model_of(file: Path) -> Any:
         return reference.scoped_configurable_fn()
 
 
+def image_batch(batch_size: int, image_shape: Sequence[int]) -> mtf.Shape:
+    """The shape of images of a model with an `image_shape`: [batch, height, width, channels]."""
+    names = ("batch", "height", "width", "channels")
+    return mtf.Shape(list(zip(names, (batch_size, *image_shape), strict=True)))
+
+
 def _variables(file: Path) -> list[Variable]:
     model = model_of(file)
     graph = mtf.Graph("model", mtf.VariableDType(tf.float32))
     mesh = mtf.Mesh(graph)
     with graph:
         features = {name: _feature(mesh, name) for name in _FEATURES}
+        if (sizes := getattr(model, "image_shape", None)) is not None:
+            features["images"] = mtf.placeholder(mesh, image_batch(1, sizes), tf.float32, name="images")
         model.metrics(features, is_training=False)
     return [v for v in graph.variables.values() if isinstance(v, Variable)]
 

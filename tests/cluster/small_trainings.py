@@ -42,10 +42,21 @@ _SMALLER: dict[str, tuple[str, ...]] = {
     "resnet50": (f"ResNet50.num_classes = {_CLASSES}", "ResNet50.stage_sizes = (1, 1)", "ResNet50.width = 4"),
     "digits_mlp": (f"MLPClassifier.num_classes = {_CLASSES}", "MLPClassifier.hidden_sizes = (16,)"),
 }
+_SMALLER |= {
+    f"resnet{layers}": (f"ResNet.num_classes = {_CLASSES}", "ResNet.stage_sizes = (1, 1)", "ResNet.width = 4")
+    for layers in (18, 34, 101, 152)
+}
+_SMALLER |= dict.fromkeys(
+    ("vit_s16", "vit_b16", "deit_s16"),
+    (
+        *("d_model = 32", "d_ff = 64", "num_heads = 4", "AttentionConfig.d_kv = 8", "TransformerStack.num_layers = 2"),
+        *(f"VisionTransformer.num_classes = {_CLASSES}", "VisionTransformer.patch_size = 4"),
+    ),
+)
 _SMALLER["moe_tiny"] = (*_SMALLER["lm_tiny"], "TransformerStack.num_layers = 1", "MixtureOfExperts.d_ff = 16")
 _ARRAYS = {
     "MLPClassifier": ("images", "pixels:12"),
-    "ResNet50": ("images", "height:8 width:8 channels:3"),
+    **dict.fromkeys(("ResNet", "ResNet50", "VisionTransformer"), ("images", "height:8 width:8 channels:3")),
     CLASSIFIER: ("inputs", f"length:{_LENGTH}"),
 }
 _EXPERTS = ("num_layers = 1", "num_experts = 4", "group_size = 8")

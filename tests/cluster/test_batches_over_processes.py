@@ -23,6 +23,9 @@ pytestmark = pytest.mark.timeout(3600)
 SAME = {
     "gpt2_xl": "gpt2",
     "switch_large": "switch_base",
+    "resnet34": "resnet18",
+    "resnet152": "resnet101",
+    "vit_b16": "vit_s16",
     **{f"gshard_{n}b": "gshard_12b" for n in (37, 50, 150, 200, 600)},
 }
 """Configurations that differ in the sizes alone that are made small here."""

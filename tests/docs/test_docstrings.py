@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ def test_many_parameters_are_listed() -> None:
     def problems(name: str, thing: Callable[..., Any]) -> Iterator[str]:
         names = [p.name for p in parameters(thing)]
         text = docstring(thing)
-        text += "".join(docstring(getattr(mtf, other)) for other in re.findall(r"`mtf\.(\w+)` describes them", text))
+        text += "".join(
+            docstring(attrgetter(other)(mtf)) for other in re.findall(r"`mtf\.([\w.]+)` describes them", text)
+        )
         if len(names) >= MANY and "Args:" not in text and "Attributes:" not in text:
             yield "does not list its parameters"
         if len(names) >= MANY:

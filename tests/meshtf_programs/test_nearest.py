@@ -39,7 +39,7 @@ MEANT: list[tuple[types.ModuleType, dict[str, list[str]]]] = [
         "cosine_decay": ["CosineSchedule"], "AdamWOptimiser": ["AdamWOptimizer"], "RMSProp": [],
     }),
     (mtf.models, {
-        "BERT": ["MaskedLM"], "GPT": ["TransformerLM"], "MLP": ["MLPClassifier"], "Resnet": ["ResNet50"],
+        "BERT": ["MaskedLM"], "GPT": ["TransformerLM"], "MLP": ["MLPClassifier"], "Resnet": ["ResNet"],
         "TransfomerLM": ["TransformerLM"], "Diffusion": [],
     }),
 ]  # fmt: skip

@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.models import ResNet50
+from meshtf.models import ResNet, ResNet50
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.configuration import find_gin_file
+from tests.models.transformers import configured
 
 BATCH = mtf.Dimension("batch", 8)
 IMAGES, LABELS = mtf.Shape([BATCH, ("height", 16), ("width", 16), ("channels", 3)]), mtf.Shape([BATCH])
@@ -45,6 +46,58 @@ def test_is_the_published_network() -> None:
         "stage_1/block_0/shortcut/conv2d/conv2d": "batch:8 h:28 w:28 filters:512",
     }
     assert str(convolutions[-1].outputs[0].shape) == "batch:8 h:7 w:7 filters:2048"
+
+
+SIZES = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet101": 44_549_160, "resnet152": 60_192_808}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_other_sizes_are_the_published_ones(name: str) -> None:
+    model = configured(name, sizes="")
+    graph, _ = graph_of(model, mtf.Shape([BATCH, ("h", 224), ("w", 224), ("rgb", 3)]), is_training=False)
+    assert sum(variable.shape.size for variable in graph.trainable_variables) == SIZES[name]
+    convolutions = [o for o in graph.operations if o.name.endswith("conv2d/conv2d") and "shortcut" not in o.name]
+    assert f"resnet{len(convolutions) + 1}" == name  # the last layer is dense
+
+
+def test_variables_of_a_bottleneck_keep_their_names() -> None:
+    """Checkpoints have them."""
+    graph, _ = graph_of(TINY, IMAGES, is_training=True)
+    norm = [f"batch_norm/{name}" for name in ("moving_mean", "moving_variance", "scale", "bias")]
+    layers = [f"stage_{n}/block_0/{name}" for n in (0, 1) for name in ("reduce", "convolve", "expand", "shortcut")]
+    convolved = [f"{layer}/{name}" for layer in ("stem", *layers) for name in ("conv2d/kernel", *norm)]
+    assert sorted(graph.variables) == sorted([*convolved, "logits/kernel", "logits/bias"])
+    plain, _ = graph_of(ResNet(**dataclasses.asdict(TINY)), IMAGES, is_training=True)
+    assert [*plain.variables] == [*graph.variables]
+
+
+def test_version_1_halves_the_image_in_the_first_convolution() -> None:
+    graph, _ = graph_of(dataclasses.replace(TINY, version="1"), IMAGES, is_training=False)
+    sizes = {o.name: str(o.outputs[0].shape) for o in graph.operations if o.name.endswith("conv2d/conv2d")}
+    assert sizes["stage_1/block_0/reduce/conv2d/conv2d"] == "batch:8 height:2 width:2 filters:8"
+    assert sizes["stage_1/block_0/convolve/conv2d/conv2d"] == "batch:8 height:2 width:2 filters:8"
+
+
+def test_layout_does_not_change_a_basic_block() -> None:
+    model = ResNet(num_classes=4, stage_sizes=(1, 1), width=4, batch_norm_epsilon=1e-3, block="basic")
+
+    def program(images: mtf.Tensor, labels: mtf.Tensor) -> dict[str, mtf.Tensor]:
+        loss = model.metrics({"images": images, "labels": labels}, True)["loss"]
+        trainable = images.graph.trainable_variables
+        gradients = mtf.gradients(mtf.reduce_mean(loss), [variable.value for variable in trainable])
+        found = {v.full_name: grad for v, grad in zip(trainable, gradients, strict=True) if grad is not None}
+        return {"loss": loss} | found
+
+    given = examples(0)
+    inputs = {"images": (IMAGES, given["images"]), "labels": (LABELS, given["labels"])}
+    expected = interpret(program, inputs, "rows:1").results
+    assert "stage_1/block_0/convolve_1/conv2d/kernel" in expected
+    assert "stage_1/block_0/shortcut/conv2d/kernel" in expected
+    assert expected["stage_1/block_0/convolve_1/batch_norm/scale"].any()
+    for layout in ("height:rows;width:cols", "batch:rows;filters:cols"):
+        done = interpret(program, inputs, "rows:2;cols:2", layout)
+        for name, value in expected.items():
+            assert_close(done.results[name], value, terms=(*TERMS, *TERMS), what=f"{name} {layout}")
 
 
 def examples(seed: int) -> dict[str, np.ndarray]:
@@ -150,3 +203,9 @@ def test_configuration_is_the_published_one() -> None:
 def test_bad_sizes() -> None:
     with pytest.raises(ValueError, match=r"ResNet50: num_classes and width must be .* they are 10, 64 and \(3, 0\)"):
         ResNet50(10, stage_sizes=(3, 0))
+    with pytest.raises(
+        ValueError, match=r'ResNet: block is one of basic, bottleneck, not .basics.; did you mean "basic"'
+    ):
+        ResNet(10, block="basics")
+    with pytest.raises(ValueError, match=r"ResNet: version is one of 1, 1\.5, not 1\.5"):
+        ResNet(10, version=1.5)  # type: ignore[arg-type]

@@ -47,7 +47,12 @@ WITH_TASKS_OR_EXPERTS = {
 }
 IMPORTED = {"roberta": "MaskedLM", "modernbert": "MaskedLM", "opt": "TransformerLM", "bart": "EncoderDecoder"}
 """Others, whose layers are those of BERT, GPT-2 and T5; weights of theirs are imported."""
-KINDS = MODELS | IMPORTED | WITH_TASKS_OR_EXPERTS | {"digits_mlp": "MLPClassifier", "resnet50": "ResNet50"}
+OF_IMAGES = {
+    **dict.fromkeys((f"resnet{layers}" for layers in (18, 34, 101, 152)), "ResNet"),
+    "resnet50": "ResNet50",
+    **dict.fromkeys(("vit_s16", "vit_b16", "deit_s16"), "VisionTransformer"),
+}
+KINDS = MODELS | IMPORTED | WITH_TASKS_OR_EXPERTS | OF_IMAGES | {"digits_mlp": "MLPClassifier"}
 """The model of each configuration."""
 
 

@@ -1,4 +1,4 @@
-"""The `--check` of an import: it compares the logits of a few tokens with those of Transformers."""
+"""The `--check` of an import: it compares the logits of a few tokens or images with those of Transformers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.reading.restoring import restore
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, counted
-from meshtf.train.model_forms import model_of
+from meshtf.train.model_forms import image_batch, model_of
 
 _ROWS, _LENGTH = 2, 12
 _TOLERANCE = 1e-3
@@ -40,12 +40,19 @@ def check_installed() -> None:
 
 
 def compare_logits(source: Path, imported: ImportedFolder) -> str:
-    """Compares the logits of 2 x 12 tokens, drawn with a fixed seed, in float32. Returns a sentence on the result.
+    """Compares the logits of 2 x 12 tokens, or of 2 images, in float32. Returns a sentence on the result.
+
+    Tokens and images are drawn with a fixed seed.
 
     Raises:
       CheckpointError: if they differ.
     """
     model = model_of(imported.model_gin)
+    if getattr(model, "image_shape", None) is not None:
+        images = np.random.RandomState(0).standard_normal(image_batch(_ROWS, model.image_shape).to_integer_list)
+        theirs = _called(source, {"pixel_values": np.moveaxis(images.astype(np.float32), -1, 1)})
+        ours = _of_meshtf_on_images(model, images.astype(np.float32), imported)
+        return _compared(ours, theirs, counted(_ROWS, "image"), source, imported)
     configuration = read_json(source / CONFIGURATION)
     sizes = [configuration["vocab_size"], configuration.get("decoder_vocab_size") or configuration["vocab_size"]]
     unpadded = np.setdiff1d(np.arange(min(sizes)), getattr(model, "padding_id", -1))
@@ -54,18 +61,34 @@ def compare_logits(source: Path, imported: ImportedFolder) -> str:
     ours = _of_meshtf(model, features, imported)[..., : theirs.shape[-1]]
     if not getattr(model, "starts_prompts", True):  # each target's logits are those of the token before it
         ours, theirs = ours[:, 1:], theirs[:, :-1]
+    return _compared(ours, theirs, counted(ids.size, "token"), source, imported)
+
+
+def _compared(ours: np.ndarray, theirs: np.ndarray, what: str, source: Path, imported: ImportedFolder) -> str:
+    """The sentence on the result. Raises CheckpointError if the logits differ."""
     error, largest = float(np.abs(ours - theirs).max()), float(np.abs(theirs).max())
     if not error <= _TOLERANCE * largest:
         raise CheckpointError(_OTHER.format(path=source, error=error, largest=largest, output=imported.path))
-    tokens = counted(ids.size, "token")
-    return f"checked:    logits of {tokens} are those of Transformers to {error / largest:.1g} of the largest"
+    return f"checked:    logits of {what} are those of Transformers to {error / largest:.1g} of the largest"
+
+
+def _called(path: Path, fed: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The logits of Transformers' model of images."""
+    torch, model = _opened(path)
+    with torch.no_grad():
+        return model(**{name: torch.tensor(value) for name, value in fed.items()}).logits.numpy()
+
+
+def _opened(path: Path) -> tuple[Any, Any]:
+    """PyTorch, and Transformers' model in float32."""
+    torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
+    kind = getattr(transformers, read_json(path / CONFIGURATION)["architectures"][0])
+    return torch, kind.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
 
 
 def _of_transformers(path: Path, ids: np.ndarray, own: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Returns logits [2, 12, vocab], or [2, classes], and the features with which the own model gives the same."""
-    torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
-    kind = getattr(transformers, read_json(path / CONFIGURATION)["architectures"][0])
-    model: Any = kind.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    torch, model = _opened(path)
     fed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     features = {"inputs": ids}
     start_id = getattr(own, "start_id", None)
@@ -92,3 +115,13 @@ def _of_meshtf(model: Any, features: Mapping[str, np.ndarray], imported: Importe
     step = mtf.function(logits, mtf.SpmdMeshImpl("all:1", ""), inputs=specs)
     restore(SavedCheckpoint.open(imported.checkpoint), [step])
     return step(**features).numpy()
+
+
+def _of_meshtf_on_images(model: Any, images: np.ndarray, imported: ImportedFolder) -> np.ndarray:
+    def logits(images: mtf.Tensor) -> mtf.Tensor:
+        return model.logits(images, False)
+
+    specs = {"images": mtf.TensorSpec(image_batch(_ROWS, model.image_shape))}
+    step = mtf.function(logits, mtf.SpmdMeshImpl("all:1", ""), inputs=specs)
+    restore(SavedCheckpoint.open(imported.checkpoint), [step])
+    return step(images=images).numpy()

@@ -14,6 +14,7 @@ from meshtf.train.data.images.image_task import ImageTask
 from meshtf.train.data.images.sources.class_folders import ClassFolders
 from meshtf.train.data.images.sources.image_arrays import ImageArrays
 from meshtf.train.data.images.sources.image_records import ImageRecords
+from meshtf.train.data.images.sources.image_tars import ImageTars
 from meshtf.train.data.labelled_text_task import LabelledTextTask
 from meshtf.train.data.mixture import Mixture
 from meshtf.train.data.objectives.language_model import LanguageModel
@@ -53,6 +54,7 @@ __all__ = [
     "ImageArrays",
     "ImageFormat",
     "ImageRecords",
+    "ImageTars",
     "ImageTask",
     "JsonLines",
     "LabelledFiles",

@@ -22,6 +22,9 @@ from tests.layers.chosen_values import start_as
 
 MODELS = Path(__file__).parent / "models"
 
+DIMS = {2: ("batch", "length"), 4: ("batch", "height", "width", "channels")}
+"""The dimensions of texts, and of images."""
+
 Features = Mapping[str, np.ndarray]
 
 
@@ -53,7 +56,7 @@ def interpreted(
     layout: str = "",
     parameters: Sequence[str] = (),
 ) -> np.ndarray:
-    """What a program makes of features [batch, length], with the weights of an imported folder."""
+    """What a program makes of texts or images, with the weights of an imported folder."""
 
     def only(model: Any, given: Mapping[str, mtf.Tensor]) -> list[mtf.Tensor]:
         return [program(model, given)]
@@ -76,7 +79,7 @@ def all_interpreted(
     graph = mtf.Graph("program", mtf.VariableDType(tf.float32))
     mesh = mtf.Mesh(graph)
     with graph:
-        shapes = {name: mtf.Shape([("batch", x.shape[0]), ("length", x.shape[1])]) for name, x in features.items()}
+        shapes = {name: mtf.Shape(list(zip(DIMS[x.ndim], x.shape, strict=True))) for name, x in features.items()}
         given = {n: mtf.placeholder(mesh, shapes[n], tf.as_dtype(x.dtype), name=n) for n, x in features.items()}
         results = program(model, given)
     for variable in graph.variables.values():

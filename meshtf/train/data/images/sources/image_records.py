@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,16 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from meshtf.errors import nearest
-from meshtf.files.regular_file import open_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.images.source import Images
+from meshtf.train.data.images.sources.file_parts import FileParts
 from meshtf.train.data.images.sources.shard_names import check_shards
 from meshtf.train.data.sources.record_lengths import CHECKSUM_BYTES, HEADER_BYTES, record_lengths
 from meshtf.train.data.sources.text_files import files_matching
 
 _NO_FEATURE = """\
 {place} has no feature "{feature}", only {known}{hint}
-ImageRecords.{option} says which feature is the {what}."""
+ImageRecords.{option} says which feature is the {option}."""
 _UNREADABLE = """\
 the TFRecord file {path} cannot be read: {reason}
 It is damaged, compressed, or no TFRecord file. Images are read in any order, so the records must not be compressed."""
@@ -58,81 +57,48 @@ class ImageRecords:
         return f"image records {', '.join(patterns)}"
 
     def images(self) -> Images:
-        table = _RecordTable(files_matching(self.patterns))
-        self._check_features(table)
+        files = files_matching(self.patterns)
+        check_shards(files, "ImageRecords.patterns")
+        parts = _records(files)
+        self._check_features(parts)
         spec: dict[str, Any] = {
             self.image: tf.io.FixedLenFeature([], tf.string),
             self.label: tf.io.FixedLenFeature([], tf.int64),
         }
 
         def read(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            fetch = table.record if tf.executing_eagerly() else table.record_or_nothing
-            record = tf.ensure_shape(tf.numpy_function(fetch, [index], tf.string, stateful=False), [])
-            features = tf.io.parse_single_example(record, spec)
+            features = tf.io.parse_single_example(parts.read_tensor(index), spec)
             return features[self.image], features[self.label] - self.first_label
 
-        return Images(table.count, read, table.place, table.key, table.contents)
+        def key(index: int) -> str:
+            file, number = parts.place(index)
+            return f"{files[file].name} {number}"
 
-    def _check_features(self, table: _RecordTable) -> None:
-        place = table.place(0)
+        return Images(len(parts.lengths), read, lambda index: _place(parts, index), key, parts.contents)
+
+    def _check_features(self, parts: FileParts) -> None:
+        place = _place(parts, 0)
         try:
-            features = tf.train.Example.FromString(table.record(0)).features.feature
+            features = tf.train.Example.FromString(parts.read(0)).features.feature
         except DecodeError as error:
             raise ConfigurationError(f"{place} is no tf.train.Example: {error}") from error
-        for option, feature, what in (("image", self.image, "image"), ("label", self.label, "label")):
+        for option, feature in (("image", self.image), ("label", self.label)):
             if feature not in features:
                 known, hint = ", ".join(sorted(features)) or "none at all", nearest(feature, features)
                 raise ConfigurationError(
-                    _NO_FEATURE.format(place=place, feature=feature, known=known, hint=hint, option=option, what=what)
+                    _NO_FEATURE.format(place=place, feature=feature, known=known, hint=hint, option=option)
                 )
 
 
-class _RecordTable:
-    """The places of all records in some files."""
-
-    def __init__(self, files: Sequence[Path]) -> None:
-        check_shards(files)
-        self._files = files
-        lengths = [_lengths_of(path) for path in files]
-        self._starts = np.cumsum([0, *map(len, lengths)])
-        if not self.count:
-            raise ConfigurationError(f"there is no record in {files[0]}{', ...' if len(files) > 1 else ''}")
-        self._lengths = np.concatenate(lengths)
-        around = HEADER_BYTES + CHECKSUM_BYTES
-        self._offsets = np.concatenate([np.cumsum(each + around) - each - CHECKSUM_BYTES for each in lengths])
-        table = repr([*zip((path.name for path in files), map(len, lengths), strict=True)])
-        self.contents = f"{zlib.crc32(self._lengths.tobytes(), zlib.crc32(table.encode(errors='surrogatepass'))):08x}"
-
-    @property
-    def count(self) -> int:
-        return int(self._starts[-1])
-
-    def record(self, index: int) -> bytes:
-        """Reads the bytes of a record."""
-        file, _ = self._found(index)
-        with open_regular(self._files[file]) as opened:
-            opened.seek(int(self._offsets[index]))
-            return opened.read(int(self._lengths[index]))
-
-    def record_or_nothing(self, index: int) -> bytes:
-        """Reads the bytes of a record, or none if it cannot be read. TensorFlow would print the lines of an error."""
-        try:
-            return self.record(index)
-        except OSError:
-            return b""
-
-    def place(self, index: int) -> str:
-        file, number = self._found(index)
-        return f"{self._files[file]}, record {number + 1}"
-
-    def key(self, index: int) -> str:
-        file, number = self._found(index)
-        return f"{self._files[file].name} {number}"
-
-    def _found(self, index: int) -> tuple[int, int]:
-        """Returns the number of a record's file, and the record's number in it."""
-        file = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return file, int(index - self._starts[file])
+def _records(files: Sequence[Path]) -> FileParts:
+    """Finds the data of all records."""
+    lengths = [_lengths_of(path) for path in files]
+    counts = np.array([len(each) for each in lengths], np.int64)
+    if not counts.any():
+        raise ConfigurationError(f"there is no record in {files[0]}{', ...' if len(files) > 1 else ''}")
+    around = HEADER_BYTES + CHECKSUM_BYTES
+    offsets = [np.cumsum(each + around) - each - CHECKSUM_BYTES for each in lengths]
+    return FileParts(files, counts, np.concatenate(offsets), np.concatenate(lengths))
 
 
 def _lengths_of(path: Path) -> np.ndarray:
@@ -140,3 +106,8 @@ def _lengths_of(path: Path) -> np.ndarray:
         return np.fromiter(record_lengths(path), np.int64)
     except (OSError, ValueError) as error:
         raise ConfigurationError(_UNREADABLE.format(path=path, reason=error)) from error
+
+
+def _place(parts: FileParts, index: int) -> str:
+    file, number = parts.place(index)
+    return f"{parts.files[file]}, record {number + 1}"

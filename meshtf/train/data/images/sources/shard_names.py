@@ -13,14 +13,18 @@ _SHARD = re.compile(r"(?P<before>.*-)(?P<number>\d+)-of-(?P<count>\d+)(?P<after>
 
 _MISSING = """\
 {count} missing of the {all} that the name of {example} promises: {names}
-Bring the files here, or give ImageRecords.patterns that match whole data sets only."""
+Bring the files here, or give {option} that match whole data sets only."""
 
 _NAMED = 5
 """The most missing shards that a message names."""
 
 
-def check_shards(files: Iterable[Path]) -> None:
+def check_shards(files: Iterable[Path], option: str) -> None:
     """Checks that all shards of a data set are there, where names say how many there are.
+
+    Args:
+      files: the files that there are.
+      option: the name of the patterns that found them, for messages.
 
     Raises:
       ConfigurationError: names the shards that are missing.
@@ -37,6 +41,7 @@ def check_shards(files: Iterable[Path]) -> None:
                 _MISSING.format(
                     count=f"{counted(len(missing), 'shard')} {'is' if len(missing) == 1 else 'are'}",
                     all=f"{int(count):,}",
+                    option=option,
                     example=next(iter(found.values())),
                     names=", ".join(names) + (", ..." if len(missing) > _NAMED else ""),
                 )

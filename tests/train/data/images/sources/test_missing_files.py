@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import ClassFolders, ImageRecords
+from meshtf.train.data import ClassFolders, ImageRecords, ImageTars
 
 
 def test_missing_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +78,49 @@ def test_damaged_records(tmp_path: Path, write_records: Any) -> None:
     path.write_bytes(path.read_bytes().replace(b"image", b"\xff\xff\xff\xff\xff"))
     with pytest.raises(ConfigurationError, match=f"{path}, record 1 is no tf.train.Example"):
         ImageRecords(str(path)).images()
+
+
+def write_tar(path: Path, members: Mapping[str, bytes]) -> None:
+    with tarfile.open(path, "w") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+
+def test_tars(tmp_path: Path, pixels: Any, jpeg_of: Any) -> None:
+    """An image and its label are found beside others; images are read from where they are."""
+    images = [jpeg_of(pixels(8 + i, 9, i)) for i in range(3)]
+    write_tar(
+        tmp_path / "a.tar",
+        {"x/0.jpg": images[0], "x/0.cls": b"4", "x/0.json": b"{}", "x/1.cls": b"0\n"} | {"x/1.JPG": images[1]},
+    )
+    write_tar(tmp_path / "b.tar", {"2.cls": b"2", "2.png": images[2]})
+    found = ImageTars(str(tmp_path / "*.tar")).images()
+    read = [found.read(tf.constant(i)) for i in range(found.count)]
+    assert [image.numpy() for image, _ in read] == images
+    assert [int(label) for _, label in read] == [4, 0, 2]
+    assert found.place(2) == f'{tmp_path}/b.tar, sample "2"'
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    {
+        "no label": ({"0.jpg": b""}, r', sample "0": it has no file of "cls", only jpg\nImageTars.label is the ending'),
+        "no image": (
+            {"0.cls": b"1"},
+            r', sample "0": it has no image \(jpg, jpeg, png\), only cls\nImageTars.label is',
+        ),
+        "wrong label": ({"0.jpg": b"", "0.cls": b"cat"}, r", sample \"0\": its label 'cat' is no number"),
+        "nothing": ({}, r"there is no image in .*a\.tar"),
+    }.values(),
+)
+def test_wrong_tars(tmp_path: Path, members: dict[str, bytes], said: str) -> None:
+    write_tar(tmp_path / "a.tar", members)
+    with pytest.raises(ConfigurationError, match=said):
+        ImageTars(str(tmp_path / "a.tar")).images()
+    (tmp_path / "a.tar").write_bytes(b"no tar" * 200)
+    with pytest.raises(
+        ConfigurationError, match=r"the tar file .*a\.tar cannot be read: .*\nIt is damaged, compressed,"
+    ):
+        ImageTars(str(tmp_path / "a.tar")).images()
