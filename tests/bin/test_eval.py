@@ -93,7 +93,7 @@ def test_an_earlier_checkpoint(folder: Path, capsys: pytest.CaptureFixture[str])
         (["--model_dir={folder}", "--step=7"], "has no checkpoint of step 7; there are: 1, 2"),
         (["--model_dir={folder}", "--weights=mean"], "value should be one of <trained|average>"),
         (["--model_dir={folder}", "--stp=7"], "Unknown command line flag 'stp'. Did you mean: step ?"),
-        (["--model_dir={folder}", "--backend=gpu"], "TensorFlow sees no GPU"),
+        (["--model_dir={folder}", "--backend=gpu", "--mesh_shape=rows:16"], "and 8 virtual GPUs are there"),
         (["--model_dir={folder}", "--layout=batch:row"], 'did you mean "rows"?'),
         (["--model_dir={folder}", "--layout=batc:rows"], 'has no dimension "batc"; did you mean "batch"?'),
         (["--model_dir={folder}", "--gin_param=MLPClassifier.hidden_sizes=(16,)"], "hidden_0/kernel"),

@@ -200,7 +200,8 @@ import numpy as np
 import tensorflow as tf
 import meshtf as mtf
 from meshtf.lowering.emit.function_calls import grappler_off
-sys.path.insert(0, {folder!r})
+sys.path[:0] = [{folder!r}, {tree!r}]
+from tests.lowering.emitted import emitted_program
 import test_recompute_grad as t
 
 def status(key):
@@ -213,7 +214,7 @@ def needed(how, keep, rows):
     x = rng.normal(size=specs["x"].shape.to_integer_list).astype("f")
     w = (rng.normal(size=specs["w"].shape.to_integer_list) / 20).astype("f")
     with grappler_off():
-        step._execution.program._function(asserted=False)
+        emitted_program(step._execution.program)._function(asserted=False)
     open("/proc/self/clear_refs", "w").write("5")
     before = status("VmRSS")
     step(x=x, w=w)
@@ -250,7 +251,7 @@ def high_waters(*ways: tuple[str, str]) -> list[float]:
     A first step of any program takes 27 MB (code that is loaded, functions that are made ready), which have nothing to
     do with activations: the same program with few rows is run before.
     """
-    program = WORKER.format(folder=str(Path(__file__).parent))
+    program = WORKER.format(folder=str(Path(__file__).parent), tree=str(Path(__file__).parents[2]))
     done = subprocess.run(
         [sys.executable, "-c", program, str(HIGH_WATER_ROWS), json.dumps(ways)],
         capture_output=True, text=True, timeout=500, check=False, env={**os.environ, **GIVES_BACK},

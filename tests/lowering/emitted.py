@@ -45,6 +45,7 @@ def core_functions(step: mtf.Function) -> list[tf.types.experimental.ConcreteFun
 
 def functions_of(program: Any) -> list[tf.types.experimental.ConcreteFunction]:
     """The functions that cores call in a program, each of them once."""
+    program = emitted_program(program)
     with grappler_off():
         program._function(asserted=False)
     cores = program.cores
@@ -54,9 +55,14 @@ def functions_of(program: Any) -> list[tf.types.experimental.ConcreteFunction]:
     return list(dict.fromkeys(f.function for f in cores._functions.values()))
 
 
+def emitted_program(program: Any) -> Any:
+    """The emission's program, which a mesh hands on as one that runs to its end."""
+    return program.run if isinstance(program, ProgramAtOnce) else program
+
+
 def times_traced(program: Any) -> set[int]:
     """How often the program of a core, or each segment of it, has been traced."""
-    traces = (program.run if isinstance(program, ProgramAtOnce) else program).cores.traces
+    traces = emitted_program(program).cores.traces
     return {traces} if isinstance(traces, int) else set(traces.values())
 
 

@@ -10,6 +10,7 @@ from tests.tensorflow_private.private_name import PrivateName, runtime_state
 
 _XLA = "tensorflow.compiler.tf2xla.ops.gen_xla_ops"
 _HLO = "tensorflow.compiler.xla.service.hlo_pb2"
+_XLA_DATA = "tensorflow.compiler.xla.xla_data_pb2"
 _BUNDLE = "tensorflow.core.protobuf.tensor_bundle_pb2"
 _STABLEHLO = """
 module @negated {
@@ -67,6 +68,10 @@ def _has_entries(proto: Any) -> None:
 
 def _is_a_kind(kind: Any) -> None:
     assert isinstance(kind, int)
+
+
+def _has_precisions(proto: Any) -> None:
+    assert [proto.Precision.Value(name) for name in ("DEFAULT", "HIGH", "HIGHEST")] == [0, 1, 2]
 
 
 def _has_slices(proto: Any) -> None:
@@ -130,6 +135,7 @@ TRACING = (
     ),
     PrivateName(_HLO, "HloModuleProto", "xla_modules", "read and change HLO", (), _has_entries),
     PrivateName(_HLO, "MAY_ALIAS", "xla_modules", "write variables in place on TPUs", (), _is_a_kind),
+    PrivateName(_XLA_DATA, "PrecisionConfig", "xla_modules", "say how exact products are", (), _has_precisions),
     PrivateName(_BUNDLE, "BundleEntryProto", "bundle_protos", "check indexes of checkpoints", (), _has_slices),
     PrivateName(_BUNDLE, "BundleHeaderProto", "bundle_protos", "find the files of a checkpoint", (), _has_shards),
     PrivateName(
