@@ -93,7 +93,8 @@ class Builder:
         self._prefix = prefix
         self._names = (f"{prefix}{letter}{n or ''}" for n in itertools.count() for letter in string.ascii_lowercase)
         self._table = LayoutTable(mesh_shape, LayoutRules(()), max_padding=space.max_padding)
-        self._resolved = len(mesh.graph.operations)  # those of other programs may need more padding than this one's
+        self._others = set(mesh.graph.operations)  # those of other programs may need more padding than this one's
+        self._resolved = len(self._others)
         self.dims = [self.new_dim() for _ in range(4)]
 
     def chance(self, probability: float) -> bool:
@@ -271,10 +272,17 @@ class Builder:
         """Overrides must agree among themselves, whatever the rules."""
         operations = self.mesh.graph.operations
         try:
-            self._table.resolve(operations[self._resolved :])
+            self._table.resolve([*self._shared(operations[self._resolved :]), *operations[self._resolved :]])
         except LayoutError:
             raise RejectedError from None
         self._resolved = len(operations)
+
+    def _shared(self, operations: Sequence[mtf.Operation]) -> list[mtf.Operation]:
+        """Operations of other programs that these read for the first time, such as the count of steps."""
+        read = {x.operation: None for operation in operations for x in operation.inputs}
+        found = [operation for operation in read if operation in self._others]
+        self._others.difference_update(found)
+        return [*self._shared(found), *found] if found else []
 
 
 def wide(array: Any) -> tf.Tensor:
