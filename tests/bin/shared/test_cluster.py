@@ -41,6 +41,7 @@ ONE_SIDED = """\
 import os
 import pathlib
 import signal
+import time
 
 import gin
 import numpy as np
@@ -62,6 +63,8 @@ class OneSided(Callback):
             if report.step == 30:
                 run.save_checkpoint()
             if report.step == 35 and pathlib.Path("killed_at_35").exists():
+                while not pathlib.Path("killed/checkpoints/step_00000030").exists():
+                    time.sleep(0.01)  # it is saved beside the steps
                 os.kill(os.getpid(), signal.SIGKILL)
             if report.step == 40:
                 run.stop("a process of two says so")
