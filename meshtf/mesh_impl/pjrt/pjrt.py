@@ -203,10 +203,15 @@ def _joined(processes: Processes | None) -> _Member | None:
 
 
 def _plugin_client(platform: str, member: _Member | None) -> Client:
+    chosen = jax.config.jax_platforms
+    if not chosen:  # JAX would open every kind of accelerator that it has a plugin for
+        jax.config.update("jax_platforms", f"{platform},cpu")
     try:
         return Client(jax.devices(platform)[0].client, member)
     except RuntimeError as error:
         raise NotOpenedError(str(error)) from None
+    finally:
+        jax.config.update("jax_platforms", chosen)
 
 
 @dataclasses.dataclass(frozen=True)
