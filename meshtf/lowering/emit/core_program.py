@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.lowering.emit.control_flow import Tensors, emit_branch, emit_loop
 from meshtf.lowering.emit.core import TracedCore
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import VariableSlices

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from meshtf.dimension import Shape
-from meshtf.mesh_impl.processor_groups import ordered_groups
+from meshtf.planning.core_positions import groups_over
 
 LARGEST_ALLTOALL = 10
 """The largest group of TensorFlow's AllToAll. In a larger one it fails, as it names a block by two ranks written
@@ -29,7 +29,7 @@ class GroupFacts:
     @classmethod
     def of(cls, shape: Shape, axes: Sequence[str], order: Sequence[int] | np.ndarray) -> GroupFacts:
         """`order[core]` is the place of the core's device among all devices."""
-        return cls.of_groups(ordered_groups(shape, axes), order)
+        return cls.of_groups(groups_over(axes, shape), order)
 
     @classmethod
     def of_groups(cls, groups: np.ndarray, order: Sequence[int] | np.ndarray) -> GroupFacts:
