@@ -57,7 +57,7 @@ def default_devices(shape: Shape, axes_over_processes: Axes = ()) -> tuple[str, 
     names = {kind: _by_process(kind) for kind in ("GPU", "CPU")}
     for kind in ("GPU", "CPU"):
         if sum(map(len, names[kind])) >= shape.size:
-            if len(names[kind]) == 1:
+            if len(names[kind]) == 1:  # one process has all devices, and no axis lies over processes
                 return tuple(names[kind][0][: shape.size])
             _check_even(names[kind], shape)
             return _of_each(names[kind], laid_over(shape, len(names[kind]), axes_over_processes))

@@ -65,6 +65,7 @@ def span_of(groups: np.ndarray, process_of_core: ProcessOfCore) -> ProcessSpan |
     if len(numbers) != 1 or len(members) != 1 or numbers == {1}:
         return None
     taking_part = np.unique(np.concatenate([which for which, _ in counts]), return_counts=True)[1]
+    # Stages are one program for all processes, so each must take part in equally many groups.
     if len(set(taking_part.tolist())) != 1:
         return None
     return ProcessSpan(numbers.pop(), members.pop(), int(taking_part[0]))

@@ -1,4 +1,15 @@
-"""The emission of a plan's instructions as operations of one core, in a function that is being traced."""
+"""Emits a plan's instructions as TensorFlow operations of one core, in a function that is being traced.
+
+`CoreProgram.slices` holds this core's tensor of each value. For y = relu(einsum(x, w)), with a contraction over cores:
+
+    Feed x               slices[x] = an argument of the function
+    ReadVariable w       slices[w] = a read of the variable's slice
+    Compute einsum       slices[p] = tf.matmul(slices[x], slices[w])       a term of the sum
+    Collective           slices[s] = the sum of the terms of all cores
+    Compute relu         slices[y] = tf.nn.relu(slices[s])
+
+`_EMITTERS`, at the end of the file, has one method for each kind of instruction.
+"""
 
 from __future__ import annotations
 
@@ -105,6 +116,7 @@ class CoreProgram:
     def emit_part(self, instructions: Sequence[Instruction], feeds: Mapping[str, tf.Tensor]) -> None:
         """Emits a part of the plan, in order. Variables that are assigned when the program ends wait for `finish`."""
         self._feeds = feeds
+        # An update in place reads these variables itself. A read here would hold the old memory until the end.
         unread = self._facts.unread
         self.emit([i for i in instructions if not isinstance(i, AssignVariable) and unread.isdisjoint(i.outputs)])
 
@@ -133,6 +145,7 @@ class CoreProgram:
     def inside(self) -> CoreProgram:
         inner = copy.copy(self)
         inner._core = self._core.inside()
+        # Copies, since a tensor that is made inside a loop's function cannot be used outside of it.
         inner.slices, inner._parts, inner._stacks = dict(self.slices), dict(self._parts), dict(self._stacks)
         inner._last_update = []
         return inner
@@ -224,7 +237,7 @@ class CoreProgram:
             results = update(self._core, *given)
             guards = given[update.num_inputs :]
             new = {n: results[result] for n, (result, _) in pairs.items()}
-            if guards:
+            if guards:  # a failed check leaves the old value, which is written again
                 is_kept = tf.reduce_all(guards)
                 new = {n: tf.where(is_kept, x, old[n]) for n, x in new.items()}
             self._last_update = [op for n, (_, name) in pairs.items() for op in self._variables.assign(name, new[n])]
@@ -251,6 +264,7 @@ class CoreProgram:
 
     def _first_failed_check(self) -> tf.Tensor:
         failed = tf.constant(NO_CHECK_FAILED)
+        # Backwards, so that the first check in program order is the last to overwrite the index.
         for index, check in reversed(list(enumerate(self._facts.plan.checks))):
             failed = tf.where(self.slices[check.value], failed, index)
         return failed

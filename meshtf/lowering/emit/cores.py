@@ -68,6 +68,7 @@ class SeparateCores:
         signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
         # Inlined, a collective in a loop would get another name on each core, and would time out.
         traced = tf.function(self._core_program, autograph=False, experimental_attributes=NOT_INLINED)
+        # Outside of the function that calls it, so that all its traces share this one.
         with tf.init_scope():
             return TracedFunction(traced.get_concrete_function(*signature))
 

@@ -1,4 +1,9 @@
-"""The facts about a core's groups: their keys, and the places of a group's blocks. Pure arithmetic."""
+"""The facts about a core's groups: their keys, and the places of a group's blocks. Pure arithmetic.
+
+A group has its members in the order of the mesh, and TensorFlow ranks them in the order of their devices. Let cores 0,
+1, 2 be on CPU:2, CPU:0, CPU:1. Then the group (0, 1, 2) has the ranks (2, 0, 1). A gather returns blocks by rank, so
+the block of position 0 is the last.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +39,7 @@ class GroupFacts:
     @classmethod
     def of_groups(cls, groups: np.ndarray, order: Sequence[int] | np.ndarray) -> GroupFacts:
         """`int[groups, members]`: the cores of each, by position."""
+        # The argsort of an argsort is the rank of each member.
         return cls(groups, np.argsort(np.argsort(np.asarray(order)[groups], axis=1), axis=1))
 
     @property
