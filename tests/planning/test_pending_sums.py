@@ -138,3 +138,16 @@ def test_a_pending_scalar_beside_a_tensor_split_over_the_same_axis_is_reduced_fi
     inputs = {"x": ([a], x)}
     expected = interpret(program, inputs, "all:1").results
     assert_close(interpret(program, inputs, "all:8", "a:all").results, expected, terms=(8, 8, 8))
+
+
+def test_a_fetched_sum_is_done_once_in_its_own_layout() -> None:
+    """The reader wants a block of the sum, and the caller wants all of it: an allreduce serves both, and the reader
+    cuts its block out. A reduce-scatter for the reader would need an allgather for the caller."""
+
+    def program(x: mtf.Tensor, w: mtf.Tensor, v: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
+        product = mtf.einsum([x, w], "m:8 n:4")
+        return mtf.maximum(product, mtf.with_layout(v, "n:cols")), product
+
+    inputs = {"x": mtf.TensorSpec("m:8 k:4"), "w": mtf.TensorSpec("k:4 n:4"), "v": mtf.TensorSpec("m:8 n:4")}
+    planned = mtf.testing.plan(program, inputs, MESH_SHAPE, "m:rows;k:cols")
+    assert [c.step.kind for c in planned.collectives] == ["all_reduce"]

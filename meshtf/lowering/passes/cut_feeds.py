@@ -34,7 +34,7 @@ def cut_feeds(plan: Plan, options: PassOptions) -> Plan:
 
 
 def _readers(plan: Plan) -> dict[Value, list[Instruction | None]]:
-    """Returns the instructions that use each value, with None for a fetch."""
+    """Returns the instructions that use each value, with None for a fetch, which needs the whole like any reader."""
     readers: dict[Value, list[Instruction | None]] = {}
     for instruction, _ in walk(plan.instructions):
         for value in instruction.inputs:
