@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.layers.initializers import Initializer, NormalInitializer
+from meshtf.layers.initializers import Initializer
 
 POOLINGS = ("sum", "mean")
 
@@ -138,7 +138,7 @@ class EmbeddingTables:
 
     @property
     def _first_values(self) -> Initializer:
-        return self.initializer or NormalInitializer(stddev=1 / math.sqrt(self.embedding.size))
+        return self.initializer or mtf.RandomNormal(stddev=1 / math.sqrt(self.embedding.size))
 
     def _row_of(self, ids: mtf.Tensor, tables: mtf.Dimension) -> mtf.Tensor:
         """The rows of ids, and -1 for an id that its table has not."""

@@ -86,7 +86,7 @@ class DLRM:
         combined = mtf.concat([bottom, self._products(bottom, vectors)], "embedding")
         top = _perceptron(mtf.rename_dimension(combined, "embedding", "interactions"), self.top_sizes, "top")
         logits = mtf.layers.dense(top, [mtf.Dimension("clicks", 1)], name="top/output")
-        return mtf.reshape(logits, logits.shape - "clicks")
+        return mtf.reduce_sum(logits, reduced_dim="clicks")
 
     def _products(self, bottom: mtf.Tensor, vectors: mtf.Tensor) -> mtf.Tensor:
         """The dot products of all pairs of an example's vectors, [batch, embedding: pairs]."""
