@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -26,7 +27,8 @@ from meshtf.train.decoding.programs import (
     vocabulary_of,
 )
 from meshtf.train.decoding.prompt_text import PromptText
-from meshtf.train.decoding.results import Continuation, TextScore
+from meshtf.train.decoding.results import AddedToken, Continuation, LikelyToken, TextScore
+from meshtf.train.decoding.stops import shortest_with_stop
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.saved_weights import Weights
 from meshtf.train.training import Training
@@ -53,7 +55,7 @@ class ContinuedTexts:
         variables: VariableStore | None = None,
     ) -> None:
         greatest, self._vocabulary = greatest_sizes(training), vocabulary_of(training)
-        self._stop_ids = decoding.all_stop_ids(self._vocabulary.end_id)
+        self._decoding, self._stops = decoding, decoding.stops(self._vocabulary)
         self._limits = TextLimits.of(greatest, decoding)
         self._texts = encoded_prompts(prompts, self._vocabulary, self._limits)
         ends = [self._limits.end_of(text) for text in self._texts]
@@ -97,29 +99,52 @@ class ContinuedTexts:
         }
 
     def _continuations(self, text: EncodedText, found: Mapping[str, np.ndarray]) -> list[Continuation]:
-        """Returns the continuations of one prompt. `found`: its `Sequences`, over ranks or without."""
-        ids = np.atleast_2d(found["ids"])
-        numbers = zip(*(np.atleast_1d(found[name]) for name in ("lengths", "log_likelihoods", "scores")), strict=True)
-        rows = zip(ids, numbers, strict=True)
-        return [
-            self._continuation(text, rank, row[len(text.targets) : length].tolist(), float(likelihood), float(score))
-            for rank, (row, (length, likelihood, score)) in enumerate(rows, 1)
-            if np.isfinite(score)
-        ]
+        """Returns the continuations of one prompt, the best first. `found`: its `Sequences`, over ranks or without."""
+        is_single = found["lengths"].ndim == 0
+        ranks = [found] if is_single else [{k: x[i] for k, x in found.items()} for i in range(len(found["lengths"]))]
+        continued = [self._continuation(text, one) for one in ranks if np.isfinite(one["scores"])]
+        # A stop in the text may have cut some of them, which changes their scores.
+        continued.sort(key=lambda one: one.score, reverse=True)
+        best = continued[: self._decoding.num_results]
+        return [dataclasses.replace(one, rank=rank) for rank, one in enumerate(best, 1)]
 
-    def _continuation(
-        self, text: EncodedText, rank: int, added: list[int], log_likelihood: float, score: float
-    ) -> Continuation:
-        is_stopped = bool(added) and added[-1] in self._stop_ids
+    def _continuation(self, text: EncodedText, found: Mapping[str, np.ndarray]) -> Continuation:
+        first = len(text.targets)
+        added = found["ids"][first : found["lengths"]].tolist()
+        log_likelihood, score = float(found["log_likelihoods"]), float(found["scores"])
+        is_stopped = bool(added) and added[-1] in self._stops.ids
+        all_text = self._text_added(text.targets, added[:-1] if is_stopped else added)
+        cut = self._stops.cut(all_text)
+        if cut is not None:
+            count = shortest_with_stop(added, lambda ids: self._text_added(text.targets, ids), self._stops)
+            added, is_stopped = added[:count], True
+            likelihoods = found["token_log_likelihoods"][first : first + count].astype(np.float64)
+            log_likelihood, score = float(likelihoods.sum()), float(likelihoods.mean())
         return Continuation(
             prompt=text.source.text,
-            rank=rank,
-            text=self._text_added(text.targets, added[:-1] if is_stopped else added),
+            rank=1,
+            text=all_text if cut is None else cut,
             ids=added,
             log_likelihood=log_likelihood,
             score=score,
             is_stopped=is_stopped,
+            tokens=None if self._decoding.logprobs is None else self._tokens(added, first, found),
         )
+
+    def _tokens(self, added: Sequence[int], first: int, found: Mapping[str, np.ndarray]) -> list[AddedToken]:
+        """The added tokens, `first` being the position of the first one, with their likelihoods."""
+
+        def likely(token: int, log_likelihood: np.ndarray) -> LikelyToken:
+            return LikelyToken(token, self._vocabulary.decode([token]), float(log_likelihood))
+
+        def likeliest(place: int) -> list[LikelyToken]:
+            if not self._decoding.logprobs:
+                return []
+            pairs = zip(found["likeliest_ids"][place].tolist(), found["likeliest_log_likelihoods"][place], strict=True)
+            return [likely(*pair) for pair in pairs]
+
+        chosen = [likely(token, found["token_log_likelihoods"][place]) for place, token in enumerate(added, first)]
+        return [AddedToken(x.id, x.text, x.log_likelihood, likeliest(i)) for i, x in enumerate(chosen, first)]
 
     def _text_added(self, prompt: Sequence[int], added: Sequence[int]) -> str:
         # A vocabulary may write a piece differently at the beginning of a text, so the whole text is decoded.
