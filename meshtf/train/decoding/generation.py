@@ -171,7 +171,7 @@ class _Generation:
         return [*after.tensors, *told_now, *state]
 
     def _told(self, likelihood: mtf.Tensor, logits: mtf.Tensor, normalizer: mtf.Tensor) -> list[mtf.Tensor]:
-        """What is told about one position, in the order of `TokenLikelihoods`."""
+        """The facts about one position, in the order of `TokenLikelihoods`."""
         if self.num_likeliest is None:
             return []
         if not self.num_likeliest:

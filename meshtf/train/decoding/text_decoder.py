@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.decoding.encoded_text import (
     EncodedText,
+    Extent,
     TextLimits,
     encoded_for_scoring,
     encoded_prompts,
@@ -40,6 +41,7 @@ class ContinuedTexts:
     Attributes:
       forward: the model's forward pass.
       program: continues texts. Both have the variables of a given store, or of one of their own.
+      count: the number of prompts.
 
     Raises:
       ConfigurationError: if the model is not one of text, or a prompt does not fit.
@@ -58,8 +60,11 @@ class ContinuedTexts:
         self._decoding, self._stops = decoding, decoding.stops(self._vocabulary)
         self._limits = TextLimits.of(greatest, decoding)
         self._texts = encoded_prompts(prompts, self._vocabulary, self._limits)
-        ends = [self._limits.end_of(text) for text in self._texts]
-        self._sizes = fitting_sizes(self._texts, ends, greatest, mesh_impl.shape.size, decoding.batch_size)
+        self.count = len(self._texts)
+        extent = Extent()
+        for text in self._texts:
+            extent = extent.with_text(text, self._limits.end_of(text))
+        self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         # Drawn tokens depend on a counter of runs. It is a variable beside the model's, and no checkpoint has it.
         self.forward = scoring_program(training, mesh_impl, self._sizes, variables)
         self.program = generation_program(training, mesh_impl, self._sizes, decoding, self.forward.variables)
@@ -155,8 +160,18 @@ class ContinuedTexts:
 class ScoredTexts:
     """Checked texts, and the program that scores them. Nothing has run.
 
+    The texts are read twice, one by one: to check them, and to score them. So they need not fit in memory.
+
     Attributes:
       forward: the model's forward pass, which computes the scores.
+      count: the number of texts.
+
+    Args:
+      training: the training of the model.
+      mesh_impl: the mesh of the program.
+      decoding: the options `batch_size` and `max_length`.
+      texts: the texts. They can be iterated over several times.
+      num_done: how many of the first texts have been scored before, and are left out.
 
     Raises:
       ConfigurationError: if the model is not one of text, or a text does not fit.
@@ -164,21 +179,32 @@ class ScoredTexts:
     """
 
     def __init__(
-        self, training: Training, mesh_impl: MeshImpl, decoding: Decoding, texts: Sequence[PromptText]
+        self,
+        training: Training,
+        mesh_impl: MeshImpl,
+        decoding: Decoding,
+        texts: Iterable[PromptText],
+        num_done: int = 0,
     ) -> None:
         greatest, self._vocabulary = greatest_sizes(training), vocabulary_of(training)
-        self._texts = encoded_for_scoring(texts, self._vocabulary, TextLimits.of(greatest, decoding))
-        ends = [len(text.targets) for text in self._texts]
-        self._sizes = fitting_sizes(self._texts, ends, greatest, mesh_impl.shape.size, decoding.batch_size)
+        self._texts, self._limits, self._num_done = texts, TextLimits.of(greatest, decoding), num_done
+        extent = Extent()
+        for text in self._encoded():
+            extent = extent.with_text(text, len(text.targets))
+        self.count = extent.count
+        self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         self.forward = scoring_program(training, mesh_impl, self._sizes)
+
+    def _encoded(self) -> Iterator[EncodedText]:
+        return encoded_for_scoring(self._texts, self._vocabulary, self._limits)
 
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
         """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
         return folder.restore(self.forward, step=step, weights=weights)
 
     def __iter__(self) -> Iterator[TextScore]:
-        """Yields the score of each text in turn."""
-        for texts in _batches(self._texts, self._sizes.batch):
+        """Yields the score of each text in turn, behind the ones that were scored before."""
+        for texts in _batches(itertools.islice(self._encoded(), self._num_done, None), self._sizes.batch):
             features = id_features(texts, self._sizes, self._vocabulary.padding_id)
             counts = [len(text.targets) for text in texts] + [0] * (self._sizes.batch - len(texts))
             weights = (np.arange(self._sizes.targets) < np.array(counts)[:, None]).astype(np.float32)
@@ -189,7 +215,7 @@ class ScoredTexts:
                 yield TextScore(text.source.text, float(row.sum()), len(text.targets), num_bytes)
 
 
-def _batches(texts: Sequence[EncodedText], size: int) -> Iterator[list[EncodedText]]:
+def _batches(texts: Iterable[EncodedText], size: int) -> Iterator[list[EncodedText]]:
     waiting = iter(texts)
     while batch := list(itertools.islice(waiting, size)):
         yield batch
