@@ -140,14 +140,15 @@ def test_a_pending_scalar_beside_a_tensor_split_over_the_same_axis_is_reduced_fi
     assert_close(interpret(program, inputs, "all:8", "a:all").results, expected, terms=(8, 8, 8))
 
 
-def test_a_fetched_sum_is_done_once_in_its_own_layout() -> None:
-    """The reader wants a block of the sum, and the caller wants all of it: an allreduce serves both, and the reader
-    cuts its block out. A reduce-scatter for the reader would need an allgather for the caller."""
+def test_a_sum_that_is_fetched_and_read_in_another_layout_is_done_once() -> None:
+    """In its own layout: scattered for the reader, it would be gathered or added up again for the fetch."""
+    k, m = mtf.Dimension("k", 4), mtf.Dimension("m", 8)
 
-    def program(x: mtf.Tensor, w: mtf.Tensor, v: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
-        product = mtf.einsum([x, w], "m:8 n:4")
-        return mtf.maximum(product, mtf.with_layout(v, "n:cols")), product
+    def program(x: mtf.Tensor, y: mtf.Tensor) -> list[mtf.Tensor]:
+        total = mtf.reduce_sum(x, reduced_dim=k)
+        return [total, mtf.maximum(total, mtf.with_layout(y, "m:rows"))]
 
-    inputs = {"x": mtf.TensorSpec("m:8 k:4"), "w": mtf.TensorSpec("k:4 n:4"), "v": mtf.TensorSpec("m:8 n:4")}
-    planned = mtf.testing.plan(program, inputs, MESH_SHAPE, "m:rows;k:cols")
-    assert [c.step.kind for c in planned.collectives] == ["all_reduce"]
+    x, y = np.arange(32, dtype=np.float32).reshape(4, 8), np.full(8, 50, np.float32)
+    done = interpret(program, {"x": ([k, m], x), "y": ([m], y)}, "rows:2;cols:2", "k:rows;m:cols")
+    assert [collective.step.kind for collective in done.plan.collectives] == ["all_reduce", "permute"]
+    np.testing.assert_array_equal(done.results[1], np.maximum(x.sum(0), y))

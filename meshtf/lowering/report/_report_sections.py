@@ -15,7 +15,7 @@ from meshtf.lowering.report._communication_sections import (
     traffic,
 )
 from meshtf.lowering.report._grouped_rows import grouped, most_first, name_pattern, section, without_numbers
-from meshtf.lowering.report._records import LoopRecord, MemoryRecord, RepeatedWorkRecord
+from meshtf.lowering.report._records import LayersRecord, LoopRecord, MemoryRecord, RepeatedWorkRecord
 from meshtf.lowering.report._tensor_sections import every_tensor, feeds_and_results, padding, variables, whole_tensors
 from meshtf.lowering.report.text_table import Column, Row, Section, bytes_text, flops_text
 
@@ -43,6 +43,7 @@ def sections(report: Report, *, tensors: bool) -> list[Section]:
         _pipelines,
         _kept_of_pipelines,
         _loops,
+        _layers,
         traffic,
         between_processes,
         buckets,
@@ -125,6 +126,17 @@ def _loops(report: Report) -> list[Section]:
     columns = [Column("operation", keeps="end"), Column("line", keeps="end"), Column("compiled", keeps="start")]
     rows = [(r.label, place_text(r.filename, r.line), _compiled(r)) for r in report.loops]
     return section("loops that ask to be compiled by XLA", columns, rows)
+
+
+def _layers(report: Report) -> list[Section]:
+    columns = [Column("layers", True), Column("operation", keeps="end"), Column("line", keeps="end")]
+    columns.append(Column("unrolled", keeps="start"))
+    rows = [(str(r.layers), r.label, place_text(r.filename, r.line), _unrolled(r)) for r in report.layers]
+    return section("loops over layers", columns, rows)
+
+
+def _unrolled(record: LayersRecord) -> str:
+    return f"no: {record.refusal}" if record.refusal else "yes"
 
 
 def _repeated_updates(report: Report) -> list[Section]:
