@@ -27,6 +27,7 @@ from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import VariableSlices
 from meshtf.lowering.passes.updates.update_fusion import FusedUpdate
+from meshtf.ops.indexing.row_update import RowUpdate
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
     AssignVariable,
@@ -231,6 +232,8 @@ class CoreProgram:
         One update follows another, so that what lies between a gradient and a new weight is there for one at a time.
         """
         update, pairs = instruction.emit, self._facts.in_place[instruction]
+        if isinstance(update, RowUpdate):
+            return self._update_rows(instruction, update)
         assert isinstance(update, FusedUpdate)
         with tf.control_dependencies(self._last_update):
             old = {n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()}
@@ -245,6 +248,30 @@ class CoreProgram:
         assigned = {result for result, _ in pairs.values()}
         self.slices.update((v, results[n]) for n, v in enumerate(instruction.outputs) if n not in assigned)
 
+    def _update_rows(self, instruction: Compute, update: RowUpdate) -> None:
+        """Assigns what an update of rows makes of variables, in their memory.
+
+        A variable lets go of its value first. The kernel then writes where nothing else holds the value, and else to a
+        copy.
+        """
+        pairs = self._facts.in_place[instruction]
+        with tf.control_dependencies(self._last_update):
+            old = {n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()}
+        for n, x in old.items():
+            x.set_shape(instruction.inputs[n].slice_shape)  # which a handle need not tell
+        # Of a shape that is not known here, since TensorFlow refuses to trace the assignment of another one.
+        nothing = {n: tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], x.dtype), shape=None) for n, x in old.items()}
+        with tf.control_dependencies(list(old.values())):
+            emptied = [op for n, (_, name) in pairs.items() for op in self._variables.assign(name, nothing[n])]
+        with tf.control_dependencies(emptied):
+            given = [old[n] if n in old else self.slices[v] for n, v in enumerate(instruction.inputs)]
+            results = update(self._core, *given)
+        self._last_update = [
+            op for result, name in pairs.values() for op in self._variables.assign(name, results[result])
+        ]
+        assigned = {result for result, _ in pairs.values()}
+        self.slices.update((v, results[n]) for n, v in enumerate(instruction.outputs) if n not in assigned)
+
     def _collective(self, instruction: Collective) -> None:
         self.slices[instruction.output] = instruction.step.emit(self._collectives, self.slices[instruction.input])
 
@@ -255,7 +282,8 @@ class CoreProgram:
         self.slices[instruction.output] = self._variables.read(instruction.name, instruction.output.dtype)
 
     def _assign(self, instruction: AssignVariable) -> None:
-        self._variables.assign(instruction.name, self.slices[instruction.input])
+        is_guarded = instruction.name in self._facts.guarded
+        self._variables.assign(instruction.name, self.slices[instruction.input], is_guarded=is_guarded)
 
     def _loop(self, loop: Loop) -> None:
         self._work.loop(self, loop)
