@@ -158,7 +158,7 @@ class Shape:
         Raises:
           ShapeError: it is absent, or has another size.
         """
-        name, size = _name_and_size(dim)
+        name, size = _name_and_size(dim, self)
         for i, own in enumerate(self.dims):
             if own.name == name:
                 if size is not None and size != own.size:
@@ -167,18 +167,25 @@ class Shape:
         raise ShapeError(f'no dimension "{name}" in [{self}]{nearest(name, self.dimension_names)}')
 
     @says_where
-    def only(self, dims: ShapeLike) -> Shape:
+    def only(self, *dims: ShapeLike) -> Shape:
         """The dimensions of this shape that you name, in your order.
 
         Raises:
-          ShapeError: one is absent, or has another size.
+          ShapeError: one is absent, has another size, or is named twice.
 
         Examples:
-          >>> x.shape.only("hidden"), x.shape.only(["hidden", "batch"])
-          (Shape[hidden:8], Shape[hidden:8 batch:4])
+          >>> x.shape.only("hidden"), x.shape.only("hidden", "batch"), x.shape.only("hidden batch")
+          (Shape[hidden:8], Shape[hidden:8 batch:4], Shape[hidden:8 batch:4])
         """
-        asked = [dims] if isinstance(dims, str) and self.has(dims) else _listed(dims)
-        return Shape([self.dims[self.axis(d)] for d in asked])
+        found = [self.dims[self.axis(d)] for given in dims for d in self._asked(given)]
+        for dim in found:
+            if found.count(dim) > 1:
+                raise ShapeError(f'dimension "{dim.name}" is named twice; name each once')
+        return Shape(found)
+
+    def _asked(self, dims: ShapeLike) -> Iterable[DimensionLike]:
+        """One dimension, or several. A text that is the name of one may have a point in it."""
+        return [dims] if isinstance(dims, str) and self.has(dims) else _listed(dims, self)
 
     def has(self, dim: DimensionLike) -> bool:
         """Whether the shape has a dimension of that name; sizes are not compared."""
@@ -302,18 +309,18 @@ def names_of(dims: ShapeLike) -> list[str]:
     return [_name_and_size(d)[0] for d in _listed(dims)]
 
 
-def _listed(dims: ShapeLike) -> Iterable[DimensionLike]:
+def _listed(dims: ShapeLike, shape: Shape | None = None) -> Iterable[DimensionLike]:
     """One dimension, a text or a list of them, as a list. No name needs a size."""
     if isinstance(dims, str):
         return [name if size is None else (name, size) for name, size, _ in written_dimensions(dims)]
     if isinstance(dims, Dimension) or _is_pair(dims):
         return [cast("DimensionLike", dims)]
     if not isinstance(dims, Iterable):
-        raise ShapeError(f"a dimension or its name is needed, or a list of them, and not {dims!r}")
+        raise ShapeError(f"a dimension or its name is needed, or a list of them, and not {dims!r}{_names_of(shape)}")
     return cast("Iterable[DimensionLike]", dims)
 
 
-def _name_and_size(dim: DimensionLike) -> tuple[str, int | None]:
+def _name_and_size(dim: DimensionLike, shape: Shape | None = None) -> tuple[str, int | None]:
     """A dimension's name, and its size if it is given."""
     if isinstance(dim, str):
         written = list(written_dimensions(dim)) if ":" in dim else []
@@ -322,7 +329,15 @@ def _name_and_size(dim: DimensionLike) -> tuple[str, int | None]:
         dim = Dimension(*dim)
     if isinstance(dim, Dimension):
         return dim.name, dim.size
-    raise ShapeError(f"a dimension or its name is needed, not {dim!r}")
+    raise ShapeError(f"a dimension or its name is needed, not {dim!r}{_names_of(shape)}")
+
+
+def _names_of(shape: Shape | None) -> str:
+    """Which names a message may offer, if a shape is known."""
+    if shape is None:
+        return ""
+    names = ", ".join(f'"{name}"' for name in shape.dimension_names)
+    return f"; [{shape}] has {names}" if names else "; the shape is [] and has none"
 
 
 def _is_pair(x: object) -> bool:
