@@ -76,6 +76,11 @@ class PjrtMeshImpl(abc.ABC):
         return True
 
     @property
+    def unrolls_layers(self) -> bool:
+        """False: a loop over layers costs a TPU little, and unrolled layers take its compiler long."""
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         """2: the host starts a step while the cores are in the two before it."""
         return 2

@@ -94,6 +94,11 @@ class PlanMeshImpl:
         return False
 
     @property
+    def unrolls_layers(self) -> bool:
+        """False, as on virtual CPUs."""
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         """0, since nothing runs."""
         return 0

@@ -121,6 +121,11 @@ class SpmdMeshImpl:
         return False
 
     @property
+    def unrolls_layers(self) -> bool:
+        """False, since TensorFlow starts the same operations either way."""
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         """0, since TensorFlow runs a step to its end."""
         return 0

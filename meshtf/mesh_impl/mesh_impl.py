@@ -96,6 +96,11 @@ class MeshImpl(Protocol):
         ...
 
     @property
+    def unrolls_layers(self) -> bool:
+        """Whether layers are faster one by one than in a loop, so that loops over few enough of them are unrolled."""
+        ...
+
+    @property
     def steps_ahead(self) -> int:
         """How many runs of a program are started before the results of the first are waited for, so that no core waits
         for the host: 0 where a run is over when it has been started."""

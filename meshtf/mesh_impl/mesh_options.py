@@ -22,7 +22,14 @@ SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 PRODUCT_PRECISIONS = ("default", "high", "highest")
 """The precisions of products, by XLA's names, from the fastest to the most exact."""
 
-_ON_OR_OFF = ("shard_weight_update", "check_memory", "keep_freed_memory", "share_memory", "compile_loops")
+_ON_OR_OFF = (
+    "shard_weight_update",
+    "check_memory",
+    "keep_freed_memory",
+    "share_memory",
+    "compile_loops",
+    "unroll_layers",
+)
 _BYTES_END = 2**63
 
 
@@ -45,6 +52,7 @@ class MeshOptionFields:
     keep_freed_memory: bool = True
     share_memory: bool = True
     compile_loops: bool = True
+    unroll_layers: bool = True
     axes_over_processes: tuple[str, ...] = ()
     num_processes: int | None = None
     product_precision: str | None = None
@@ -56,7 +64,7 @@ class MeshOptions(MeshOptionFields):
     """Options for planning and running programs on a mesh, beside its shape and the layout.
 
     No option changes a program's results, except for their rounding: `gradient_sum_dtype`, `product_precision`,
-    `share_memory` and `compile_loops` change that.
+    `share_memory`, `compile_loops` and `unroll_layers` change that.
 
     Attributes:
       parameter_layout: the layout of parameters and optimizer state between steps; None: the layout of the mesh.
@@ -83,6 +91,8 @@ class MeshOptions(MeshOptionFields):
       compile_loops: whether loops that ask for it, such as decoding's, become one function compiled by XLA where that
         is possible and pays. A program's report says which do. Their floats may differ in the last bits from the floats
         of loops that are not compiled.
+      unroll_layers: whether the loops over the layers of a stack are unrolled where that is faster (on GPUs) and XLA
+        still compiles the program within about a minute. A program's report says whether they are.
       axes_over_processes: axes of the mesh that are laid over the processes of a cluster before the others, so that the
         others stay within a process. By default the mesh's first axes are.
       num_processes: the number of processes to plan for, where the mesh is on paper or in one process; None: one. A
@@ -172,6 +182,7 @@ class MeshOptionKeywords(TypedDict, total=False):
     keep_freed_memory: bool
     share_memory: bool
     compile_loops: bool
+    unroll_layers: bool
     axes_over_processes: tuple[str, ...]
     num_processes: int | None
     product_precision: str | None

@@ -66,6 +66,7 @@ class CoreProgram:
       work: how local work is done.
       may_assign: a bool scalar; where it is false every check fails, as one did in an earlier step. None where nothing
         came before.
+      in_parts: values whose parts along the first dimension a compiled loop carries, one tensor each.
 
     Attributes:
       slices: the core's slice of each value that is there.
@@ -79,14 +80,14 @@ class CoreProgram:
         variables: VariableSlices,
         work: LocalWork = PLAIN_WORK,
         may_assign: tf.Tensor | None = None,
+        in_parts: frozenset[Value] = frozenset(),
     ) -> None:
         self.slices: dict[Value, tf.Tensor] = {}
         self._parts: dict[Value, Tensors] = {}
         """Values that are also there in parts along their first dimension. XLA makes no whole that nothing reads."""
         self._stacks: dict[Value, tf.TensorArray] = {}
         """Stacks of loops that only loops read. Put together, each would be there twice."""
-        self._in_parts: frozenset[Value] = frozenset()
-        """Values whose parts a compiled loop carries, one tensor each."""
+        self._in_parts = in_parts
         self._facts = facts
         self._core = core
         self._collectives = collectives

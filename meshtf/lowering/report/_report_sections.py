@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from meshtf.call_sites import place_text
 from meshtf.errors import counted
-from meshtf.lowering.report._records import CollectiveRecord, LoopRecord, MemoryRecord, RepeatedWorkRecord, TensorRecord
+from meshtf.lowering.report._records import (
+    CollectiveRecord,
+    LayersRecord,
+    LoopRecord,
+    MemoryRecord,
+    RepeatedWorkRecord,
+    TensorRecord,
+)
 from meshtf.lowering.report.text_table import Column, Row, Section, bytes_text, flops_text
 
 if TYPE_CHECKING:
@@ -36,6 +43,7 @@ def sections(report: Report, *, tensors: bool) -> list[Section]:
         _pipelines,
         _kept_of_pipelines,
         _loops,
+        _layers,
         _traffic,
         _between_processes,
         _buckets,
@@ -118,6 +126,17 @@ def _loops(report: Report) -> list[Section]:
     columns = [Column("operation", keeps="end"), Column("line", keeps="end"), Column("compiled", keeps="start")]
     rows = [(r.label, place_text(r.filename, r.line), _compiled(r)) for r in report.loops]
     return _section("loops that ask to be compiled by XLA", columns, rows)
+
+
+def _layers(report: Report) -> list[Section]:
+    columns = [Column("layers", True), Column("operation", keeps="end"), Column("line", keeps="end")]
+    columns.append(Column("unrolled", keeps="start"))
+    rows = [(str(r.layers), r.label, place_text(r.filename, r.line), _unrolled(r)) for r in report.layers]
+    return _section("loops over layers", columns, rows)
+
+
+def _unrolled(record: LayersRecord) -> str:
+    return f"no: {record.refusal}" if record.refusal else "yes"
 
 
 def _repeated_updates(report: Report) -> list[Section]:

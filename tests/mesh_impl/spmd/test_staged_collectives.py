@@ -95,8 +95,8 @@ EVERY_ORDER = [axes for n in (1, 2, 3) for axes in itertools.permutations("abc",
 @pytest.mark.parametrize(
     "process_of_core",
     [
-        over("a:2;b:2;c:2", 2),
         over("a:2;b:2;c:2", 4, "c"),
+        pytest.param(over("a:2;b:2;c:2", 2), marks=pytest.mark.long),
         pytest.param(over("a:2;b:2;c:2", 2, "b"), marks=pytest.mark.long),
         pytest.param(over("a:2;b:2;c:2", 8), marks=pytest.mark.long),
     ],

@@ -198,4 +198,5 @@ def test_on_devices() -> None:
         y = lean_attention(q, k, v, pattern, options, is_training=True, block_size=3)
         return [y, *mtf.gradients(mtf.reduce_sum(mtf.square(y)), [q, k, v])]
 
-    assert_layout_invariant(program, of_length(8).operands(), ["length:rows;memory_length:cols"])
+    given = of_length(8).operands()
+    assert_layout_invariant(program, given, ["length:rows;memory_length:cols"], with_gradients=False)
