@@ -68,6 +68,10 @@ GIVEN = {
     "mtf.Operation": "whoever writes an operation says its mesh, where no input has one",
     "mtf.Variable": "mtf.get_variable makes it",
     "mtf.VectorizedLayers": "mtf.vectorized_layers makes it",
+    **dict.fromkeys(
+        [f"mtf.optimize.Sparse{kind}Optimizer.scalars" for kind in ("Sgd", "Adam", "Adagrad")],
+        "a step of the optimizer calls it, as its protocol says",
+    ),
     "meshtf.layers.transformer.DecodingSpace": "a decoder makes it, and hands it to its sublayers",
     "meshtf.layers.transformer.DistanceBias.make": "the stack calls it, as the protocol StackBias says",
     "meshtf.layers.transformer.RelativeBias.make": "the stack calls it, as the protocol StackBias says",

@@ -18,7 +18,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.dimension import ShapeLike, shape_of
+from meshtf.layers._operands import Dims
 from meshtf.layers.attention._scores import (
     biased_and_masked,
     check_operands,
@@ -67,7 +67,7 @@ class BeamSlots:
 
     @staticmethod
     @takes_mesh
-    def start(mesh: mtf.Mesh, batch_dims: ShapeLike, max_length: int, beam: mtf.Dimension) -> BeamSlots:
+    def start(mesh: mtf.Mesh, batch_dims: Dims, max_length: int, beam: mtf.Dimension) -> BeamSlots:
         """The table before anything is written: all slots are still alike, so every position is in the first one.
 
         Args:
@@ -76,7 +76,7 @@ class BeamSlots:
           max_length: the number of positions of the longest sequence.
           beam: the dimension of the hypotheses.
         """
-        shape = shape_of(batch_dims) + [mtf.Dimension(POSITIONS, max_length)]
+        shape = mtf.convert_to_shape(batch_dims) + [mtf.Dimension(POSITIONS, max_length)]
         return BeamSlots(mtf.zeros(mesh, shape, tf.int32), beam)
 
     def written(self, position: mtf.Tensor) -> BeamSlots:

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.dimension import ShapeLike, shape_of
 from meshtf.errors import DtypeError, ShapeError
+from meshtf.layers._operands import Dims
 from meshtf.layers.attention.beam_slots import slots_of
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens
@@ -45,7 +45,7 @@ class KeyValueCache:
     @takes_mesh
     def empty(
         mesh: mtf.Mesh,
-        batch_dims: ShapeLike,
+        batch_dims: Dims,
         max_length: int,
         config: AttentionConfig,
         dtype: tf.DType = tf.float32,
@@ -68,7 +68,7 @@ class KeyValueCache:
         is_window = window is not None and window < max_length
         memory = mtf.Dimension(MEMORY_LENGTH, window if window is not None and is_window else max_length)
         beams, slots = ([], []) if beam is None else ([beam], [slots_of(beam)])
-        shape = shape_of(batch_dims) - beams + [*config.memory_heads, *slots, memory, config.d_kv_dim]
+        shape = mtf.convert_to_shape(batch_dims) - beams + [*config.memory_heads, *slots, memory, config.d_kv_dim]
         return KeyValueCache(mtf.zeros(mesh, shape, dtype), mtf.zeros(mesh, shape, dtype), is_window)
 
     @classmethod

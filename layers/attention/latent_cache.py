@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.dimension import ShapeLike, shape_of
+from meshtf.layers._operands import Dims
 from meshtf.layers.attention.latent import LatentConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens, as_memory
 from meshtf.takes_mesh import takes_mesh
@@ -38,10 +38,10 @@ class LatentCache:
     @staticmethod
     @takes_mesh
     def empty(
-        mesh: mtf.Mesh, batch_dims: ShapeLike, max_length: int, config: LatentConfig, dtype: tf.DType = tf.float32
+        mesh: mtf.Mesh, batch_dims: Dims, max_length: int, config: LatentConfig, dtype: tf.DType = tf.float32
     ) -> LatentCache:
         """Zeros for `max_length` positions. The mesh may be left out."""
-        rows = shape_of(batch_dims) + [mtf.Dimension(MEMORY_LENGTH, max_length)]
+        rows = mtf.convert_to_shape(batch_dims) + [mtf.Dimension(MEMORY_LENGTH, max_length)]
         return LatentCache(
             mtf.zeros(mesh, rows + [config.latent], dtype),
             mtf.zeros(mesh, rows + [config.part(config.d_rotated)], dtype),

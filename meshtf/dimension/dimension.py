@@ -171,8 +171,8 @@ def dimension_from(d: object, sizes: Mapping[str, int]) -> Dimension:
     raise ShapeError(f"not a dimension: {d!r}; write mtf.Dimension(name, size), or a pair ({_example(d)})")
 
 
-def name_and_size(dim: DimensionLike) -> tuple[str, int | None]:
-    """A dimension's name, and its size if it is given."""
+def name_and_size(dim: DimensionLike, offered: str = "") -> tuple[str, int | None]:
+    """A dimension's name, and its size if it is given. `offered` ends the message about what is no dimension."""
     if isinstance(dim, str):
         written = list(written_dimensions(dim)) if ":" in dim else []
         return (written[0].name, written[0].size) if len(written) == 1 else (dim, None)
@@ -180,7 +180,7 @@ def name_and_size(dim: DimensionLike) -> tuple[str, int | None]:
         dim = Dimension(*dim)
     if isinstance(dim, Dimension):
         return dim.name, dim.size
-    raise ShapeError(f"a dimension or its name is needed, not {dim!r}")
+    raise ShapeError(f"a dimension or its name is needed, not {dim!r}{offered}")
 
 
 def is_pair(x: object) -> bool:

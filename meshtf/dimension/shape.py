@@ -97,7 +97,7 @@ class Shape:
         Raises:
           ShapeError: it is absent, or has another size.
         """
-        name, size = name_and_size(dim)
+        name, size = name_and_size(dim, _names_of(self))
         for i, own in enumerate(self.dims):
             if own.name == name:
                 if size is not None and size != own.size:
@@ -106,18 +106,25 @@ class Shape:
         raise ShapeError(f'no dimension "{name}" in [{self}]{nearest(name, self.dimension_names)}')
 
     @says_where
-    def only(self, dims: ShapeLike) -> Shape:
+    def only(self, *dims: ShapeLike) -> Shape:
         """The dimensions of this shape that you name, in your order.
 
         Raises:
-          ShapeError: one is absent, or has another size.
+          ShapeError: one is absent, has another size, or is named twice.
 
         Examples:
-          >>> x.shape.only("hidden"), x.shape.only(["hidden", "batch"])
-          (Shape[hidden:8], Shape[hidden:8 batch:4])
+          >>> x.shape.only("hidden"), x.shape.only("hidden", "batch"), x.shape.only("hidden batch")
+          (Shape[hidden:8], Shape[hidden:8 batch:4], Shape[hidden:8 batch:4])
         """
-        asked = [dims] if isinstance(dims, str) and self.has(dims) else _listed(dims)
-        return Shape([self.dims[self.axis(d)] for d in asked])
+        found = [self.dims[self.axis(d)] for given in dims for d in self._asked(given)]
+        for dim in found:
+            if found.count(dim) > 1:
+                raise ShapeError(f'dimension "{dim.name}" is named twice; name each once')
+        return Shape(found)
+
+    def _asked(self, dims: ShapeLike) -> Iterable[DimensionLike]:
+        """One dimension, or several. A text that is the name of one may have a point in it."""
+        return [dims] if isinstance(dims, str) and self.has(dims) else _listed(dims, self)
 
     def has(self, dim: DimensionLike) -> bool:
         """Whether the shape has a dimension of that name; sizes are not compared."""
@@ -253,15 +260,23 @@ def unused_name(base: str, *shapes: Shape) -> str:
     return base
 
 
-def _listed(dims: ShapeLike) -> Iterable[DimensionLike]:
+def _listed(dims: ShapeLike, shape: Shape | None = None) -> Iterable[DimensionLike]:
     """One dimension, a text or a list of them, as a list. No name needs a size."""
     if isinstance(dims, str):
         return [name if size is None else (name, size) for name, size, _ in written_dimensions(dims)]
     if isinstance(dims, Dimension) or is_pair(dims):
         return [cast("DimensionLike", dims)]
     if not isinstance(dims, Iterable):
-        raise ShapeError(f"a dimension or its name is needed, or a list of them, and not {dims!r}")
+        raise ShapeError(f"a dimension or its name is needed, or a list of them, and not {dims!r}{_names_of(shape)}")
     return cast("Iterable[DimensionLike]", dims)
+
+
+def _names_of(shape: Shape | None) -> str:
+    """Which names a message may offer, if a shape is known."""
+    if shape is None:
+        return ""
+    names = ", ".join(f'"{name}"' for name in shape.dimension_names)
+    return f"; [{shape}] has {names}" if names else "; the shape is [] and has none"
 
 
 def _sizes(shapes: Shape | Iterable[Shape]) -> dict[str, int]:

@@ -27,6 +27,7 @@ from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import VariableSlices
 from meshtf.lowering.passes.updates.update_fusion import FusedUpdate
+from meshtf.ops.indexing.row_update import RowUpdate
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
     AssignVariable,
@@ -231,12 +232,15 @@ class CoreProgram:
         One update follows another, so that what lies between a gradient and a new weight is there for one at a time.
         """
         update, pairs = instruction.emit, self._facts.in_place[instruction]
-        assert isinstance(update, FusedUpdate)
+        assert isinstance(update, FusedUpdate | RowUpdate)
         with tf.control_dependencies(self._last_update):
             old = {n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()}
+            for n, x in old.items():
+                x.set_shape(instruction.inputs[n].slice_shape)  # which a handle need not tell
             given = [old[n] if n in old else self.slices[v] for n, v in enumerate(instruction.inputs)]
             results = update(self._core, *given)
-            guards = given[update.num_inputs :]
+            # An update of rows keeps them itself where a check fails.
+            guards = given[update.num_inputs :] if isinstance(update, FusedUpdate) else []
             new = {n: results[result] for n, (result, _) in pairs.items()}
             if guards:  # a failed check leaves the old value, which is written again
                 is_kept = tf.reduce_all(guards)
@@ -255,7 +259,8 @@ class CoreProgram:
         self.slices[instruction.output] = self._variables.read(instruction.name, instruction.output.dtype)
 
     def _assign(self, instruction: AssignVariable) -> None:
-        self._variables.assign(instruction.name, self.slices[instruction.input])
+        is_guarded = instruction.name in self._facts.guarded
+        self._variables.assign(instruction.name, self.slices[instruction.input], is_guarded=is_guarded)
 
     def _loop(self, loop: Loop) -> None:
         self._work.loop(self, loop)

@@ -24,7 +24,7 @@ class ClickLog:
 
         scale * (numbers . weights + the sum over tables of the mean effect of the bag's ids + effect_0 * effect_1)
 
-    with effect_0 and effect_1 for the first two tables. Effects and weights are drawn from the seed. A bag holds from 0
+    with effect_0 and effect_1 for the first two tables. Effects and weights are hashes of the seed. A bag holds from 0
     to `bag_size` ids, and few ids of each table are in most of the bags.
 
     Attributes:
@@ -74,14 +74,21 @@ class ClickLog:
 
     def logits(self, numbers: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """The logits, float64 [count], of numbers [count, numbers] and ids [count, tables, bag]."""
-        generator = np.random.default_rng([self.seed, 0])
-        weights = 2 * generator.random(self.num_numbers) - 1
+        weights = self._effects(np.arange(self.num_numbers), 0)
         effects = []
-        for table, size in enumerate(self.table_sizes):
-            bag, effect = ids[:, table], 2 * generator.random(size) - 1
-            held = np.where(bag >= 0, effect[bag], 0.0)
+        for table in range(len(self.table_sizes)):
+            bag = ids[:, table]
+            held = np.where(bag >= 0, self._effects(bag, 1 + table), 0.0)
             effects.append(held.sum(1) / np.maximum((bag >= 0).sum(1), 1))
         return self.scale * (numbers @ weights + sum(effects) + effects[0] * effects[1])
+
+    def _effects(self, ids: np.ndarray, group: int) -> np.ndarray:
+        """A number from -1 to 1 for each id of a group: a hash (Steele et al. 2014, SplitMix64), so no table is made."""
+        x = ids.astype(np.uint64) + np.uint64((group << 40) + (self.seed % 2**15 << 48)) + np.uint64(1)
+        x *= np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+        return (x ^ (x >> np.uint64(31))) / 2.0**63 - 1
 
 
 @gin.configurable(module="meshtf.train")
