@@ -65,7 +65,9 @@ class RowExchange:
         owners = axes[table.shape.axis(dim)]
         others = {a for n, of_dim in enumerate(axes) if n != table.shape.axis(dim) for a in of_dim}
         count = math.prod(own.slice_shape(ids.shape, mesh_shape))
-        if capacity_factor is None or not owners or not {*owners} <= own.used or others & own.used or not count:
+        if capacity_factor is None or not owners or not {*owners} <= own.used or others & own.used:
+            return None
+        if not count or not dim.size:
             return None
         groups = tuple(d.name for d in mesh_shape if d.name in own.used and d.name not in owners)
         capacity = min(count, math.ceil(capacity_factor * count / axes_size(owners, mesh_shape)))
