@@ -48,7 +48,7 @@ def area_under_curve(scores: mtf.Tensor, labels: mtf.Tensor) -> tuple[mtf.Tensor
 
 
 def _at_group_edge(scores: mtf.Tensor, negative: mtf.Tensor, dim: mtf.Dimension, *, reverse: bool) -> mtf.Tensor:
-    """For each example [batch], in order of scores, the number of negative ones with a lower (a higher) score."""
+    """The number of negative examples with a lower (a higher) score than each example [batch], in order of scores."""
     step, edge = (-1, dim.size - 1) if reverse else (1, 0)
     is_edge = mtf.logical_or(
         mtf.not_equal(scores, mtf.shift(scores, step, dim, wrap=False)),

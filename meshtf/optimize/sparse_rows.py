@@ -38,7 +38,7 @@ class _SparseRows(Optimizer):
 
     @abc.abstractmethod
     def rule(self) -> RowRule:
-        """What a step makes of rows of a table, and of its slots."""
+        """The function that makes new rows of a table and of its slots."""
 
     @abc.abstractmethod
     def scalars(self, mesh: mtf.Mesh) -> list[mtf.Tensor]:

@@ -32,7 +32,7 @@ class ClickLog:
       num_numbers: the numbers of an example.
       bag_size: the most ids in a bag.
       scale: the factor of the logits. A larger one makes clicks easier to predict.
-      seed: of everything that is drawn.
+      seed: decides everything that is drawn.
 
     Raises:
       ConfigurationError: a size is not a positive integer, or there are fewer than two tables.
@@ -46,9 +46,7 @@ class ClickLog:
 
     def __post_init__(self) -> None:
         sizes = self.table_sizes if isinstance(self.table_sizes, list | tuple) else ()
-        if len(sizes) < 2 or not all(
-            isinstance(n, int) and n > 0 for n in (*sizes, self.num_numbers, self.bag_size)
-        ):
+        if len(sizes) < 2 or not all(isinstance(n, int) and n > 0 for n in (*sizes, self.num_numbers, self.bag_size)):
             raise ConfigurationError(
                 f"click_log needs positive integers for num_numbers, bag_size and table_sizes, and at least two tables; "
                 f"they are {self.num_numbers!r}, {self.bag_size!r} and {self.table_sizes!r}"
@@ -113,7 +111,7 @@ def click_log(
       scale: the factor of the logits.
       num_train: how many examples there are to train on.
       num_held_out: how many others there are to evaluate on.
-      seed: of everything that is drawn.
+      seed: decides everything that is drawn.
 
     Raises:
       ConfigurationError: a size is not a positive integer, or there are fewer than two tables.

@@ -21,7 +21,9 @@ def test_the_log_repeats_and_each_part_is_another() -> None:
 
 def test_ids_are_in_their_tables_and_bags_of_all_lengths_occur() -> None:
     ids = ClickLog(SIZES, bag_size=2).examples(500, 0)["ids"]
-    assert ids.min() == -1 and (ids.max((0, 2)) < SIZES).all() and (ids.max((0, 2)) > np.array(SIZES) / 2).all()
+    assert ids.min() == -1
+    assert (ids.max((0, 2)) < SIZES).all()
+    assert (ids.max((0, 2)) > np.array(SIZES) / 2).all()
     assert {*(ids >= 0).sum(2).ravel().tolist()} == {0, 1, 2}
 
 
@@ -44,5 +46,5 @@ def test_the_task_tells_the_best_area_and_hides_the_logits() -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ConfigurationError, match="at least two tables"):
         click_log((5,))
-    with pytest.raises(ConfigurationError, match="click_log.num_train must be a positive integer, and is 0"):
+    with pytest.raises(ConfigurationError, match=r"click_log\.num_train must be a positive integer, and is 0"):
         click_log(SIZES, num_train=0)
