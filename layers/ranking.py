@@ -27,7 +27,8 @@ def area_under_curve(scores: mtf.Tensor, labels: mtf.Tensor) -> tuple[mtf.Tensor
       ShapeError: the two have not the same one dimension.
 
     Examples:
-      >>> scores, labels = mtf.constant(mesh, [0.1, 0.4, 0.4, 0.8], "n:4"), mtf.constant(mesh, [0.0, 1.0, 0.0, 1.0], "n:4")
+      >>> scores = mtf.constant(mesh, [0.1, 0.4, 0.4, 0.8], "n:4")
+      >>> labels = mtf.constant(mesh, [0.0, 1.0, 0.0, 1.0], "n:4")
       >>> value(mtf.layers.area_under_curve(scores, labels)[0])
       np.float32(0.875)
     """

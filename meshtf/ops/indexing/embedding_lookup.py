@@ -58,7 +58,8 @@ class EmbeddingLookupOperation(Operation):
 
     def exchange(self, layouts: LayoutTable) -> RowExchange | None:
         """The exchange by which rows travel, or None for a gather."""
-        return RowExchange.between(*self.inputs, self.dim, self.capacity_factor, layouts)
+        table, ids = self.inputs
+        return RowExchange.between(table, ids, self.dim, self.capacity_factor, layouts)
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         if self.exchange(layouts) is not None:

@@ -41,7 +41,7 @@ class RowRule(Protocol):
 class RowUpdateOperation(Operation):
     """Tables of one shape after an update of the rows that ids name. Rows that no id names keep their bits.
 
-    Inputs are tables [dim, ..] whose first dimension is that of the rows, ids, gradients of the looked-up rows [ids, ..], and scalars. The gradients of one row
+    Inputs are tables [dim, ..], ids, gradients of the looked-up rows [ids, ..], and scalars. The gradients of one row
     are summed before the rule sees them. They travel to the rows, and no array of a table's size is made.
     """
 
