@@ -1,4 +1,9 @@
-"""Facts of a whole plan that the emission asks for, found out once."""
+"""Facts of a whole plan that the emission asks for, found out once.
+
+Most of them say what nobody needs. If only Adam's fused update reads the variable m, the plan's read of m is `unread`:
+the update reads it in its place, and the old m is not held beside the new one. If only the backward loop reads the
+stack of activations of the forward loop, it is `only_sliced`: the parts stay a `tf.TensorArray` and are never joined.
+"""
 
 from __future__ import annotations
 
@@ -129,6 +134,7 @@ def _only_sliced(plan: Plan) -> frozenset[Value]:
     for instruction, _ in walk(plan.instructions):
         if isinstance(instruction, Loop):
             stacked.update(s.whole for s in instruction.stacked)
+            # A TensorArray gives its parts along the first dimension alone.
             used.update(s.whole for s in instruction.sliced if s.dim != 0)
             used.update(v for c in instruction.carried for v in (c.initial, c.leaving))
             used.update(s.part for s in instruction.stacked)

@@ -26,6 +26,7 @@ from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.regathered_weights import gather_weights_again
 from meshtf.lowering.passes.results_everywhere import gather_results
 from meshtf.lowering.passes.unasked_assignments import remove_unasked_assignments
+from meshtf.lowering.passes.unrolled_layers import unroll_layers
 from meshtf.lowering.passes.updates.early_updates import update_early
 from meshtf.lowering.passes.updates.row_updates import guard_row_updates
 from meshtf.lowering.passes.updates.update_fusion import fuse_updates
@@ -62,6 +63,8 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     bucket_collectives,
     # When it is known which collectives stay inside loops, and no later pass replaces an instruction.
     compile_loops,
+    # When no later pass makes an instruction, so that all are counted.
+    unroll_layers,
     # Last, because it needs the final order to say which instruction waits for which.
     pace,
 )
