@@ -80,7 +80,8 @@ format: $(VENV)/has-test
 	$(BIN)/ruff format .
 
 # The installed wheel is what is checked; see [tool.pyright] in pyproject.toml. Then a user's project, in an environment
-# that has meshtf from the wheel, by pyright and by mypy, both strict.
+# that has meshtf from the wheel, by pyright and by mypy, both strict. mypy starts in the project's folder, because in this
+# one it would read the sources in place of the wheel.
 typecheck: $(VENV)/has-typecheck
 	rm -rf $(TYPECHECK) build/wheel
 	$(BIN)/pyproject-build --no-isolation --outdir build/wheel .
@@ -90,7 +91,8 @@ typecheck: $(VENV)/has-typecheck
 	$(PYTHON) -m venv --without-pip build/sample-venv
 	$(BIN)/python -m pip --python build/sample-venv/bin/python install --quiet --no-deps build/wheel/*.whl numpy
 	$(BIN)/pyright --pythonpath build/sample-venv/bin/python --project $(SAMPLE)
-	$(BIN)/mypy --python-executable build/sample-venv/bin/python --config-file $(SAMPLE)/mypy.ini $(SAMPLE)
+	cd $(SAMPLE) && $(CURDIR)/$(BIN)/mypy --python-executable $(CURDIR)/build/sample-venv/bin/python \
+		--config-file mypy.ini --cache-dir $(CURDIR)/build/mypy .
 
 # The site of the documentation, in build/site; a warning is an error. In build/docs layers/ and models/ are inside meshtf.
 docs: $(VENV)/has-docs

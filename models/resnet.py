@@ -17,6 +17,8 @@ EXPANSIONS = {"basic": 1, "bottleneck": 4}
 
 VERSIONS = ("1", "1.5")
 
+STEMS = ("pooled", "plain")
+
 _HE = VarianceScalingInitializer(scale=2.0, mode="fan_out", distribution="untruncated_normal")
 
 
@@ -57,6 +59,8 @@ class ResNet:
       check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
       block: the kind of block, "basic" or "bottleneck".
       version: "1.5" or "1".
+      stem: "pooled", a 7x7 convolution and a pooling that make the image four times smaller; or "plain", a 3x3
+        convolution that leaves small images as large as they are (section 4.2 of He et al. 2016).
     """
 
     num_classes: int
@@ -69,10 +73,11 @@ class ResNet:
     check_labels: bool = True
     block: str = "bottleneck"
     version: str = "1.5"
+    stem: str = "pooled"
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for setting, choices in {"block": EXPANSIONS, "version": VERSIONS}.items():
+        for setting, choices in {"block": EXPANSIONS, "version": VERSIONS, "stem": STEMS}.items():
             if (given := getattr(self, setting)) not in [*choices]:
                 hint = nearest(str(given), choices)
                 raise ValueError(f"{name}: {setting} is one of {', '.join(choices)}, not {given!r}{hint}")
@@ -89,9 +94,7 @@ class ResNet:
 
     def logits(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
         """The logits: [batch, height, width, channels] -> [batch, classes]."""
-        x = self._convolved(images, self.width, 7, 2, is_training, name="stem")
-        height, width = x.shape[-3:-1]
-        x = mtf.max_pool(mtf.relu(x), {height.name: 3, width.name: 3}, 2, "SAME")
+        x = self._begun(images, is_training)
         for stage, num_blocks in enumerate(self.stage_sizes):
             for block in range(num_blocks):
                 stride = 2 if stage and not block else 1
@@ -107,13 +110,22 @@ class ResNet:
             self.logits(features["images"], is_training),
             features["labels"],
             self.classes,
-            label_smoothing=self.label_smoothing if is_training else 0.0,
+            is_training=is_training,
+            label_smoothing=self.label_smoothing,
             check_labels=self.check_labels,
         )
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
         return class_predictions(self.logits(features["images"], is_training=False), self.classes)
+
+    def _begun(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
+        """The stem: [batch, height, width, channels] -> [batch, height / 4, width / 4, filters], or of full size."""
+        if self.stem == "plain":
+            return mtf.relu(self._convolved(images, self.width, 3, 1, is_training, name="stem"))
+        x = mtf.relu(self._convolved(images, self.width, 7, 2, is_training, name="stem"))
+        height, width = x.shape[-3:-1]
+        return mtf.max_pool(x, {height.name: 3, width.name: 3}, 2, "SAME")
 
     def _block(self, x: mtf.Tensor, width: int, stride: int, is_training: bool) -> mtf.Tensor:
         """A block: [..., height, width, filters] -> [..., height / stride, width / stride, outer filters]."""

@@ -48,6 +48,17 @@ def test_is_the_published_network() -> None:
     assert str(convolutions[-1].outputs[0].shape) == "batch:8 h:7 w:7 filters:2048"
 
 
+def test_a_plain_stem_keeps_small_images_whole() -> None:
+    """The network for CIFAR (section 4.2 of He et al. 2016): 3x3 filters from the first layer on, and no pooling."""
+    model = dataclasses.replace(TINY, block="basic", stem="plain")
+    graph, _ = graph_of(model, IMAGES, is_training=False)
+    shapes = [str(o.outputs[0].shape) for o in graph.operations if o.name.endswith("conv2d/conv2d")]
+    assert shapes[0] == "batch:8 height:16 width:16 filters:4"
+    assert shapes[-1] == "batch:8 height:8 width:8 filters:8"
+    with pytest.raises(ValueError, match="stem is one of pooled, plain, not 'pool'"):
+        ResNet(num_classes=4, stem="pool")
+
+
 SIZES = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet101": 44_549_160, "resnet152": 60_192_808}
 
 
