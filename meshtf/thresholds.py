@@ -39,7 +39,7 @@ MOST_UNROLLED = 1024
 """Instructions of an unrolled loop. XLA compiles one or two hundred in a second."""
 
 MOST_INSTRUCTIONS = 16 * MOST_UNROLLED
-"""Instructions of a program for a GPU whose layers are unrolled. A training step of GPT-2 with 12 layers has 6,600 then.
+"""Instructions of a program for GPUs whose layers are unrolled. A training step of GPT-2 with 12 layers has 6,600 then.
 JAX's step of the same model, unrolled, had its first result within 17 s on the machine of an H200, which is 390
 instructions in a second. So these take about 40 s, and leave a third of a minute for slower machines."""
 
