@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import gin
 
 import meshtf as mtf
-from meshtf.errors import nearest
+from meshtf.errors import ShapeError, nearest
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.models._classification import class_metrics, class_predictions
 
@@ -16,6 +16,7 @@ EXPANSIONS = {"basic": 1, "bottleneck": 4}
 """The factor by which a block's output has more filters than its 3x3 convolutions, for each kind of block."""
 
 VERSIONS = ("1", "1.5")
+PADDINGS = ("SAME", "SYMMETRIC")
 
 _HE = VarianceScalingInitializer(scale=2.0, mode="fan_out", distribution="untruncated_normal")
 
@@ -43,7 +44,7 @@ class ResNet:
 
     You may split `height` and `width`. The last stage has a 32nd of each, so that 256 can be split over 8 cores, and
     224 over 7. Channels between the layers are called `filters`, so that a rule may split them and not the images'
-    channels. Windows are padded as "SAME".
+    channels.
 
     Attributes:
       num_classes: size of the dimension `classes`.
@@ -57,6 +58,8 @@ class ResNet:
       check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
       block: the kind of block, "basic" or "bottleneck".
       version: "1.5" or "1".
+      num_channels: the channels of the images, if given. Images of other channels are then refused.
+      padding: the padding of windows, "SAME" as in TensorFlow, or "SYMMETRIC" as in the published weights of PyTorch.
     """
 
     num_classes: int
@@ -69,10 +72,12 @@ class ResNet:
     check_labels: bool = True
     block: str = "bottleneck"
     version: str = "1.5"
+    padding: str = "SAME"
+    num_channels: int | None = None
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for setting, choices in {"block": EXPANSIONS, "version": VERSIONS}.items():
+        for setting, choices in {"block": EXPANSIONS, "version": VERSIONS, "padding": PADDINGS}.items():
             if (given := getattr(self, setting)) not in [*choices]:
                 hint = nearest(str(given), choices)
                 raise ValueError(f"{name}: {setting} is one of {', '.join(choices)}, not {given!r}{hint}")
@@ -88,10 +93,19 @@ class ResNet:
         return mtf.Dimension("classes", self.num_classes)
 
     def logits(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
-        """The logits: [batch, height, width, channels] -> [batch, classes]."""
+        """The logits: [batch, height, width, channels] -> [batch, classes].
+
+        Raises:
+          ShapeError: the images have other channels than `num_channels`.
+        """
+        if self.num_channels is not None and images.shape[-1].size != self.num_channels:
+            raise ShapeError(
+                f"{type(self).__name__}: images [{images.shape}] do not have {self.num_channels} channels, for which "
+                f"its first convolution is; bring the images to that number of channels"
+            )
         x = self._convolved(images, self.width, 7, 2, is_training, name="stem")
         height, width = x.shape[-3:-1]
-        x = mtf.max_pool(mtf.relu(x), {height.name: 3, width.name: 3}, 2, "SAME")
+        x = mtf.max_pool(mtf.relu(x), {height.name: 3, width.name: 3}, 2, self.padding)
         for stage, num_blocks in enumerate(self.stage_sizes):
             for block in range(num_blocks):
                 stride = 2 if stage and not block else 1
@@ -151,7 +165,7 @@ class ResNet:
         """A normalised convolution without a bias."""
         output_dim = mtf.Dimension("filters", filters)
         with mtf.variable_scope(name):
-            y = mtf.layers.conv2d(x, output_dim, filter_size, stride, filter_initializer=_HE, name="conv2d")
+            y = mtf.layers.conv2d(x, output_dim, filter_size, stride, self.padding, _HE, name="conv2d")
             return mtf.layers.batch_norm(
                 y,
                 is_training,

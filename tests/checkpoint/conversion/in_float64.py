@@ -1,4 +1,4 @@
-"""Has Transformers compute in float64, also where its code asks for float32: in norms, softmaxes and rotary embeddings."""
+"""Has Transformers compute in float64, also where its code asks for float32, as norms, softmaxes and positions do."""
 
 from __future__ import annotations
 
