@@ -12,8 +12,8 @@ _STAGES = 4
 _FACTORS = {"basic": 1, "bottleneck": 4}
 _OTHER_STAGES = """\
 the configuration {where} has hidden_sizes = {found}, depths = {depths}, embedding_size = {width!r} and \
-layer_type = {block!r}; models here have four stages with twice the filters of the one before{wanted}: there is no such \
-model here"""
+layer_type = {block!r}; models here have four stages with twice the filters of the one before{wanted}: there is no \
+such model here"""
 
 
 def _stages(configuration: Configuration, where: str) -> dict[str, Any]:
