@@ -62,6 +62,11 @@ class GpuMeshImpl(PjrtMeshImpl):
         _ = self._cores  # raises an error if there are too few
 
     @property
+    def unrolls_layers(self) -> bool:
+        """True: each turn of a loop copies its layer's part of what it reads and writes."""
+        return True
+
+    @property
     def float32_products(self) -> str:
         """The arithmetic of products of float32: "TF32" or "float32", which virtual GPUs always have."""
         return "float32" if "CPU" in self.devices[0] else _PRODUCTS[self.options.product_precision or "default"]

@@ -30,7 +30,7 @@ class StepParts:
       update: the computation of the next values of variables.
       communication: the exposed seconds of collectives, in which nothing else is done.
       bubble: the useless work of stages of pipelines.
-      start: the start of the step, which every step has.
+      start: the start of the step, which every step has, with the copy of its inputs to the device.
     """
 
     products: float = 0.0
@@ -134,7 +134,8 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
     """
     machine = machine.shared_by(report.cores)
     placement = Placement(machine, _mesh_in_parts(report), report.process_of_core)
-    timing = StepTiming(report.operations, placement)
+    start = machine.step_seconds + sum(feed.bytes_per_core for feed in report.feeds) / machine.host_bandwidth
+    timing = StepTiming(report.operations, placement, start)
     seconds = timing.seconds
     flops = [(r.dtype, r.flops * r.times) for r in report.operations if r.category == "product"]
     dtype = max(flops, key=lambda f: f[1], default=("bfloat16", 0))[0]
@@ -144,7 +145,7 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
         program=report.program,
         machine=machine.name,
         seconds=seconds,
-        parts=_parts(report.operations, timing, machine.step_seconds),
+        parts=_parts(report.operations, timing, start),
         hidden_communication=max(0.0, sum(c.seconds - c.exposed_seconds for c in collectives)),
         tokens_per_second=tokens_per_step / seconds if tokens_per_step and seconds else None,
         share_of_peak=sum(n for _, n in flops) / peak if peak else 0.0,

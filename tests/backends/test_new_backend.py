@@ -41,6 +41,10 @@ class InterpretedMeshImpl:
         return False
 
     @property
+    def unrolls_layers(self) -> bool:
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         return 0
 

@@ -132,6 +132,10 @@ class WrappedMeshImpl(MeshImpl):
         return self._backend.compiles_programs
 
     @property
+    def unrolls_layers(self) -> bool:
+        return self._backend.unrolls_layers
+
+    @property
     def steps_ahead(self) -> int:
         return self._backend.steps_ahead
 

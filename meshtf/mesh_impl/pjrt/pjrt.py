@@ -203,7 +203,7 @@ def _joined(processes: Processes | None) -> _Member | None:
 
 
 def _plugin_client(platform: str, member: _Member | None) -> Client:
-    chosen = jax.config.jax_platforms
+    chosen = jax.config.read("jax_platforms")
     if not chosen:  # JAX would open every kind of accelerator that it has a plugin for
         jax.config.update("jax_platforms", f"{platform},cpu")
     try:

@@ -193,7 +193,9 @@ def test_errors_of_pool_backprop() -> None:
         original.pool_backprop(x, y, x, [2, 2], None, "AVG_2D")
 
 
-@pytest.mark.parametrize("layout", ["", "b:rows", "h:rows"])
+@pytest.mark.parametrize(
+    "layout", [*(pytest.param(layout, marks=pytest.mark.long) for layout in ("", "b:rows")), "h:rows"]
+)
 def test_on_processors_no_element_is_taken_by_itself(layout: str) -> None:
     """By TensorFlow's kernel for every second element: with gathers the same values as there."""
     cases = [(kind, *case) for kind in ("max", "avg") for case in GRID]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import tensorflow as tf
 
-from meshtf.lowering.emit.control_flow import emit_loop
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram, LocalWork
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
+from meshtf.lowering.emit.xla.layers import carried_in_parts, emit_layers_or_loop, values_given
 from meshtf.mesh_impl.pjrt.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Loop, Plan, Value
@@ -48,19 +48,23 @@ def emit_for_xla(
         TracedCore(plan, tf.gather(table, replica_id())),
         XlaCollectives(mesh_shape),
         variables,
-        LocalWork(loop=functools.partial(_emit_loop_when_ready, done_before_loops(plan))),
+        LocalWork(loop=functools.partial(_emit_loop_when_ready, done_before_loops(plan), values_given(plan))),
         may_assign=tf.equal(earlier, NO_CHECK_FAILED),
+        in_parts=carried_in_parts(plan),
     )
     *fetches, failed = body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
     assigned = [variables.assigned[name] for name in assigned_names(plan)]
     return [*fetches, tf.where(tf.equal(earlier, NO_CHECK_FAILED), failed, earlier), *assigned]
 
 
-def _emit_loop_when_ready(done_before: Mapping[Loop, Sequence[Value]], program: CoreProgram, loop: Loop) -> None:
+def _emit_loop_when_ready(
+    done_before: Mapping[Loop, Sequence[Value]], given: Collection[Value], program: CoreProgram, loop: Loop
+) -> None:
     """Emits a loop that begins when all that it waits for is there. XLA chooses an order of its own.
 
     Args:
       done_before: by loop, the values that are to be there when it begins.
+      given: values that are there when the program starts, and stay.
       program: the core's program.
       loop: the loop.
     """
@@ -68,7 +72,7 @@ def _emit_loop_when_ready(done_before: Mapping[Loop, Sequence[Value]], program: 
         values = list(dict.fromkeys([*(c.initial for c in loop.carried), *done_before[loop]]))
         tied = tied_together([program.slices[v] for v in values])
         program.slices.update(zip(values, tied, strict=True))
-    emit_loop(program, loop)
+    emit_layers_or_loop(program, loop, given)
 
 
 def assigned_names(plan: Plan) -> list[str]:
