@@ -77,10 +77,10 @@ class EncoderDecoder:
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
         """The logits: features with `inputs` and `targets` -> [batch, length of the targets, vocab]."""
-        return self._observed(features, is_training)[0]
+        return self.vocabulary.hidden_to_logits(self._observed(features, is_training)[0], self._d_model)
 
     def _observed(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[mtf.Tensor, Observations]:
-        """The logits, and the observations of both sides' layers."""
+        """The vectors that logits are made of, and the observations of both sides' layers."""
         memory, observations = self._encoded(features, is_training)
         sequence = TokenSequence.of(features, "targets")
         context = Context(
@@ -92,13 +92,15 @@ class EncoderDecoder:
         x = embedding(ids, positions, self._d_model, is_training=is_training, are_checked=True)
         with mtf.variable_scope(DECODER):
             x, more = self.decoder.observed(x, context)
-        return self.vocabulary.hidden_to_logits(x, self._d_model), observations | more.under(DECODER)
+        return x, observations | more.under(DECODER)
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
         """The "loss" and "accuracy" of each target [batch, length], with its weight: `targets_weights`, if given."""
         weights = features.get("targets_weights")
-        logits, observations = self._observed(features, is_training)
-        metrics = self.loss.metrics(logits, features["targets"], weights, self.vocabulary, is_training=is_training)
+        x, observations = self._observed(features, is_training)
+        metrics = self.loss.metrics_of_vectors(
+            x, self._d_model, features["targets"], weights, self.vocabulary, is_training=is_training
+        )
         return observations.added_to(metrics, is_training=is_training)
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:

@@ -63,10 +63,10 @@ class MaskedLM:
         """The logits: features with `inputs` [batch, length], and perhaps `inputs_token_types` -> [batch, length,
         vocab].
         """
-        return self._observed(features, is_training)[0]
+        return self.embedding.vocabulary.hidden_to_logits(self._observed(features, is_training)[0])
 
     def _observed(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[mtf.Tensor, Observations]:
-        """The logits, and the layers' observations."""
+        """The vectors that logits are made of, and the layers' observations."""
         sequence, d_model = TokenSequence.of(features, "inputs"), mtf.Dimension("d_model", self.d_model)
         token_types = features.get("inputs_token_types")
         x = self.embedding(sequence.ids, sequence.positions, d_model, is_training=is_training, token_types=token_types)
@@ -86,13 +86,15 @@ class MaskedLM:
                 name="dense",
             )
             x = self.norm(x, x.shape[-1])
-        return self.embedding.vocabulary.hidden_to_logits(x), observations
+        return x, observations
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
         """The "loss" and "accuracy" of each masked token [batch, length], with the weights `targets_weights`."""
-        logits, observations = self._observed(features, is_training)
+        x, observations = self._observed(features, is_training)
         targets, weights = feature(features, "targets"), feature(features, "targets_weights")
-        metrics = self.loss.metrics(logits, targets, weights, self.embedding.vocabulary, is_training=is_training)
+        metrics = self.loss.metrics_of_vectors(
+            x, x.shape[-1], targets, weights, self.embedding.vocabulary, is_training=is_training
+        )
         return observations.added_to(metrics, is_training=is_training)
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:

@@ -71,12 +71,11 @@ class TransformerLM:
         """The logits of each target from those before it: features with `targets` [batch, length] -> [batch, length,
         vocab]. Without `starts_prompts` those of a text's first token mean nothing.
         """
-        return self._observed(features, is_training)[0]
+        return self.vocabulary.hidden_to_logits(self._observed(features, is_training)[0], self._d_model)
 
     def _observed(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> tuple[mtf.Tensor, Observations]:
-        """The logits, and the layers' observations."""
-        sequence = TokenSequence.of(features, "targets")
-        d_model = mtf.Dimension("d_model", self.d_model)
+        """The vectors that logits are made of, and the layers' observations."""
+        sequence, d_model = TokenSequence.of(features, "targets"), self._d_model
         self.embedding.vocabulary.checked(sequence.ids, features.get("targets_weights"))
         ids = sequence.shifted_right(self.start_id) if self.starts_prompts else sequence.ids
         positions = sequence.positions
@@ -88,7 +87,7 @@ class TransformerLM:
             x, observations = self.stack.observed(x, context)
         if not self.starts_prompts:  # the vector of each token predicts the token behind it
             x = mtf.shift(x, 1, "length", wrap=False)
-        return self.vocabulary.hidden_to_logits(x, d_model), observations
+        return x, observations
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
         """The "loss" and "accuracy" of each target [batch, length], with its weight: `targets_weights`, if given.
@@ -96,8 +95,10 @@ class TransformerLM:
         With them come scalars of the layers, such as the share of tokens that a mixture of experts dropped.
         """
         weights = self._weights(features)
-        logits, observations = self._observed(features, is_training)
-        metrics = self.loss.metrics(logits, features["targets"], weights, self.vocabulary, is_training=is_training)
+        x, observations = self._observed(features, is_training)
+        metrics = self.loss.metrics_of_vectors(
+            x, self._d_model, features["targets"], weights, self.vocabulary, is_training=is_training
+        )
         return observations.added_to(metrics, is_training=is_training)
 
     def _weights(self, features: Mapping[str, mtf.Tensor]) -> mtf.Tensor | None:
@@ -111,11 +112,15 @@ class TransformerLM:
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
         """The decoder, token by token. The feature `targets_start`, int32 [batch], takes the place of `start_id`."""
-        d_model, start = mtf.Dimension("d_model", self.d_model), features.get("targets_start")
+        d_model, start = self._d_model, features.get("targets_start")
         start_id = self.start_id if start is None else self.embedding.vocabulary.checked(start)
         return IncrementalDecoder(
             self.embedding, self.vocabulary, self.stack, d_model, SCOPE, self._mask, start_id=start_id
         )
+
+    @property
+    def _d_model(self) -> mtf.Dimension:
+        return mtf.Dimension("d_model", self.d_model)
 
     @property
     def _mask(self) -> AttentionMask:

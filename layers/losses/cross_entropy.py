@@ -33,6 +33,8 @@ def softmax_cross_entropy_with_logits(
 
     The normaliser is a log-sum-exp about the maximum, which is exact also if `vocab_dim` is split. For hard targets,
     cores look up and send only the logits that the targets choose. A logit of -inf costs nothing if its target is 0.
+    Logits in bfloat16 or float16 stay so, and sums over them are in float32: a compiler that fuses elementwise work
+    makes no float32 array of their size.
 
     Args:
       logits: [..., vocab_dim], floating; those from `vocab_size` on are masked, as `VocabularyEmbedding` does.
@@ -68,13 +70,16 @@ def softmax_cross_entropy_with_logits(
     _check_numbers(size, classes, label_smoothing)
     if check_targets and targets.dtype.is_integer:
         mtf.check_indices(targets, size, weights=weights, message="a target", advice=_TARGETS_ADVICE)
-    logits = widened(logits)
-    weight, chosen = _chosen(logits, targets, classes, size)
-    log_z = mtf.reduce_logsumexp(logits, classes)
     is_hard = targets.dtype.is_integer
+    if is_hard and logits.dtype in (tf.bfloat16, tf.float16):
+        weight, chosen, log_z = _of_narrow(logits, targets, classes, size)
+    else:
+        logits = widened(logits)
+        weight, chosen = _chosen(logits, targets, classes, size)
+        log_z = mtf.reduce_logsumexp(logits, classes)
     loss = _weighted(log_z - chosen, weight) if is_hard else _weighted(log_z, weight) - chosen
     if label_smoothing:
-        even = log_z - _mean_of_first(logits, classes, size)
+        even = log_z - _mean_of_first(widened(logits), classes, size)
         loss = loss * (1.0 - label_smoothing) + _weighted(even, weight) * label_smoothing
     return loss + _weighted(mtf.square(log_z), weight) * z_loss if z_loss else loss
 
@@ -126,14 +131,54 @@ def _chosen(
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
     """The total of each target, and the sum of logits with the target's weights."""
     if targets.dtype.is_integer:
-        is_class = mtf.logical_and(mtf.greater_equal(targets, 0), mtf.less(targets, size))
-        inside = mtf.where(is_class, targets, -1)  # the padding's logits may be infinite
+        is_class, inside = _classes(targets, size)
         chosen = mtf.gather(logits, inside, vocab_dim, output_shape=logits.shape - [vocab_dim])
         return mtf.cast(is_class, logits.dtype), chosen
     targets = mtf.cast(targets, logits.dtype)
     total = mtf.reduce_sum(targets, reduced_dim=vocab_dim)
     logits = _where_it_counts(logits, targets)
     return total, mtf.einsum([logits, targets], output_shape=logits.shape - [vocab_dim])
+
+
+def _classes(targets: mtf.Tensor, size: int) -> tuple[mtf.Tensor, mtf.Tensor]:
+    """Whether each target is a class, and the targets, with -1 in place of the others."""
+    is_class = mtf.logical_and(mtf.greater_equal(targets, 0), mtf.less(targets, size))
+    return is_class, mtf.where(is_class, targets, -1)  # the padding's logits may be infinite
+
+
+def _of_narrow(
+    logits: mtf.Tensor, targets: mtf.Tensor, vocab_dim: mtf.Dimension, size: int
+) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
+    """The total of each target, its logit, and the normaliser, all in float32, for hard targets of narrow logits.
+
+    The gradient of both is one elementwise expression of the logits, which is rounded to their dtype once.
+    """
+    is_class, inside = _classes(targets, size)
+
+    def forward(narrow: mtf.Tensor) -> list[mtf.Tensor]:
+        chosen = mtf.gather(narrow, inside, vocab_dim, output_shape=narrow.shape - [vocab_dim])
+        return [mtf.cast(chosen, tf.float32), mtf.reduce_logsumexp(narrow, vocab_dim, dtype=tf.float32)]
+
+    def backward(
+        explicit_inputs: list[mtf.Tensor],
+        all_inputs: list[mtf.Tensor],
+        forward_operations: object,
+        outputs: list[mtf.Tensor],
+        output_grads: list[mtf.Tensor | None],
+    ) -> list[mtf.Tensor | None]:
+        (narrow,), (_, log_z), terms = explicit_inputs, outputs, list[mtf.Tensor]()
+        of_chosen, of_log_z = output_grads
+        if of_chosen is not None:
+            is_chosen = mtf.one_hot(inside, vocab_dim, dtype=tf.float32)
+            terms.append(mtf.multiply(is_chosen, of_chosen, output_shape=narrow.shape))
+        if of_log_z is not None:
+            finite = mtf.where(mtf.equal(log_z, -math.inf), 0.0, log_z)  # the exponential is then 0, not NaN
+            share = mtf.exp(mtf.sub(mtf.cast(narrow, tf.float32), finite, output_shape=narrow.shape))
+            terms.append(mtf.multiply(share, of_log_z, output_shape=narrow.shape))
+        return [mtf.cast(mtf.add_n(terms), narrow.dtype), *(None for _ in all_inputs[1:])]
+
+    chosen, log_z = mtf.custom_gradient(forward, backward, [logits])
+    return mtf.cast(is_class, tf.float32), chosen, log_z
 
 
 def _weighted(x: mtf.Tensor, weight: mtf.Tensor) -> mtf.Tensor:

@@ -8,8 +8,11 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import GraphError, ShapeError
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.losses import softmax_cross_entropy_with_logits
+
+_BLOCKS = "(loss-blocks)"  # in parentheses, so that no layout rule splits it
 
 TokenMetrics = dict[str, tuple[mtf.Tensor, mtf.Tensor]]
 
@@ -25,12 +28,51 @@ class TokenLoss:
       padding_id: the id of targets that do not count without weights, in the vocabulary or not (-100); None: all
         count.
       check_targets: whether a step with a target that counts and is in no vocabulary raises IndexRangeError.
+      blocks: in how many blocks of the length logits and losses are computed, one after the other. The logits of one
+        block are there at once, and the gradient computes them again: for a large vocabulary this saves most of a
+        step's memory, and costs a product with the vocabulary's table more.
     """
 
     label_smoothing: float = 0.0
     z_loss: float = 0.0
     padding_id: int | None = 0
     check_targets: bool = True
+    blocks: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.blocks, int) or self.blocks < 1:
+            raise GraphError(f"TokenLoss: blocks must be a positive integer, and is {self.blocks!r}")
+
+    def metrics_of_vectors(
+        self,
+        x: mtf.Tensor,
+        d_model: mtf.Dimension,
+        targets: mtf.Tensor,
+        weights: mtf.Tensor | None,
+        vocabulary: VocabularyEmbedding,
+        *,
+        is_training: bool,
+    ) -> TokenMetrics:
+        """The same as `metrics`, from the vectors x [.., length, d_model] of which logits are made.
+
+        Raises:
+          ShapeError: the length does not divide into `blocks`.
+        """
+        if self.blocks == 1:
+            logits = vocabulary.hidden_to_logits(x, d_model)
+            return self.metrics(logits, targets, weights, vocabulary, is_training=is_training)
+        counted = self._counted(targets) if weights is None else weights
+
+        def block(_: object, parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            vectors, chosen, own = parts
+            logits = vocabulary.hidden_to_logits(vectors, d_model)
+            found = self.metrics(logits, chosen, own, vocabulary, is_training=is_training)
+            return [], [value for value, _ in found.values()]
+
+        cut = [_cut(t, self.blocks) for t in (x, targets, mtf.broadcast(counted, targets.shape))]
+        _, results = mtf.scan(block, [], cut, _BLOCKS, recompute="nothing", draws_alike=True, name="loss_in_blocks")
+        loss, is_right = (_joined(t, targets.shape) for t in results)
+        return {"loss": (loss, counted), "accuracy": (is_right, counted)}
 
     def metrics(
         self,
@@ -70,3 +112,19 @@ class TokenLoss:
         if self.padding_id is None:
             return mtf.ones_like(mtf.cast(targets, tf.float32))
         return mtf.cast(mtf.not_equal(targets, self.padding_id), tf.float32)
+
+
+def _cut(x: mtf.Tensor, blocks: int) -> mtf.Tensor:
+    """x with its `length` in blocks, [.., blocks, length of a block, ..]."""
+    length = x.shape["length"]
+    if length.size % blocks:
+        raise ShapeError(f"TokenLoss: blocks={blocks} must divide the length, and [{x.shape}] has {length.size}")
+    return mtf.replace_dimensions(x, [length], [(_BLOCKS, blocks), (length.name, length.size // blocks)])
+
+
+def _joined(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
+    """A result of all blocks [blocks, .., length of a block, ..] in the shape of the targets."""
+    axis = shape.axis("length")
+    blocks, *others = x.shape
+    beside = mtf.transpose(x, [*others[:axis], blocks, *others[axis:]])
+    return mtf.reshape(beside, shape)

@@ -17,8 +17,7 @@ from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.xla.hlo import hlo_of
 from meshtf.lowering.emit.xla.pjrt_program import PjrtProgram
 from meshtf.mesh_impl.device_names import process_of
-from meshtf.mesh_impl.mesh_impl import checked_mesh
-from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions, checked_mesh
 from meshtf.mesh_impl.pjrt.buffers import BufferSlices
 from meshtf.mesh_impl.slices import Slices
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
@@ -76,6 +75,16 @@ class PjrtMeshImpl(abc.ABC):
         return True
 
     @property
+    def unrolls_layers(self) -> bool:
+        """False: a loop over layers costs a TPU little, and unrolled layers take its compiler long."""
+        return False
+
+    @property
+    def kernel_platform(self) -> str:
+        """Empty: programs are made of XLA's operations alone."""
+        return ""
+
+    @property
     def steps_ahead(self) -> int:
         """2: the host starts a step while the cores are in the two before it."""
         return 2
@@ -112,7 +121,7 @@ class PjrtMeshImpl(abc.ABC):
     def hlo(self, plan: Plan, program: str) -> bytes:
         """Returns the program that every core runs. Raises CompilationError if XLA cannot compile an operation."""
         if plan not in self._hlo:
-            self._hlo[plan] = hlo_of(plan, program, self.options.product_precision)
+            self._hlo[plan] = hlo_of(plan, program, self.options.product_precision, self.kernel_platform)
         return self._hlo[plan]
 
     @functools.cached_property

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from meshtf.costs.machine import Machine
 from meshtf.costs.placement import Placement
 from meshtf.costs.step_timing import OperationTime, PartOfStep, StepTiming, part_of_step
+from meshtf.costs.torus_phases import phases_text
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes
 from meshtf.lowering.report.operation_records import OperationRecord
@@ -57,6 +58,8 @@ class CollectiveTime:
       bytes_sent: bytes that each core sends.
       seconds: seconds that they take, hidden behind other work or not. A pipeline's bubble is left out.
       exposed_seconds: the seconds among these in which nothing else is done. They make the step longer.
+      phases: on a torus, the parts along one axis of it after the other, as
+        `reduce_scatter along 32, all_reduce along 16, all_gather along 32`. Empty if there is one part.
     """
 
     kind: str
@@ -66,6 +69,7 @@ class CollectiveTime:
     bytes_sent: int
     seconds: float
     exposed_seconds: float
+    phases: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,10 +186,11 @@ def _collectives(
             of_one = (record.times, record.times * record.bytes_sent, time.seconds, time.exposed_seconds)
             total = found.get((record.kind, record.axes), [0, 0, 0.0, 0.0])
             found[record.kind, record.axes] = [a + b for a, b in zip(total, of_one, strict=True)]
-    rows = [
-        CollectiveTime(kind, axes, str(placement.footprint(axes)), int(count), int(sent), seconds, exposed)
-        for (kind, axes), (count, sent, seconds, exposed) in found.items()
-    ]
+    rows = []
+    for (kind, axes), (count, sent, seconds, exposed) in found.items():
+        links = placement.footprint(axes)
+        phases = phases_text(kind, links.extents)
+        rows.append(CollectiveTime(kind, axes, str(links), int(count), int(sent), seconds, exposed, phases))
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
@@ -205,6 +210,8 @@ def _lines(prediction: Prediction) -> list[str]:
         lines.append(
             f"  {row.kind} over {axes} ({row.links}): {row.count} in {seconds_text(row.seconds)}{_waited(row)}"
         )
+        if row.phases:
+            lines.append(f"    {row.phases}")
     return lines
 
 

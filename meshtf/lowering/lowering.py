@@ -49,6 +49,7 @@ from meshtf.planning.layouts.rules_by_place import RuleSet
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
 from meshtf.planning.stored_variables import Storage
+from meshtf.thresholds import MOST_INSTRUCTIONS
 from meshtf_programs.user_paths import user_path
 
 register_evaluation()
@@ -113,6 +114,8 @@ class Lowering:
             "activation layout rule": self._options.activation_layout_rules,
         }
         warn_unused_rules(kinds, graph.operations)
+        # Which updates cannot be divided is known once all tensors have layouts. If parts of an axis help, all layouts
+        # are found anew on the mesh with these parts.
         undivided = self._sharded.undivided
         if undivided and not self.axis_parts and (axis_parts := parts_that_help(undivided, self.mesh_shape)):
             self._lay_out(axis_parts)
@@ -213,12 +216,17 @@ class Lowering:
                 bucket_bytes=self._options.bucket_bytes,
                 compiles_programs=self.mesh_impl.compiles_programs,
                 compile_loops=self._options.compile_loops,
+                most_instructions=MOST_INSTRUCTIONS if self._unrolls_layers else 0,
                 computes_on_one_device=self._computes_on_one_device,
                 computes_on_processors=self._computes_on_processors,
                 process_of_core=self.mesh_impl.process_of_core,
             ),
             finds_failures=finds_failures,
         )
+
+    @property
+    def _unrolls_layers(self) -> bool:
+        return self.mesh_impl.unrolls_layers and self._options.unroll_layers
 
     @property
     def _computes_on_one_device(self) -> bool:

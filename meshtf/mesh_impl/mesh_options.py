@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts, SizesOfParts, axis_parts_of, sizes_of_parts
 from meshtf.call_sites import says_where
-from meshtf.dimension import Shape
-from meshtf.errors import DeviceError, LayoutError, UsageError, counted, nearest
-from meshtf.layout import MAX_PADDING, LayoutLike, LayoutRules, convert_to_layout_rules
+from meshtf.dimension import Shape, ShapeLike, shape_of
+from meshtf.errors import DeviceError, LayoutError, ShapeError, UsageError, counted, nearest
+from meshtf.layout import MAX_PADDING, LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
+from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule, is_open
 from meshtf.planning.process_spans import ProcessOfCore, laid_over
 
 SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
@@ -22,7 +23,14 @@ SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 PRODUCT_PRECISIONS = ("default", "high", "highest")
 """The precisions of products, by XLA's names, from the fastest to the most exact."""
 
-_ON_OR_OFF = ("shard_weight_update", "check_memory", "keep_freed_memory", "share_memory", "compile_loops")
+_ON_OR_OFF = (
+    "shard_weight_update",
+    "check_memory",
+    "keep_freed_memory",
+    "share_memory",
+    "compile_loops",
+    "unroll_layers",
+)
 _BYTES_END = 2**63
 
 
@@ -45,6 +53,7 @@ class MeshOptionFields:
     keep_freed_memory: bool = True
     share_memory: bool = True
     compile_loops: bool = True
+    unroll_layers: bool = True
     axes_over_processes: tuple[str, ...] = ()
     num_processes: int | None = None
     product_precision: str | None = None
@@ -56,7 +65,7 @@ class MeshOptions(MeshOptionFields):
     """Options for planning and running programs on a mesh, beside its shape and the layout.
 
     No option changes a program's results, except for their rounding: `gradient_sum_dtype`, `product_precision`,
-    `share_memory` and `compile_loops` change that.
+    `share_memory`, `compile_loops` and `unroll_layers` change that.
 
     Attributes:
       parameter_layout: the layout of parameters and optimizer state between steps; None: the layout of the mesh.
@@ -83,6 +92,8 @@ class MeshOptions(MeshOptionFields):
       compile_loops: whether loops that ask for it, such as decoding's, become one function compiled by XLA where that
         is possible and pays. A program's report says which do. Their floats may differ in the last bits from the floats
         of loops that are not compiled.
+      unroll_layers: whether the loops over the layers of a stack are unrolled where that is faster (on GPUs) and XLA
+        still compiles the program within about a minute. A program's report says whether they are.
       axes_over_processes: axes of the mesh that are laid over the processes of a cluster before the others, so that the
         others stay within a process. By default the mesh's first axes are.
       num_processes: the number of processes to plan for, where the mesh is on paper or in one process; None: one. A
@@ -172,6 +183,7 @@ class MeshOptionKeywords(TypedDict, total=False):
     keep_freed_memory: bool
     share_memory: bool
     compile_loops: bool
+    unroll_layers: bool
     axes_over_processes: tuple[str, ...]
     num_processes: int | None
     product_precision: str | None
@@ -226,3 +238,41 @@ def _checked_axes(names: Any) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
         raise UsageError(f'axes_over_processes must be a list of names, as ("rows",), and is {names!r}')
     return tuple(names)
+
+
+def checked_mesh(
+    shape: ShapeLike, layout_rules: LayoutLike, options: MeshOptions | None, changes: MeshOptionKeywords
+) -> tuple[Shape, LayoutRules, MeshOptions]:
+    """The parts of every mesh, checked: its shape, its rules, and its options, some of which are given by keyword.
+
+    Raises:
+      DeviceError: an axis has no cores.
+      LayoutError: a rule names an axis that the mesh does not have.
+      UsageError: a keyword is no option, or an option has a value that it cannot have.
+    """
+    if shape is None:
+        raise ShapeError('the shape of a mesh is needed, such as "rows:2;cols:4"')
+    if is_open(shape):
+        rule = MeshShapeRule.parse(shape)
+        raise ShapeError(f"mesh [{rule}] is as large as the devices allow, and this backend counts none; give sizes")
+    converted, rules = shape_of(shape), convert_to_layout_rules(layout_rules)
+    known = [field.name for field in dataclasses.fields(MeshOptions)]
+    for name in changes:
+        if name not in known:
+            raise UsageError(f'a mesh has no option "{name}"{nearest(name, known)}; its options are {", ".join(known)}')
+    if options is not None and not isinstance(options, MeshOptions):
+        raise UsageError(f"options must be an mtf.MeshOptions, not {type(options).__name__}")
+    chosen = dataclasses.replace(options or MeshOptions(), **changes)
+    axes = chosen.parts_of_axes(converted).named(converted)
+    for some in (rules, chosen.parameter_layout_rules, chosen.activation_layout_rules):
+        if some is not None:
+            check_mesh_axes(some, axes)
+    unknown = [axis for axis in chosen.axes_over_processes if axis not in converted.dimension_names]
+    if unknown:
+        raise LayoutError(
+            f"axes_over_processes names {', '.join(unknown)}, and mesh [{converted}] has no such axis"
+            f"{nearest(unknown[0], converted.dimension_names)}"
+        )
+    if converted.size < 1:
+        raise DeviceError(f"mesh [{converted}] has no cores; every axis has at least size 1")
+    return converted, rules, chosen

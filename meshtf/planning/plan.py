@@ -96,7 +96,9 @@ class Compute:
 
     def bytes_of(self, value: Value) -> int:
         """The bytes that it reads or writes of an input or an output. A sum to whose part it adds counts by that
-        part."""
+        part, and a table of which it touches some rows by those rows."""
+        if self.facts.rows_touched and value.slice_shape and value.slice_shape[0] > self.facts.rows_touched:
+            return value.slice_bytes // value.slice_shape[0] * self.facts.rows_touched
         adds_to_it = self.facts.adds_to_part and value in (self.inputs[0], self.outputs[0])
         return self.inputs[1].slice_bytes if adds_to_it else value.slice_bytes
 
@@ -228,6 +230,20 @@ class LoopCompilation:
         return not self.refusal and not self.is_joint
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoopUnrolling:
+    """The unrolling of a loop over the layers of a stack.
+
+    computes_again: whether its iterations compute again what the forward pass did not keep. is_unrolled: whether its
+    layers stand in the program one by one. refusal: why they do not, as words that follow its name; empty where they
+    do, or nobody asked.
+    """
+
+    computes_again: bool
+    is_unrolled: bool = False
+    refusal: str = ""
+
+
 UNBOUNDED = 2**31 - 1
 """The length of a loop whose number of iterations nobody knows."""
 
@@ -244,6 +260,7 @@ class Loop:
       trips: the number of iterations that were made.
       pipeline: the facts about the iterations where they are the steps of a pipeline.
       compilation: whether the loop is compiled, where it asks for that.
+      unrolling: whether the loop is unrolled, where its iterations are the layers of a stack.
     """
 
     operation: Operation
@@ -259,6 +276,7 @@ class Loop:
     trips: Value
     pipeline: PipelineNote | None = None
     compilation: LoopCompilation | None = None
+    unrolling: LoopUnrolling | None = None
 
     @property
     def is_bounded(self) -> bool:

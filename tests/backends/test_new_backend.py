@@ -41,6 +41,14 @@ class InterpretedMeshImpl:
         return False
 
     @property
+    def unrolls_layers(self) -> bool:
+        return False
+
+    @property
+    def kernel_platform(self) -> str:
+        return ""
+
+    @property
     def steps_ahead(self) -> int:
         return 0
 

@@ -132,6 +132,14 @@ class WrappedMeshImpl(MeshImpl):
         return self._backend.compiles_programs
 
     @property
+    def unrolls_layers(self) -> bool:
+        return self._backend.unrolls_layers
+
+    @property
+    def kernel_platform(self) -> str:
+        return self._backend.kernel_platform
+
+    @property
     def steps_ahead(self) -> int:
         return self._backend.steps_ahead
 

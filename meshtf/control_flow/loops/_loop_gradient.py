@@ -23,7 +23,7 @@ from meshtf.control_flow.loops.loop_spec import (
     SlicedTensor,
     StackedTensor,
 )
-from meshtf.control_flow.recompute_policy import split_kept
+from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, split_kept
 from meshtf.errors import GraphError
 from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.operation import Operation
@@ -164,6 +164,7 @@ class _LoopGradient:
             stacked=tuple(StackedTensor(leaving[s.part], s.dim, s.whole) for s in self.sliced if s.part in leaving),
             accumulated=tuple(AccumulatedTensor(leaving[x], leaving[x].dtype) for x in self.captures if x in leaving),
             asks_to_be_compiled=False,
+            computes_again=bool(again) and self.spec.policy != KEEP_EVERYTHING,
         )
         return type(self.loop)(spec, self.loop.outputs[0], "loop")
 

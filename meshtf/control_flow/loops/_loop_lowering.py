@@ -36,7 +36,18 @@ from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.microbatch_cut import MicrobatchCut
 from meshtf.planning.open_check import OpenCheck
 from meshtf.planning.pending_sums import block_sums, needed_inside
-from meshtf.planning.plan import NOWHERE, Carried, Condition, Core, Loop, LoopCompilation, Sliced, Stacked, Value
+from meshtf.planning.plan import (
+    NOWHERE,
+    Carried,
+    Condition,
+    Core,
+    Loop,
+    LoopCompilation,
+    LoopUnrolling,
+    Sliced,
+    Stacked,
+    Value,
+)
 from meshtf.planning.planner import Planner
 
 if TYPE_CHECKING:
@@ -104,6 +115,7 @@ class _LoopLowering:
                 trips=trips,
                 pipeline=spec.pipeline,
                 compilation=LoopCompilation() if spec.asks_to_be_compiled else None,
+                unrolling=LoopUnrolling(spec.computes_again) if spec.numbering.counted is Counted.LAYERS else None,
             )
         )
         totals = [_converted(c.result, a.dtype, self.outer) for c, a in zip(accumulated, spec.accumulated, strict=True)]

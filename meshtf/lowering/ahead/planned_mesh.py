@@ -20,3 +20,4 @@ class PlannedMesh:
     devices: tuple[str, ...] = ()
     process_of_core: ProcessOfCore = ()
     compiles_programs: bool = False
+    unrolls_layers: bool = False

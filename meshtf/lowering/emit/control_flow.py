@@ -15,7 +15,7 @@ tensors, and this file never asks of what.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
@@ -108,11 +108,20 @@ def emit_loop(scope: Scope, loop: Loop) -> None:
         scope.give_stacks(s, own)
 
 
-def emit_unrolled(scope: ScopeOfParts, loop: Loop) -> None:
+Entering: TypeAlias = Callable[[list[Tensors], list[Tensors]], tuple[list[Tensors], list[Tensors]]]
+"""Changes the values carried and the parts, when they enter an iteration."""
+
+
+def emit_unrolled(scope: ScopeOfParts, loop: Loop, enter: Entering = lambda carried, rows: (carried, rows)) -> None:
     """Emits the iterations of a loop one after the other, each with the parts of its own, for a compiler.
 
     XLA would copy what a loop cuts out of an array or puts there. The loop has a known number of iterations, and slices
     the first dimensions of its inputs or others.
+
+    Args:
+      scope: where its inputs are. Its results are given there.
+      loop: the plan's loop.
+      enter: done to all that enters an iteration.
     """
     carried = [scope.tensors(c.initial, c.entering) for c in loop.carried]
     wholes = [scope.parts(s.whole) if s.dim == 0 else None for s in loop.sliced]
@@ -124,7 +133,8 @@ def emit_unrolled(scope: ScopeOfParts, loop: Loop) -> None:
             scope.rows(s, turn) if parts is None else [parts[index]]
             for s, parts in zip(loop.sliced, wholes, strict=True)
         ]
-        carried, made = _iterate(scope, loop, turn, carried, rows)
+        with tf.name_scope(f"turn_{index}"):
+            carried, made = _iterate(scope, loop, turn, *enter(carried, rows))
         for parts, (part,) in zip(stacked, made, strict=True):
             parts.append(part)
     scope.give_number(loop.trips, tf.constant(loop.length))

@@ -29,6 +29,7 @@ class PassOptions:
       bucket_bytes: bytes of the largest bucket of small collectives. 0: each travels alone.
       compiles_programs: whether the program is compiled as a whole, and its loops with it.
       compile_loops: whether loops that ask for it are compiled.
+      most_instructions: the most instructions of a program whose loops over layers are unrolled. 0: they stay loops.
       computes_on_one_device: whether all cores are virtual CPUs of one process, which compute on its first device.
       computes_on_processors: whether all cores are processors, on which TensorFlow executes operation by operation.
       process_of_core: the process of each core. Empty if one process has all cores.
@@ -50,6 +51,7 @@ class PassOptions:
     bucket_bytes: int = 0
     compiles_programs: bool = False
     compile_loops: bool = True
+    most_instructions: int = 0
     computes_on_one_device: bool = False
     computes_on_processors: bool = False
     process_of_core: ProcessOfCore = ()

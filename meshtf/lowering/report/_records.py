@@ -70,6 +70,36 @@ class LoopRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class LayersRecord:
+    """A loop over the layers of a stack, on a backend that unrolls such loops.
+
+    Attributes:
+      operation: the name of its operation.
+      label: the operation as people read it: see `mtf.Operation.label`.
+      filename, line: the operation's line.
+      layers: how many there are.
+      refusal: why they are not unrolled, or an empty text.
+    """
+
+    operation: str
+    label: str
+    filename: str
+    line: int
+    layers: int
+    refusal: str
+
+    @classmethod
+    def all_of(cls, plan: Plan) -> Iterator[LayersRecord]:
+        """Yields the loops of a plan, in program order."""
+        for instruction, _ in walk(plan.instructions):
+            if isinstance(instruction, Loop) and (unrolling := instruction.unrolling) is not None:
+                operation, site = instruction.operation, instruction.operation.site
+                if unrolling.is_unrolled or unrolling.refusal:
+                    place = (site.filename, site.line)
+                    yield cls(operation.name, operation.label, *place, instruction.length, unrolling.refusal)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CollectiveRecord:
     """One collective.
 

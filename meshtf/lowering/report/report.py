@@ -15,6 +15,7 @@ from meshtf.lowering.report._padding import PaddingRecord, padding_records
 from meshtf.lowering.report._pipelines import pipelines
 from meshtf.lowering.report._records import (
     CollectiveRecord,
+    LayersRecord,
     LoopRecord,
     MemoryRecord,
     PipelineRecord,
@@ -71,6 +72,7 @@ class Report:
       repeated_updates: weights whose updates are not divided among the cores that keep them, and why not.
       pipelines: the pipelines, in program order.
       loops: the loops that ask to be compiled by XLA as a whole, in program order.
+      layers: the loops over layers of a backend that unrolls them, in program order.
       flops_per_core: 2*m*n*k for a matrix product, one per element of other work.
       collectives: every collective, in program order. A bucket is one, with its members.
       traffic: the same by kind and mesh axes, most bytes first.
@@ -99,6 +101,7 @@ class Report:
     repeated_updates: tuple[RepeatedUpdateRecord, ...]
     pipelines: tuple[PipelineRecord, ...]
     loops: tuple[LoopRecord, ...]
+    layers: tuple[LayersRecord, ...]
     flops_per_core: int
     collectives: tuple[CollectiveRecord, ...]
     traffic: tuple[TrafficRecord, ...]
@@ -150,6 +153,7 @@ class Report:
             ),
             pipelines=tuple(PipelineRecord.of(p, axis_parts) for p in pipelines(plan)),
             loops=tuple(LoopRecord.all_of(plan)),
+            layers=tuple(LayersRecord.all_of(plan)),
             flops_per_core=accounting.flops(plan),
             collectives=tuple(
                 CollectiveRecord.of(c, times, plan, layouts) for c, times in accounting.collectives(plan)

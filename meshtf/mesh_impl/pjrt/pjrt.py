@@ -212,7 +212,7 @@ def _joined(processes: Processes | None) -> _Member | None:
 
 
 def _plugin_client(platform: str, member: _Member | None) -> Client:
-    chosen = jax.config.jax_platforms
+    chosen = jax.config.read("jax_platforms")
     if not chosen:  # JAX would open every kind of accelerator that it has a plugin for
         jax.config.update("jax_platforms", f"{platform},cpu")
     try:
@@ -296,6 +296,12 @@ class Cores:
         kind = _DEVICE_KINDS.get(client.platform, client.platform.upper())
         self.names = tuple(f"/job:pjrt/replica:0/task:{d.process_index}/device:{kind}:{d.id}" for d in devices)
         """The devices' names by core number, written as TensorFlow writes its own devices' names."""
+
+    @property
+    def compute_capability(self) -> tuple[int, ...]:
+        """The lowest compute capability among CUDA's devices, such as (9, 0); () for devices of another kind."""
+        found = [getattr(d, "compute_capability", None) for d in self._devices]
+        return min((tuple(map(int, c.split("."))) for c in found if c), default=()) if all(found) else ()
 
     def put(self, pieces: Sequence[np.ndarray]) -> CoreArray:
         """Hands each core of this process an array, in row-major order, which nobody may write to any more."""

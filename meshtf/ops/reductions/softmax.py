@@ -26,6 +26,7 @@ from meshtf.ops.algebra.arithmetic import multiply, sub
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduce_sum, reduced_dimension, sum_to
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
+from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import equal
 from meshtf.ops.elementwise.math_functions import exp
 from meshtf.ops.elementwise.where import where
@@ -106,14 +107,14 @@ class SoftmaxOperation(Operation):
 
 
 class LogSumExpOperation(Operation):
-    """log(sum(exp(x))) along a dimension. `extra` (a second input) is one more element of each sum."""
+    """log(sum(exp(x))) along a dimension, in a dtype. `extra` (a second input) is one more element of each sum."""
 
     takes_padding = True
     mapped = "all inputs"
 
-    def __init__(self, x: Tensor, extra: Tensor | None, dim_name: str, name: str) -> None:
+    def __init__(self, x: Tensor, extra: Tensor | None, dim_name: str, dtype: tf.DType, name: str) -> None:
         shape = Shape([d for d in x.shape if d.name != dim_name])
-        super().__init__([x] if extra is None else [x, extra], [(shape, x.dtype)], name=name)
+        super().__init__([x] if extra is None else [x, extra], [(shape, dtype)], name=name)
         self.dim_name = dim_name
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -121,8 +122,12 @@ class LogSumExpOperation(Operation):
         assert dy is not None
         x, *extra = self.inputs
         y = where(equal(y, -math.inf), 0.0, y)  # exp(x - y) is then 0, not NaN
-        dx = multiply(dy, exp(sub(x, y, output_shape=x.shape)), output_shape=x.shape)
-        return [dx, *(sum_to(multiply(dy, exp(sub(e, y, output_shape=y.shape))), e.shape) for e in extra)]
+        wide = [cast(x, y.dtype), *(cast(e, y.dtype) for e in extra)]
+        shapes = [x.shape, *(y.shape for _ in extra)]
+        found = [
+            multiply(dy, exp(sub(t, y, output_shape=s)), output_shape=s) for t, s in zip(wide, shapes, strict=True)
+        ]
+        return [sum_to(cast(g, t.dtype), t.shape) for g, t in zip(found, self.inputs, strict=True)]
 
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
@@ -189,7 +194,12 @@ class _Statistics:
 
 @language_function
 def reduce_logsumexp(
-    x: Tensor, reduced_dim: DimensionLike, extra_logit: Operand | None = None, name: str | None = None
+    x: Tensor,
+    reduced_dim: DimensionLike,
+    extra_logit: Operand | None = None,
+    name: str | None = None,
+    *,
+    dtype: tf.DType | None = None,
 ) -> Tensor:
     """log(sum(exp(x))) along a dimension, which the result lacks.
 
@@ -200,10 +210,11 @@ def reduce_logsumexp(
       reduced_dim: a dimension of x.
       extra_logit: a number, or a tensor without the dimension: one more element of every row. It has a gradient.
       name: the operation's name.
+      dtype: the result's dtype, x's by default. Sums of bfloat16 are in float32, and stay so with tf.float32.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
-      DtypeError: x is not floating, or `extra_logit` is of another dtype.
+      DtypeError: x or `dtype` is not floating, or `extra_logit` is of another dtype.
 
     Examples:
       >>> value(mtf.reduce_logsumexp(mtf.constant(mesh, [1000.0, 1000.0], "n:2"), "n")).round(3)
@@ -213,7 +224,10 @@ def reduce_logsumexp(
     extra = None if extra_logit is None else _extra_tensor(x, extra_logit, dim)
     if extra is not None:
         x = broadcast(x, union([x.shape, extra.shape]))
-    return LogSumExpOperation(x, extra, dim.name, name or "reduce_logsumexp").outputs[0]
+    dtype = x.dtype if dtype is None else tf.as_dtype(dtype)
+    if not dtype.is_floating:
+        raise DtypeError(f"the logarithm of a sum needs a floating dtype, not {dtype.name}")
+    return LogSumExpOperation(x, extra, dim.name, dtype, name or "reduce_logsumexp").outputs[0]
 
 
 @language_function

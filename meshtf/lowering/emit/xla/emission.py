@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import tensorflow as tf
 
-from meshtf.lowering.emit.control_flow import emit_loop
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram, LocalWork
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
+from meshtf.lowering.emit.xla.layers import carried_in_parts, emit_layers_or_loop, values_given
+from meshtf.lowering.emit.xla.platform_kernels import compute_on
 from meshtf.mesh_impl.pjrt.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Loop, Plan, Value
@@ -21,7 +22,7 @@ from meshtf.tensorflow_private.xla_operations import replica_id, tied_together
 
 
 def emit_for_xla(
-    plan: Plan, feeds: Sequence[tf.Tensor], slices: Sequence[tf.Tensor], earlier: tf.Tensor
+    plan: Plan, feeds: Sequence[tf.Tensor], slices: Sequence[tf.Tensor], earlier: tf.Tensor, platform: str = ""
 ) -> list[tf.Tensor]:
     """Emits what every core runs, in a trace that XLA compiles.
 
@@ -34,6 +35,7 @@ def emit_for_xla(
       slices: this core's slices of the variables, in the order of `plan.variable_names`.
       earlier: the index of a check that failed in an earlier run, an int32 scalar. Unless it is -1 nothing is assigned,
         and the index is the same again.
+      platform: the platform whose own kernels it may have, by XLA's name for it; "": none.
 
     Returns:
       The core's slices of the fetches, the index of the check that failed, or -1, and the new slices of the variables
@@ -43,24 +45,29 @@ def emit_for_xla(
     everyone = [list(core_positions.coordinates(core, mesh_shape).values()) for core in range(mesh_shape.size)]
     table = tf.constant(everyone, tf.int32, [mesh_shape.size, mesh_shape.ndims])
     variables = SlicesByValue(dict(zip(plan.variable_names, slices, strict=True)))
+    emit_inner = functools.partial(_emit_loop_when_ready, done_before_loops(plan), values_given(plan))
     body = CoreProgram(
         PlanFacts.of(plan, writes_in_place=False),
         TracedCore(plan, tf.gather(table, replica_id())),
         XlaCollectives(mesh_shape),
         variables,
-        LocalWork(loop=functools.partial(_emit_loop_when_ready, done_before_loops(plan))),
+        LocalWork(compute_on(platform), emit_inner),
         may_assign=tf.equal(earlier, NO_CHECK_FAILED),
+        in_parts=carried_in_parts(plan),
     )
     *fetches, failed = body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
     assigned = [variables.assigned[name] for name in assigned_names(plan)]
     return [*fetches, tf.where(tf.equal(earlier, NO_CHECK_FAILED), failed, earlier), *assigned]
 
 
-def _emit_loop_when_ready(done_before: Mapping[Loop, Sequence[Value]], program: CoreProgram, loop: Loop) -> None:
+def _emit_loop_when_ready(
+    done_before: Mapping[Loop, Sequence[Value]], given: Collection[Value], program: CoreProgram, loop: Loop
+) -> None:
     """Emits a loop that begins when all that it waits for is there. XLA chooses an order of its own.
 
     Args:
       done_before: by loop, the values that are to be there when it begins.
+      given: values that are there when the program starts, and stay.
       program: the core's program.
       loop: the loop.
     """
@@ -68,7 +75,7 @@ def _emit_loop_when_ready(done_before: Mapping[Loop, Sequence[Value]], program: 
         values = list(dict.fromkeys([*(c.initial for c in loop.carried), *done_before[loop]]))
         tied = tied_together([program.slices[v] for v in values])
         program.slices.update(zip(values, tied, strict=True))
-    emit_loop(program, loop)
+    emit_layers_or_loop(program, loop, given)
 
 
 def assigned_names(plan: Plan) -> list[str]:
