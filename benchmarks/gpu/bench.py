@@ -31,7 +31,7 @@ _MACHINES = {"H200": "h200", "H100": "h100", "A100": "a100"}
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What one process measured. `ms` is None if it was not measured, and `why` says why."""
+    """The measurement of one process. `ms` is None if it was not measured, and `why` says why."""
 
     ms: float | None
     first_s: float | None = None

@@ -14,7 +14,7 @@ from benchmarks.gpu.jax_sizes import JaxSizes
 _BETA_1, _BETA_2, _RATE, _EPSILON = 0.9, 0.98, 1e-4, 1e-8
 
 Weights = dict[str, jax.Array]
-"""Weights by name. Those of layers have a first dimension of layers, and names that begin with `layer_`."""
+"""Weights by name. A name that begins with `layer_` has the weights of all layers, along its first dimension."""
 
 State = tuple[Weights, Weights, Weights, jax.Array]
 """Weights, their first and second moments, and the number of steps."""

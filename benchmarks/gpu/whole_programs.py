@@ -1,17 +1,16 @@
-"""Whole programs on a GPU, as users start them: trained, killed, resumed, evaluated, decoded, exported."""
+"""Whole programs on a GPU, as users start them. They train, are killed, resume, evaluate, decode and export."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from meshtf.train.monitoring.metrics import read_metrics
 
 _LONGEST_SECONDS = 300
 _DIGITS_LEAST = 0.93
@@ -39,7 +38,7 @@ class Programs:
     def check_digits(self) -> str:
         """Trains `digits_mlp`, and looks at its accuracy."""
         self.trained("digits_mlp", "digits", ["Training.num_steps=300"])
-        accuracy = self.last("digits", "eval/accuracy")
+        accuracy = self.last("digits", "held_out_accuracy")
         assert accuracy > _DIGITS_LEAST, f"the accuracy is {accuracy}"
         return f"trained to an accuracy of {accuracy:.3f}"
 
@@ -52,7 +51,8 @@ class Programs:
         first, last = self._losses("lm_tiny")
         assert last < first, f"the loss went from {first} to {last}"
         evaluated = self._loss_of(self._run("eval", f"--model_dir={run}", *self._mesh))
-        assert abs(evaluated - self.last("lm_tiny", "eval/loss")) < 1e-3 * evaluated, "another loss than in training"
+        told = self.last("lm_tiny", "held_out_loss")
+        assert abs(evaluated - told) < 1e-3 * evaluated, f"evaluated to {evaluated}, and to {told} in training"
         decoded = self._run("decode", f"--model_dir={run}", "--prompt=def ", "--max_new_tokens=4", *self._mesh)
         assert "def " in decoded, decoded
         self._run("export", f"--model_dir={run}", f"--output={self.folder / 'exported'}", "--max_new_tokens=4")
@@ -74,7 +74,7 @@ class Programs:
 
     @property
     def _lm_tiny(self) -> list[str]:
-        steps = 400 if self.virtual is None else 24
+        steps = 400 if self.virtual is None else 200
         own = [] if self.virtual is None else _TINY
         return [f"Training.num_steps={steps}", "Training.checkpoint_every_steps=8", "Training.log_every=4", *own]
 
@@ -89,13 +89,10 @@ class Programs:
 
     def last(self, run: str, name: str) -> float:
         """The last value of a metric."""
-        return float([row[name] for row in self._metrics(run) if name in row][-1])
-
-    def _metrics(self, run: str) -> Sequence[Mapping[str, Any]]:
-        return [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
+        return float([row[name] for row in read_metrics(self.folder / run / "metrics.jsonl") if name in row][-1])
 
     def _losses(self, run: str) -> tuple[float, float]:
-        losses = [float(row["loss"]) for row in self._metrics(run) if "loss" in row]
+        losses = [float(row["loss"]) for row in read_metrics(self.folder / run / "metrics.jsonl") if "loss" in row]
         return losses[0], losses[-1]
 
     def _training(self, gin_file: str, run: str, bindings: list[str]) -> list[str]:
@@ -126,8 +123,8 @@ class Programs:
         return max(self._checkpoints(run))
 
     def _checkpoints(self, run: str) -> list[int]:
-        found = (re.search(r"(\d+)\.index$", path.name) for path in (self.folder / run).rglob("*.index"))
-        return [int(match.group(1)) for match in found if match is not None]
+        written = (self.folder / run / "checkpoints").glob("step_*/manifest.json")
+        return [int(path.parent.name.removeprefix("step_")) for path in written]
 
     @staticmethod
     def _loss_of(output: str) -> float:
