@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.gpu.attention import check_attention
 from benchmarks.gpu.memory_beside_plan import check_memory
 from benchmarks.gpu.sample_operations import check_operations
 from benchmarks.gpu.this_gpu import card_name, why_no_gpu
@@ -29,6 +30,7 @@ Part = Callable[[Programs], str]
 
 PARTS: Mapping[str, Part] = {
     "operations": lambda programs: check_operations(),
+    "attention": lambda programs: check_attention(is_virtual=programs.virtual is not None),
     "memory": lambda programs: check_memory(is_tiny=programs.virtual is not None),
     "digits": Programs.check_digits,
     "lm_tiny": Programs.check_lm_tiny,
