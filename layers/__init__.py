@@ -60,6 +60,7 @@ from meshtf.layers.embedding import (
     mask_padded_logits,
     padded_vocab_size,
 )
+from meshtf.layers.embedding_tables import EmbeddingTables
 from meshtf.layers.feed_forward import dense_relu_dense, feed_forward
 from meshtf.layers.initializers import (
     DenseInitializer,
@@ -93,6 +94,7 @@ from meshtf.layers.normalization import (
 from meshtf.layers.pipeline import pipeline, pipeline_with_sums
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 from meshtf.layers.pooling import adaptive_avg_pool, adaptive_max_pool
+from meshtf.layers.ranking import area_under_curve
 from meshtf.layers.recurrent import bidirectional, gru, lstm
 
 __all__ = [
@@ -108,6 +110,7 @@ __all__ = [
     "ClampedSwish",
     "DenseInitializer",
     "DynamicRotaryScaling",
+    "EmbeddingTables",
     "Initializer",
     "KeyValueCache",
     "LatentCache",
@@ -134,6 +137,7 @@ __all__ = [
     "activation_names",
     "adaptive_avg_pool",
     "adaptive_max_pool",
+    "area_under_curve",
     "batch_norm",
     "bidirectional",
     "contrastive_loss",

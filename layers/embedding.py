@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import overload
 
 import gin
 import tensorflow as tf
@@ -13,6 +14,7 @@ from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers._operands import DimensionLike, checked_operand
 from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer, VarianceScalingInitializer
+from meshtf.takes_mesh import method_takes_mesh, takes_mesh
 
 MASKED_LOGIT = -1e9
 """The logit of padding in a vocabulary. It is finite, and its exponential is 0 beside any real logit's."""
@@ -38,7 +40,7 @@ def padded_vocab_size(vocab_size: int, multiple: int = 128) -> int:
     return -(-vocab_size // multiple) * multiple
 
 
-@language_function
+@takes_mesh
 def embedding_weights(
     mesh: mtf.Mesh,
     vocab_dim: DimensionLike,
@@ -51,7 +53,7 @@ def embedding_weights(
     """The variable of this name [vocab_dim, output_dim], with a vector for each id.
 
     Args:
-      mesh: the mesh of the variable.
+      mesh: the mesh of the variable. May be left out.
       vocab_dim: the ids. May be split.
       output_dim: the vectors.
       vocab_size: how many ids there are, if `vocab_dim` is padded. The rows behind them start at zero, and are no
@@ -64,7 +66,7 @@ def embedding_weights(
 
     Examples:
       >>> vocab = mtf.Dimension("vocab", mtf.layers.padded_vocab_size(1000))
-      >>> weights = mtf.layers.embedding_weights(mesh, vocab, mtf.Dimension("d_model", 8), vocab_size=1000)
+      >>> weights = mtf.layers.embedding_weights(vocab, mtf.Dimension("d_model", 8), vocab_size=1000)
       >>> weights.shape, mesh.graph.variables["embedding"].unpadded_shape
       (Shape[vocab:1024 d_model:8], Shape[vocab:1000 d_model:8])
     """
@@ -175,8 +177,13 @@ class VocabularyEmbedding:
         """The padded dimension of logits."""
         return mtf.Dimension("vocab", padded_vocab_size(self.vocab_size, self.multiple))
 
+    @overload
+    def weights(self, mesh: mtf.Mesh, d_model: mtf.Dimension) -> mtf.Tensor: ...
+    @overload
+    def weights(self, d_model: mtf.Dimension) -> mtf.Tensor: ...
+    @method_takes_mesh
     def weights(self, mesh: mtf.Mesh, d_model: mtf.Dimension) -> mtf.Tensor:
-        """The table, [vocab, d_model], or [vocab, d_embedding]."""
+        """The table, [vocab, d_model], or [vocab, d_embedding]. The mesh may be left out."""
         make = self.initializer or NormalInitializer(stddev=1.0)
         width = self._width(d_model)
         summed, new = mtf.Shape([width]), mtf.Shape([self.vocab])

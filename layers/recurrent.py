@@ -189,7 +189,7 @@ class _Sequence:
         if x.shape.ndims < 2:
             raise ShapeError(f"[{x.shape}] must have a length and features, in this order, at its end")
         self._x, self._hidden, self.gates = x, new_dimension(hidden, x), gates
-        self._length = x.shape[-2 if length is None else length]
+        self._length = x.shape[-2] if length is None else x.shape[x.shape.axis(length)]
         self._initializer = initializer or VarianceScalingInitializer()
         self._state = x.shape - [self._length, x.shape[-1]] + [self._hidden]
 

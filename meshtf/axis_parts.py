@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from meshtf.call_sites import says_where
 from meshtf.dimension import Dimension, Shape
-from meshtf.dimension_names import parse_pairs
+from meshtf.dimension.dimension import parse_pairs
 from meshtf.errors import LayoutError, ShapeError, nearest
 from meshtf.layout import Axes, TensorLayout
 

@@ -276,5 +276,5 @@ def _public_name(wrapper: Callable[..., object]) -> str:
             found = getattr(found, name, None)
         if found is wrapper:
             rooms = ".".join(parts[:length]).removeprefix("meshtf").removeprefix(".compat.mesh_tensorflow")
-            return f"mtf{rooms}.{wrapper.__qualname__}".removesuffix(".__call__")
+            return f"mtf{rooms}.{wrapper.__qualname__}".removesuffix(".__call__").removesuffix(".__init__")
     return f"mtf.{wrapper.__name__.strip('_')}"

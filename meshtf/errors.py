@@ -68,6 +68,10 @@ class IndexRangeError(MeshtfError, IndexError):
     brackets outside of its dimension."""
 
 
+class RowCapacityError(MeshtfError, ValueError):
+    """`embedding_lookup` found a batch of which one core asks another for more rows than there is room for."""
+
+
 class MachineError(MeshtfError, ValueError):
     """A description of a machine that is not there, or not right."""
 

@@ -44,7 +44,7 @@ class SymbolicValue:
 
     @says_where
     def __len__(self) -> int:
-        raise UsageError(f"{self} has no length: dimensions have names; use x.shape.get_dim_by_name(name).size")
+        raise UsageError(f"{self} has no length: dimensions have names; use x.shape[name].size")
 
     @says_where
     def __setitem__(self, key: object, value: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Functions whose first parameter is the mesh, which a caller may leave out where the mesh is known."""
+"""Functions and methods whose first parameter is the mesh, which a caller may leave out where the mesh is known."""
 
 from __future__ import annotations
 
@@ -38,15 +38,31 @@ def takes_mesh(fn: Callable[Concatenate[Mesh, P], T]) -> TakesMesh[P, T]:
 
     The function need not be a `language_function`: this makes it one.
     """
+    wrapper: Any = _filled(fn, 0)
+    return wrapper
+
+
+def method_takes_mesh(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`takes_mesh` for a method whose first parameter after `self` is the mesh.
+
+    The method has overloads with and without the mesh, because checkers of types know no method or constructor that a
+    decorator makes of a protocol.
+    """
+    return _filled(fn, 1)
+
+
+def _filled(fn: Callable[..., Any], place: int) -> Callable[..., Any]:
+    """The function with the mesh, at this place of its parameters, filled in where a caller left it out."""
     located = language_function(fn)
 
     @functools.wraps(fn)
-    def filled(*args: Any, **kwargs: Any) -> T:
-        if "mesh" in kwargs or (args and isinstance(args[0], Mesh)):
+    def filled(*args: Any, **kwargs: Any) -> Any:
+        given = args[place:]
+        if "mesh" in kwargs or (given and isinstance(given[0], Mesh)):
             return located(*args, **kwargs)
-        if args:
-            _check_no_stand_in(args[0], fn)
-        return located(_known_mesh(), *args, **kwargs)
+        if given:
+            _check_no_stand_in(given[0], fn, [*inspect.signature(fn).parameters][place + 1])
+        return located(*args[:place], _known_mesh(), *given, **kwargs)
 
     # Without it, an error would be read against the signature of `fn`, which has a mesh that this call may lack.
     del filled.__wrapped__  # type: ignore[attr-defined]
@@ -69,7 +85,7 @@ def _known_mesh() -> Mesh:
     raise GraphError(f'the mesh was left out, and graph "{graph.name}" has several: {names}; give one of them first')
 
 
-def _check_no_stand_in(first: object, fn: Callable[..., object]) -> None:
+def _check_no_stand_in(first: object, fn: Callable[..., object], second: str) -> None:
     """Refuses a first argument that is no mesh, and that no second parameter takes."""
     if isinstance(first, Tensor):
         what = f"the tensor {first}, whose mesh is x.mesh"
@@ -81,8 +97,8 @@ def _check_no_stand_in(first: object, fn: Callable[..., object]) -> None:
         what = "None"
     else:
         return
-    second = [*inspect.signature(fn).parameters][1]
+    shown = fn.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
     raise GraphError(
-        f"the first argument, the mesh or `{second}`, is {what}; write mtf.{fn.__name__}(mesh, {second}, ...), "
+        f"the first argument, the mesh or `{second}`, is {what}; write {shown}(mesh, {second}, ...), "
         f"or leave the mesh out inside the body of an mtf.function"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshtf.errors import unknown_name
+from meshtf.models.dlrm import DLRM
 from meshtf.models.encoder_decoder import EncoderDecoder
 from meshtf.models.incremental_decoder import IncrementalDecoder
 from meshtf.models.masked_lm import MaskedLM
@@ -15,6 +16,7 @@ from meshtf.models.transformer_lm import TransformerLM
 from meshtf.models.vision_transformer import VisionTransformer
 
 __all__ = [
+    "DLRM",
     "EncoderDecoder",
     "IncrementalDecoder",
     "MLPClassifier",

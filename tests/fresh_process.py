@@ -1,6 +1,7 @@
 """Programs in processes of their own, as a user starts them, without the seconds that importing TensorFlow takes.
 
-One process imports meshtf, starts nothing, and forks for each program. Its string hashes are other than the tests'.
+One process imports meshtf and its programs, starts nothing, and forks for each program. Its string hashes are other
+than the tests'.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def run_fresh(
 
 @functools.cache
 def forking_context() -> multiprocessing.context.ForkServerContext:
-    """Of processes that have imported meshtf and started nothing. Their parent runs as long as the tests do."""
+    """Of processes that have imported meshtf's rooms and started nothing. Their parent runs as long as the tests do."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.fork_server"])
     with pytest.MonkeyPatch.context() as patch:
@@ -122,6 +123,7 @@ def _run(arguments: list[str], folder: str, files: str, environment: Mapping[str
 def _run_program(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
+        sys.modules.pop(sys.argv[0], None)  # it is run anew, and runpy warns of a module that is there
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     elif arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]

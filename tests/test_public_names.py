@@ -12,14 +12,14 @@ from meshtf import control_flow, ops
 from tests.fresh_process import run_fresh
 
 IMPORT_ALONE = """
-import sys
 import meshtf
 import tensorflow as tf
+from tests.fork_server import IMPORTED_WITH_MESHTF
 from meshtf.tensorflow_private.eager_context import has_started
 
 assert not has_started(), "TensorFlow has started"
 assert not tf.compat.v1.get_default_graph().get_operations(), "an operation was made"
-early = [name for name in ("meshtf.layers", "meshtf.models", "meshtf.train", "gin") if name in sys.modules]
+early = [name for name in ("meshtf.layers", "meshtf.models", "meshtf.train", "gin") if name in IMPORTED_WITH_MESHTF]
 assert not early, f"imported before it was asked for: {early}"
 assert callable(meshtf.layers.dense) and callable(meshtf.models.MLPClassifier)
 """

@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError
+from meshtf.layers.transformer import RmsNorm
+from tests.docs.public_names import everything
 
 pytestmark = pytest.mark.quick
 
@@ -21,23 +24,59 @@ def make_a_weight(xs: list[mtf.Tensor]) -> list[mtf.Tensor]:
     return xs
 
 
+CONFIG = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+LATENT = mtf.layers.LatentConfig(num_heads=2, d_kv=4, d_rotated=2, d_value=4, latent_size=3, norm=RmsNorm())
+BEAM = mtf.Dimension("beam", 3)
+FLOAT = tf.float32
+
 # Each function that takes the mesh first, called with the mesh in front of the arguments, or with nothing there.
 CALLS: dict[str, Callable[..., object]] = {
-    "constant": lambda *mesh: mtf.constant(*mesh, [1.0, 2.0], "n:2"),
-    "eye": lambda *mesh: mtf.eye(*mesh, ("rows", 2), ("columns", 2)),
-    "fill": lambda *mesh: mtf.fill(*mesh, 7.0, "n:2"),
-    "get_variable": lambda *mesh: mtf.get_variable(*mesh, "w", "d:4 h:8", initializer=mtf.zeros),
-    "import_tf_tensor": lambda *mesh: mtf.import_tf_tensor(*mesh, np.ones(2), "n:2"),
-    "vectorized_layers": lambda *mesh: mtf.vectorized_layers(*mesh, make_a_weight, [], [STAGE], STAGE),
-    "linspace": lambda *mesh: mtf.linspace(*mesh, 0.0, 1.0, ("n", 3)),
-    "ones": lambda *mesh: mtf.ones(*mesh, "n:8"),
-    "placeholder": lambda *mesh: mtf.placeholder(*mesh, "n:8", name="y"),
-    "random_normal": lambda *mesh: mtf.random_normal(*mesh, "n:8", stddev=2.0),
-    "random_truncated_normal": lambda *mesh: mtf.random_truncated_normal(*mesh, "n:8"),
-    "random_uniform": lambda *mesh: mtf.random_uniform(*mesh, "n:8", minval=0.5),
-    "range": lambda *mesh: mtf.range(*mesh, ("n", 8)),
-    "zeros": lambda *mesh: mtf.zeros(*mesh, shape="n:8"),
+    "mtf.DropoutInBlocks": lambda *mesh: mtf.DropoutInBlocks(*mesh, "n:4", "n", 2, rate=0.5, name="dropout"),
+    "mtf.DropoutInBoxes": lambda *mesh: mtf.DropoutInBoxes(*mesh, "n:4", {"n": "in:2"}, rate=0.5, name="dropout"),
+    "mtf.RandomNormal.__call__": lambda *mesh: mtf.RandomNormal(stddev=2.0)(*mesh, "n:8", FLOAT),
+    "mtf.RandomUniform.__call__": lambda *mesh: mtf.RandomUniform(0.5)(*mesh, "n:8", FLOAT),
+    "mtf.TruncatedNormal.__call__": lambda *mesh: mtf.TruncatedNormal()(*mesh, "n:8", FLOAT),
+    "mtf.constant": lambda *mesh: mtf.constant(*mesh, [1.0, 2.0], "n:2"),
+    "mtf.eye": lambda *mesh: mtf.eye(*mesh, ("rows", 2), ("columns", 2)),
+    "mtf.fill": lambda *mesh: mtf.fill(*mesh, 7.0, "n:2"),
+    "mtf.get_variable": lambda *mesh: mtf.get_variable(*mesh, "w", "d:4 h:8", initializer=mtf.zeros),
+    "mtf.import_tf_tensor": lambda *mesh: mtf.import_tf_tensor(*mesh, np.ones(2), "n:2"),
+    "mtf.layers.BeamSlots.start": lambda *mesh: mtf.layers.BeamSlots.start(*mesh, [("batch", 4), BEAM], 16, BEAM),
+    "mtf.layers.KeyValueCache.empty": lambda *mesh: mtf.layers.KeyValueCache.empty(*mesh, "batch:4", 16, CONFIG),
+    "mtf.layers.LatentCache.empty": lambda *mesh: mtf.layers.LatentCache.empty(*mesh, "batch:4", 16, LATENT),
+    "mtf.layers.LinearBias.make": lambda *mesh: mtf.layers.LinearBias.make(*mesh, CONFIG),
+    "mtf.layers.RelativePositionBias.make": lambda *mesh: mtf.layers.RelativePositionBias.make(
+        *mesh, CONFIG, is_bidirectional=False
+    ),
+    "mtf.layers.VocabularyEmbedding.weights": lambda *mesh: mtf.layers.VocabularyEmbedding(100).weights(
+        *mesh, mtf.Dimension("d", 8)
+    ),
+    "mtf.layers.embedding_weights": lambda *mesh: mtf.layers.embedding_weights(*mesh, ("vocab", 8), ("d", 4)),
+    "mtf.vectorized_layers": lambda *mesh: mtf.vectorized_layers(*mesh, make_a_weight, [], [STAGE], STAGE),
+    "mtf.linspace": lambda *mesh: mtf.linspace(*mesh, 0.0, 1.0, ("n", 3)),
+    "mtf.ones": lambda *mesh: mtf.ones(*mesh, "n:8"),
+    "mtf.placeholder": lambda *mesh: mtf.placeholder(*mesh, "n:8", name="y"),
+    "mtf.random_normal": lambda *mesh: mtf.random_normal(*mesh, "n:8", stddev=2.0),
+    "mtf.random_truncated_normal": lambda *mesh: mtf.random_truncated_normal(*mesh, "n:8"),
+    "mtf.random_uniform": lambda *mesh: mtf.random_uniform(*mesh, "n:8", minval=0.5),
+    "mtf.range": lambda *mesh: mtf.range(*mesh, ("n", 8)),
+    "mtf.zeros": lambda *mesh: mtf.zeros(*mesh, shape="n:8"),
 }  # fmt: skip
+
+# What is given the mesh by whoever calls it, which is no user's program.
+GIVEN = {
+    "mtf.Operation": "whoever writes an operation says its mesh, where no input has one",
+    "mtf.Variable": "mtf.get_variable makes it",
+    "mtf.VectorizedLayers": "mtf.vectorized_layers makes it",
+    **dict.fromkeys(
+        [f"mtf.optimize.Sparse{kind}Optimizer.scalars" for kind in ("Sgd", "Adam", "Adagrad")],
+        "a step of the optimizer calls it, as its protocol says",
+    ),
+    "meshtf.layers.transformer.DecodingSpace": "a decoder makes it, and hands it to its sublayers",
+    "meshtf.layers.transformer.DistanceBias.make": "the stack calls it, as the protocol StackBias says",
+    "meshtf.layers.transformer.RelativeBias.make": "the stack calls it, as the protocol StackBias says",
+    "meshtf.models.IncrementalDecoder.start": "decoding calls it, as the protocol StepDecoder says",
+}
 
 
 def operations_of(body: Callable[[mtf.Mesh], object]) -> list[tuple[object, ...]]:
@@ -49,10 +88,26 @@ def operations_of(body: Callable[[mtf.Mesh], object]) -> list[tuple[object, ...]
     return [(type(o), o.name, [x.name for x in o.inputs], list(map(str, o.outputs))) for o in graph.every_operation()]
 
 
-def test_every_function_that_takes_the_mesh_first_is_tried() -> None:
-    functions = {name: getattr(mtf, name) for name in mtf.__all__ if inspect.isfunction(getattr(mtf, name))}
-    first = {name: next(iter(inspect.signature(fn).parameters), "") for name, fn in functions.items()}
-    assert {name for name, parameter in first.items() if parameter == "mesh"} == set(CALLS)
+def takers() -> set[str]:
+    """Every public function, constructor and method with a parameter `mesh` for the mesh of a graph."""
+    found = set[str]()
+    for name, thing in everything().items():
+        members = vars(thing) if inspect.isclass(thing) else {}
+        methods = {m: getattr(thing, m) for m in members if m == "__call__" or m[0] != "_"}
+        for shown, fn in {name: thing, **{f"{name}.{m}": method for m, method in methods.items()}}.items():
+            if callable(fn) and not getattr(thing, "_is_protocol", False) and _annotation(fn).endswith("Mesh"):
+                found.add(shown)
+    return found
+
+
+def _annotation(fn: Callable[..., object]) -> str:
+    """How the parameter `mesh` is annotated, without `| None`; empty if there is none."""
+    parameter = inspect.signature(fn).parameters.get("mesh")
+    return "" if parameter is None else str(parameter.annotation).removesuffix(" | None")
+
+
+def test_every_function_that_takes_the_mesh_may_be_called_without() -> None:
+    assert takers() == {*CALLS, *GIVEN}
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))

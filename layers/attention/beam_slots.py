@@ -18,6 +18,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.layers._operands import Dims
 from meshtf.layers.attention._scores import (
     biased_and_masked,
     check_operands,
@@ -30,6 +31,7 @@ from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, is_index
+from meshtf.takes_mesh import takes_mesh
 from meshtf.thresholds import MOST_MULTIPLIED_QUERIES
 
 BEAM_SLOTS, POSITIONS = "beam_slots", "positions"
@@ -51,8 +53,8 @@ class BeamSlots:
     Examples:
       >>> config, beam = mtf.layers.AttentionConfig(num_heads=2, d_kv=4), mtf.Dimension("beam", 3)
       >>> rows, q = mtf.Shape([("batch", 4), beam]), mtf.ones(mesh, "batch:4 beam:3 heads:2 d_kv:4")
-      >>> slots = mtf.layers.BeamSlots.start(mesh, rows, max_length=16, beam=beam)
-      >>> cache = mtf.layers.KeyValueCache.empty(mesh, rows, max_length=16, config=config, beam=beam)
+      >>> slots = mtf.layers.BeamSlots.start(rows, max_length=16, beam=beam)
+      >>> cache = mtf.layers.KeyValueCache.empty(rows, max_length=16, config=config, beam=beam)
       >>> position = mtf.constant(mesh, 5, dtype=tf.int32)
       >>> slots, cache = slots.written(position), cache.write(position, slots.own(q), slots.own(q))
       >>> pattern = mtf.layers.AttentionPattern(memory=cache.tokens(position))
@@ -63,17 +65,19 @@ class BeamSlots:
     holders: mtf.Tensor
     beam: mtf.Dimension
 
-    @classmethod
-    def start(cls, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, beam: mtf.Dimension) -> BeamSlots:
+    @staticmethod
+    @takes_mesh
+    def start(mesh: mtf.Mesh, batch_dims: Dims, max_length: int, beam: mtf.Dimension) -> BeamSlots:
         """The table before anything is written: all slots are still alike, so every position is in the first one.
 
         Args:
-          mesh: the program's mesh.
+          mesh: the program's mesh. May be left out.
           batch_dims: the table's dimensions, such as [batch, beam]. Without the beam, all beams have the same row.
           max_length: the number of positions of the longest sequence.
           beam: the dimension of the hypotheses.
         """
-        return cls(mtf.zeros(mesh, batch_dims + [mtf.Dimension(POSITIONS, max_length)], tf.int32), beam)
+        shape = mtf.convert_to_shape(batch_dims) + [mtf.Dimension(POSITIONS, max_length)]
+        return BeamSlots(mtf.zeros(mesh, shape, tf.int32), beam)
 
     def written(self, position: mtf.Tensor) -> BeamSlots:
         """The table after each beam wrote to its own slot at a position, int32 [..]; at a negative one it wrote

@@ -9,9 +9,11 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
+from meshtf.layers._operands import Dims
 from meshtf.layers.attention.beam_slots import slots_of
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens
+from meshtf.takes_mesh import takes_mesh
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +31,7 @@ class KeyValueCache:
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
-      >>> cache = mtf.layers.KeyValueCache.empty(mesh, mtf.convert_to_shape("batch:4"), max_length=16, config=config)
+      >>> cache = mtf.layers.KeyValueCache.empty("batch:4", max_length=16, config=config)
       >>> k, position = mtf.ones(mesh, "batch:4 heads:2 d_kv:4"), mtf.constant(mesh, 3, dtype=tf.int32)
       >>> cache.write(position, k, k).k.shape
       Shape[batch:4 heads:2 memory_length:16 d_kv:4]
@@ -39,11 +41,11 @@ class KeyValueCache:
     v: mtf.Tensor
     is_window: bool = False
 
-    @classmethod
+    @staticmethod
+    @takes_mesh
     def empty(
-        cls,
         mesh: mtf.Mesh,
-        batch_dims: mtf.Shape,
+        batch_dims: Dims,
         max_length: int,
         config: AttentionConfig,
         dtype: tf.DType = tf.float32,
@@ -54,7 +56,7 @@ class KeyValueCache:
         """An empty cache: zeros over [batch_dims, (heads), (beam_slots), memory_length, d_kv].
 
         Args:
-          mesh: the program's mesh.
+          mesh: the program's mesh. May be left out.
           batch_dims: dimensions such as [batch], or [batch, beam].
           max_length: the number of positions of the longest sequence.
           config: the sizes, heads and d_kv.
@@ -66,8 +68,8 @@ class KeyValueCache:
         is_window = window is not None and window < max_length
         memory = mtf.Dimension(MEMORY_LENGTH, window if window is not None and is_window else max_length)
         beams, slots = ([], []) if beam is None else ([beam], [slots_of(beam)])
-        shape = batch_dims - beams + [*config.memory_heads, *slots, memory, config.d_kv_dim]
-        return cls(mtf.zeros(mesh, shape, dtype), mtf.zeros(mesh, shape, dtype), is_window)
+        shape = mtf.convert_to_shape(batch_dims) - beams + [*config.memory_heads, *slots, memory, config.d_kv_dim]
+        return KeyValueCache(mtf.zeros(mesh, shape, dtype), mtf.zeros(mesh, shape, dtype), is_window)
 
     @classmethod
     def of_tokens(

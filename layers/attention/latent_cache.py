@@ -7,8 +7,10 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.layers._operands import Dims
 from meshtf.layers.attention.latent import LatentConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens, as_memory
+from meshtf.takes_mesh import takes_mesh
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +27,7 @@ class LatentCache:
     Examples:
       >>> from meshtf.layers.transformer import RmsNorm
       >>> config = mtf.layers.LatentConfig(num_heads=2, d_kv=4, d_rotated=2, d_value=4, latent_size=3, norm=RmsNorm())
-      >>> cache = mtf.layers.LatentCache.empty(mesh, mtf.Shape([("batch", 4)]), 16, config, tf.float32)
+      >>> cache = mtf.layers.LatentCache.empty("batch:4", 16, config)
       >>> [tensor.shape for tensor in cache.tensors]
       [Shape[batch:4 memory_length:16 latent:3], Shape[batch:4 memory_length:16 d_kv:2]]
     """
@@ -33,13 +35,14 @@ class LatentCache:
     latent: mtf.Tensor
     rotated: mtf.Tensor
 
-    @classmethod
+    @staticmethod
+    @takes_mesh
     def empty(
-        cls, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int, config: LatentConfig, dtype: tf.DType
+        mesh: mtf.Mesh, batch_dims: Dims, max_length: int, config: LatentConfig, dtype: tf.DType = tf.float32
     ) -> LatentCache:
-        """Zeros for `max_length` positions."""
-        rows = batch_dims + [mtf.Dimension(MEMORY_LENGTH, max_length)]
-        return cls(
+        """Zeros for `max_length` positions. The mesh may be left out."""
+        rows = mtf.convert_to_shape(batch_dims) + [mtf.Dimension(MEMORY_LENGTH, max_length)]
+        return LatentCache(
             mtf.zeros(mesh, rows + [config.latent], dtype),
             mtf.zeros(mesh, rows + [config.part(config.d_rotated)], dtype),
         )

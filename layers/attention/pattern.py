@@ -17,7 +17,7 @@ class PositionBias(Protocol):
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
-      >>> learned: mtf.layers.PositionBias = mtf.layers.RelativePositionBias.make(mesh, config, is_bidirectional=False)
+      >>> learned: mtf.layers.PositionBias = mtf.layers.RelativePositionBias.make(config, is_bidirectional=False)
       >>> query, memory = mtf.range(mesh, ("length", 6)), mtf.range(mesh, ("memory_length", 6))
       >>> learned(query, memory).shape
       Shape[heads:2 length:6 memory_length:6]

@@ -17,8 +17,7 @@ from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.xla.hlo import hlo_of
 from meshtf.lowering.emit.xla.pjrt_program import PjrtProgram
 from meshtf.mesh_impl.device_names import process_of
-from meshtf.mesh_impl.mesh_impl import checked_mesh
-from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions, checked_mesh
 from meshtf.mesh_impl.pjrt.buffers import BufferSlices
 from meshtf.mesh_impl.slices import Slices
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime

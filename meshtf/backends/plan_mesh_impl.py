@@ -13,8 +13,7 @@ from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import UsageError
 from meshtf.layout import LayoutLike, LayoutRules
-from meshtf.mesh_impl.mesh_impl import checked_mesh
-from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions, checked_mesh
 from meshtf.mesh_impl.slices import Slices
 from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore

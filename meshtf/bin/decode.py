@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -19,18 +20,23 @@ from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
+from meshtf.train.decoding.earlier_scores import EarlierScores
 from meshtf.train.decoding.output import Output, open_output
-from meshtf.train.decoding.prompt_text import given_texts
+from meshtf.train.decoding.prompt_text import PromptText, TextsOfFiles, given_texts, no_text_in
 from meshtf.train.decoding.results import TextScore
 from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
 from meshtf.train.runs.agreement import Agreement
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf_programs.command_lines.decode import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
 
 _ONE_HAS_THE_INPUT = """\
 standard input reaches none of the processes of a cluster, which all work on the same texts: give --prompt or \
 --prompt_file."""
+
+_RESUMES_SCORES = """\
+--resume goes on with scores in JSON lines: give --score, --format=jsonl and the --output of the run before."""
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -53,10 +59,15 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     files = [Path(name) for name in values.prompt_file]
     if wants_cluster(values) and not (values.prompt or files):
         raise ConfigurationError(_ONE_HAS_THE_INPUT)
-    texts = given_texts(values.prompt, files, sys.stdin.buffer)
+    check_resume(values)
+    texts = texts_of(values, files)
     mesh_impl = mesh_for(values, training)
-    make = ScoredTexts if values.score else ContinuedTexts
-    work = make(training, mesh_impl, decoding, texts)
+    earlier = None
+    if values.score:
+        earlier = earlier_scores(values, texts)
+        work = ScoredTexts(training, mesh_impl, decoding, texts, earlier.count)
+    else:
+        work = ContinuedTexts(training, mesh_impl, decoding, list(texts))
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
     if values.layout is not None:
@@ -64,20 +75,51 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     step = work.restore(folder, values.step, values.weights)
     what = "scoring" if values.score else f"decoding ({decoding.method})"
     where = f"step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
-    _say(f"{what} {counted(len(texts), 'text')} with {where}")
+    done = f", of which {earlier.count:,} are done" if earlier and earlier.count else ""
+    _say(f"{what} {counted(work.count, 'text')}{done} with {where}")
     path = values.output if Agreement.of_this_process().is_leader else os.devnull
-    output = functools.partial(open_output, path, len(texts), is_json=values.format == "jsonl")
-    return functools.partial(write_results, work, output)
+    kept = earlier.num_bytes if earlier else 0
+    output = functools.partial(open_output, path, work.count, is_json=values.format == "jsonl", num_kept=kept)
+    return functools.partial(write_results, work, output, earlier)
+
+
+def check_resume(values: flags.FlagValues) -> None:
+    """Raises ConfigurationError for a --resume that finds no earlier scores to go on from."""
+    if values.resume and not (values.score and values.output and values.format == "jsonl"):
+        raise ConfigurationError(_RESUMES_SCORES)
+
+
+def texts_of(values: flags.FlagValues, files: Sequence[Path]) -> Iterable[PromptText]:
+    """Returns the given texts. The lines of files to score are read one by one, and need not fit in memory."""
+    is_large = values.score and not values.prompt and files and all(user_path(path).is_file() for path in files)
+    if not is_large:
+        return given_texts(values.prompt, files, sys.stdin.buffer)
+    texts = TextsOfFiles(files)
+    if next(iter(texts), None) is None:
+        raise ConfigurationError(no_text_in(files))
+    return texts
+
+
+def earlier_scores(values: flags.FlagValues, texts: Iterable[PromptText]) -> EarlierScores:
+    """Returns the scores in --output with which --resume goes on; the first process of a cluster says how many."""
+    if not values.resume:
+        return EarlierScores.none()
+    agreement = Agreement.of_this_process()
+    found = EarlierScores.read(user_path(values.output), texts) if agreement.is_leader else EarlierScores.none()
+    count = agreement.first_text(str(found.count) if agreement.is_leader else None)
+    return dataclasses.replace(found, count=int(count or 0))
 
 
 def write_results(
-    work: ContinuedTexts | ScoredTexts, open_one: Callable[[], contextlib.AbstractContextManager[Output]]
+    work: ContinuedTexts | ScoredTexts,
+    open_one: Callable[[], contextlib.AbstractContextManager[Output]],
+    earlier: EarlierScores | None,
 ) -> int:
-    """Runs the work, and writes its results."""
+    """Runs the work, and writes its results behind earlier ones."""
     start = time.perf_counter()
     with open_one() as output:
         if isinstance(work, ScoredTexts):
-            _say(f"together: {score(work, output)}")
+            _say(f"together: {score(work, output, earlier or EarlierScores.none())}")
         else:
             count = continue_prompts(work, output)
             seconds = time.perf_counter() - start
@@ -98,18 +140,19 @@ def continue_prompts(work: ContinuedTexts, output: Output) -> int:
         for continuation in continuations:
             output.write(continuation.as_json(), continuation.as_text(number, shows_prompt=not work.has_encoder))
             num_tokens += len(continuation.ids)
-        output.advance()
+        output.advance(1)
     return num_tokens
 
 
-def score(work: ScoredTexts, output: Output) -> TextScore:
-    """Writes the score of every text. Returns the score of all texts together."""
-    scores = []
+def score(work: ScoredTexts, output: Output, earlier: EarlierScores) -> TextScore:
+    """Writes the score of every text that has none. Returns the score of all texts together."""
+    output.advance(earlier.count)
+    total = earlier.total
     for text_score in work:
         output.write(text_score.as_json(), f"=== {text_score}\n{text_score.text}")
-        output.advance()
-        scores.append(text_score)
-    return TextScore.total(scores)
+        output.advance(1)
+        total = TextScore.total([total, text_score])
+    return total
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from meshtf.errors import DeviceError
 from meshtf.layout import Axes
 from meshtf.mesh_impl.tpu.topology import GENERATIONS
 from meshtf.mesh_impl.tpu.torus import Torus
-from meshtf.planning.process_spans import groups_over
+from meshtf.planning.core_positions import groups_over
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

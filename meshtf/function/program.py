@@ -15,8 +15,7 @@ from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Dimension
 from meshtf.errors import UsageError
 from meshtf.function.feeds_by_name import feeds_by_name
-from meshtf.function.planned_program import PlannedProgram, Prepared
-from meshtf.function.program_plans import ProgramPlans
+from meshtf.function.program_plans import PlannedProgram, Prepared, ProgramPlans
 from meshtf.function.signature import Sizes
 from meshtf.graph.graph import Graph
 from meshtf.graph.mesh import Mesh

@@ -12,7 +12,7 @@ import tensorflow as tf
 from meshtf.call_sites import user_site
 from meshtf.errors import CollectiveError, ExecutionError, MeshtfError, UsageError
 from meshtf.layout import TensorLayout
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
 from meshtf.lowering.initial_values import initialize
 from meshtf.lowering.make_plan import first_failure
 from meshtf.lowering.program_texts import program_texts

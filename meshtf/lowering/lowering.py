@@ -114,6 +114,8 @@ class Lowering:
             "activation layout rule": self._options.activation_layout_rules,
         }
         warn_unused_rules(kinds, graph.operations)
+        # Which updates cannot be divided is known once all tensors have layouts. If parts of an axis help, all layouts
+        # are found anew on the mesh with these parts.
         undivided = self._sharded.undivided
         if undivided and not self.axis_parts and (axis_parts := parts_that_help(undivided, self.mesh_shape)):
             self._lay_out(axis_parts)

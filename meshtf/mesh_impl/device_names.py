@@ -13,7 +13,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape, ShapeLike
 from meshtf.errors import DeviceError, counted, nearest
 from meshtf.layout import Axes
-from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
+from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule, is_open
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.planning.process_spans import ProcessOfCore, laid_over
 
@@ -57,6 +57,8 @@ def default_devices(shape: Shape, axes_over_processes: Axes = ()) -> tuple[str, 
     names = {kind: _by_process(kind) for kind in ("GPU", "CPU")}
     for kind in ("GPU", "CPU"):
         if sum(map(len, names[kind])) >= shape.size:
+            if len(names[kind]) == 1:  # one process has all devices, and no axis lies over processes
+                return tuple(names[kind][0][: shape.size])
             _check_even(names[kind], shape)
             return _of_each(names[kind], laid_over(shape, len(names[kind]), axes_over_processes))
     cpus, gpus = (sum(map(len, names[kind])) for kind in ("CPU", "GPU"))
@@ -106,9 +108,9 @@ def shape_on_devices(shape: ShapeLike, devices: Sequence[str] | None) -> ShapeLi
     Raises:
       DeviceError: there are too few, or processes cannot have equal parts.
     """
-    rule = None if shape is None else MeshShapeRule.parse(shape)
-    if rule is None or not rule.is_open:
+    if not is_open(shape):
         return shape
+    rule = MeshShapeRule.parse(shape)
     if devices is not None:
         return rule.shape(len(devices))
     names = _by_process("GPU") or _by_process("CPU")

@@ -9,11 +9,9 @@ from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.dimension import Shape, ShapeLike
-from meshtf.errors import DeviceError, LayoutError, ShapeError, UsageError, nearest
-from meshtf.layout import LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
-from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
-from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
+from meshtf.dimension import Shape
+from meshtf.layout import LayoutRules
+from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.mesh_impl.slices import Slices
 from meshtf.planning.plan import Plan
 from meshtf.planning.process_spans import ProcessOfCore
@@ -159,41 +157,3 @@ class MeshImpl(Protocol):
         CompilationError where the compiler refuses an operation.
         """
         ...
-
-
-def checked_mesh(
-    shape: ShapeLike, layout_rules: LayoutLike, options: MeshOptions | None, changes: MeshOptionKeywords
-) -> tuple[Shape, LayoutRules, MeshOptions]:
-    """The parts of every mesh, checked: its shape, its rules, and its options, some of which are given by keyword.
-
-    Raises:
-      DeviceError: an axis has no cores.
-      LayoutError: a rule names an axis that the mesh does not have.
-      UsageError: a keyword is no option, or an option has a value that it cannot have.
-    """
-    if shape is None:
-        raise ShapeError('the shape of a mesh is needed, such as "rows:2;cols:4"')
-    rule, rules = MeshShapeRule.parse(shape), convert_to_layout_rules(layout_rules)
-    if rule.is_open:
-        raise ShapeError(f"mesh [{rule}] is as large as the devices allow, and this backend counts none; give sizes")
-    converted = rule.shape(0)
-    known = [field.name for field in dataclasses.fields(MeshOptions)]
-    for name in changes:
-        if name not in known:
-            raise UsageError(f'a mesh has no option "{name}"{nearest(name, known)}; its options are {", ".join(known)}')
-    if options is not None and not isinstance(options, MeshOptions):
-        raise UsageError(f"options must be an mtf.MeshOptions, not {type(options).__name__}")
-    chosen = dataclasses.replace(options or MeshOptions(), **changes)
-    axes = chosen.parts_of_axes(converted).named(converted)
-    for some in (rules, chosen.parameter_layout_rules, chosen.activation_layout_rules):
-        if some is not None:
-            check_mesh_axes(some, axes)
-    unknown = [axis for axis in chosen.axes_over_processes if axis not in converted.dimension_names]
-    if unknown:
-        raise LayoutError(
-            f"axes_over_processes names {', '.join(unknown)}, and mesh [{converted}] has no such axis"
-            f"{nearest(unknown[0], converted.dimension_names)}"
-        )
-    if converted.size < 1:
-        raise DeviceError(f"mesh [{converted}] has no cores; every axis has at least size 1")
-    return converted, rules, chosen

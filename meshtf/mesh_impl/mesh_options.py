@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from meshtf.axis_parts import AxisParts, SizesOfParts, axis_parts_of, sizes_of_parts
 from meshtf.call_sites import says_where
-from meshtf.dimension import Shape
-from meshtf.errors import DeviceError, LayoutError, UsageError, counted, nearest
-from meshtf.layout import MAX_PADDING, LayoutLike, LayoutRules, convert_to_layout_rules
+from meshtf.dimension import Shape, ShapeLike, shape_of
+from meshtf.errors import DeviceError, LayoutError, ShapeError, UsageError, counted, nearest
+from meshtf.layout import MAX_PADDING, LayoutLike, LayoutRules, check_mesh_axes, convert_to_layout_rules
+from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule, is_open
 from meshtf.planning.process_spans import ProcessOfCore, laid_over
 
 SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
@@ -237,3 +238,41 @@ def _checked_axes(names: Any) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
         raise UsageError(f'axes_over_processes must be a list of names, as ("rows",), and is {names!r}')
     return tuple(names)
+
+
+def checked_mesh(
+    shape: ShapeLike, layout_rules: LayoutLike, options: MeshOptions | None, changes: MeshOptionKeywords
+) -> tuple[Shape, LayoutRules, MeshOptions]:
+    """The parts of every mesh, checked: its shape, its rules, and its options, some of which are given by keyword.
+
+    Raises:
+      DeviceError: an axis has no cores.
+      LayoutError: a rule names an axis that the mesh does not have.
+      UsageError: a keyword is no option, or an option has a value that it cannot have.
+    """
+    if shape is None:
+        raise ShapeError('the shape of a mesh is needed, such as "rows:2;cols:4"')
+    if is_open(shape):
+        rule = MeshShapeRule.parse(shape)
+        raise ShapeError(f"mesh [{rule}] is as large as the devices allow, and this backend counts none; give sizes")
+    converted, rules = shape_of(shape), convert_to_layout_rules(layout_rules)
+    known = [field.name for field in dataclasses.fields(MeshOptions)]
+    for name in changes:
+        if name not in known:
+            raise UsageError(f'a mesh has no option "{name}"{nearest(name, known)}; its options are {", ".join(known)}')
+    if options is not None and not isinstance(options, MeshOptions):
+        raise UsageError(f"options must be an mtf.MeshOptions, not {type(options).__name__}")
+    chosen = dataclasses.replace(options or MeshOptions(), **changes)
+    axes = chosen.parts_of_axes(converted).named(converted)
+    for some in (rules, chosen.parameter_layout_rules, chosen.activation_layout_rules):
+        if some is not None:
+            check_mesh_axes(some, axes)
+    unknown = [axis for axis in chosen.axes_over_processes if axis not in converted.dimension_names]
+    if unknown:
+        raise LayoutError(
+            f"axes_over_processes names {', '.join(unknown)}, and mesh [{converted}] has no such axis"
+            f"{nearest(unknown[0], converted.dimension_names)}"
+        )
+    if converted.size < 1:
+        raise DeviceError(f"mesh [{converted}] has no cores; every axis has at least size 1")
+    return converted, rules, chosen

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TypeGuard
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
-from meshtf.dimension_names import parse_pairs
+from meshtf.dimension.dimension import parse_pairs
 from meshtf.errors import DeviceError, ShapeError, counted
 
 OPEN = "*"
@@ -15,6 +16,11 @@ _TOO_FEW = "mesh [{rule}] has at least {least}, and {devices}"
 _DOES_NOT_FIT = """\
 mesh [{rule}] has a multiple of {least} cores, and of {processes} processes each has as many of them, {most} at most: \
 there is no such number. Other sizes, or another number of processes, would do"""
+
+
+def is_open(x: ShapeLike) -> TypeGuard[str]:
+    """Whether a mesh shape is a text in which an axis is as long as the devices allow."""
+    return isinstance(x, str) and OPEN in x
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +40,7 @@ class MeshShapeRule:
         Raises:
           ShapeError: `x` is no mesh shape, or has two open sizes.
         """
-        if not (isinstance(x, str) and OPEN in x):
+        if not is_open(x):
             return cls(tuple((d.name, d.size) for d in convert_to_shape(x)))
         pairs = parse_pairs(x, r"\d{1,18}|\*", "name:size, or name:* for an axis as long as the devices allow")
         names = [name for name, size in pairs if size == OPEN]

@@ -71,6 +71,7 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.fourier.fft import fft, ifft, irfft, rfft
 from meshtf.ops.grouped_products.grouped_matmul import grouped_matmul
 from meshtf.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
+from meshtf.ops.indexing.embedding_lookup import embedding_lookup
 from meshtf.ops.indexing.gather import gather, one_hot
 from meshtf.ops.indexing.scatter import scatter_add, scatter_update
 from meshtf.ops.inputs.constants import constant, fill, ones, ones_like, range, zeros, zeros_like
@@ -190,6 +191,7 @@ __all__ = [
     "dynamic_update_slice",
     "einsum",
     "elu",
+    "embedding_lookup",
     "equal",
     "erf",
     "erfinv",

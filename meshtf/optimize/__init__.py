@@ -27,6 +27,7 @@ from meshtf.optimize.schedules.published import NoamSchedule, SlantedTriangularS
 from meshtf.optimize.schedules.schedule import ConstantSchedule, Schedule
 from meshtf.optimize.sgd import MomentumOptimizer, SgdOptimizer
 from meshtf.optimize.sm3 import Sm3Optimizer
+from meshtf.optimize.sparse_rows import SparseAdagradOptimizer, SparseAdamOptimizer, SparseSgdOptimizer
 from meshtf.optimize.trust_ratio import LambOptimizer, LarsOptimizer
 from meshtf.optimize.weight_decay import WeightDecayOptimizer
 
@@ -62,6 +63,9 @@ __all__ = [
     "SgdOptimizer",
     "SlantedTriangularSchedule",
     "Sm3Optimizer",
+    "SparseAdagradOptimizer",
+    "SparseAdamOptimizer",
+    "SparseSgdOptimizer",
     "StochasticRoundingOptimizer",
     "WarmUpSchedule",
     "WeightDecayOptimizer",

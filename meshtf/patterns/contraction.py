@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.dimension_names import needs_size
+from meshtf.dimension.dimension import needs_size
 from meshtf.errors import counted, nearest
 from meshtf.patterns.terms import Factor, Pattern, Rest, Term, parse
 

@@ -16,7 +16,7 @@ import operator
 from collections.abc import Mapping
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.dimension_names import needs_size
+from meshtf.dimension.dimension import needs_size
 from meshtf.errors import ShapeError, nearest
 from meshtf.patterns.left_side import LeftSide, unused
 from meshtf.patterns.terms import Factor, Group, Pattern, Rest, Term, parse

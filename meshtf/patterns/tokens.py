@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from meshtf.dimension_names import underlined
+from meshtf.dimension.dimension import underlined
 from meshtf.errors import ShapeError, UsageError
 
 ARROW, REST, COMMA, OPEN, CLOSE = "->", "...", ",", "(", ")"

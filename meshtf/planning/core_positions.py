@@ -53,6 +53,12 @@ def groups_along(sizes: Sequence[int], axes: Sequence[int]) -> np.ndarray:
     return cores.reshape(-1, math.prod(sizes[axis] for axis in axes))
 
 
+def groups_over(axes: Sequence[str], mesh_shape: Shape) -> np.ndarray:
+    """`int[groups, members]`: cores that differ only along `axes`, by position along them, the first axis major."""
+    names = mesh_shape.dimension_names
+    return groups_along(mesh_shape.to_integer_list, [names.index(axis) for axis in axes])
+
+
 def destinations(axes: Axes, place: Callable[[int], int], mesh_shape: Shape) -> tuple[int, ...]:
     """The core, for each core, at position `place(own position)` along these mesh axes, and at its own along the rest.
 

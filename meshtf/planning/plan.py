@@ -96,7 +96,9 @@ class Compute:
 
     def bytes_of(self, value: Value) -> int:
         """The bytes that it reads or writes of an input or an output. A sum to whose part it adds counts by that
-        part."""
+        part, and a table of which it touches some rows by those rows."""
+        if self.facts.rows_touched and value.slice_shape and value.slice_shape[0] > self.facts.rows_touched:
+            return value.slice_bytes // value.slice_shape[0] * self.facts.rows_touched
         adds_to_it = self.facts.adds_to_part and value in (self.inputs[0], self.outputs[0])
         return self.inputs[1].slice_bytes if adds_to_it else value.slice_bytes
 

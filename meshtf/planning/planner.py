@@ -129,10 +129,10 @@ class Planner:
             self.record.operation = tensor.operation
             values.append(self.read(tensor, fill=None))
         self.variables.store()
-        checks = self.checks.closed
+        checks = tuple(self.checks.closed)
         values.extend(check.finding.value for check in checks if check.finding is not None)
         planned = self.record.instructions, tuple(values), checks
-        return Plan(self.mesh_shape, *planned, self.uses_random, feed_checks=self.checks.of_feeds)
+        return Plan(self.mesh_shape, *planned, self.uses_random, feed_checks=tuple(self.checks.of_feeds))
 
     def inside(
         self,

@@ -15,7 +15,7 @@ import numpy as np
 from meshtf.dimension import Shape
 from meshtf.errors import counted
 from meshtf.layout import Axes, TensorLayout
-from meshtf.planning.core_positions import groups_along, positions
+from meshtf.planning.core_positions import groups_over, positions
 
 ProcessOfCore = tuple[int, ...]
 """The process of each core; empty where one process has all."""
@@ -39,12 +39,6 @@ class ProcessSpan:
         if self.members == 1:
             return f"across {self.processes} processes"
         return f"within each process ({counted(self.members, 'core')}), across {self.processes} processes, within"
-
-
-def groups_over(axes: Sequence[str], mesh_shape: Shape) -> np.ndarray:
-    """`int[groups, members]`: cores that differ only along `axes`, by position along them, the first axis major."""
-    names = mesh_shape.dimension_names
-    return groups_along(mesh_shape.to_integer_list, [names.index(axis) for axis in axes])
 
 
 def crossing_axes(axes: Iterable[str], mesh_shape: Shape, process_of_core: ProcessOfCore) -> Axes:
@@ -71,6 +65,7 @@ def span_of(groups: np.ndarray, process_of_core: ProcessOfCore) -> ProcessSpan |
     if len(numbers) != 1 or len(members) != 1 or numbers == {1}:
         return None
     taking_part = np.unique(np.concatenate([which for which, _ in counts]), return_counts=True)[1]
+    # Stages are one program for all processes, so each must take part in equally many groups.
     if len(set(taking_part.tolist())) != 1:
         return None
     return ProcessSpan(numbers.pop(), members.pop(), int(taking_part[0]))

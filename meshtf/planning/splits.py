@@ -43,6 +43,7 @@ def choose_splits(
     with no more padding than the layouts do. Dimensions in `whole` are split nowhere.
     """
     seen = _seen_splits(inputs, output, layouts, shapes, whole)
+    # Where the tensors agree, which is nearly always, no bytes need be counted.
     if all(len(choices) == 1 for choices in seen.values()):
         agreed = {name: next(iter(choices)) for name, choices in seen.items()}
         if _is_disjoint(agreed.values()):
@@ -88,6 +89,7 @@ def _cheapest(
 
 
 def _candidates(seen: Mapping[str, set[Axes]]) -> Iterator[dict[str, Axes]]:
+    # Sorted, since the first of several equals wins and sets have no order that all processes share.
     choices = [sorted({*axes, ()}, key=lambda a: (-len(a), a)) for axes in seen.values()]
     for chosen in itertools.product(*choices):
         if _is_disjoint(chosen):

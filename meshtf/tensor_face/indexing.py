@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeAlias
 from meshtf.call_sites import says_where, tensor_method
 from meshtf.dimension import Dimension
 from meshtf.errors import UsageError
-from meshtf.tensor_face.dimension_names import DimensionName
 from meshtf.tensor_face.registry import Face, registered
 
 if TYPE_CHECKING:
     from meshtf.graph.tensor import Tensor
 
+Name: TypeAlias = "str | Dimension"
 Index: TypeAlias = "SupportsIndex | slice | Tensor"
-TwoIndices: TypeAlias = "tuple[DimensionName, Index, DimensionName, Index]"
-ThreeIndices: TypeAlias = "tuple[DimensionName, Index, DimensionName, Index, DimensionName, Index]"
+TwoIndices: TypeAlias = "tuple[Name, Index, Name, Index]"
+ThreeIndices: TypeAlias = "tuple[Name, Index, Name, Index, Name, Index]"
 IndexDict: TypeAlias = "Mapping[str, Index] | Mapping[Dimension, Index]"
-Brackets: TypeAlias = "tuple[DimensionName, Index] | TwoIndices | ThreeIndices | IndexDict"
+Brackets: TypeAlias = "tuple[Name, Index] | TwoIndices | ThreeIndices | IndexDict"
 """A dimension and its index, two or three such pairs, or a dict of any number."""
 
 

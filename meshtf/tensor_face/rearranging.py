@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from meshtf.call_sites import tensor_method
-from meshtf.dimension import Dimension, Shape, ShapeLike
+from meshtf.dimension import Dimension, DimensionLike, Shape, ShapeLike
 from meshtf.errors import ShapeError
-from meshtf.tensor_face.dimension_names import DimensionName, DimensionNames, dimensions_of, one_dimension_of
 from meshtf.tensor_face.registry import Face, registered
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ class Rearranging(Face):
     """Methods that keep the elements and change their dimensions."""
 
     @tensor_method("x.rename")
-    def rename(self, names: Mapping[str, DimensionName] | None = None, /, **more: DimensionName) -> Tensor:
+    def rename(self, names: Mapping[str, str | Dimension] | None = None, /, **more: str | Dimension) -> Tensor:
         """Dimensions under other names, as in `x.rename(length="memory")`; see `mtf.rename_dimension`.
 
         Several are renamed at once, so that two may exchange their names. A dict takes names that are no words of
@@ -31,7 +30,7 @@ class Rearranging(Face):
             return registered("rename_dimension")(self, *changed[0])
         return registered("reshape")(self, new, name="rename_dimension")
 
-    def _renamed(self, names: Mapping[str, DimensionName]) -> Shape:
+    def _renamed(self, names: Mapping[str, str | Dimension]) -> Shape:
         sizes = {old: self.shape.get_dim_by_name(old).size for old in names}
         for old, name in names.items():
             if isinstance(name, Dimension) and name.size != sizes[old]:
@@ -44,9 +43,9 @@ class Rearranging(Face):
         return Shape([Dimension(word, d.size) for word, d in zip(words, self.shape, strict=True)])
 
     @tensor_method("x.transpose")
-    def transpose(self, *dims: DimensionNames) -> Tensor:
+    def transpose(self, *dims: ShapeLike) -> Tensor:
         """The dimensions in another order, as in `x.transpose("length", "batch")`; see `mtf.transpose`."""
-        return registered("transpose")(self, Shape(dimensions_of(self.shape, dims)))
+        return registered("transpose")(self, self.shape.only(*dims))
 
     @tensor_method("x.reshape")
     def reshape(self, new_shape: ShapeLike) -> Tensor:
@@ -59,27 +58,27 @@ class Rearranging(Face):
         return registered("rearrange")(self, pattern, **sizes)
 
     @tensor_method("x.split")
-    def split(self, dim: DimensionName, num_or_size_splits: int | Sequence[int]) -> list[Tensor]:
+    def split(self, dim: DimensionLike, num_or_size_splits: int | Sequence[int]) -> list[Tensor]:
         """Pieces along a dimension, as in `q, k = x.split("heads", 2)`; see `mtf.split`."""
-        return registered("split")(self, one_dimension_of(self.shape, dim), num_or_size_splits)
+        return registered("split")(self, self.shape[self.shape.axis(dim)], num_or_size_splits)
 
     @tensor_method("x.flatten")
-    def flatten(self, dims: DimensionNames, new_name: str) -> Tensor:
+    def flatten(self, dims: ShapeLike, new_name: str) -> Tensor:
         """Neighbouring dimensions as one, as in `x.flatten("heads d_kv", "d_model")`; see `mtf.replace_dimensions`."""
-        old = Shape(dimensions_of(self.shape, [dims]))
+        old = self.shape.only(dims)
         return registered("replace_dimensions")(self, old, Dimension(new_name, old.size))
 
     @tensor_method("x.unflatten")
-    def unflatten(self, dim: DimensionName, new_dims: ShapeLike) -> Tensor:
+    def unflatten(self, dim: DimensionLike, new_dims: ShapeLike) -> Tensor:
         """One dimension as several, as in `x.unflatten("d_model", "heads:8 d_kv:64")`; see `mtf.replace_dimensions`."""
-        return registered("replace_dimensions")(self, one_dimension_of(self.shape, dim), new_dims)
+        return registered("replace_dimensions")(self, self.shape[self.shape.axis(dim)], new_dims)
 
 
-def _pairs(names: object, more: Mapping[str, DimensionName]) -> dict[str, DimensionName]:
+def _pairs(names: object, more: Mapping[str, str | Dimension]) -> dict[str, str | Dimension]:
     if names is not None and not isinstance(names, Mapping):
         raise ShapeError(f'write the old name and the new one as x.rename(length="memory"), not {names!r}')
     pairs = {**cast("Mapping[str, object]", names or {}), **more}
     for old, name in pairs.items():
         if not isinstance(name, str | Dimension):
             raise ShapeError(f'the new name of "{old}" must be a name, not {name!r}')
-    return cast("dict[str, DimensionName]", pairs)
+    return cast("dict[str, str | Dimension]", pairs)

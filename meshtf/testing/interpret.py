@@ -25,8 +25,7 @@ from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter, joined
 from meshtf.lowering.make_plan import effects_with, first_failure, make_plan
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.mesh_impl.mesh_impl import checked_mesh
-from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
+from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions, checked_mesh
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.variables.program_step import count_step
 from meshtf.ops.variables.variable import Variable

@@ -9,8 +9,8 @@ from typing import Any, cast
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
 from meshtf.lowering.emit.cores import SeparateCores
+from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
 from meshtf.lowering.report.accounting import PeakMemory, peak_memory
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.side_effects.check_indices import CheckIndicesOperation, CheckOfFeeds

@@ -35,7 +35,7 @@ from meshtf.train.decoding.programs import (
     scoring_program,
     vocabulary_of,
 )
-from meshtf.train.decoding.sequences import Sequences
+from meshtf.train.decoding.sequences import RESULTS
 from meshtf.train.decoding.step_decoder import TextModel
 from meshtf.train.training import Training
 from meshtf_programs.strict_json import json_text
@@ -59,6 +59,9 @@ classifier (it has no predict)."""
 _TOO_LARGE = """\
 {model} does not fit one core: it takes {needed:.3g} GiB, {variables:.3g} GiB of them variables, and {limit}.
 A SavedModel is for one device; nothing was restored or written."""
+
+_NOT_IN_A_SAVED_MODEL = """\
+Decoding.{name} says nothing to a SavedModel, which returns all sequences, and the likelihood of each as a whole."""
 
 _PATTERN = frozenset("*?[]\\")
 _A_PATTERN = """\
@@ -156,21 +159,27 @@ def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) 
     """
     name, mesh_impl = type(training.model).__name__, mtf.SpmdMeshImpl("cores:1", "", compile_loops=False)
     if isinstance(training.model, TextModel) and training.task.vocabulary is not None:
+        _check_has_effect(decoding)
         sizes = dataclasses.replace(greatest_sizes(training), batch=batch_size)
         limits = TextLimits.of(sizes, decoding)
         sizes = dataclasses.replace(sizes, targets=limits.length)
         score = scoring_program(training, mesh_impl, sizes)
         generate = generation_program(training, mesh_impl, sizes, decoding, score.variables)
-        results = [field.name for field in dataclasses.fields(Sequences)]
         programs = {
             SCORE: SavedModelProgram.of(score, [LOG_LIKELIHOODS]),
-            GENERATE: SavedModelProgram.of(generate, results),
+            GENERATE: SavedModelProgram.of(generate, RESULTS),
         }
         vocabulary = vocabulary_of(training)
         return ExportedModel(name, programs, lambda made: text_signatures(made, limits, vocabulary))
     if isinstance(training.model, Classifier):
         return ExportedModel(name, {PREDICT: _prediction(training, training.model, mesh_impl, batch_size)}, predictions)
     raise ConfigurationError(_NO_SIGNATURE.format(model=name))
+
+
+def _check_has_effect(decoding: Decoding) -> None:
+    for name in ("num_results", "logprobs"):
+        if getattr(decoding, name) is not None:
+            raise ConfigurationError(_NOT_IN_A_SAVED_MODEL.format(name=name))
 
 
 def text_signatures(

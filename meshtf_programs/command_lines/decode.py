@@ -35,6 +35,7 @@ def command_line() -> CommandLine:
             f"{PROGRAM} --model_dir=runs/lm_tiny --prompt_file=prompts.txt --method=sample --top_p=0.9 --seed=1",
             f"{PROGRAM} --model_dir=runs/translation --method=beam --format=jsonl < sentences.txt > translated.jsonl",
             f"{PROGRAM} --model_dir=runs/lm_tiny --score --prompt_file=lines.txt",
+            f"{PROGRAM} --model_dir=runs/lm_tiny --score --prompt_file=big.gz --format=jsonl --output=scores --resume",
         ],
         required=["model_dir"],
     )
@@ -61,6 +62,12 @@ def define_text_flags(values: flags.FlagValues) -> None:
         False,
         "Whether to score the texts, rather than to continue them: log-likelihood, perplexity, bits per byte. For a "
         "model with an encoder each text is an input, a tab, and an output.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "resume",
+        False,
+        "Whether to go on behind the scores that --output has already, as after a run that was broken off.",
         flag_values=values,
     )
     define_path(values, "output", None, "The file to write results to; by default standard output.")

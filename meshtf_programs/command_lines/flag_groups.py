@@ -163,7 +163,7 @@ def define_machine_flag(values: flags.FlagValues) -> None:
         "machine",
         None,
         "The machine on which to predict the time of a step, and for which --layout=auto chooses: v2, v3, v4, v5e, "
-        "v5p, a100, h100, or the path of a file that describes one.",
+        "v5p, a100, h100, h200, or the path of a file that describes one.",
     )
 
 
@@ -219,6 +219,28 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "Divide logits above 0, and multiply others, of tokens that the text has already by this number.",
         flag_values=values,
     )
+    flags.DEFINE_float(
+        "presence_penalty", None, "Take this from the logits of tokens that were added already.", flag_values=values
+    )
+    flags.DEFINE_float(
+        "frequency_penalty",
+        None,
+        "Take this from a token's logit for each time that it was added already.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "no_repeat_ngram_size", None, "Never repeat so many tokens in a row, prompt included.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "min_new_tokens", None, "Let no token end a text before so many tokens are added.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "logprobs",
+        None,
+        "Tell the log-likelihood of each added token, and so many of the most likely tokens at its place. They are in "
+        "the results of --format=jsonl.",
+        flag_values=values,
+    )
     flags.DEFINE_integer(
         "beam_size",
         None,
@@ -253,6 +275,12 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "num_samples", None, "The number of samples that are ranked; 4 by default.", flag_values=values
     )
     flags.DEFINE_integer(
+        "num_results",
+        None,
+        "The number of continuations of each prompt that beam search and ranking return, the best; by default all.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
         "max_length",
         None,
         "The most tokens of a sequence, prompt included; by default the model's length.",
@@ -264,7 +292,7 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "stop",
         [],
-        "A text of one token that ends a sequence. The end of the text always ends it, too. May be given several "
-        "times.",
+        "A text that ends a sequence, and is no part of what is added. The vocabulary's end always ends it, too. May "
+        "be given several times.",
         flag_values=values,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +12,14 @@ import gin
 import pytest
 
 from meshtf.bin import decode
+from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf_programs.exit_status import ExitStatus
 from tests.bin.together import run_together
 from tests.fresh_process import run_fresh
 from tests.train.decoding.small_run import LENGTH, write_small_run
+
+TERMS = 4 * (3 * 16 + 4 * (16 + 8 + LENGTH) + 64 + 8 * FUNCTION_TERMS) + 300
+"""Roundings of a small model of one layer, and of the logits of as many tokens as there are bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +42,7 @@ def status_of(*arguments: str) -> int:
 def test_prompts_from_standard_input_in_another_process(folder: Path) -> None:
     command = ["-m", "meshtf.bin.decode", f"--model_dir={folder}", "--format=jsonl"]
     options = ["--method=sample", "--top_p=0.9", "--max_new_tokens=4", "--batch_size=2", "--stop=e", "--seed=5"]
+    options += ["--logprobs=3", "--presence_penalty=0.5", "--no_repeat_ngram_size=2", "--min_new_tokens=1"]
     done = run_fresh([*command, *options], stdin="def f(\n\nimpörté")
     assert done.status == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
@@ -44,6 +51,8 @@ def test_prompts_from_standard_input_in_another_process(folder: Path) -> None:
         assert 1 <= result["num_tokens"] == len(result["ids"]) <= 4
         assert result["rank"] == 1
         assert result["log_likelihood"] < 0
+        assert [token["id"] for token in result["tokens"]] == result["ids"]
+        assert all(len(token["likeliest"]) == 3 for token in result["tokens"])
     assert "decoding (sample) 3 texts with step 3 of " in done.stderr
     assert "=== " not in done.stdout
 
@@ -87,6 +96,38 @@ def test_scores(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert f"together: log-likelihood {sum(r['log_likelihood'] for r in results):.4f}, perplexity" in captured.err
 
 
+def test_scoring_goes_on_where_it_was_broken_off(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Behind the last whole line; a line that was being written is written anew."""
+    lines, scores = tmp_path / "lines.gz", tmp_path / "scores.jsonl"
+    lines.write_bytes(gzip.compress("abc\nde\n\nimpörté\nx\n".encode()))
+    command = (f"--model_dir={folder}", "--score", f"--prompt_file={lines}", "--format=jsonl", f"--output={scores}")
+    options = ("--batch_size=2", "--resume")
+    assert status_of(*command, *options) == ExitStatus.DONE
+    whole, said = scores.read_bytes(), capsys.readouterr().err
+    assert [json.loads(line)["text"] for line in whole.splitlines()] == ["abc", "de", "", "impörté", "x"]
+    scores.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]) + b'{"text": "imp')
+    assert status_of(*command, *options) == ExitStatus.DONE
+    assert "scoring 5 texts, of which 3 are done with step 3 of " in (again := capsys.readouterr().err)
+    assert [line.rpartition(" (")[2] for line in (again, said)] == ["15 tokens, 15 bytes)\n"] * 2
+    assert scores.read_bytes().splitlines()[:3] == whole.splitlines()[:3]
+    for one, other in zip(scores.read_text().splitlines(), whole.splitlines(), strict=True):
+        one, other = json.loads(one), json.loads(other)
+        assert (one["text"], one["num_tokens"]) == (other["text"], other["num_tokens"])
+        assert_close(one["log_likelihood"], other["log_likelihood"], terms=TERMS, dtype="float32")
+    for content, message in ((b"{}\n", "line 1 of .* is no score in JSON"), (whole[::-1], "is no score in JSON")):
+        scores.write_bytes(content)
+        assert status_of(*command, *options) == ExitStatus.BAD_FILE
+        assert re.search(message, capsys.readouterr().err)
+    scores.write_bytes(whole.replace(b'"de"', b'"ed"'))
+    assert status_of(*command, *options) == ExitStatus.BAD_FILE
+    assert f"is the score of another text than line 2 of {lines} ('de')" in capsys.readouterr().err
+    assert scores.read_bytes() == whole.replace(b'"de"', b'"ed"')
+    assert status_of(*command[:-2], "--resume") == ExitStatus.BAD_CONFIGURATION
+    assert "--resume goes on with scores in JSON lines: give --score" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -104,8 +145,8 @@ def test_scores(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "--alpha says nothing to --beam_rules=transformers; it is for --beam_rules=meshtf",
         ),
         (
-            ["--model_dir={folder}", "--prompt=x", "--stop=ab"],
-            "--stop='ab' is no token of the vocabulary: it is written",
+            ["--model_dir={folder}", "--prompt=x", "--stop=ab", "--method=beam"],
+            "beam search stops at single tokens, and the stop 'ab' is written as the ids",
         ),
         (
             ["--model_dir={folder}", "--prompt=x", "--top_p=2", "--method=sample"],

@@ -35,18 +35,18 @@ NO_BATCH = ("TokenEmbedding.positions = @SinusoidalPositions()", "TransformerSta
             "DistanceBias.config = @AttentionConfig()")  # fmt: skip
 """Constants of the program: sinusoids and slopes, beside the frequencies that lm_tiny has."""
 ONE_LAYER = "TransformerStack.num_layers = 1"
-SHORT = [
-    Small("lm_tiny", 2, parameters=NO_BATCH),
-    Small("lm_tiny", 6, "rows:4", parameters=(*NO_BATCH, ONE_LAYER, "TransformerStack.unroll = True")),
-    Small("t5_1_0", 4, "rows:2;cols:2", "batch:rows;heads:cols", ("num_layers = 1",), {"num_microbatches": 2}),
-]
-"""What is counted as rows of a batch where it is none; rows that do not divide; micro-batches, of pairs of texts."""
+SHORT = Small("lm_tiny", 6, "rows:4", parameters=(*NO_BATCH, ONE_LAYER, "TransformerStack.unroll = True"))
+"""What is counted as rows of a batch where it is none, and rows that do not divide."""
+PAIRS = Small("t5_1_0", 4, "rows:2;cols:2", "batch:rows;heads:cols", ("num_layers = 1",), {"num_microbatches": 2})
+"""Micro-batches, of pairs of texts."""
 
 PIPELINE = ("TransformerStack.pipeline = @PipelineSchedule()", "PipelineSchedule.num_stages = 2",
             "PipelineSchedule.num_microbatches = 2")  # fmt: skip
 RING = ("SelfAttention.algorithm = 'ring'",)
 BY_HEADS = "batch:rows;heads:cols;d_ff:cols"
 CROSSED = [
+    PAIRS,
+    Small("lm_tiny", 2, parameters=NO_BATCH),
     Small("llama", 4, "rows:2;cols:2", BY_HEADS, ("TransformerStack.recompute = 'nothing'",)),
     Small("llama", 16, "rows:4", parameters=("TransformerStack.unroll = True",), options={"num_microbatches": 4}),
     Small("llama", 6, "rows:4", options={"activation_dtype": "bfloat16"}),
@@ -121,7 +121,7 @@ def check(processes: JoinedProcesses, every: Sequence[Small]) -> None:
 
 
 def test_small_batches_are_trained_on_as_in_one_process(two_processes: JoinedProcesses) -> None:
-    check(two_processes, SHORT)
+    check(two_processes, [SHORT])
 
 
 def on_paper(small: Small) -> list[set[range]]:
@@ -137,9 +137,10 @@ def on_paper(small: Small) -> list[set[range]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["llama", "t5_1_0", "bert", "digits_mlp"])
-def test_on_paper_a_process_reads_its_own_rows(name: str) -> None:
-    small = Small(name, 2)
+@pytest.mark.parametrize(
+    "small", [*(Small(name, 2) for name in ("llama", "t5_1_0", "bert", "digits_mlp")), PAIRS], ids=str
+)
+def test_on_paper_a_process_reads_its_own_rows(small: Small) -> None:
     assert on_paper(small) == [{own_rows(small, 0)}, {own_rows(small, 1)}]
 
 

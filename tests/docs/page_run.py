@@ -1,7 +1,7 @@
 """Runs the blocks of a page in what a freshly started interpreter would be.
 
-A page is a process that has imported meshtf and done nothing else, and so is each of its commands, but for those of
-blocks marked as long, which a shell runs. tests/test_public_names.py shows that importing starts nothing.
+A page is a process that has imported meshtf's rooms and done nothing else, and so is each of its commands. A shell
+runs those of blocks marked as long. tests/test_public_names.py shows that importing starts nothing.
 """
 
 from __future__ import annotations

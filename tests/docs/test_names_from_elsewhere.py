@@ -18,7 +18,7 @@ import meshtf as mtf
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "names_from_elsewhere.md"
 STORED = tomllib.loads(Path(__file__).with_name("names_elsewhere.toml").read_text())
-SECTIONS = {"jax.nn": "jax_nn", "jax.numpy": "jax_numpy", "Keras layers": "keras_layers"}
+SECTIONS = {"jax.nn": "jax_nn", "jax.numpy": "jax_numpy", "Keras layers": "keras_layers", "Haliax": "haliax"}
 WORDS = {"has", "other name", "does not fit", "missing"}
 
 

@@ -69,7 +69,7 @@ def test_a_tensor_is_no_value(read: Callable[..., str]) -> None:
     assert "use mtf's functions, or mtf.slicewise" in read(UsageError, lambda: tf.exp(X))
     assert "has no value while the graph is built; to see it" in read(UsageError, lambda: float(X))
     assert "has no value while the graph is built; to see it" in read(UsageError, lambda: int(X))
-    assert "has no length: dimensions have names; use x.shape.get_dim" in read(UsageError, lambda: len(X))
+    assert "has no length: dimensions have names; use x.shape[name].size" in read(UsageError, lambda: len(X))
     assert "has no @: name what is kept, as in mtf.einsum([x, y], outp" in read(UsageError, lambda: X @ X)
 
     def change() -> None:

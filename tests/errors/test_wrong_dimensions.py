@@ -117,7 +117,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("sum list", lambda: mtf.reduce_sum(X, ["hiden", "batch"]),
      ShapeError, 'no dimension "hiden" in [batch:4 hidden:8]; did you mean "hidden"?'),
     ("sum twice", lambda: mtf.reduce_sum(X, "batch batch"),
-     ShapeError, 'dimension "batch" stands twice in [batch:4 batch:4]'),
+     ShapeError, 'dimension "batch" is named twice; name each once'),
     ("sum int dim", lambda: mtf.reduce_sum(X, reduced_dim=1),
      ShapeError, "a dimension or its name is needed, or a list of them, and not 1"),
     ("sum bool", lambda: mtf.reduce_sum(FLAGS),

@@ -43,6 +43,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      ShapeError, 'the weights have dimension "hidden:8", which the indices [batch:4] lack'),
     ("embedding vocab text", lambda: mtf.layers.embedding(IDS, "vocab", D_MODEL, name="e2"),
      ShapeError, "not a dimension: 'vocab'; write mtf.Dimension(name, size), or a pair"),
+    ("gru length by position", lambda: mtf.layers.gru(X, "hidden", 8),
+     ShapeError, 'a dimension or its name is needed, not 8; [batch:4 hidden:8] has "batch", "hidden"'),
     ("embedding numpy", lambda: mtf.layers.embedding(np.zeros(4, np.int32), VOCAB, D_MODEL),
      GraphError, "the ids must be an mtf.Tensor, not ndarray; bring values in as inputs of"),
     ("loss dims", lambda: mtf.layers.softmax_cross_entropy_with_logits(LOGITS, X, VOCAB),

@@ -138,3 +138,17 @@ def test_a_pending_scalar_beside_a_tensor_split_over_the_same_axis_is_reduced_fi
     inputs = {"x": ([a], x)}
     expected = interpret(program, inputs, "all:1").results
     assert_close(interpret(program, inputs, "all:8", "a:all").results, expected, terms=(8, 8, 8))
+
+
+def test_a_sum_that_is_fetched_and_read_in_another_layout_is_done_once() -> None:
+    """In its own layout: scattered for the reader, it would be gathered or added up again for the fetch."""
+    k, m = mtf.Dimension("k", 4), mtf.Dimension("m", 8)
+
+    def program(x: mtf.Tensor, y: mtf.Tensor) -> list[mtf.Tensor]:
+        total = mtf.reduce_sum(x, reduced_dim=k)
+        return [total, mtf.maximum(total, mtf.with_layout(y, "m:rows"))]
+
+    x, y = np.arange(32, dtype=np.float32).reshape(4, 8), np.full(8, 50, np.float32)
+    done = interpret(program, {"x": ([k, m], x), "y": ([m], y)}, "rows:2;cols:2", "k:rows;m:cols")
+    assert [collective.step.kind for collective in done.plan.collectives] == ["all_reduce", "permute"]
+    np.testing.assert_array_equal(done.results[1], np.maximum(x.sum(0), y))

@@ -18,11 +18,11 @@ from meshtf.planning.collectives.all_to_all import AllToAll
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
+from meshtf.planning.core_positions import groups_over
 from meshtf.planning.process_spans import (
     ProcessSpan,
     by_process,
     crossing_axes,
-    groups_over,
     laid_over,
     span_of,
     split_over_processes,

@@ -9,6 +9,7 @@ import numpy as np
 import meshtf as mtf
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import distance_ahead
+from meshtf.takes_mesh import takes_mesh
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,18 +23,19 @@ class LinearBias:
       slopes: float32 [heads, (queries_per_head)].
 
     Examples:
-      >>> bias = mtf.layers.LinearBias.make(mesh, mtf.layers.AttentionConfig(num_heads=2, d_kv=4))
+      >>> bias = mtf.layers.LinearBias.make(mtf.layers.AttentionConfig(num_heads=2, d_kv=4))
       >>> value(bias.slopes)
       array([0.0625    , 0.00390625], dtype=float32)
     """
 
     slopes: mtf.Tensor
 
-    @classmethod
-    def make(cls, mesh: mtf.Mesh, config: AttentionConfig) -> LinearBias:
-        """The bias of these heads."""
+    @staticmethod
+    @takes_mesh
+    def make(mesh: mtf.Mesh, config: AttentionConfig) -> LinearBias:
+        """The bias of these heads. The mesh may be left out."""
         heads = config.query_heads
-        return cls(mtf.constant(mesh, _slopes(config.num_heads).reshape(heads.to_integer_list), heads))
+        return LinearBias(mtf.constant(mesh, _slopes(config.num_heads).reshape(heads.to_integer_list), heads))
 
     def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor) -> mtf.Tensor:
         """The bias, float32 [heads, (queries_per_head), positions' dimensions]."""

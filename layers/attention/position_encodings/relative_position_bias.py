@@ -20,6 +20,7 @@ from meshtf.errors import GraphError
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import distance_ahead
 from meshtf.layers.initializers import VarianceScalingInitializer
+from meshtf.takes_mesh import takes_mesh
 
 BUCKETS = "relative_position_buckets"
 
@@ -87,7 +88,7 @@ class RelativePositionBias:
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
-      >>> bias = mtf.layers.RelativePositionBias.make(mesh, config, is_bidirectional=False)
+      >>> bias = mtf.layers.RelativePositionBias.make(config, is_bidirectional=False)
       >>> bias.table
       relative_attention_bias [relative_position_buckets:32 heads:2] float32
     """
@@ -96,9 +97,9 @@ class RelativePositionBias:
     max_distance: int = 128
     is_bidirectional: bool = True
 
-    @classmethod
+    @staticmethod
+    @takes_mesh
     def make(
-        cls,
         mesh: mtf.Mesh,
         config: AttentionConfig,
         num_buckets: int = 32,
@@ -112,6 +113,7 @@ class RelativePositionBias:
         You may make one before a stack of layers and use it in all of them, as T5 does. A table of less than 32 bits is
         widened here, once. If logits rounded its gradient instead, each layer would have to sum a gradient as large as
         a matrix of scores over the cores.
+        The mesh may be left out.
         """
         buckets = mtf.Dimension(BUCKETS, num_buckets)
         heads = config.query_heads
@@ -119,7 +121,7 @@ class RelativePositionBias:
         table = mtf.get_variable(mesh, name, [buckets, *heads], initializer=initializer)
         if table.dtype in (tf.float16, tf.bfloat16):
             table = mtf.to_float(table)
-        return cls(table, max_distance, is_bidirectional)
+        return RelativePositionBias(table, max_distance, is_bidirectional)
 
     def __call__(self, query_positions: mtf.Tensor, memory_positions: mtf.Tensor) -> mtf.Tensor:
         """The bias, [heads, (queries_per_head), positions' dimensions], of the table's dtype."""

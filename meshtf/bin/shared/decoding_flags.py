@@ -10,17 +10,13 @@ from absl import flags
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.options import NEVER, OPTIONS_OF, OPTIONS_OF_RULES, Decoding, configured_decoding
-from meshtf.train.decoding.programs import greatest_sizes, vocabulary_of
+from meshtf.train.decoding.programs import greatest_sizes
 from meshtf.train.training import Training
 
 OF_ALL_METHODS = ("max_length", "max_new_tokens", "batch_size", "seed")
 
 _NO_EFFECT = """\
 --{option} says nothing to --{what}; {where}."""
-
-_NO_TOKEN = """\
---stop={text!r} is no token of the vocabulary: it is written as the ids {ids}. A stop is one token; ids are also given
-as --gin_param='Decoding.stop_ids=[13]'."""
 
 
 def given_options(values: flags.FlagValues) -> dict[str, Any]:
@@ -37,15 +33,14 @@ def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool 
     """Returns the decoding that gin and the flags describe.
 
     Raises:
-      ConfigurationError: if the model is not one of text, an option has no effect or an impossible value, or a stop is
-        no token.
+      ConfigurationError: if the model is not one of text, or an option has no effect or an impossible value.
     """
     greatest_sizes(training)
     given = given_options(values)
-    stops = [stop_id(text, training) for text in given.pop("stop", [])]
+    texts = given.pop("stop", [])
     decoding = configured_decoding(**given)
-    check_effect([*given, *(["stop"] if stops else [])], decoding.method, decoding.beam_rules, is_score=is_score)
-    return dataclasses.replace(decoding, stop_ids=(*decoding.stop_ids, *stops))
+    check_effect([*given, *(["stop"] if texts else [])], decoding.method, decoding.beam_rules, is_score=is_score)
+    return dataclasses.replace(decoding, stop_texts=(*decoding.stop_texts, *texts))
 
 
 def check_effect(given: Sequence[str], method: str, beam_rules: str, *, is_score: bool) -> None:
@@ -61,15 +56,3 @@ def check_effect(given: Sequence[str], method: str, beam_rules: str, *, is_score
         if rules and beam_rules not in rules:
             what, where = f"beam_rules={beam_rules}", f"it is for --beam_rules={rules[0]}"
             raise ConfigurationError(_NO_EFFECT.format(option=option, what=what, where=where))
-
-
-def stop_id(text: str, training: Training) -> int:
-    """Returns the id of the token that a stop is.
-
-    Raises:
-      ConfigurationError: if it is several tokens, or none.
-    """
-    ids = vocabulary_of(training).encode(text)
-    if len(ids) != 1:
-        raise ConfigurationError(_NO_TOKEN.format(text=text, ids=ids))
-    return ids[0]

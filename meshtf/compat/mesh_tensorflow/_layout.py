@@ -7,7 +7,7 @@ from typing import Any
 
 from meshtf import layout as language
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, shape_of
-from meshtf.dimension_names import parse_pairs
+from meshtf.dimension.dimension import parse_pairs
 from meshtf.errors import LayoutError, ShapeError
 from meshtf.layout import LayoutLike
 

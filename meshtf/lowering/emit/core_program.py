@@ -1,4 +1,15 @@
-"""The emission of a plan's instructions as operations of one core, in a function that is being traced."""
+"""Emits a plan's instructions as TensorFlow operations of one core, in a function that is being traced.
+
+`CoreProgram.slices` holds this core's tensor of each value. For y = relu(einsum(x, w)), with a contraction over cores:
+
+    Feed x               slices[x] = an argument of the function
+    ReadVariable w       slices[w] = a read of the variable's slice
+    Compute einsum       slices[p] = tf.matmul(slices[x], slices[w])       a term of the sum
+    Collective           slices[s] = the sum of the terms of all cores
+    Compute relu         slices[y] = tf.nn.relu(slices[s])
+
+`_EMITTERS`, at the end of the file, has one method for each kind of instruction.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +22,12 @@ import tensorflow as tf
 
 from meshtf.lowering.emit.control_flow import Tensors, emit_branch, emit_loop
 from meshtf.lowering.emit.core import TracedCore
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.scopes import scope_name
 from meshtf.lowering.emit.variable_slices import VariableSlices
 from meshtf.lowering.passes.updates.update_fusion import FusedUpdate
+from meshtf.ops.indexing.row_update import RowUpdate
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.plan import (
     AssignVariable,
@@ -106,6 +118,7 @@ class CoreProgram:
     def emit_part(self, instructions: Sequence[Instruction], feeds: Mapping[str, tf.Tensor]) -> None:
         """Emits a part of the plan, in order. Variables that are assigned when the program ends wait for `finish`."""
         self._feeds = feeds
+        # An update in place reads these variables itself. A read here would hold the old memory until the end.
         unread = self._facts.unread
         self.emit([i for i in instructions if not isinstance(i, AssignVariable) and unread.isdisjoint(i.outputs)])
 
@@ -134,6 +147,7 @@ class CoreProgram:
     def inside(self) -> CoreProgram:
         inner = copy.copy(self)
         inner._core = self._core.inside()
+        # Copies, since a tensor that is made inside a loop's function cannot be used outside of it.
         inner.slices, inner._parts, inner._stacks = dict(self.slices), dict(self._parts), dict(self._stacks)
         inner._last_update = []
         return inner
@@ -218,14 +232,17 @@ class CoreProgram:
         One update follows another, so that what lies between a gradient and a new weight is there for one at a time.
         """
         update, pairs = instruction.emit, self._facts.in_place[instruction]
-        assert isinstance(update, FusedUpdate)
+        assert isinstance(update, FusedUpdate | RowUpdate)
         with tf.control_dependencies(self._last_update):
             old = {n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()}
+            for n, x in old.items():
+                x.set_shape(instruction.inputs[n].slice_shape)  # which a handle need not tell
             given = [old[n] if n in old else self.slices[v] for n, v in enumerate(instruction.inputs)]
             results = update(self._core, *given)
-            guards = given[update.num_inputs :]
+            # An update of rows keeps them itself where a check fails.
+            guards = given[update.num_inputs :] if isinstance(update, FusedUpdate) else []
             new = {n: results[result] for n, (result, _) in pairs.items()}
-            if guards:
+            if guards:  # a failed check leaves the old value, which is written again
                 is_kept = tf.reduce_all(guards)
                 new = {n: tf.where(is_kept, x, old[n]) for n, x in new.items()}
             self._last_update = [op for n, (_, name) in pairs.items() for op in self._variables.assign(name, new[n])]
@@ -242,7 +259,8 @@ class CoreProgram:
         self.slices[instruction.output] = self._variables.read(instruction.name, instruction.output.dtype)
 
     def _assign(self, instruction: AssignVariable) -> None:
-        self._variables.assign(instruction.name, self.slices[instruction.input])
+        is_guarded = instruction.name in self._facts.guarded
+        self._variables.assign(instruction.name, self.slices[instruction.input], is_guarded=is_guarded)
 
     def _loop(self, loop: Loop) -> None:
         self._work.loop(self, loop)
@@ -252,6 +270,7 @@ class CoreProgram:
 
     def _first_failed_check(self) -> tf.Tensor:
         failed = tf.constant(NO_CHECK_FAILED)
+        # Backwards, so that the first check in program order is the last to overwrite the index.
         for index, check in reversed(list(enumerate(self._facts.plan.checks))):
             failed = tf.where(self.slices[check.value], failed, index)
         return failed

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram
-from meshtf.lowering.emit.core_results import CoreResults
-from meshtf.lowering.emit.fed_slices import FedSlices
+from meshtf.lowering.emit.feeds_and_fetches import CoreResults, FedSlices
 from meshtf.lowering.emit.function_calls import TracedFunction
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByHandle
@@ -69,6 +68,7 @@ class SeparateCores:
         signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
         # Inlined, a collective in a loop would get another name on each core, and would time out.
         traced = tf.function(self._core_program, autograph=False, experimental_attributes=NOT_INLINED)
+        # Outside of the function that calls it, so that all its traces share this one.
         with tf.init_scope():
             return TracedFunction(traced.get_concrete_function(*signature))
 

@@ -67,6 +67,7 @@ class TracedFunction:
             config_proto=_without_grappler(call_config()),
         )
         results = made if isinstance(made, list) else [] if isinstance(made, tf.Operation) else [made]
+        # The raw operation forgets static shapes, which later operations of the trace rely on.
         for result, shape in zip(results, self._shapes, strict=True):
             result.set_shape(shape)
         return results

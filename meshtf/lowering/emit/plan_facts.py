@@ -1,4 +1,9 @@
-"""Facts of a whole plan that the emission asks for, found out once."""
+"""Facts of a whole plan that the emission asks for, found out once.
+
+Most of them say what nobody needs. If only Adam's fused update reads the variable m, the plan's read of m is `unread`:
+the update reads it in its place, and the old m is not held beside the new one. If only the backward loop reads the
+stack of activations of the forward loop, it is `only_sliced`: the parts stay a `tf.TensorArray` and are never joined.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from meshtf.lowering.passes.updates.update_fusion import consumers_of, updates_in_place
+from meshtf.ops.indexing.row_update import RowUpdate
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
@@ -33,6 +39,7 @@ class PlanFacts:
       late_assignments: all other assignments, which take place when the program ends.
       read: the values that something reads.
       only_sliced: the stacks of loops that only other loops read, part by part: they need not be put together.
+      guarded: the variables whose new value is the old one if a check fails.
     """
 
     plan: Plan
@@ -42,6 +49,7 @@ class PlanFacts:
     late_assignments: tuple[AssignVariable, ...]
     read: frozenset[Value]
     only_sliced: frozenset[Value]
+    guarded: frozenset[str]
 
     @classmethod
     def of(cls, plan: Plan, *, writes_in_place: bool) -> PlanFacts:
@@ -69,6 +77,7 @@ class PlanFacts:
             late_assignments=tuple(i for i in plan.assignments if i.name not in done),
             read=read_values(plan),
             only_sliced=_only_sliced(plan),
+            guarded=_guarded(plan),
         )
 
     def awaited_by(self, instruction: Instruction) -> tuple[Value, ...]:
@@ -91,6 +100,13 @@ class PlanFacts:
             elif isinstance(instruction, Compute):
                 used |= dict.fromkeys(name for _, name in self.in_place.get(instruction, {}).values())
         return tuple(used)
+
+
+def _guarded(plan: Plan) -> frozenset[str]:
+    """The variables whose new value is the old one if a check fails."""
+    updates = [i for i in plan.instructions if isinstance(i, Compute) and isinstance(i.emit, RowUpdate)]
+    values = {v for i in updates if isinstance(i.emit, RowUpdate) and i.emit.guards for v in i.outputs}
+    return frozenset(i.name for i in plan.assignments if i.input in values)
 
 
 def given_outwards(instruction: Instruction) -> list[Value]:
@@ -118,6 +134,7 @@ def _only_sliced(plan: Plan) -> frozenset[Value]:
     for instruction, _ in walk(plan.instructions):
         if isinstance(instruction, Loop):
             stacked.update(s.whole for s in instruction.stacked)
+            # A TensorArray gives its parts along the first dimension alone.
             used.update(s.whole for s in instruction.sliced if s.dim != 0)
             used.update(v for c in instruction.carried for v in (c.initial, c.leaving))
             used.update(s.part for s in instruction.stacked)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.garbage_collection import garbage_collection_paused
-from meshtf.lowering.emit.core_results import asserted_fetches, first_of, whole_fetches
 from meshtf.lowering.emit.cores import Cores
+from meshtf.lowering.emit.feeds_and_fetches import asserted_fetches, first_of, whole_fetches
 from meshtf.lowering.emit.function_calls import grappler_off
 from meshtf.mesh_impl.mesh_impl import Results
 from meshtf.planning.plan import Plan

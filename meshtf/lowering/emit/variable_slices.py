@@ -15,8 +15,9 @@ class VariableSlices(Protocol):
         """The value that a variable has now."""
         ...
 
-    def assign(self, name: str, value: tf.Tensor) -> list[tf.Operation]:
-        """Gives it a value. Returns the operations that do so, if any do."""
+    def assign(self, name: str, value: tf.Tensor, *, is_guarded: bool = False) -> list[tf.Operation]:
+        """Gives it a value, which if `is_guarded` is its old one where the program fails. Returns the operations that
+        do so, if any do."""
         ...
 
     def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
@@ -33,7 +34,7 @@ class SlicesByHandle:
     def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
         return tf.raw_ops.ReadVariableOp(resource=self._handles[name], dtype=dtype)
 
-    def assign(self, name: str, value: tf.Tensor) -> list[tf.Operation]:
+    def assign(self, name: str, value: tf.Tensor, *, is_guarded: bool = False) -> list[tf.Operation]:
         return [tf.raw_ops.AssignVariableOp(resource=self._handles[name], value=value)]
 
     def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
@@ -56,17 +57,21 @@ class SlicesByValue:
 
     def __init__(self, values: Mapping[str, tf.Tensor]) -> None:
         self.assigned: dict[str, tf.Tensor] = {}
+        self._guarded: set[str] = set()
         self._values = values
 
     def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
         return self._values[name]
 
-    def assign(self, name: str, value: tf.Tensor) -> list[tf.Operation]:
+    def assign(self, name: str, value: tf.Tensor, *, is_guarded: bool = False) -> list[tf.Operation]:
         self.assigned[name] = value
+        self._guarded |= {name} if is_guarded else set()
         return []
 
     def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
         assignments()
         if succeeded is not None:
             # A choice of elements becomes part of what computes them; a branch would hold both at once.
-            self.assigned = {n: tf.where(succeeded, x, self._values[n]) for n, x in self.assigned.items()}
+            self.assigned |= {
+                n: tf.where(succeeded, x, self._values[n]) for n, x in self.assigned.items() if n not in self._guarded
+            }

@@ -28,6 +28,7 @@ from meshtf.lowering.passes.results_everywhere import gather_results
 from meshtf.lowering.passes.unasked_assignments import remove_unasked_assignments
 from meshtf.lowering.passes.unrolled_layers import unroll_layers
 from meshtf.lowering.passes.updates.early_updates import update_early
+from meshtf.lowering.passes.updates.row_updates import guard_row_updates
 from meshtf.lowering.passes.updates.update_fusion import fuse_updates
 from meshtf.planning.plan import Plan
 
@@ -48,6 +49,8 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     add_gradients_in_place,
     # While each step of an update is an instruction by itself.
     fuse_updates,
+    # With the fusion of other updates, whose checks it takes alike.
+    guard_row_updates,
     # After every pass that looks for updates, so that a program that assigns nothing computes the same numbers.
     remove_unasked_assignments,
     # When updates have their final form and each collective still stands alone: one inside a bucket cannot move.

@@ -122,6 +122,8 @@ class _Stream:
         """A heap of the postponed instructions whose value is there now, the earliest first."""
 
     def take(self, instruction: Instruction) -> None:
+        # Closing a bucket makes some values and takes postponed instructions again, which may open other buckets. So
+        # what is missing is looked for anew after each.
         while (missing := next((v for v in instruction.inputs if v in self._blockers), None)) is not None:
             if _may_wait(instruction, self._pass.options):
                 self._places.setdefault(instruction, len(self._places))
@@ -156,6 +158,7 @@ class _Stream:
     def _add(self, key: tuple[object, ...], member: Collective) -> None:
         size = max(member.input.slice_bytes, member.output.slice_bytes)
         bucket = self._open.get(key)
+        # A full bucket leaves at once, so that its bytes are on their way while the next one fills.
         if bucket is not None and bucket.bytes + size > self._pass.options.bucket_bytes:
             self._close(frozenset({bucket}), before=self._places.get(member))
         bucket = self._open.setdefault(key, _Bucket([]))

@@ -1,4 +1,8 @@
-"""Cuts feeds on the host, so that each core is handed only its own part."""
+"""Cuts feeds on the host, so that each core is handed only its own part.
+
+For example, x [batch:8 d:4] is split over rows:2. First the plan feeds [8, 4] to each core, which cuts out [4, 4]. Then
+the feed itself is [4, 4], and no core holds the whole. If something also reads the whole, the plan stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ def cut_feeds(plan: Plan, options: PassOptions) -> Plan:
 
 
 def _readers(plan: Plan) -> dict[Value, list[Instruction | None]]:
-    """Returns the instructions that use each value, with None for a fetch."""
+    """Returns the instructions that use each value, with None for a fetch, which needs the whole like any reader."""
     readers: dict[Value, list[Instruction | None]] = {}
     for instruction, _ in walk(plan.instructions):
         for value in instruction.inputs:

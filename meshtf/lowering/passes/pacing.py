@@ -35,6 +35,7 @@ def pace(plan: Plan, options: PassOptions) -> Plan:
         if isinstance(instruction, Collective):
             if (last := work.last_before(moved - options.most_bytes_ahead)) is not None:
                 awaited[instruction] = last
+            # Either side of a collective may be the larger one, and both are in memory while it runs.
             moved += max(instruction.input.slice_bytes, instruction.output.slice_bytes)
             sent.add(instruction, moved + made)
         elif isinstance(instruction, Compute) and not is_light(instruction, options):

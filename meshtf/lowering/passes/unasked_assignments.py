@@ -1,4 +1,9 @@
-"""Removes assignments from a program that is only asked for values, so that it leaves every variable as it is."""
+"""Removes assignments from a program that is only asked for values, so that it leaves every variable as it is.
+
+For example, `lowering.export_to_tf_tensor(loss)` plans only what the loss needs. If the loss reads a variable after the
+step has assigned it, the plan needs the new value, and so has the assignment in it. The value stays and the assignment
+goes.
+"""
 
 from __future__ import annotations
 

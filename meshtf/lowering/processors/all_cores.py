@@ -111,7 +111,7 @@ class AllCores:
         results: dict[int, Sequence[tf.Tensor]] = {}
         for core, own in self.held.items() if segment.instructions or segment.ends_program else ():
             place = self._place(core, segment.axes)
-            if place not in made:
+            if place not in made:  # the first core at a place works for all cores there
                 made[place] = self._work.run_segment(segment, core, own)
             results[core] = made[place]
             own.update(zip(segment.leaving, results[core], strict=False))

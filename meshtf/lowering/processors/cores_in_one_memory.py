@@ -22,9 +22,8 @@ import tensorflow as tf
 from meshtf.lowering.emit.control_flow import emit_loop
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram
-from meshtf.lowering.emit.core_results import CoreResults
 from meshtf.lowering.emit.cores import coordinates_of, spmd_collectives
-from meshtf.lowering.emit.fed_slices import FedSlices
+from meshtf.lowering.emit.feeds_and_fetches import CoreResults, FedSlices
 from meshtf.lowering.emit.function_calls import TracedFunction
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByHandle

@@ -71,6 +71,7 @@ class DifferingSlices:
         given = self._of_values(instruction.inputs)
         if isinstance(instruction, Collective):
             # One that permutes gives a core what another held.
+            # Any other collective leaves all cores of a group with the same, except what splits the result.
             given -= frozenset(instruction.step.axes if instruction.step.destinations is None else ())
         elif self._is_of_each(instruction):
             given = self._all
@@ -83,6 +84,8 @@ class DifferingSlices:
             self._of[carried.entering] = self._of_values([carried.initial]) | self._written_of(carried.entering)
         for s in loop.sliced:
             self._of[s.part] = self._of_values([s.whole]) | self._written_of(s.part)
+        # What a loop carries may come to differ in its second iteration, so this goes on until nothing changes. Axes
+        # are only added, so it ends.
         while True:
             if loop.condition is not None:
                 for carried, entering in zip(loop.carried, loop.condition.entering, strict=False):

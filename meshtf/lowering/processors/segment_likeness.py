@@ -1,4 +1,12 @@
-"""Segmentes that do the same with other values, as the layers of a model do: one traced function serves them all."""
+"""Segments that do the same with other values, as the layers of a model do: one traced function serves them all.
+
+Twelve layers, each (read w, matmul, add, relu), are twelve segments. Their instructions are the same if values are
+numbered in the order in which they appear, and variables likewise. So they have one key, TensorFlow traces the first,
+and the other eleven call its function with their own slices and variables.
+
+Equal keys must mean equal traces. So whatever cannot be compared ends the comparison, and that segment is traced by
+itself: a function of the user's, a large array, an object that is no frozen value of ours.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +76,7 @@ def _of(x: Any) -> Hashable:
     if x is None or isinstance(x, bool | int | str | bytes | tf.DType | Dimension | Shape):
         return type(x), x
     if isinstance(x, float):
-        return float, x.hex()
+        return float, x.hex()  # tells 0.0 from -0.0, and makes NaN equal itself
     if isinstance(x, tuple | list):
         return type(x), tuple(map(_of, x))
     if type(x) is dict:

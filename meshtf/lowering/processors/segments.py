@@ -1,4 +1,10 @@
-"""Instructions in segments that each core runs by itself, between what all cores of a process do at once."""
+"""Instructions in segments that each core runs by itself, between what all cores of a process do at once.
+
+Take (p = matmul, s = sum of p over cores, relu of p, square of s). Relu stands behind the sum and does not need
+it. So there are two segments, (matmul, relu) and (square), with the sum between them. A new segment begins only
+where an instruction needs what is done together. The fewer segments there are, the fewer functions are traced and
+called.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +58,7 @@ def segments_of_program(facts: PlanFacts, is_together: IsTogether, differing: Di
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
     pieces = _pieces(own, facts, is_together)
-    if pieces[-1].together:
+    if pieces[-1].together:  # the end of the program is work of each core, and comes after all collectives
         pieces.append(_Piece())
     pieces[-1].instructions += facts.late_assignments
     results = [*plan.fetches, *(c.value for c in plan.checks)]
@@ -117,6 +123,7 @@ def _segments(
     pieces: Sequence[_Piece], results: Sequence[Value], facts: PlanFacts, *, ends_program: bool
 ) -> list[Segment]:
     found: list[Segment] = []
+    # From the end backwards: a segment hands on only the values that something after it needs.
     wanted = set(results)
     for n, piece in reversed(list(enumerate(pieces))):
         is_end = ends_program and n == len(pieces) - 1

@@ -18,6 +18,7 @@ from meshtf.layout import Axes, axes_size
 from meshtf.lowering.passes.updates.early_updates import is_part_of_update
 from meshtf.lowering.passes.updates.update_fusion import updates_in_place
 from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
+from meshtf.planning.core_positions import groups_over
 from meshtf.planning.plan import (
     Branch,
     Collective,
@@ -31,7 +32,7 @@ from meshtf.planning.plan import (
     used_directly,
     walk,
 )
-from meshtf.planning.process_spans import crossing_axes, groups_over, span_of
+from meshtf.planning.process_spans import crossing_axes, span_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def _joined(processes: Processes | None) -> _Member | None:
 
 
 def _plugin_client(platform: str, member: _Member | None) -> Client:
-    chosen = jax.config.jax_platforms
+    chosen = jax.config.read("jax_platforms")
     if not chosen:  # JAX would open every kind of accelerator that it has a plugin for
         jax.config.update("jax_platforms", f"{platform},cpu")
     try:
@@ -366,9 +366,16 @@ class Cores:
     @property
     def peak_bytes(self) -> int | None:
         """The most bytes that a core of this process has held at once. None where the runtime does not count them."""
+        return max(self._counted("peak_bytes_in_use"), default=None)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The bytes that each core of this process may hold. None where the runtime does not count them."""
+        return min(self._counted("bytes_limit"), default=None)
+
+    def _counted(self, what: str) -> list[int]:
         counts = [device.memory_stats() for device in self._local]
-        peaks = [count["peak_bytes_in_use"] for count in counts if count and "peak_bytes_in_use" in count]
-        return max(peaks, default=None)
+        return [count[what] for count in counts if count and what in count]
 
 
 @dataclasses.dataclass(frozen=True)

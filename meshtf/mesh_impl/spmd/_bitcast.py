@@ -1,4 +1,8 @@
-"""Moves any element type with collectives that take few types: as 32-bit words, bit for bit."""
+"""Moves any element type with collectives that take few types: as 32-bit words, bit for bit.
+
+A block of 5 bfloat16 numbers, 10 bytes, gets one zero more and becomes 3 words. On the other side the 3 words become 6
+numbers, of which the first 5 are kept. A float64 becomes 2 words.
+"""
 
 from __future__ import annotations
 

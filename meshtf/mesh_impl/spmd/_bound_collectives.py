@@ -207,6 +207,7 @@ class BoundCollectives:
                 group_size=group.size,
                 group_key=group.key,
             )
+            # TensorFlow leaves it open, since the size of a group may be a tensor.
             gathered.set_shape([group.size, block.shape[1]])
             return gathered if group.ranks is None else tf.gather(gathered, group.ranks)
 
@@ -262,6 +263,7 @@ class BoundCollectives:
             theirs = tf.gather(both, tf.gather(pairs.rows, partner[None]))
             return turn + 1, tf.tensor_scatter_nd_update(received, partner[None, None], theirs)
 
+        # One round at a time: all cores must meet in the same order.
         loop = tf.while_loop(lambda turn, _: turn < size, exchange, (0, tf.zeros_like(blocks)), parallel_iterations=1)
         return tf.ensure_shape(loop[1], blocks.shape)
 
@@ -308,7 +310,7 @@ class BoundCollectives:
         """
         combine, elements = STACKED[merge_op], x.shape.num_elements()
         parts = stages.across.size * stages.members
-        flat = tf.pad(tf.reshape(x, [elements]), [[0, -elements % parts]])
+        flat = tf.pad(tf.reshape(x, [elements]), [[0, -elements % parts]])  # so that the parts are of one size
         own = tf.reshape(flat, [stages.members, -1])
         if stages.within is not None:
             own = combine(self._exchange(own, stages.within))

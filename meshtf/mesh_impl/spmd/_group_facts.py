@@ -1,4 +1,9 @@
-"""The facts about a core's groups: their keys, and the places of a group's blocks. Pure arithmetic."""
+"""The facts about a core's groups: their keys, and the places of a group's blocks. Pure arithmetic.
+
+A group has its members in the order of the mesh, and TensorFlow ranks them in the order of their devices. Let cores 0,
+1, 2 be on CPU:2, CPU:0, CPU:1. Then the group (0, 1, 2) has the ranks (2, 0, 1). A gather returns blocks by rank, so
+the block of position 0 is the last.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from meshtf.dimension import Shape
-from meshtf.mesh_impl.processor_groups import ordered_groups
+from meshtf.planning.core_positions import groups_over
 
 LARGEST_ALLTOALL = 10
 """The largest group of TensorFlow's AllToAll. In a larger one it fails, as it names a block by two ranks written
@@ -29,11 +34,12 @@ class GroupFacts:
     @classmethod
     def of(cls, shape: Shape, axes: Sequence[str], order: Sequence[int] | np.ndarray) -> GroupFacts:
         """`order[core]` is the place of the core's device among all devices."""
-        return cls.of_groups(ordered_groups(shape, axes), order)
+        return cls.of_groups(groups_over(axes, shape), order)
 
     @classmethod
     def of_groups(cls, groups: np.ndarray, order: Sequence[int] | np.ndarray) -> GroupFacts:
         """`int[groups, members]`: the cores of each, by position."""
+        # The argsort of an argsort is the rank of each member.
         return cls(groups, np.argsort(np.argsort(np.asarray(order)[groups], axis=1), axis=1))
 
     @property

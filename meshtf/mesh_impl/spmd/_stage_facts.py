@@ -1,4 +1,8 @@
-"""The groups of a collective that goes in stages: within each process, and across processes. Pure arithmetic."""
+"""The groups of a collective that goes in stages: within each process, and across processes. Pure arithmetic.
+
+Let cores 0 and 1 be in one process and cores 2 and 3 in another. The group (0, 1, 2, 3) becomes (0, 1) and (2, 3)
+`within`, and (0, 2) and (1, 3) `across`.
+"""
 
 from __future__ import annotations
 

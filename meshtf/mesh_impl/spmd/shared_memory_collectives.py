@@ -18,9 +18,9 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.core_positions import groups_over
 from meshtf.planning.local_work import extrema
 from meshtf.planning.local_work.reductions import Reduction
-from meshtf.planning.process_spans import groups_over
 
 _COMBINE: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "add": tf.add,

@@ -1,4 +1,15 @@
-"""The collectives of one per-core program before it is traced, and the arguments that each core needs for them."""
+"""The collectives of one per-core program before it is traced, and the arguments that each core needs for them.
+
+The traced program asks for "the group along cols", and not for "the group of cores 2 and 3". Each core finds its own
+group in a vector of numbers, which it gets as an argument. On rows:2 cols:2, with a sum over cols, the vectors are
+
+    core    0    1    2    3
+    key     7    7    8    8        cores of one group have one key
+
+If the devices are not in the order of the mesh, the vector also has the rank of each position. For groups of more than
+ten cores it has the keys of pairs (`LARGEST_ALLTOALL` says why). `_columns` has one such table for each fact. The facts
+reach the program by `signature` (their types), `arguments` (one core's values) and `bind` (tensors in the trace).
+"""
 
 from __future__ import annotations
 
@@ -79,6 +90,7 @@ class SpmdCollectives:
         self._order = np.argsort(ranked)
         every_axes = dict.fromkeys(tuple(a) for a in axes)
         groups = {a: GroupFacts.of(mesh.shape, a, self._order) for a in every_axes}
+        # A core that is alone in its group has nothing to send.
         self._groups = {a: facts for a, facts in groups.items() if facts.size > 1}
         staged = {a: StageFacts.of(g, self._order, mesh.process_of_core) for a, g in self._groups.items()}
         self._stages = {a: stages for a, stages in staged.items() if stages is not None}
@@ -177,6 +189,7 @@ class SpmdCollectives:
             columns |= {f"{name} ranks": facts.ranks(), f"{name} positions": facts.positions()}
         if facts.size > LARGEST_ALLTOALL and exchanges:
             cores, partners = np.arange(self._mesh.size)[:, None], facts.partners()
+            # Both members of a pair must compute one key, so it is made of the smaller number and the larger.
             first, second = np.minimum(cores, partners), np.maximum(cores, partners)
             columns |= {
                 f"{name} own_position": facts.own_position(),

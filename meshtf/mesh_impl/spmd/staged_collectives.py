@@ -25,8 +25,9 @@ from meshtf.mesh_impl.spmd.shared_memory_collectives import (
     SlicesByCore,
     reduced,
 )
+from meshtf.planning.core_positions import groups_over
 from meshtf.planning.local_work.reductions import Reduction
-from meshtf.planning.process_spans import ProcessOfCore, by_process, crossing_axes, groups_over, span_of
+from meshtf.planning.process_spans import ProcessOfCore, by_process, crossing_axes, span_of
 
 _Stages = Callable[[BoundCollectives, Sequence[tf.Tensor], np.ndarray], Sequence[tf.Tensor]]
 """Does a collective in stages, and returns what each of a group's members in one process receives.

@@ -56,28 +56,6 @@ class Contraction:
             y = tf.broadcast_to(tf.reshape(y, [1 if i in self.new else n for i, n in enumerate(self.size)]), self.size)
         return y
 
-    def with_names(self, operand: int, names: Names) -> Contraction:
-        """The same work for an operand whose dimensions are in another order."""
-        own = (*self.names[:operand], names, *self.names[operand + 1 :])
-        return dataclasses.replace(self, names=own)
-
-    def read_transposed(self, sizes: Mapping[str, int]) -> tuple[int, Names] | None:
-        """The operand that a kernel would read transposed as its second matrix, and the order of names that avoids
-        this.
-
-        The result is None if the work is not one product of two matrices, or nothing is transposed.
-        """
-        if len(self.names) != 2:
-            return None
-        a, b = self.names
-        is_plain = _is_matrix_product(a, b, {*self.output}) and {*a} ^ {*b} <= {*self.output}
-        plan = MatrixPlan.best(a, b, self.output, sizes)
-        if not is_plain or math.prod(sizes[n] for n in plan.batch) != 1:
-            return None
-        if plan.is_swapped:
-            return None if plan.transpose_a else (0, plan.batch + plan.contracted + plan.rows)
-        return (1, plan.batch + plan.contracted + plan.columns) if plan.transpose_b else None
-
 
 def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], output: Names) -> tf.Tensor:
     """Sums the product of slices over every name that `output` lacks. Output names must be among the inputs'."""
@@ -109,12 +87,9 @@ def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, i
                 [n for n in b if n not in a],
                 [n for n in a if n in b and n not in needed],
             )
-            transposed = MatrixPlan.best(a, b, _wanted(a, b, needed, None if operands else output), sizes).transposed(
-                sizes
-            )
-            found.append(
-                MatrixProduct(*(math.prod(sizes[n] for n in group) for group in groups), transposed=transposed)
-            )
+            plan = MatrixPlan.best(a, b, _wanted(a, b, needed, None if operands else output), sizes)
+            lengths = (math.prod(sizes[n] for n in group) for group in groups)
+            found.append(MatrixProduct(*lengths, transposed=plan.transposed(sizes)))
         operands.append(_wanted(a, b, needed, None if operands else output))
     return tuple(found)
 

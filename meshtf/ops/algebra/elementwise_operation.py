@@ -102,11 +102,13 @@ def without_redundant_broadcasts(inputs: Sequence[Tensor]) -> list[Tensor]:
     """The operands without explicit broadcasts along dimensions that another operand has anyway."""
     result = list(inputs)
     for i, x in enumerate(inputs):
-        source = x.operation.inputs[0] if _is_broadcast(x.operation) else x
+        if not _is_broadcast(x.operation) or x.is_overridden:
+            continue
+        (source,) = x.operation.inputs
         others = {d.name for j, other in enumerate(result) if j != i for d in other.shape}
         added = {d.name for d in x.shape if not source.shape.has(d.name)}
         # The kernel broadcasts anyway. An explicit broadcast would only take memory.
-        if added and added <= others and not x.is_overridden:
+        if added and added <= others:
             result[i] = source
     return result
 

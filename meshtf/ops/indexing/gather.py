@@ -23,7 +23,7 @@ from meshtf.ops.indexing.local_gather import LookupShapes, rows_at, rows_in_memo
 from meshtf.ops.inputs.constants import constant
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant
 from meshtf.planning.layouts.layout_table import LayoutTable
-from meshtf.planning.local_work.work_facts import WorkFacts
+from meshtf.planning.local_work.work_facts import NOTHING_KNOWN, WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import cheapest_splits, layout_over
@@ -54,17 +54,22 @@ class GatherOperation(Operation):
         return self._splits(layouts)[self.dim.name]
 
     def lower(self, planner: Planner) -> None:
-        (weights, indices), (output,) = self.inputs, self.outputs
-        splits = self._splits(planner.layouts)
-        # A core finds zeros for rows of other cores. So the cores' results add up to the result.
-        axes, layout = splits[self.dim.name], layout_over(output.shape, splits)
-        values = [planner.read(x, layout_over(x.shape, splits)) for x in self.inputs]
-        emit = Lookup.of(weights.shape, indices.shape, self.dim, output.shape, axes)
-        spec = (output.shape, output.dtype, layout)
-        planner.write(output, planner.compute("gather", emit, values, [spec], pending=axes)[0])
+        gather_on_cores(planner, self, self.dim)
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
         return cheapest_splits(self.inputs, self.outputs[0], layouts)
+
+
+def gather_on_cores(planner: Planner, operation: Operation, dim: Dimension, facts: WorkFacts = NOTHING_KNOWN) -> None:
+    """Lowers a lookup of (table, indices): each core reads its own rows, or all rows of a table that is gathered."""
+    (weights, indices), (output,) = operation.inputs, operation.outputs
+    splits = cheapest_splits(operation.inputs, output, planner.layouts)
+    # A core finds zeros for rows of other cores. So the cores' results add up to the result.
+    axes, layout = splits[dim.name], layout_over(output.shape, splits)
+    values = [planner.read(x, layout_over(x.shape, splits)) for x in operation.inputs]
+    emit = Lookup.of(weights.shape, indices.shape, dim, output.shape, axes)
+    spec = (output.shape, output.dtype, layout)
+    planner.write(output, planner.compute("gather", emit, values, [spec], pending=axes, facts=facts)[0])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

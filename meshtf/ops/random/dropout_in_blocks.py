@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import overload
 
 import tensorflow as tf
 
-from meshtf.call_sites import says_where
 from meshtf.dimension import Dimension, Shape, ShapeLike, shape_of
 from meshtf.errors import ShapeError
 from meshtf.graph.mesh import Mesh, check_mesh
@@ -18,6 +18,7 @@ from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.takes_mesh import method_takes_mesh
 
 
 class DropoutInBlocks:
@@ -28,7 +29,7 @@ class DropoutInBlocks:
     if it has the same name, is in the same place and gets the whole shape.
 
     Args:
-      mesh: the mesh of the mask.
+      mesh: the mesh of the mask. May be left out.
       shape: the shape of the whole mask.
       cut: the name of the dimension that is cut into blocks.
       count: how many blocks there are; it must divide the dimension.
@@ -39,12 +40,16 @@ class DropoutInBlocks:
       ShapeError: `shape` lacks the dimension, or the blocks do not divide it.
 
     Examples:
-      >>> mask = mtf.DropoutInBlocks(mesh, "batch:4 length:16", "length", 2, rate=0.1, name="dropout")
-      >>> mask.block(mtf.constant(mesh, 0, dtype=tf.int32))
+      >>> mask = mtf.DropoutInBlocks("batch:4 length:16", "length", 2, rate=0.1, name="dropout")
+      >>> mask.block(mtf.constant(0, dtype=tf.int32))
       dropout_block [batch:4 length:8] bool
     """
 
-    @says_where
+    @overload
+    def __init__(self, mesh: Mesh, shape: ShapeLike, cut: str, count: int, rate: float, name: str) -> None: ...
+    @overload
+    def __init__(self, shape: ShapeLike, cut: str, count: int, rate: float, name: str) -> None: ...
+    @method_takes_mesh
     def __init__(self, mesh: Mesh, shape: ShapeLike, cut: str, count: int, rate: float, name: str) -> None:
         shape = shape_of(shape)
         dim = shape.get_dim_by_name(cut)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import overload
 
 import tensorflow as tf
 
-from meshtf.call_sites import says_where
 from meshtf.dimension import DimensionLike, Shape, ShapeLike, shape_of
 from meshtf.graph.mesh import Mesh, check_mesh
 from meshtf.graph.operation import Operation
@@ -18,6 +18,7 @@ from meshtf.ops.random._dropout_key import DropoutKey
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
+from meshtf.takes_mesh import method_takes_mesh
 
 
 class DropoutInBoxes:
@@ -28,21 +29,25 @@ class DropoutInBoxes:
     in the same place and gets the whole shape. Elements of a box beyond the end of the whole mask may be anything.
 
     Args:
-      mesh: the mesh of the mask.
+      mesh: the mesh of the mask. May be left out.
       shape: the shape of the whole mask.
       inside: for names of its dimensions, the dimension that a box has in its place; along others a box is whole.
       rate: the probability with which an element is dropped.
       name: the operation's name, a part of the random key.
 
     Examples:
-      >>> mask = mtf.DropoutInBoxes(
-      ...     mesh, "batch:4 length:16", {"length": mtf.Dimension("inside", 4)}, rate=0.1, name="dropout"
-      ... )
-      >>> mask.drawn({"length": mtf.constant(mesh, [0, 8], "places:2", tf.int32)})
+      >>> mask = mtf.DropoutInBoxes("batch:4 length:16", {"length": "inside:4"}, rate=0.1, name="dropout")
+      >>> mask.drawn({"length": mtf.constant([0, 8], "places:2", tf.int32)})
       dropout_boxes [places:2 batch:4 inside:4] bool
     """
 
-    @says_where
+    @overload
+    def __init__(
+        self, mesh: Mesh, shape: ShapeLike, inside: Mapping[str, DimensionLike], *, rate: float, name: str
+    ) -> None: ...
+    @overload
+    def __init__(self, shape: ShapeLike, inside: Mapping[str, DimensionLike], *, rate: float, name: str) -> None: ...
+    @method_takes_mesh
     def __init__(
         self, mesh: Mesh, shape: ShapeLike, inside: Mapping[str, DimensionLike], *, rate: float, name: str
     ) -> None:

@@ -1,15 +1,17 @@
-"""Initializers that draw a variable's first value."""
+"""Initializers that draw a variable's first value. You may also call one, with the shape alone."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import overload
 
 import tensorflow as tf
 
-from meshtf.dimension import Shape
+from meshtf.dimension import ShapeLike
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.random.random_tensors import random_normal, random_truncated_normal, random_uniform
+from meshtf.takes_mesh import method_takes_mesh
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,7 +26,12 @@ class RandomNormal:
     mean: float = 0.0
     stddev: float = 1.0
 
-    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+    @overload
+    def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
+    @overload
+    def __call__(self, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
+    @method_takes_mesh
+    def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
         return random_normal(mesh, shape, dtype, self.mean, self.stddev)
 
 
@@ -40,7 +47,12 @@ class TruncatedNormal:
     mean: float = 0.0
     stddev: float = 1.0
 
-    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+    @overload
+    def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
+    @overload
+    def __call__(self, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
+    @method_takes_mesh
+    def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
         return random_truncated_normal(mesh, shape, dtype, self.mean, self.stddev)
 
 
@@ -56,5 +68,10 @@ class RandomUniform:
     minval: float = 0.0
     maxval: float = 1.0
 
-    def __call__(self, mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
+    @overload
+    def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
+    @overload
+    def __call__(self, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
+    @method_takes_mesh
+    def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
         return random_uniform(mesh, shape, dtype, self.minval, self.maxval)

@@ -6,7 +6,6 @@ result must fit the layout, as any other.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 
 from meshtf.call_sites import language_function
@@ -14,7 +13,7 @@ from meshtf.dimension import Dimension, DimensionLike, Shape, names_of, shape_of
 from meshtf.errors import ShapeError, counted, nearest
 from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.reduction import reduced_dimension
-from meshtf.ops.inputs.scalars import Scalar, scalar_constant
+from meshtf.ops.inputs.scalars import Scalar, scalar_constant, whole_number
 from meshtf.ops.rearranging._concat_and_slice_operations import (
     ConcatOperation,
     SliceOperation,
@@ -103,7 +102,7 @@ def stack(xs: Sequence[Tensor], dim_name: DimensionLike, axis: int = 0, name: st
     if first.has(dim):
         raise ShapeError(f'[{first}] has dimension "{dim.name}" already; use mtf.concat, or another name')
     _check_alike([x.shape for x in xs])
-    position = _whole_number(axis, "axis")
+    position = whole_number(axis, "axis")
     if not -first.ndims - 1 <= position <= first.ndims:
         raise ShapeError(f"axis {axis} is not in [{-first.ndims - 1}, {first.ndims}], the places in [{first}]")
     position += first.ndims + 1 if position < 0 else 0
@@ -142,7 +141,7 @@ def slice(x: Tensor, begin: int, size: int, slice_dim_name: DimensionLike, name:
       array([1, 2, 3], dtype=int32)
     """
     dim = reduced_dimension(check_tensor(x), slice_dim_name)
-    begin, size = _whole_number(begin, "begin"), _whole_number(size, "size")
+    begin, size = whole_number(begin, "begin"), whole_number(size, "size")
     if begin < 0 or size < 0 or begin + size > dim.size:
         raise ShapeError(f'begin {begin} and size {size} lead out of dimension "{dim.name}" of size {dim.size}')
     return x if size == dim.size else SliceOperation(x, begin, size, dim.name, name or "slice").outputs[0]
@@ -176,7 +175,7 @@ def pad(
     dim = reduced_dimension(check_tensor(x), dim_name)
     if not isinstance(paddings, Iterable):
         raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {paddings!r}")
-    numbers = [_whole_number(n, "a padding") for n in paddings]
+    numbers = [whole_number(n, "a padding") for n in paddings]
     if len(numbers) != 2 or min(numbers) < 0:
         raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {list(paddings)}")
     fill = None if pad_value is None else scalar_constant(pad_value, x.dtype)
@@ -217,18 +216,11 @@ def _check_alike(shapes: Sequence[Shape], where: str = "") -> None:
 
 def _piece_sizes(dim: Dimension, num_or_size_splits: int | Sequence[int]) -> list[int]:
     if isinstance(num_or_size_splits, Sequence):
-        sizes = [_whole_number(n, "a size") for n in num_or_size_splits]
+        sizes = [whole_number(n, "a size") for n in num_or_size_splits]
         if not sizes or min(sizes) < 0 or sum(sizes) != dim.size:
             raise ShapeError(f'sizes {sizes} do not add up to dimension "{dim.name}" of size {dim.size}')
         return sizes
-    number = _whole_number(num_or_size_splits, "the number of pieces")
+    number = whole_number(num_or_size_splits, "the number of pieces")
     if number < 1 or dim.size % number:
         raise ShapeError(f'dimension "{dim.name}" of size {dim.size} does not divide into {number} equal pieces')
     return [dim.size // number] * number
-
-
-def _whole_number(x: object, what: str) -> int:
-    try:
-        return operator.index(x)  # type: ignore[arg-type]
-    except TypeError:
-        raise ShapeError(f"{what} must be a whole number known now, not {x!r}") from None

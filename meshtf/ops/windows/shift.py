@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -14,6 +13,7 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import axes_size
 from meshtf.ops.algebra.reduction import reduced_dimension
+from meshtf.ops.inputs.scalars import whole_number
 from meshtf.ops.windows._halo import HaloOperation
 from meshtf.planning.layouts.padding import ZEROS, Fill
 from meshtf.planning.moves.padded_moves import relabelled
@@ -107,7 +107,7 @@ def shift(x: Tensor, offset: int, dim: DimensionLike, wrap: bool, name: str | No
       >>> value(mtf.shift(numbers, 1, "n", wrap=False)), value(mtf.shift(numbers, 1, "n", wrap=True))
       (array([0, 0, 1, 2], dtype=int32), array([3, 0, 1, 2], dtype=int32))
     """
-    own, offset = reduced_dimension(check_tensor(x), dim), _whole_number(offset, "offset")
+    own, offset = reduced_dimension(check_tensor(x), dim), whole_number(offset, "offset")
     if not isinstance(wrap, bool):
         raise ShapeError(f"wrap is True or False, not {wrap!r}")
     if wrap and own.size:
@@ -214,7 +214,7 @@ def _with_halo(
     blocks, block = (reduced_dimension(check_tensor(x), d) for d in (blocks_dim, block_size_dim))
     if blocks.name == block.name:
         raise ShapeError(f'dimension "{blocks.name}" cannot be both blocks_dim and block_size_dim')
-    halo = _whole_number(halo_size, "halo_size")
+    halo = whole_number(halo_size, "halo_size")
     if halo < 0:
         raise ShapeError(f"halo_size must be at least 0, and is {halo}")
     if not halo:
@@ -224,10 +224,3 @@ def _with_halo(
     right = halo if both else 0
     name = "halo_exchange" if both else "left_halo_exchange"
     return HaloOperation(x, blocks.name, block.name, (halo, right), wrap=wrap, name=name).outputs[0]
-
-
-def _whole_number(x: object, what: str) -> int:
-    try:
-        return operator.index(x)  # type: ignore[arg-type]
-    except TypeError:
-        raise ShapeError(f"{what} must be a whole number known now, not {x!r}") from None

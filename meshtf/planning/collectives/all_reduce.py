@@ -18,8 +18,9 @@ from meshtf.layout import Axes, axes_size
 from meshtf.planning.collectives._blocks_in_memory import in_each_group
 from meshtf.planning.collectives._reduced_arrays import reduced
 from meshtf.planning.collectives.backend_collectives import BackendCollectives
+from meshtf.planning.core_positions import groups_over
 from meshtf.planning.local_work.reductions import Reduction
-from meshtf.planning.process_spans import ProcessOfCore, groups_over, ring_bytes, span_of
+from meshtf.planning.process_spans import ProcessOfCore, ring_bytes, span_of
 
 if TYPE_CHECKING:
     from meshtf.planning.plan import Value

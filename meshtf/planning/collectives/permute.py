@@ -1,4 +1,8 @@
-"""Permute: each core sends its whole slice to one other core, and receives one slice."""
+"""Permute: each core sends its whole slice to one other core, and receives one slice.
+
+On cols:3, `mtf.shift` by one slice sends core 0's slice to core 1, core 1's to core 2 and core 2's to core 0. The
+destinations are (1, 2, 0).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Finds and checks the layout of each tensor of a graph: from the rules, or inherited from overridden tensors."""
+"""Finds and checks the layout of each tensor of a graph: from the rules, or inherited from overridden tensors.
+
+Under the rules "batch:rows;hidden:cols", x [batch hidden] is split over rows and cols. Let the program say
+`y = mtf.with_layout(x, "hidden:rows")`. Then `mtf.relu(y)` inherits y's layout, [batch hidden/rows]. In `y + bias`, the
+overridden operand y decides, for all dimensions that it has.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +95,7 @@ class LayoutTable:
         """The mesh axes that split each dimension that does not divide and that the operation needs whole, by its
         name."""
         found: dict[str, set[str]] = {}
-        if not self._has_padding or operation.takes_padding:
+        if not self._has_padding or operation.takes_padding:  # almost every program and operation ends here
             return found
         for tensor in (*operation.inputs, *operation.outputs):
             layout = self[tensor]
@@ -180,6 +185,7 @@ class LayoutTable:
         overridden = [x for x in inputs if self._resolved[x].is_overridden]
         if not overridden:
             return self._placed_parameter(inputs, shape) or self.under_rules(shape)
+        # Dimensions of overridden operands are fixed first. Rules then fill the others, with the axes that are left.
         fixed = {d.name: axes for d in shape if (axes := self._inherited_axes(overridden, d)) is not None}
         by_name = self._rules_in_parts.axes(shape, self._here(self.rule_set), fixed)
         layout = TensorLayout(tuple(by_name[d.name] for d in shape))
@@ -243,6 +249,7 @@ class _WholeAlong(LayoutTable):
     """A table's layouts with some dimensions whole. It shares all that the table knows."""
 
     def __init__(self, table: LayoutTable, names: frozenset[str]) -> None:
+        # The same dictionaries, and no copies: what one finds out, the other knows.
         vars(self).update(vars(table))
         self._names = names
 

@@ -1,4 +1,13 @@
-"""Finds the rules of a layout that hold for a tensor: the program's, the activations', and the rules of its places."""
+"""Finds the rules of a layout that hold for a tensor: the program's, the activations', and the rules of its places.
+
+For example, with layout "batch:rows;vocab:cols", activation layout "hidden:cols", and a place "logits{hidden:rows}":
+
+    a weight [hidden vocab]             vocab over cols                       the program's rules
+    an activation [batch hidden]        batch over rows, hidden over cols     and the activations'
+    the same under the scope logits     hidden over rows, batch whole         the place's rule takes the axis
+
+A place's rule wins over the others, and its axes split no other dimension there.
+"""
 
 from __future__ import annotations
 

@@ -84,6 +84,7 @@ class WorkFacts:
       is_reduction: each element of the one output is made of runs of elements of the inputs, as a sum.
       multiplies: each element of the one output is the product of one element of each input, and nothing is summed.
       scatters_elements: single elements of the one output are written at places that inputs say, and no rows of them.
+      rows_touched: where it is not 0, the number of rows that it reads or writes of a larger first dimension.
       products: the products of matrices that it consists of, one after the other.
       rows: how several cores' work can be done as one, where it can.
       transcendentals: exponentials, logarithms, sines and the like in it, where its kernel does not say so.
@@ -102,6 +103,7 @@ class WorkFacts:
     is_reduction: bool = False
     multiplies: bool = False
     scatters_elements: bool = False
+    rows_touched: int = 0
     products: tuple[MatrixProduct, ...] = ()
     rows: BatchedRows | None = None
     transcendentals: int = 0

@@ -58,6 +58,7 @@ class HeldTensors:
         own = self._layouts[tensor]
         wanted = own if layout is None else layout
         versions = self._versions[tensor]
+        # Others want the tensor in its own layout. One allreduce serves them and this reader, who cuts its part out.
         if wanted != own and versions[0].pending and len(versions) == 1 and self._pending_sums.is_needed_whole(tensor):
             self.read(tensor, None, ZEROS)
         source = self._nearest(versions, wanted)
@@ -132,6 +133,7 @@ class HeldTensors:
         return self._table.seen_by(self._moves.record.operation)
 
     def _nearest(self, versions: Sequence[Value], layout: TensorLayout) -> Value:
+        # By the number of steps too, since a local slice sends no more bytes than nothing at all.
         routes = ((v, self._moves.route(v, layout)) for v in versions)
         return min(routes, key=lambda found: (found[1].bytes_sent, len(found[1].steps)))[0]
 

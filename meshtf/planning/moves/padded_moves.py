@@ -1,5 +1,9 @@
-"""Moves into, between and out of layouts with padded slices. These move as slices of the padded tensor: see
-`padding`."""
+"""Moves into, between and out of layouts with padded slices, which move as slices of the padded tensor (see `padding`).
+
+On rows:4, x [batch:6/rows] has slices of 2, as if it had 8 elements. An allgather of the slices gives all 8, and the
+first 6 are x (`_cropped`). The other way, each core cuts its 2 out of the 6, and core 3, which is beyond the end, holds
+zeros (`_padded_slice`). If two layouts pad to different sizes, the move makes the dimension whole on the way.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 def moved_with_padding(moves: MovedValues, value: Value, layout: TensorLayout) -> Value:
     """The value in another layout with its sums done, where one of the two layouts does not divide its shape."""
+    # Slices of a tensor padded to 8 are no slices of one padded to 9, so such a dimension is made whole on the way.
     if unlike := _unlike_dims(value, layout, moves.mesh_shape):
         return moves.reshard(moves.reshard(value, whole_in(layout, unlike)), layout)
     shape = _common_shape(value, layout, moves.mesh_shape)
@@ -115,6 +120,7 @@ def _padded_slice(moves: MovedValues, value: Value, shape: Shape, layout: Tensor
 
     def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
         begin = core.begin(len(size), tuple(cuts))
+        # Near the end, the cut is made at the last place where it fits. It then moves on into the zeros behind the end.
         inside = tf.minimum(begin, last)
         return tf.slice(tf.pad(tf.slice(x, inside, size), ends), tf.minimum(begin - inside, size), size)
 

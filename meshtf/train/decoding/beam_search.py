@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.train.decoding.beam_rules import BeamRules
-from meshtf.train.decoding.generation import RANKS
+from meshtf.train.decoding.generation import NO_PENALTIES, RANKS
+from meshtf.train.decoding.penalties import Penalties, TokensSoFar
 from meshtf.train.decoding.prompts import Prompts, is_one_of
 from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import BeamDecoder, StepDecoder, token_logits
@@ -19,7 +20,13 @@ _CANDIDATES, _POOL = "candidates", "pool"
 
 
 def beam_search(
-    decoder: StepDecoder, prompts: Prompts, stop_ids: tuple[int, ...], *, beam_size: int, rules: BeamRules
+    decoder: StepDecoder,
+    prompts: Prompts,
+    stop_ids: tuple[int, ...],
+    *,
+    beam_size: int,
+    rules: BeamRules,
+    penalties: Penalties = NO_PENALTIES,
 ) -> Sequences:
     """Searches for the sequences of the highest scores, with `beam_size` open ones at a time, and finds as many of
     them.
@@ -34,11 +41,12 @@ def beam_search(
       stop_ids: tokens that end a sequence.
       beam_size: size of the dimension `beam`, beside the batch.
       rules: `MeshtfRules` or `TransformersRules`.
+      penalties: only the ones that forbid tokens count: `no_repeat_ngram_size` and `min_new_tokens`.
     """
     beam = mtf.Dimension(BEAM, beam_size)
     if isinstance(decoder, BeamDecoder):
         decoder = decoder.with_beam(beam)
-    return _BeamSearch(decoder, prompts, stop_ids, beam, rules).run()
+    return _BeamSearch(decoder, prompts, stop_ids, beam, rules, penalties).run()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +105,7 @@ class _BeamSearch:
     stop_ids: tuple[int, ...]
     beam: mtf.Dimension
     rules: BeamRules
+    penalties: Penalties
 
     def run(self) -> Sequences:
         state = self.prompts.state(self.decoder, self.beam)
@@ -111,7 +120,8 @@ class _BeamSearch:
         )
         end = _Carried(*done)
         found = [end.ids, end.lengths, end.log_likelihoods, end.scores]
-        return Sequences(*(mtf.rename_dimension(x, BEAM, RANKS) for x in found))
+        ids, lengths, log_likelihoods, scores = (mtf.rename_dimension(x, BEAM, RANKS) for x in found)
+        return Sequences(ids, lengths, log_likelihoods, scores)
 
     def _start(self) -> _Carried:
         """Returns the first state. All open sequences of a prompt are the same there, so only the first counts."""
@@ -144,7 +154,7 @@ class _BeamSearch:
         is_given = mtf.less(now.position, prompts.lengths)
         writes_at = mtf.where(is_given, -1, now.position)
         logits, state = self.decoder.step(now.before, now.position, writes_at, state)
-        found = self._candidates(token_logits(logits, self.decoder), now.open_log_likelihoods)
+        found = self._candidates(token_logits(logits, self.decoder), now)
         is_last = mtf.greater_equal(now.position + 1, prompts.ends)
         is_end = mtf.logical_or(is_one_of(found.tokens, self.stop_ids), is_last)
         finished = self._finished(now, found, self._counts(now, is_end, is_given))
@@ -164,7 +174,7 @@ class _BeamSearch:
         reordered = [self._reordered(x, sources) if x.shape.has(self.beam) else x for x in state]
         return [*after.tensors, *reordered]
 
-    def _candidates(self, logits: mtf.Tensor, open_log_likelihoods: mtf.Tensor) -> _Candidates:
+    def _candidates(self, logits: mtf.Tensor, now: _Carried) -> _Candidates:
         """Returns the best continuations by logits [batch, beam, vocab].
 
         They are so many that each stop token may end every open sequence, and as many others stay open.
@@ -176,12 +186,20 @@ class _BeamSearch:
         candidates = mtf.Dimension(_CANDIDATES, min(wanted, every.size))
         # One beam gives at most `wanted` of the best continuations, so each beam's vocabulary is cut before all are
         # compared.
-        best, ids = mtf.top_k(logits, vocab, tokens)
-        totals = best - mtf.reduce_logsumexp(logits, vocab) + open_log_likelihoods
+        best, ids = mtf.top_k(self._allowed(logits, now), vocab, tokens)
+        totals = best - mtf.reduce_logsumexp(logits, vocab) + now.open_log_likelihoods
         flat = mtf.replace_dimensions(mtf.transpose(totals, best.shape), [beam, tokens], [every])
         log_likelihoods, places = mtf.top_k(flat, every, candidates)
         flat_ids = mtf.replace_dimensions(ids, [beam, tokens], [every])
         return _Candidates(mtf.floordiv(places, tokens.size), mtf.gather(flat_ids, places, every), log_likelihoods)
+
+    def _allowed(self, logits: mtf.Tensor, now: _Carried) -> mtf.Tensor:
+        """The logits, -inf for tokens that the penalties forbid."""
+        if self.penalties == NO_PENALTIES:
+            return logits
+        start = getattr(self.decoder, "start_id", None)
+        so_far = TokensSoFar.of(now.open_ids, now.position, self.prompts.lengths, start)
+        return self.penalties.without_banned(logits, so_far, self.decoder.vocab, self.stop_ids)
 
     def _finished(self, now: _Carried, found: _Candidates, is_end: mtf.Tensor) -> Sequences:
         """Returns the best among the earlier finished sequences and the candidates that finish now."""
@@ -198,8 +216,8 @@ class _BeamSearch:
         pools = {name: _pooled(x, new.by_name()[name]) for name, x in old.by_name().items()}
         pool = pools["scores"].shape.get_dim_by_name(_POOL)
         scores, order = mtf.top_k(pools.pop("scores"), pool, self.beam)
-        kept = {name: mtf.gather(x, order, pool) for name, x in pools.items()}
-        return Sequences(scores=scores, **kept)
+        ids, lengths, log_likelihoods = (mtf.gather(x, order, pool) for x in pools.values())
+        return Sequences(ids, lengths, log_likelihoods, scores)
 
     def _open(
         self, now: _Carried, found: _Candidates, is_end: mtf.Tensor, is_given: mtf.Tensor

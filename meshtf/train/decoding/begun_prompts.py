@@ -37,10 +37,16 @@ class BegunPrompts:
     def whole(self, found: Sequences) -> Sequences:
         """Sequences that continue the rest, with the starts that are of their prompts before them."""
         ids, length = found.ids, self.rest.length
-        is_first = mtf.equal(mtf.range(ids.mesh, length), 0)
-        begun = mtf.where(is_first, self.start, mtf.shift(ids, 1, length, wrap=False), output_shape=ids.shape)
+
+        def moved(x: mtf.Tensor, first: mtf.Tensor | float) -> mtf.Tensor:
+            """x [.., length, ..] with `first` before it, where the start is of the prompt."""
+            is_first = mtf.equal(mtf.range(ids.mesh, length), 0)
+            begun = mtf.where(is_first, first, mtf.shift(x, 1, length, wrap=False), output_shape=x.shape)
+            return mtf.where(self.is_taken, begun, x, output_shape=x.shape)
+
         return dataclasses.replace(
             found,
-            ids=mtf.where(self.is_taken, begun, ids, output_shape=ids.shape),
+            ids=moved(ids, self.start),
             lengths=found.lengths + mtf.cast(self.is_taken, found.lengths.dtype),
+            tokens=None if found.tokens is None else found.tokens.map(lambda x: mtf.cast(moved(x, 0), x.dtype)),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -93,14 +93,15 @@ def encoded_prompts(texts: Sequence[PromptText], vocabulary: Vocabulary, limits:
     return encoded
 
 
-def encoded_for_scoring(texts: Sequence[PromptText], vocabulary: Vocabulary, limits: TextLimits) -> list[EncodedText]:
-    """Encodes texts to be scored. For a model with an encoder they are pairs of an input and an output, whose end
-    counts.
+def encoded_for_scoring(
+    texts: Iterable[PromptText], vocabulary: Vocabulary, limits: TextLimits
+) -> Iterator[EncodedText]:
+    """Encodes texts to be scored, one after the other. For a model with an encoder they are pairs of an input and an
+    output, whose end counts.
 
     Raises:
       ConfigurationError: if a text is too long, or no pair. It is named.
     """
-    encoded = []
     for text in texts:
         first, tab, second = text.text.partition("\t")
         if not limits.has_encoder:
@@ -111,8 +112,7 @@ def encoded_for_scoring(texts: Sequence[PromptText], vocabulary: Vocabulary, lim
         else:
             raise ConfigurationError(_NO_PAIR.format(text=text))
         _check_fits(text, len(targets), limits.length, f"the greatest length is {limits.length:,}")
-        encoded.append(EncodedText(text, targets, inputs))
-    return encoded
+        yield EncodedText(text, targets, inputs)
 
 
 def _inputs(text: PromptText, ids: tuple[int, ...], vocabulary: Vocabulary, limits: TextLimits) -> tuple[int, ...]:
@@ -127,9 +127,29 @@ def _check_fits(text: PromptText, count: int, most: int, limit: str) -> None:
         raise ConfigurationError(_TOO_LONG.format(text=text, count=count, limit=limit))
 
 
-def fitting_sizes(
-    texts: Sequence[EncodedText], ends: Sequence[int], greatest: Sizes, num_cores: int, batch_size: int | None
-) -> Sizes:
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    """The number of texts, and the lengths of the longest ones.
+
+    Attributes:
+      count: the number of texts.
+      targets: the most ids of targets.
+      inputs: the most ids of inputs.
+      end: the last position before which a sequence ends.
+    """
+
+    count: int = 0
+    targets: int = 0
+    inputs: int = 0
+    end: int = 0
+
+    def with_text(self, text: EncodedText, end: int) -> Extent:
+        """Returns the extent with one text more, whose sequence ends before `end`."""
+        targets, inputs = max(self.targets, len(text.targets)), max(self.inputs, len(text.inputs))
+        return Extent(self.count + 1, targets, inputs, max(self.end, end))
+
+
+def fitting_sizes(extent: Extent, greatest: Sizes, num_cores: int, batch_size: int | None) -> Sizes:
     """Returns sizes for texts, no larger than they need.
 
     They are multiples of the number of cores, which any layout can split, but at most the model's own sizes.
@@ -138,13 +158,12 @@ def fitting_sizes(
     def rounded(size: int, most: int) -> int:
         return min(-(-max(size, 1) // num_cores) * num_cores, most)
 
-    longest_input = max(len(text.inputs) for text in texts)
-    targets = rounded(max(ends), greatest.targets)
+    targets = rounded(extent.end, greatest.targets)
     return Sizes(
-        batch_size or rounded(len(texts), greatest.batch),
+        batch_size or rounded(extent.count, greatest.batch),
         targets,
-        None if greatest.inputs is None else rounded(longest_input, greatest.inputs),
-        rounded(max(len(text.targets) for text in texts), targets),
+        None if greatest.inputs is None else rounded(extent.inputs, greatest.inputs),
+        rounded(extent.targets, targets),
     )
 
 

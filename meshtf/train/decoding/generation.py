@@ -7,29 +7,45 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.train.decoding.prompts import Prompts, is_one_of
+from meshtf.train.decoding.penalties import Penalties, TokensSoFar
+from meshtf.train.decoding.prompts import Prompts
 from meshtf.train.decoding.sampling import Sampling
-from meshtf.train.decoding.sequences import Sequences
+from meshtf.train.decoding.sequences import Sequences, TokenLikelihoods
 from meshtf.train.decoding.step_decoder import StepDecoder, token_logits
+from meshtf.train.decoding.stops import Stops
 
-SAMPLES, RANKS = "samples", "ranks"
+SAMPLES, RANKS, ALTERNATIVES = "samples", "ranks", "alternatives"
+NO_PENALTIES = Penalties()
 
 
 def generate(
     decoder: StepDecoder,
     prompts: Prompts,
     sampling: Sampling,
-    stop_ids: tuple[int, ...],
+    stops: Stops,
     *,
+    penalties: Penalties = NO_PENALTIES,
     num_samples: int | None = None,
+    num_likeliest: int | None = None,
 ) -> Sequences:
-    """Continues prompts until every sequence has a token of `stop_ids`, or reaches its greatest length.
+    """Continues prompts until every sequence has ended by `stops`, or reaches its greatest length.
 
-    One pass reads the prompts, and the loop starts behind the shortest of them. With `num_samples`, each prompt is
-    continued that many times, and the sequences are ordered by their log-likelihood over the number of added tokens.
+    One pass reads the prompts, and the loop starts behind the shortest of them. Log-likelihoods are the model's own,
+    whatever is drawn from.
+
+    Args:
+      decoder: the decoder of the program.
+      prompts: the prompts.
+      sampling: the way in which a token is chosen.
+      stops: the ends of sequences.
+      penalties: penalties for tokens that would repeat others.
+      num_samples: how often each prompt is continued, if several times. The sequences are then ordered by their
+        log-likelihood over the number of added tokens.
+      num_likeliest: how many of the most likely tokens are told at each position, with their likelihoods. 0 tells the
+        likelihood of the added token alone, and None nothing.
     """
     samples = None if num_samples is None else mtf.Dimension(SAMPLES, num_samples)
-    found = _Generation(decoder, prompts, sampling, stop_ids, samples).run()
+    found = _Generation(decoder, prompts, sampling, stops, penalties, samples, num_likeliest).run()
     return found if samples is None else ranked(found, samples)
 
 
@@ -37,10 +53,13 @@ def ranked(found: Sequences, samples: mtf.Dimension) -> Sequences:
     """Returns sequences over `samples` in falling order of their scores, over `ranks`."""
     ranks = mtf.Dimension(RANKS, samples.size)
     scores, order = mtf.top_k(found.scores, samples, ranks)
-    ids, lengths, log_likelihoods = (
-        mtf.gather(x, order, samples) for x in (found.ids, found.lengths, found.log_likelihoods)
-    )
-    return Sequences(ids, lengths, log_likelihoods, scores)
+
+    def in_order(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.gather(x, order, samples)
+
+    ids, lengths, log_likelihoods = map(in_order, (found.ids, found.lengths, found.log_likelihoods))
+    tokens = None if found.tokens is None else found.tokens.map(in_order)
+    return Sequences(ids, lengths, log_likelihoods, scores, tokens)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,24 +86,29 @@ class _Generation:
     decoder: StepDecoder
     prompts: Prompts
     sampling: Sampling
-    stop_ids: tuple[int, ...]
+    stops: Stops
+    penalties: Penalties
     samples: mtf.Dimension | None
+    num_likeliest: int | None
 
     def run(self) -> Sequences:
         state = self.prompts.state(self.decoder, self.samples)
+        start = self._start()
+        told = self._nothing_told(start.ids)
         done = mtf.while_loop(
             self._goes_on,
             self._step,
-            [*self._start().tensors, *state],
-            num_loop_vars=_NUM_CARRIED,
+            [*start.tensors, *told, *state],
+            num_loop_vars=_NUM_CARRIED + len(told),
             maximum_iterations=self.prompts.length.size,
             compiled=True,
             name="generate",
         )
-        end = _Carried(*done)
+        end, tokens = _Carried(*done[:_NUM_CARRIED]), done[_NUM_CARRIED:]
         added = mtf.cast(end.lengths - self.prompts.lengths, tf.float32)
         scores = end.log_likelihoods / mtf.maximum(added, 1.0)
-        return Sequences(end.ids, end.lengths, end.log_likelihoods, scores)
+        likelihoods = TokenLikelihoods(*tokens) if tokens else None
+        return Sequences(end.ids, end.lengths, end.log_likelihoods, scores, likelihoods)
 
     def _start(self) -> _Carried:
         prompts = self.prompts
@@ -96,20 +120,43 @@ class _Generation:
         before = prompts.at(position - 1, ids)
         return _Carried(position, before, ids, lengths, mtf.zeros(ids.mesh, rows), is_done)
 
+    def _nothing_told(self, ids: mtf.Tensor) -> list[mtf.Tensor]:
+        """The likelihoods of tokens before any is added, in the order of `TokenLikelihoods`; empty if none are told."""
+        if self.num_likeliest is None:
+            return []
+        chosen = mtf.zeros(ids.mesh, ids.shape)
+        if not self.num_likeliest:
+            return [chosen]
+        several = ids.shape + [self._alternatives]
+        return [chosen, mtf.zeros(ids.mesh, several, tf.int32), mtf.zeros(ids.mesh, several)]
+
+    @property
+    def _num_told(self) -> int:
+        return 0 if self.num_likeliest is None else 3 if self.num_likeliest else 1
+
+    @property
+    def _alternatives(self) -> mtf.Dimension:
+        assert self.num_likeliest is not None
+        return mtf.Dimension(ALTERNATIVES, min(self.num_likeliest, self.decoder.output.vocab_size))
+
     def _goes_on(self, *values: mtf.Tensor) -> mtf.Tensor:
         return mtf.reduce_any(mtf.logical_not(_Carried(*values[:_NUM_CARRIED]).is_done))
 
     def _step(self, *values: mtf.Tensor) -> list[mtf.Tensor]:
-        now, state, prompts = _Carried(*values[:_NUM_CARRIED]), list(values[_NUM_CARRIED:]), self.prompts
+        now, prompts = _Carried(*values[:_NUM_CARRIED]), self.prompts
+        first_state = _NUM_CARRIED + self._num_told
+        told, state = values[_NUM_CARRIED:first_state], list(values[first_state:])
         position = now.position
         is_given = mtf.less(position, prompts.lengths)
         logits, state = self.decoder.step(now.before, position, mtf.where(is_given, -1, position), state)
         logits, vocab = token_logits(logits, self.decoder), self.decoder.vocab
-        chosen = self.sampling.choose(self.sampling.penalized(logits, self._seen(now), vocab), vocab)
-        likelihood = mtf.gather(logits, chosen, vocab) - mtf.reduce_logsumexp(logits, vocab)
+        chosen = self.sampling.choose(self._penalized(logits, now), vocab)
+        normalizer = mtf.reduce_logsumexp(logits, vocab)
+        likelihood = mtf.gather(logits, chosen, vocab) - normalizer
         is_added = mtf.logical_and(mtf.logical_not(now.is_done), mtf.logical_not(is_given))
         token = mtf.where(is_added, chosen, prompts.at(position, now.ids))
-        is_last = mtf.logical_or(is_one_of(token, self.stop_ids), mtf.greater_equal(position + 1, prompts.ends))
+        is_stop = self.stops.has_ended(token, now.ids, position, prompts)
+        is_last = mtf.logical_or(is_stop, mtf.greater_equal(position + 1, prompts.ends))
         after = _Carried(
             position + 1,
             token,
@@ -118,13 +165,23 @@ class _Generation:
             now.log_likelihoods + mtf.where(is_added, likelihood, 0.0),
             mtf.logical_or(now.is_done, mtf.logical_and(is_added, is_last)),
         )
-        return [*after.tensors, *state]
+        new = self._told(likelihood, logits, normalizer)
+        is_here = mtf.logical_and(mtf.equal(prompts.places(), position), is_added)
+        told_now = [mtf.where(is_here, x, old, output_shape=old.shape) for x, old in zip(new, told, strict=True)]
+        return [*after.tensors, *told_now, *state]
 
-    def _seen(self, now: _Carried) -> list[mtf.Tensor]:
-        """The tokens before each sequence's position: the one that stands before all texts, and those of the text."""
-        seen = [mtf.where(mtf.less(self.prompts.places(), now.position), now.ids, -1, output_shape=now.ids.shape)]
+    def _told(self, likelihood: mtf.Tensor, logits: mtf.Tensor, normalizer: mtf.Tensor) -> list[mtf.Tensor]:
+        """The facts about one position, in the order of `TokenLikelihoods`."""
+        if self.num_likeliest is None:
+            return []
+        if not self.num_likeliest:
+            return [likelihood]
+        values, ids = mtf.top_k(logits, self.decoder.vocab, self._alternatives)
+        return [likelihood, ids, values - normalizer]
+
+    def _penalized(self, logits: mtf.Tensor, now: _Carried) -> mtf.Tensor:
+        if self.penalties == NO_PENALTIES:
+            return logits
         start = getattr(self.decoder, "start_id", None)
-        if start is None:
-            return seen
-        start = mtf.constant(now.ids.mesh, start, dtype=tf.int32) if isinstance(start, int) else start
-        return [*seen, mtf.broadcast(start, now.before.shape)]
+        so_far = TokensSoFar.of(now.ids, now.position, self.prompts.lengths, start)
+        return self.penalties.applied(logits, so_far, self.decoder.vocab, self.stops.ids)

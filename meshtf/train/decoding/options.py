@@ -10,17 +10,24 @@ import gin
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError, configuration_errors
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.beam_rules import BeamRules, MeshtfRules, TransformersRules
+from meshtf.train.decoding.penalties import Penalties
 from meshtf.train.decoding.sampling import Sampling
+from meshtf.train.decoding.stops import Stops
 from meshtf.train.gin_files.bindings import present_bindings
 
 GREEDY, SAMPLE, BEAM, RANK = "greedy", "sample", "beam", "rank"
 
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+_BANS = ("no_repeat_ngram_size", "min_new_tokens")
+_DRAWS = ("temperature", "top_k", "top_p", "min_p")
+
 OPTIONS_OF = {
-    GREEDY: ("repetition_penalty",),
-    SAMPLE: ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
-    BEAM: ("beam_size", "beam_rules", "alpha", "length_penalty", "early_stopping"),
-    RANK: ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples"),
+    GREEDY: (*_PENALTIES, *_BANS, "logprobs"),
+    SAMPLE: (*_DRAWS, *_PENALTIES, *_BANS, "logprobs"),
+    BEAM: ("beam_size", "num_results", "beam_rules", "alpha", "length_penalty", "early_stopping", *_BANS),
+    RANK: (*_DRAWS, *_PENALTIES, *_BANS, "num_samples", "num_results", "logprobs"),
 }
 """The options of each method beside those of all methods."""
 
@@ -30,6 +37,13 @@ OPTIONS_OF_RULES = {MESHTF: ("alpha",), TRANSFORMERS: ("length_penalty", "early_
 """The options of beam search that only some of its rules have."""
 
 NEVER = "never"
+
+_FOREIGN_STOP = """\
+Decoding.stop_ids has {token}, and the vocabulary's ids end at {last}."""
+
+_TEXT_FOR_BEAMS = """\
+beam search stops at single tokens, and the stop {text!r} is written as the ids {ids}. Stop at one token, or choose
+another method."""
 
 
 @gin.configurable(module="meshtf.train")
@@ -45,7 +59,11 @@ class Decoding:
       top_p: the probability that these tokens must have together. Only the fewest that have it are drawn from.
       min_p: the share of the largest probability that a token must have to be drawn.
       repetition_penalty: the number by which logits above 0 are divided, and others multiplied, of tokens that the text
-        has already, prompt included. Beam search does not know it.
+        has already, prompt included. Beam search has none of the three penalties.
+      presence_penalty: the number that is taken from logits of tokens that were added at least once.
+      frequency_penalty: the number that is taken from a token's logit for each time that it was added.
+      no_repeat_ngram_size: the number of tokens in a row that never come twice, prompt included; 0 allows all.
+      min_new_tokens: the number of added tokens before which no token ends a sequence.
       beam_size: the number of sequences that beam search keeps and returns.
       beam_rules: the rules of beam search, "meshtf" or "transformers". They say how sequences are scored and when a
         search ends.
@@ -54,10 +72,14 @@ class Decoding:
       early_stopping: the end of a search by Transformers' rules. True ends it when `beam_size` sequences are finished,
         False when no better one is to be expected, "never" when there can be none.
       num_samples: the number of continuations that are ranked.
+      num_results: the number of continuations that are returned by beam search and ranking, the best; None: all.
+      logprobs: the number of the most likely tokens that are told at each added token, with their log-likelihoods. 0
+        tells the likelihood of the added token alone, and None nothing.
       max_length: the greatest length of a sequence in tokens, prompt included; None: the model's length.
       max_new_tokens: the greatest number of tokens that are added; None: as many as there is room for.
       end_ids: tokens that end a sequence in place of the vocabulary's end; None: the vocabulary's end.
       stop_ids: further tokens that end a sequence.
+      stop_texts: texts that end a sequence. They are no part of the added text.
       batch_size: the number of prompts that are continued at a time; None: all, but no more than the training's batch.
       seed: the seed of the draws.
 
@@ -71,16 +93,23 @@ class Decoding:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    no_repeat_ngram_size: int = 0
+    min_new_tokens: int = 0
     beam_size: int = 4
     beam_rules: str = MESHTF
     alpha: float = 0.6
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     num_samples: int = 4
+    num_results: int | None = None
+    logprobs: int | None = None
     max_length: int | None = None
     max_new_tokens: int | None = None
     end_ids: Sequence[int] | None = None
     stop_ids: Sequence[int] = ()
+    stop_texts: Sequence[str] = ()
     batch_size: int | None = None
     seed: int = 0
 
@@ -92,10 +121,16 @@ class Decoding:
             )
         for name in ("beam_size", "num_samples"):
             self._check(name, "an integer, 1 or more", _is_integer(getattr(self, name), 1))
-        for name in ("top_k", "max_length", "max_new_tokens", "batch_size"):
+        for name in ("top_k", "max_length", "max_new_tokens", "batch_size", "num_results"):
             value = getattr(self, name)
             self._check(name, "an integer, 1 or more, or None", value is None or _is_integer(value, 1))
-        self._check("seed", "an integer, 0 or more", _is_integer(self.seed, 0))
+        for name in ("seed", "no_repeat_ngram_size", "min_new_tokens"):
+            self._check(name, "an integer, 0 or more", _is_integer(getattr(self, name), 0))
+        self._check(
+            "logprobs", "an integer, 0 or more, or None", self.logprobs is None or _is_integer(self.logprobs, 0)
+        )
+        for name in ("presence_penalty", "frequency_penalty"):
+            self._check(name, "a number", _is_number(getattr(self, name)))
         for name in ("temperature", "alpha"):
             self._check(name, "a number, 0 or more", _is_number(getattr(self, name)) and getattr(self, name) >= 0)
         self._check("top_p", "a number above 0, at most 1", _is_number(self.top_p) and 0 < self.top_p <= 1)
@@ -111,13 +146,25 @@ class Decoding:
         self._check("beam_rules", " or ".join(OPTIONS_OF_RULES), self.beam_rules in OPTIONS_OF_RULES)
         self._check("stop_ids", "ids", all(_is_integer(i, 0) for i in self.stop_ids))
         self._check("end_ids", "ids, or None", all(_is_integer(i, 0) for i in self.end_ids or ()))
+        texts = self.stop_texts
+        is_list = not isinstance(texts, str) and all(isinstance(text, str) and text for text in texts)
+        self._check("stop_texts", "a list of texts that are not empty", is_list)
 
     @property
     def sampling(self) -> Sampling:
-        penalty = float(self.repetition_penalty)
         if self.method == GREEDY:
-            return Sampling(repetition_penalty=penalty)
-        return Sampling(float(self.temperature), self.top_k, float(self.top_p), float(self.min_p), penalty)
+            return Sampling()
+        return Sampling(float(self.temperature), self.top_k, float(self.top_p), float(self.min_p))
+
+    @property
+    def penalties(self) -> Penalties:
+        return Penalties(
+            float(self.repetition_penalty),
+            float(self.presence_penalty),
+            float(self.frequency_penalty),
+            self.no_repeat_ngram_size,
+            self.min_new_tokens,
+        )
 
     @property
     def rules(self) -> BeamRules:
@@ -126,9 +173,23 @@ class Decoding:
             return MeshtfRules(float(self.alpha))
         return TransformersRules(float(self.length_penalty), self.early_stopping)
 
-    def all_stop_ids(self, end_id: int) -> tuple[int, ...]:
-        """The ids of tokens that end a sequence. `end_id` is the vocabulary's end."""
-        return tuple(dict.fromkeys([*([end_id] if self.end_ids is None else self.end_ids), *self.stop_ids]))
+    def stops(self, vocabulary: Vocabulary) -> Stops:
+        """The tokens and texts that end a sequence of a vocabulary's tokens.
+
+        Raises:
+          ConfigurationError: if a stop id is beyond the vocabulary, or beam search has a stop of several tokens.
+        """
+        last = max(self.stop_ids, default=-1)
+        if last >= vocabulary.size:
+            raise ConfigurationError(_FOREIGN_STOP.format(token=last, last=vocabulary.size - 1))
+        spelt = [tuple(vocabulary.encode(text)) for text in self.stop_texts]
+        ends = [vocabulary.end_id] if self.end_ids is None else self.end_ids
+        ids = dict.fromkeys([*ends, *self.stop_ids, *(ids[0] for ids in spelt if len(ids) == 1)])
+        sequences = tuple(ids for ids in spelt if len(ids) > 1)
+        if self.method == BEAM and sequences:
+            text, found = next((text, ids) for text, ids in zip(self.stop_texts, spelt, strict=True) if len(ids) > 1)
+            raise ConfigurationError(_TEXT_FOR_BEAMS.format(text=text, ids=list(found)))
+        return Stops(tuple(ids), sequences, () if self.method == BEAM else tuple(self.stop_texts))
 
     def _check(self, name: str, wanted: str, holds: bool) -> None:
         if not holds:

@@ -22,6 +22,7 @@ from meshtf.train.decoding.prompts import Prompts
 from meshtf.train.decoding.scoring import token_log_likelihoods
 from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import PromptStarter, StepDecoder, TextModel
+from meshtf.train.decoding.stops import Stops
 from meshtf.train.training import Training
 
 INPUTS, TARGETS, TARGETS_START = "inputs", "targets", "targets_start"
@@ -32,10 +33,6 @@ _NO_TEXT = """\
 {model} cannot be decoded: it does not predict text token by token (it has no incremental_decoder).
 TransformerLM and EncoderDecoder do. For other models, meshtf-eval evaluates held-out examples, and meshtf-export
 exports the ones that have a predict, such as MaskedLM."""
-
-
-_FOREIGN_STOP = """\
-Decoding.stop_ids has {token}, and the vocabulary's ids end at {last}."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,17 +120,14 @@ def generation_program(
     Random tokens depend on the seed and on how often the program has run.
 
     Raises:
-      ConfigurationError: if a stop id is beyond the vocabulary.
+      ConfigurationError: if a stop is beyond the vocabulary, or not for the method.
     """
     features = sizes.features | {name: mtf.TensorSpec(sizes.one_each, tf.int32) for name in ("lengths", "ends")}
-    vocabulary = vocabulary_of(training)
-    stop_ids = decoding.all_stop_ids(vocabulary.end_id)
-    if max(decoding.stop_ids, default=-1) >= vocabulary.size:
-        raise ConfigurationError(_FOREIGN_STOP.format(token=max(decoding.stop_ids), last=vocabulary.size - 1))
+    stops = decoding.stops(vocabulary_of(training))
 
     def continued(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
         prompts = Prompts(given.pop(TARGETS), given.pop("lengths"), given.pop("ends"), sizes.prompts)
-        return decoded(_model(training), given, prompts, decoding, stop_ids).by_name()
+        return decoded(_model(training), given, prompts, decoding, stops).by_name()
 
     return _program(continued, training, mesh_impl, features, name=GENERATE, variables=variables, seed=decoding.seed)
 
@@ -143,21 +137,33 @@ def decoded(
     features: dict[str, mtf.Tensor],
     prompts: Prompts,
     decoding: Decoding,
-    stop_ids: tuple[int, ...],
+    stops: Stops,
 ) -> Sequences:
     """Prompts continued as the options say."""
     if isinstance(model, PromptStarter) and not model.starts_prompts:
         begun = BegunPrompts.of(prompts, model.start_id)
         decoder = model.incremental_decoder({**features, TARGETS_START: begun.start})
-        return begun.whole(_continued(decoder, begun.rest, decoding, stop_ids))
-    return _continued(model.incremental_decoder(features), prompts, decoding, stop_ids)
+        return begun.whole(_continued(decoder, begun.rest, decoding, stops))
+    return _continued(model.incremental_decoder(features), prompts, decoding, stops)
 
 
-def _continued(decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stop_ids: tuple[int, ...]) -> Sequences:
+def _continued(decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stops: Stops) -> Sequences:
+    penalties = decoding.penalties
     if decoding.method == BEAM:
-        return beam_search(decoder, prompts, stop_ids, beam_size=decoding.beam_size, rules=decoding.rules)
+        size, rules = decoding.beam_size, decoding.rules
+        return beam_search(decoder, prompts, stops.ids, beam_size=size, rules=rules, penalties=penalties)
+    # A text that is cut at a stop has the likelihoods of the tokens that are left.
+    num_likeliest = 0 if decoding.logprobs is None and stops.texts else decoding.logprobs
     num_samples = decoding.num_samples if decoding.method == RANK else None
-    return generate(decoder, prompts, decoding.sampling, stop_ids, num_samples=num_samples)
+    return generate(
+        decoder,
+        prompts,
+        decoding.sampling,
+        stops,
+        penalties=penalties,
+        num_samples=num_samples,
+        num_likeliest=num_likeliest,
+    )
 
 
 def _model(training: Training) -> TextModel:

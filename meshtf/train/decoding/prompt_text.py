@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from meshtf.files.text_content import BROKEN, NoTextError, plain_text
+from meshtf.files.text_content import BROKEN, NoTextError, plain_text, text_stream
 from meshtf.train.configuration import ConfigurationError
 from meshtf_programs.user_paths import user_path
 
@@ -29,7 +31,7 @@ _MARK = "\ufeff"
 _SHOWN = 40
 
 MOST_BYTES = 1 << 28
-"""The most bytes of a file of prompts."""
+"""The most bytes of prompts that are held at once, and of a line of texts that are read one by one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +64,46 @@ def given_texts(prompts: Sequence[str], files: Sequence[Path], standard_input: B
     if not prompts and not files:
         texts = lines_of(standard_input.read(), "standard input")
     if not texts:
-        where = " and ".join(str(path) for path in files) or "standard input"
-        raise ConfigurationError(_NO_TEXT.format(where=where, is_are="are" if len(files) > 1 else "is"))
+        raise ConfigurationError(no_text_in(files))
     return texts
+
+
+def no_text_in(files: Sequence[Path]) -> str:
+    """Returns the sentence for empty files, or for empty standard input if there are no files."""
+    where = " and ".join(str(path) for path in files) or "standard input"
+    return _NO_TEXT.format(where=where, is_are="are" if len(files) > 1 else "is")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextsOfFiles:
+    """The lines of files of any size. They are read anew each time, and one by one.
+
+    Iterating raises ConfigurationError as `given_texts` does.
+
+    Attributes:
+      paths: regular files, which may be compressed.
+    """
+
+    paths: Sequence[Path]
+
+    def __iter__(self) -> Iterator[PromptText]:
+        for path in self.paths:
+            try:
+                with user_path(path).open("rb") as file:
+                    yield from _streamed(file, str(path))
+            except OSError as error:
+                raise ConfigurationError(f"the prompts in {path} cannot be read: {error.strerror or error}") from error
+
+
+def _streamed(file: io.BufferedReader, name: str) -> Iterator[PromptText]:
+    with _text_errors(name):
+        stream, number = text_stream(file, name), 0
+        while line := stream.readline(MOST_BYTES + 1):
+            number += 1
+            place = f"line {number} of {name}"
+            if len(line) > MOST_BYTES:
+                raise OSError(errno.EFBIG, f"line {number} has more than {MOST_BYTES:,} bytes")
+            yield PromptText(_decoded(line.removesuffix(b"\n").removesuffix(b"\r"), place), place)
 
 
 def lines_of(data: bytes, name: str) -> list[PromptText]:
@@ -94,16 +133,23 @@ def _read(path: Path) -> bytes:
 
 
 def _plain(data: bytes, name: str) -> bytes:
-    try:
+    with _text_errors(name):
         text = plain_text(data, name, MOST_BYTES)
+        if len(text) > MOST_BYTES:
+            raise OSError(f"there are more than {MOST_BYTES:,} bytes")
+        return text
+
+
+@contextlib.contextmanager
+def _text_errors(name: str) -> Iterator[None]:
+    """Says in words what is wrong with the content of a file."""
+    try:
+        yield
     except ImportError:
         needed = "zstd compressed it, which pyarrow reads: pip install 'meshtf[arrow]'"
         raise ConfigurationError(_NO_TEXT_FILE.format(name=name, error=needed)) from None
     except (*BROKEN, NoTextError, OSError) as error:
         raise ConfigurationError(_NO_TEXT_FILE.format(name=name, error=error)) from None
-    if len(text) > MOST_BYTES:
-        raise ConfigurationError(_NO_TEXT_FILE.format(name=name, error=f"there are more than {MOST_BYTES:,} bytes"))
-    return text
 
 
 def _decoded(data: bytes, place: str) -> str:

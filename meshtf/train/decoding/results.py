@@ -16,17 +16,44 @@ _LARGEST_EXPONENT = math.log(sys.float_info.max)
 
 
 @dataclasses.dataclass(frozen=True)
+class LikelyToken:
+    """A token that could stand at a place.
+
+    Attributes:
+      id: its id.
+      text: its text by itself.
+      log_likelihood: its log-likelihood, in nats.
+    """
+
+    id: int
+    text: str
+    log_likelihood: float
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedToken(LikelyToken):
+    """An added token.
+
+    Attributes:
+      likeliest: the most likely tokens at its place, the likeliest first. It may be one of them.
+    """
+
+    likeliest: Sequence[LikelyToken] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Continuation:
     """A prompt and its continuation.
 
     Attributes:
       prompt: the given text.
       rank: the rank from 1, if there are several for a prompt.
-      text: the added text, or the output for an input, without the token that stopped it.
-      ids: the added ids, with the one that stopped it.
+      text: the added text, or the output for an input, without the token or text that stopped it.
+      ids: the added ids, with the ones that stopped it.
       log_likelihood: the log-likelihood of these ids, in nats.
       score: the number by which continuations of a prompt are ranked.
-      is_stopped: whether a token ended it, and not its length.
+      is_stopped: whether a token or text ended it, and not its length.
+      tokens: the added tokens with their likelihoods, if asked for.
     """
 
     prompt: str
@@ -36,9 +63,13 @@ class Continuation:
     log_likelihood: float
     score: float
     is_stopped: bool
+    tokens: Sequence[AddedToken] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "num_tokens": len(self.ids)}
+        fields = dataclasses.asdict(self)
+        if self.tokens is None:
+            del fields["tokens"]
+        return {**fields, "num_tokens": len(self.ids)}
 
     def as_text(self, number: int, shows_prompt: bool) -> str:
         """A line of facts and the text, `number` being the prompt's; with the prompt itself before it, if wanted."""

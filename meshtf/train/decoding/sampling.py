@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -31,29 +30,12 @@ class Sampling:
         together less than `top_p * (1 - 2**-16)`, summed in float64. Any sum nearer to `top_p` has reached it.
       min_p: if above 0, tokens are left out that have less than this share of the largest probability (Nguyen et al.
         2024).
-      repetition_penalty: the number by which logits above 0 of tokens that are there already are divided, and others
-        multiplied (Keskar et al. 2019). 1 changes nothing.
     """
 
     temperature: float = 0.0
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
-    repetition_penalty: float = 1.0
-
-    def penalized(self, logits: mtf.Tensor, seen: Sequence[mtf.Tensor], vocab: mtf.Dimension) -> mtf.Tensor:
-        """Returns logits [.., vocab] after the penalty for tokens that are there already.
-
-        `seen` has their ids, int32 [..] or with a dimension more; negative ids stand for no token.
-        """
-        if self.repetition_penalty == 1.0:
-            return logits
-        is_above = mtf.greater(logits, 0.0)
-        lower = mtf.where(is_above, logits / self.repetition_penalty, logits * self.repetition_penalty)
-        found = logits
-        for ids in seen:
-            found = mtf.scatter_update(found, ids, mtf.gather(lower, ids, vocab), vocab)
-        return found
 
     def choose(self, logits: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
         """Returns the chosen tokens, int32 [..], for logits [.., vocab] in float32, which are -inf where there

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.decoding.encoded_text import (
     EncodedText,
+    Extent,
     TextLimits,
     encoded_for_scoring,
     encoded_prompts,
@@ -26,7 +28,8 @@ from meshtf.train.decoding.programs import (
     vocabulary_of,
 )
 from meshtf.train.decoding.prompt_text import PromptText
-from meshtf.train.decoding.results import Continuation, TextScore
+from meshtf.train.decoding.results import AddedToken, Continuation, LikelyToken, TextScore
+from meshtf.train.decoding.stops import shortest_with_stop
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.saved_weights import Weights
 from meshtf.train.training import Training
@@ -38,6 +41,7 @@ class ContinuedTexts:
     Attributes:
       forward: the model's forward pass.
       program: continues texts. Both have the variables of a given store, or of one of their own.
+      count: the number of prompts.
 
     Raises:
       ConfigurationError: if the model is not one of text, or a prompt does not fit.
@@ -53,11 +57,14 @@ class ContinuedTexts:
         variables: VariableStore | None = None,
     ) -> None:
         greatest, self._vocabulary = greatest_sizes(training), vocabulary_of(training)
-        self._stop_ids = decoding.all_stop_ids(self._vocabulary.end_id)
+        self._decoding, self._stops = decoding, decoding.stops(self._vocabulary)
         self._limits = TextLimits.of(greatest, decoding)
         self._texts = encoded_prompts(prompts, self._vocabulary, self._limits)
-        ends = [self._limits.end_of(text) for text in self._texts]
-        self._sizes = fitting_sizes(self._texts, ends, greatest, mesh_impl.shape.size, decoding.batch_size)
+        self.count = len(self._texts)
+        extent = Extent()
+        for text in self._texts:
+            extent = extent.with_text(text, self._limits.end_of(text))
+        self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         # Drawn tokens depend on a counter of runs. It is a variable beside the model's, and no checkpoint has it.
         self.forward = scoring_program(training, mesh_impl, self._sizes, variables)
         self.program = generation_program(training, mesh_impl, self._sizes, decoding, self.forward.variables)
@@ -97,29 +104,52 @@ class ContinuedTexts:
         }
 
     def _continuations(self, text: EncodedText, found: Mapping[str, np.ndarray]) -> list[Continuation]:
-        """Returns the continuations of one prompt. `found`: its `Sequences`, over ranks or without."""
-        ids = np.atleast_2d(found["ids"])
-        numbers = zip(*(np.atleast_1d(found[name]) for name in ("lengths", "log_likelihoods", "scores")), strict=True)
-        rows = zip(ids, numbers, strict=True)
-        return [
-            self._continuation(text, rank, row[len(text.targets) : length].tolist(), float(likelihood), float(score))
-            for rank, (row, (length, likelihood, score)) in enumerate(rows, 1)
-            if np.isfinite(score)
-        ]
+        """Returns the continuations of one prompt, the best first. `found`: its `Sequences`, over ranks or without."""
+        is_single = found["lengths"].ndim == 0
+        ranks = [found] if is_single else [{k: x[i] for k, x in found.items()} for i in range(len(found["lengths"]))]
+        continued = [self._continuation(text, one) for one in ranks if np.isfinite(one["scores"])]
+        # A stop in the text may have cut some of them, which changes their scores.
+        continued.sort(key=lambda one: one.score, reverse=True)
+        best = continued[: self._decoding.num_results]
+        return [dataclasses.replace(one, rank=rank) for rank, one in enumerate(best, 1)]
 
-    def _continuation(
-        self, text: EncodedText, rank: int, added: list[int], log_likelihood: float, score: float
-    ) -> Continuation:
-        is_stopped = bool(added) and added[-1] in self._stop_ids
+    def _continuation(self, text: EncodedText, found: Mapping[str, np.ndarray]) -> Continuation:
+        first = len(text.targets)
+        added = found["ids"][first : found["lengths"]].tolist()
+        log_likelihood, score = float(found["log_likelihoods"]), float(found["scores"])
+        is_stopped = bool(added) and added[-1] in self._stops.ids
+        all_text = self._text_added(text.targets, added[:-1] if is_stopped else added)
+        cut = self._stops.cut(all_text)
+        if cut is not None:
+            count = shortest_with_stop(added, lambda ids: self._text_added(text.targets, ids), self._stops)
+            added, is_stopped = added[:count], True
+            likelihoods = found["token_log_likelihoods"][first : first + count].astype(np.float64)
+            log_likelihood, score = float(likelihoods.sum()), float(likelihoods.mean())
         return Continuation(
             prompt=text.source.text,
-            rank=rank,
-            text=self._text_added(text.targets, added[:-1] if is_stopped else added),
+            rank=1,
+            text=all_text if cut is None else cut,
             ids=added,
             log_likelihood=log_likelihood,
             score=score,
             is_stopped=is_stopped,
+            tokens=None if self._decoding.logprobs is None else self._tokens(added, first, found),
         )
+
+    def _tokens(self, added: Sequence[int], first: int, found: Mapping[str, np.ndarray]) -> list[AddedToken]:
+        """The added tokens, `first` being the position of the first one, with their likelihoods."""
+
+        def likely(token: int, log_likelihood: np.ndarray) -> LikelyToken:
+            return LikelyToken(token, self._vocabulary.decode([token]), float(log_likelihood))
+
+        def likeliest(place: int) -> list[LikelyToken]:
+            if not self._decoding.logprobs:
+                return []
+            pairs = zip(found["likeliest_ids"][place].tolist(), found["likeliest_log_likelihoods"][place], strict=True)
+            return [likely(*pair) for pair in pairs]
+
+        chosen = [likely(token, found["token_log_likelihoods"][place]) for place, token in enumerate(added, first)]
+        return [AddedToken(x.id, x.text, x.log_likelihood, likeliest(i)) for i, x in enumerate(chosen, first)]
 
     def _text_added(self, prompt: Sequence[int], added: Sequence[int]) -> str:
         # A vocabulary may write a piece differently at the beginning of a text, so the whole text is decoded.
@@ -130,8 +160,18 @@ class ContinuedTexts:
 class ScoredTexts:
     """Checked texts, and the program that scores them. Nothing has run.
 
+    The texts are read twice, one by one: to check them, and to score them. So they need not fit in memory.
+
     Attributes:
       forward: the model's forward pass, which computes the scores.
+      count: the number of texts.
+
+    Args:
+      training: the training of the model.
+      mesh_impl: the mesh of the program.
+      decoding: the options `batch_size` and `max_length`.
+      texts: the texts. They can be iterated over several times.
+      num_done: how many of the first texts have been scored before, and are left out.
 
     Raises:
       ConfigurationError: if the model is not one of text, or a text does not fit.
@@ -139,21 +179,32 @@ class ScoredTexts:
     """
 
     def __init__(
-        self, training: Training, mesh_impl: MeshImpl, decoding: Decoding, texts: Sequence[PromptText]
+        self,
+        training: Training,
+        mesh_impl: MeshImpl,
+        decoding: Decoding,
+        texts: Iterable[PromptText],
+        num_done: int = 0,
     ) -> None:
         greatest, self._vocabulary = greatest_sizes(training), vocabulary_of(training)
-        self._texts = encoded_for_scoring(texts, self._vocabulary, TextLimits.of(greatest, decoding))
-        ends = [len(text.targets) for text in self._texts]
-        self._sizes = fitting_sizes(self._texts, ends, greatest, mesh_impl.shape.size, decoding.batch_size)
+        self._texts, self._limits, self._num_done = texts, TextLimits.of(greatest, decoding), num_done
+        extent = Extent()
+        for text in self._encoded():
+            extent = extent.with_text(text, len(text.targets))
+        self.count = extent.count
+        self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         self.forward = scoring_program(training, mesh_impl, self._sizes)
+
+    def _encoded(self) -> Iterator[EncodedText]:
+        return encoded_for_scoring(self._texts, self._vocabulary, self._limits)
 
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
         """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
         return folder.restore(self.forward, step=step, weights=weights)
 
     def __iter__(self) -> Iterator[TextScore]:
-        """Yields the score of each text in turn."""
-        for texts in _batches(self._texts, self._sizes.batch):
+        """Yields the score of each text in turn, behind the ones that were scored before."""
+        for texts in _batches(itertools.islice(self._encoded(), self._num_done, None), self._sizes.batch):
             features = id_features(texts, self._sizes, self._vocabulary.padding_id)
             counts = [len(text.targets) for text in texts] + [0] * (self._sizes.batch - len(texts))
             weights = (np.arange(self._sizes.targets) < np.array(counts)[:, None]).astype(np.float32)
@@ -164,7 +215,7 @@ class ScoredTexts:
                 yield TextScore(text.source.text, float(row.sum()), len(text.targets), num_bytes)
 
 
-def _batches(texts: Sequence[EncodedText], size: int) -> Iterator[list[EncodedText]]:
+def _batches(texts: Iterable[EncodedText], size: int) -> Iterator[list[EncodedText]]:
     waiting = iter(texts)
     while batch := list(itertools.islice(waiting, size)):
         yield batch

@@ -31,7 +31,7 @@ from tests.own_ports import own_ports
 pytestmark = pytest.mark.timeout(600)
 
 TRAIN = [
-    "-m", "meshtf.bin.train", "--gin_file=digits_mlp.gin", "--mesh_shape=rows:2;cols:4",
+    "-m", "meshtf.bin.train", "--gin_file=digits_mlp.gin", "--mesh_shape=rows:2;cols:2",
     "--gin_param=Training.evaluate_every=20", "--gin_param=Training.checkpoint_every_steps=20",
     "--gin_param=Training.log_every=1",
 ]  # fmt: skip
@@ -170,7 +170,7 @@ def test_training_and_evaluation_in_two_processes_are_those_of_one(trained_alone
     kept = [sorted(path.name for path in (tmp_path / run / "checkpoints").iterdir()) for run in ("one", "two")]
     assert kept[0] == kept[1]
     assert "step_00000030" in kept[1]
-    assert "cluster:       2 processes, 4 cores each (127.0.0.1:" in leader.stdout
+    assert "cluster:       2 processes, 2 cores each (127.0.0.1:" in leader.stdout
     assert other.stdout == ""
     files = {path.name for path in (tmp_path / "two").iterdir()}
     assert files == {path.name for path in (tmp_path / "one").iterdir()}
@@ -283,8 +283,8 @@ def test_one_process_that_is_asked_to_stop_stops_all_after_the_same_step(tmp_pat
 
 
 @pytest.mark.parametrize(("number", "cores", "message"), [
-    (3, None, "has 8 cores, and there are 3 processes, which take equal parts of it"),
-    (2, 2, "has 8 cores, and 2 processes with --cores_per_process=2 have 4.\nGive --cores_per_process=4"),
+    (3, None, "has 4 cores, and there are 3 processes, which take equal parts of it"),
+    (2, 1, "has 4 cores, and 2 processes with --cores_per_process=1 have 2.\nGive --cores_per_process=2"),
 ])  # fmt: skip
 def test_cores_that_do_not_fit_the_mesh(number: int, cores: int | None, message: str, tmp_path: Path) -> None:
     (ended,) = [
@@ -299,7 +299,7 @@ def test_cores_that_do_not_fit_the_mesh(number: int, cores: int | None, message:
 def test_the_launcher_starts_again_what_was_killed_and_ends_in_the_same_bits(tmp_path: Path) -> None:
     alone = run_fresh([*TRAIN, steps(300), AS_TWO_PROCESSES, "--model_dir=one"], tmp_path, timeout_seconds=400)
     assert alone.status == ExitStatus.DONE, alone.stderr
-    options = ["--processes=2", "--cores_per_process=4", "--max_restarts=3"]
+    options = ["--processes=2", "--cores_per_process=2", "--max_restarts=3"]
     command = [*LAUNCH, *options, "--", sys.executable, *TRAIN, steps(300), "--model_dir=two"]
     job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until((tmp_path / "two" / "checkpoints" / "step_00000040").exists)
@@ -315,12 +315,12 @@ def test_the_launcher_starts_again_what_was_killed_and_ends_in_the_same_bits(tmp
 @pytest.mark.long
 def test_the_launcher_trains_on_a_virtual_tpu_whose_cores_are_in_two_processes(tmp_path: Path) -> None:
     train = [*TRAIN, steps(40), "--backend=tpu"]
-    alone = run_fresh([*train, "--virtual=8", "--model_dir=one"], tmp_path, timeout_seconds=400)
+    alone = run_fresh([*train, "--virtual=4", "--model_dir=one"], tmp_path, timeout_seconds=400)
     assert alone.status == ExitStatus.DONE, alone.stderr
-    command = [*LAUNCH, "--processes=2", "--", sys.executable, *train, "--virtual=4", "--model_dir=two"]
+    command = [*LAUNCH, "--processes=2", "--", sys.executable, *train, "--virtual=2", "--model_dir=two"]
     job = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert job.returncode == ExitStatus.DONE, job.stderr
-    assert "[0] cluster:       2 processes, 4 cores each (127.0.0.1:" in job.stdout
+    assert "[0] cluster:       2 processes, 2 cores each (127.0.0.1:" in job.stdout
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert [line["step"] for line in two] == [line["step"] for line in one]
     losses = [[line["loss"] for line in run if "loss" in line] for run in (one, two)]

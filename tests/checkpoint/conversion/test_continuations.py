@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.train.decoding import Decoding, Prompts
+from meshtf.train.decoding import Decoding, Prompts, Stops
 from meshtf.train.decoding.programs import decoded
 from tests.checkpoint.conversion.imported_models import MODELS, all_interpreted, run
 
@@ -53,7 +53,7 @@ def all_are_equal(name: str, cases: list[Case], imported: Path) -> None:
                 if is_pair
                 else {}
             )
-            found = decoded(model, features, prompts, decoding, decoding.all_stop_ids(0))
+            found = decoded(model, features, prompts, decoding, Stops(tuple(decoding.end_ids or ())))
             results += [found.ids, found.lengths, found.scores]
         return results
 

@@ -18,7 +18,7 @@ from meshtf.planning.collectives.backend_collectives import BackendCollectives
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
-from meshtf.planning.process_spans import groups_over
+from meshtf.planning.core_positions import groups_over
 from tests.mesh_impl.spmd.test_collective_dtypes import DTYPES, reductions_of, values
 
 MESH = mtf.convert_to_shape("rows:2;cols:3")

@@ -25,7 +25,10 @@ LAYOUTS = [
     "batch:rows;experts:rows", "experts:cols+rows;counted:rows", "rows:rows;counted:cols",
     "batch:cols;experts:cols;f:rows",
 ]  # fmt: skip
-ON_DEVICES = ["", "batch:rows;experts:cols", "experts:rows+cols", "batch:rows;experts:rows;f:cols", "d:cols;batch:rows"]
+FURTHER_ON_DEVICES = [
+    (1, ""),
+    *((4, layout) for layout in ("", "batch:rows;experts:cols", "experts:rows+cols", "d:cols;batch:rows")),
+]
 
 
 def product(x: mtf.Tensor, w: mtf.Tensor, sizes: mtf.Tensor) -> mtf.Tensor:
@@ -46,9 +49,8 @@ def written_out(x: tf.Tensor, w: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
     return tf.einsum("brd,edf,bre->brf", x, w, own)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_values_and_gradients_to_the_second(agrees: Any, layout: str) -> None:
-    agrees(product, written_out, INPUTS, [layout])
+def test_values_and_gradients_to_the_second(agrees: Any) -> None:
+    agrees(product, written_out, INPUTS, LAYOUTS)
 
 
 def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
@@ -62,8 +64,7 @@ def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("layout", ["", "layers:rows", "layers:cols;experts:rows", "batch:rows;layers:cols"])
-def test_matrices_of_several_sets_and_dimensions_in_any_order(agrees: Any, layout: str) -> None:
+def test_matrices_of_several_sets_and_dimensions_in_any_order(agrees: Any) -> None:
     """Layers side by side have experts of their own; two dimensions are contracted, and one is new."""
     inputs = {
         "x": ("d:3 batch:2 rows:5 layers:2 e:2", RNG.standard_normal((3, 2, 5, 2, 2))),
@@ -78,10 +79,17 @@ def test_matrices_of_several_sets_and_dimensions_in_any_order(agrees: Any, layou
         own = tf.constant(owners(np.transpose(sizes.numpy(), [1, 2, 0]), 5), x.dtype)
         return tf.einsum("dbrle,fexdl,blrx->lfrb", x, w, own)
 
-    agrees(program, reference, inputs, [layout])
+    agrees(program, reference, inputs, ["", "layers:rows", "layers:cols;experts:rows", "batch:rows;layers:cols"])
 
 
-@pytest.mark.parametrize(("tables", "layout"), [(1, ""), (1, "experts:cols"), *((4, layout) for layout in ON_DEVICES)])
+@pytest.mark.parametrize(
+    ("tables", "layout"),
+    [
+        (1, "experts:cols"),
+        (4, "batch:rows;experts:rows;f:cols"),
+        *(pytest.param(*more, marks=pytest.mark.long) for more in FURTHER_ON_DEVICES),
+    ],
+)
 def test_on_processors_each_group_is_a_product_of_its_own(tables: int, layout: str) -> None:
     """They make shapes of values, and write where they have made room; the interpreter does as a compiler must."""
     feeds = {
@@ -145,7 +153,7 @@ def test_rows_in_no_tile_or_group_are_zeros(core: Any) -> None:
             assert_close(found.numpy(), wanted, terms=3)
 
 
-@pytest.mark.parametrize("layout", ["", "batch:rows;d:cols", "experts:cols"])
+@pytest.mark.parametrize("layout", ["", pytest.param("batch:rows;d:cols", marks=pytest.mark.long), "experts:cols"])
 def test_in_a_loop_that_is_compiled(layout: str) -> None:
     """By XLA, for one core and for all cores at once, to what it gives operation by operation."""
 

@@ -33,6 +33,13 @@ def with_the_mesh(x: mtf.Tensor, mesh: mtf.Mesh) -> mtf.Tensor:
     assert_type(mtf.zeros(mesh, "batch:4"), mtf.Tensor)
     assert_type(mtf.zeros("batch:4"), mtf.Tensor)
     assert_type(mtf.get_variable(mesh, "w", [classes], trainable=False), mtf.Tensor)
+    assert_type(mtf.RandomNormal(stddev=0.02)("batch:4"), mtf.Tensor)
+    initializer: mtf.layers.Initializer = mtf.RandomNormal()
+    assert_type(mtf.DropoutInBlocks("batch:4", "batch", 2, 0.1, "dropout").block(mtf.constant(0)), mtf.Tensor)
+    config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
+    assert_type(mtf.layers.KeyValueCache.empty("batch:4", 16, config), mtf.layers.KeyValueCache)
+    assert_type(mtf.layers.KeyValueCache.empty(mesh, "batch:4", 16, config), mtf.layers.KeyValueCache)
+    x += initializer(mesh, x.shape, x.dtype)
     return x + same(mesh, "batch:4") + mtf.vmap(normalized, "batch")(x)
 
 

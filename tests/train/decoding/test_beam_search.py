@@ -128,7 +128,7 @@ def nexts(passes: Any, row: int, *, has_inputs: bool) -> Next:
     ("kind", "alpha", "stop_ids", "layout"),
     [
         pytest.param("lm", 0.6, (1,), "", marks=pytest.mark.long),
-        ("lm", 0.0, (1, 4), "batch:rows;vocab:cols"),
+        pytest.param("lm", 0.0, (1, 4), "batch:rows;vocab:cols", marks=pytest.mark.long),
         pytest.param("encoder_decoder", 1.0, (1,), "batch:rows;heads:cols;d_ff:cols", marks=pytest.mark.long),
         ("encoder_decoder", 0.6, (1, 2), "beam:cols;d_model:rows"),
     ],
@@ -203,7 +203,7 @@ MODELS = {
     ("kind", "beam_size", "layout"),
     [
         ("grouped, window, ALiBi", 3, "batch:rows;heads:cols"),
-        ("multi-query, relative bias", 4, "memory_length:rows;beam:cols"),
+        pytest.param("multi-query, relative bias", 4, "memory_length:rows;beam:cols", marks=pytest.mark.long),
         pytest.param("a window as long as the sequence", 3, "beam_slots:rows;batch:cols", marks=pytest.mark.long),
         ("a state of one's own", 4, "batch:rows;beam:cols"),
     ],
@@ -222,7 +222,7 @@ def test_hypotheses_keep_their_past_when_they_change_their_beams(
     ("mesh_shape", "layout"),
     [
         pytest.param("cores:1", "", marks=pytest.mark.long),
-        ("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"),
+        ("rows:2;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"),
     ],
 )
 def test_a_compiled_loop_is_the_search_written_out(mesh_shape: str, layout: str, whole_passes: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import meshtf as mtf
 from meshtf.models import TransformerLM
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
-from meshtf.train.decoding import Decoding, Prompts
+from meshtf.train.decoding import Decoding, Prompts, Stops
 from meshtf.train.decoding.programs import decoded
 from meshtf.train.decoding.scoring import token_log_likelihoods
 
@@ -27,7 +27,7 @@ def continued(
 ) -> dict[str, np.ndarray]:
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor) -> dict[str, mtf.Tensor]:
         prompts = Prompts(ids, lengths, ends, 4)
-        return decoded(model, {}, prompts, decoding, (1,)).by_name()
+        return decoded(model, {}, prompts, decoding, Stops((1,))).by_name()
 
     arrays = {"ids": ([BATCH, LENGTH], ids), "lengths": ([BATCH], lengths), "ends": ([BATCH], ends)}
     return interpret(program, arrays, "rows:2;cols:2", layout).results

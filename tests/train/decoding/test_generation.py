@@ -13,7 +13,7 @@ import meshtf as mtf
 from meshtf.errors import IndexRangeError
 from meshtf.models import EncoderDecoder, TransformerLM
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
-from meshtf.train.decoding import MeshtfRules, Prompts, Sampling, beam_search, generate
+from meshtf.train.decoding import MeshtfRules, Penalties, Prompts, Sampling, Stops, beam_search, generate
 from meshtf.train.decoding.programs import Sizes
 
 BATCH, LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 6)
@@ -33,10 +33,14 @@ def generated(
     seed: int = 0,
     num_samples: int | None = None,
     longest: int | None = None,
+    stops: Stops | None = None,
+    **options: Any,
 ) -> dict[str, np.ndarray]:
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor, **inputs: mtf.Tensor) -> dict[str, mtf.Tensor]:
         decoder, prompts = model.incremental_decoder(inputs), Prompts(ids, lengths, ends, longest)
-        return generate(decoder, prompts, sampling, stop_ids, num_samples=num_samples).by_name()
+        return generate(
+            decoder, prompts, sampling, stops or Stops(stop_ids), num_samples=num_samples, **options
+        ).by_name()
 
     arrays: dict[str, Any] = dict(PROMPTS)
     if isinstance(model, EncoderDecoder):
@@ -99,9 +103,42 @@ def test_repeated_tokens_are_penalized(lm: TransformerLM) -> None:
                 own, seen = logits[row, position, : lm.vocabulary.vocab_size].copy(), [3, *ids[row, :position]]
                 own[seen] = np.where(own > 0, own / penalty, own * penalty)[seen]
                 ids[row, position], lengths[row] = own.argmax(), position + 1
-    found = generated(model, Sampling(repetition_penalty=penalty), (), "batch:rows;vocab:cols")
+    found = generated(model, Sampling(), (), "batch:rows;vocab:cols", penalties=Penalties(repetition=penalty))
     np.testing.assert_array_equal(found["ids"], ids)
     assert (generated(model, Sampling(), ())["ids"] != ids).any()
+
+
+def test_a_sequence_ends_where_its_last_tokens_are_those_of_a_stop(lm: TransformerLM) -> None:
+    """Only added tokens count: the stop [2, 3] is in a prompt, and begins in another."""
+    free = generated(lm, Sampling(), ())
+    first = int(LENGTHS[0])
+    pair, across = (
+        tuple(free["ids"][0, first : first + 2].tolist()),
+        tuple(free["ids"][0, first - 1 : first + 1].tolist()),
+    )
+    for layout in ("", "batch:rows;vocab:cols", "length:rows"):
+        found = generated(lm, Sampling(), (), layout, stops=Stops((), (across, pair, (2, 3))))
+        for row in range(BATCH.size):
+            added = free["ids"][row, LENGTHS[row] : free["lengths"][row]].tolist()
+            ends = [i + 2 for i in range(len(added) - 1) if tuple(added[i : i + 2]) in (across, pair, (2, 3))]
+            assert found["lengths"][row] == LENGTHS[row] + min([*ends, len(added)])
+        assert found["lengths"][0] == first + 2 < free["lengths"][0]
+
+
+def test_likelihoods_of_tokens_add_up_and_the_likeliest_are_told(lm: TransformerLM, whole_passes: Any) -> None:
+    model = dataclasses.replace(lm, starts_prompts=False)
+    passes = whole_passes(lm, Sizes(BATCH.size, LENGTH.size))
+    found = generated(lm, Sampling(1.0), num_likeliest=2, layout="batch:rows;vocab:cols")
+    log_probabilities = passes(targets=found["ids"])
+    is_added = (np.arange(LENGTH.size) >= LENGTHS[:, None]) & (np.arange(LENGTH.size) < found["lengths"][:, None])
+    order = np.argsort(-log_probabilities, -1, kind="stable")[..., :2]
+    np.testing.assert_array_equal(found["likeliest_ids"], np.where(is_added[..., None], order, 0))
+    for name, ids in (("token_log_likelihoods", found["ids"][..., None]), ("likeliest_log_likelihoods", order)):
+        likelihoods = np.take_along_axis(log_probabilities, ids, -1) * is_added[..., None]
+        assert_close(found[name], likelihoods.reshape(found[name].shape), terms=TERMS, what=name)
+    assert_close(found["token_log_likelihoods"].sum(1), found["log_likelihoods"], terms=LENGTH.size)
+    ranks = generated(model, Sampling(1.0), num_samples=3, num_likeliest=0)
+    assert_close(ranks["token_log_likelihoods"].sum(2), ranks["log_likelihoods"], terms=LENGTH.size)
 
 
 def test_greedy_behind_an_encoder(encoder_decoder: EncoderDecoder, whole_passes: Any) -> None:
@@ -157,7 +194,7 @@ def flat() -> Any:
 
 def test_every_step_call_and_seed_draws_anew(flat: Any) -> None:
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor) -> mtf.Tensor:
-        return generate(flat, Prompts(ids, lengths, ends), Sampling(1.0), ()).ids
+        return generate(flat, Prompts(ids, lengths, ends), Sampling(1.0), Stops()).ids
 
     specs = {name: mtf.TensorSpec(shape, array.dtype) for name, (shape, array) in PROMPTS.items()}
     feeds = {"ids": IDS, "lengths": np.zeros(4, np.int32), "ends": np.full(4, 6, np.int32)}
@@ -179,7 +216,7 @@ def test_a_compiled_loop_gives_the_same_tokens(lm: TransformerLM, method: str) -
         decoder, prompts = lm.incremental_decoder({}), Prompts(ids, lengths, ends)
         if method == "beam":
             return beam_search(decoder, prompts, (1,), beam_size=2, rules=MeshtfRules(0.6)).by_name()
-        return generate(decoder, prompts, Sampling(), ()).by_name()
+        return generate(decoder, prompts, Sampling(), Stops()).by_name()
 
     meshes = [
         mtf.SpmdMeshImpl("cores:1", "", compile_loops=False),

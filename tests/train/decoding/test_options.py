@@ -8,16 +8,25 @@ import gin
 import pytest
 
 from meshtf.train.configuration import ConfigurationError, read_configuration
+from meshtf.train.data import ByteVocabulary
 from meshtf.train.decoding.options import configured_decoding
+from meshtf.train.decoding.stops import Stops
 
 
 def test_gin_and_what_overrides_it() -> None:
     read_configuration([], ["Decoding.method = 'sample'", "Decoding.top_k = 7", "Decoding.stop_ids = [13, 1]"])
     decoding = configured_decoding(top_k=3)
     assert (decoding.sampling.temperature, decoding.sampling.top_k, decoding.sampling.top_p) == (1.0, 3, 1.0)
-    assert decoding.all_stop_ids(1) == (1, 13)
-    assert configured_decoding(end_ids=[5, 6]).all_stop_ids(1) == (5, 6, 13, 1)
-    assert configured_decoding(end_ids=(), stop_ids=()).all_stop_ids(1) == ()
+    bytes_ = ByteVocabulary()
+    assert decoding.stops(bytes_).ids == (bytes_.end_id, 13, 1)
+    assert configured_decoding(end_ids=[5, 6]).stops(bytes_).ids == (5, 6, 13, 1)
+    (newline,), wanted = bytes_.encode("\n"), tuple(bytes_.encode("ab"))
+    stops = configured_decoding(end_ids=(), stop_ids=(), stop_texts=["\n", "ab"]).stops(bytes_)
+    assert stops == Stops((newline,), (wanted,), ("\n", "ab"))
+    with pytest.raises(
+        ConfigurationError, match=r"beam search stops at single tokens, and the stop 'ab' is written as"
+    ):
+        configured_decoding(method="beam", stop_texts=["ab"]).stops(bytes_)
     assert configured_decoding(method="greedy").sampling.temperature == 0.0
     gin.clear_config()
 
@@ -42,6 +51,12 @@ def test_gin_and_what_overrides_it() -> None:
         ({"length_penalty": None}, "Decoding.length_penalty must be a number, and is None"),
         ({"end_ids": [True]}, r"Decoding.end_ids must be ids, or None, and is \[True\]"),
         ({"stop_ids": [-1]}, r"Decoding.stop_ids must be ids, and is \[-1\]"),
+        ({"stop_texts": "ab"}, "Decoding.stop_texts must be a list of texts that are not empty, and is 'ab'"),
+        ({"stop_texts": [""]}, "Decoding.stop_texts must be a list of texts that are not empty"),
+        ({"logprobs": -1}, "Decoding.logprobs must be an integer, 0 or more, or None, and is -1"),
+        ({"presence_penalty": "1"}, "Decoding.presence_penalty must be a number, and is '1'"),
+        ({"no_repeat_ngram_size": -2}, "Decoding.no_repeat_ngram_size must be an integer, 0 or more, and is -2"),
+        ({"num_results": 0}, "Decoding.num_results must be an integer, 1 or more, or None, and is 0"),
         ({"seed": None}, "Decoding.seed must be an integer, 0 or more, and is None"),
     ],
 )

@@ -126,26 +126,6 @@ def test_logits_of_another_type() -> None:
     np.testing.assert_array_equal(result, [*LOGITS[:TRUE_SIZE], -np.inf, -np.inf])
 
 
-def test_a_penalty_of_repeated_tokens_is_that_of_transformers() -> None:
-    """Numbers of Transformers 5.24, `RepetitionPenaltyLogitsProcessor(1.6)`. A token may be there twice, or be none."""
-    logits = np.array([[0.5, -1.0, 2.0, 0.5, -3.0, 1.0], [0.1, 0.2, -0.3, 0.4, -0.5, 3.0]], np.float32)
-    ids = np.array([[2, 2, -1], [1, 0, -1]], np.int32)
-    expected = [[0.5, -1.0, 1.25, 0.5, -4.8, 1.0], [0.0625, 0.125, -0.3, 0.4, -0.5, 1.875]]
-    rows, vocab = mtf.Dimension("batch", 2), mtf.Dimension("vocab", 6)
-    inputs = {
-        "logits": ([rows, vocab], logits),
-        "ids": ([rows, mtf.Dimension("length", 3)], ids),
-        "start": ([rows], np.array([4, 5], np.int32)),
-    }
-
-    def program(logits: mtf.Tensor, ids: mtf.Tensor, start: mtf.Tensor) -> mtf.Tensor:
-        return Sampling(repetition_penalty=1.6).penalized(logits, [ids, start], vocab)
-
-    for layout in ("", "batch:rows;vocab:cols", "vocab:rows;length:cols"):
-        found = interpret(program, inputs, "rows:2;cols:2", layout).results
-        np.testing.assert_allclose(found, expected, rtol=2**-22)
-
-
 @pytest.mark.parametrize(("min_p", "support"), [(0.05, {0, 2, 3, 5}), (0.3, {2}), (1.0, {2})])
 def test_improbable_tokens_are_left_out(min_p: float, support: set[int]) -> None:
     """Those that `MinPLogitsWarper` of Transformers 5.24 leaves, at temperature 0.7."""

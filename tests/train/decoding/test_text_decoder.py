@@ -95,6 +95,26 @@ def test_a_stop_is_not_in_the_text(lm_training: Training) -> None:
     assert found.text == VOCABULARY.decode(found.ids[:-1])
 
 
+def test_a_text_is_cut_at_a_stop_however_it_is_spelt(lm_training: Training) -> None:
+    """A stop of two bytes, one of them in the middle of a character. Ranks are those of what is left."""
+    ((free,),) = continued(lm_training, texts("ab"), max_new_tokens=6, logprobs=2)
+    stop = VOCABULARY.decode(free.ids)[1:3]
+    ((found,),) = continued(lm_training, texts("ab"), max_new_tokens=6, stop_texts=[stop, "never"], logprobs=2)
+    assert (found.text, found.is_stopped) == (free.text[: free.text.find(stop)], True)
+    assert stop in VOCABULARY.decode(found.ids)
+    assert stop not in VOCABULARY.decode(found.ids[:-1])
+    assert found.tokens == free.tokens[: len(found.ids)]
+    likelihoods = [token.log_likelihood for token in found.tokens]
+    assert_close(found.log_likelihood, sum(likelihoods), terms=len(likelihoods), dtype="float64")
+    assert [t.id for t in found.tokens] == found.ids == [t.likeliest[0].id for t in found.tokens]  # greedy
+    assert found.as_json()["tokens"][0]["likeliest"][1]["log_likelihood"] < likelihoods[0]
+    options = {"method": "rank", "num_samples": 5, "num_results": 3, "max_new_tokens": 6}
+    ((first, *others),) = continued(lm_training, texts("ab"), stop_texts=[VOCABULARY.decode([free.ids[0]])], **options)
+    assert [c.rank for c in (first, *others)] == [1, 2, 3]
+    assert first.score >= others[0].score >= others[1].score
+    assert "tokens" not in first.as_json()
+
+
 def test_beams_of_an_encoders_outputs(pair_training: Training) -> None:
     work = continued(pair_training, texts("ab", "cde"), method="beam", beam_size=3, max_new_tokens=2)
     assert work.has_encoder

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram, LocalWork
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED
+from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
 from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.emit.xla.done_before_loops import done_before_loops

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from meshtf.lowering.emit.core_results import NO_CHECK_FAILED, checked_fetches
+from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED, checked_fetches
 from meshtf.lowering.emit.xla.hlo import kept_slices
 from meshtf.mesh_impl.mesh_impl import Results
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime

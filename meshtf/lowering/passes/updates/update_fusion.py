@@ -24,6 +24,7 @@ import networkx
 import tensorflow as tf
 
 from meshtf.lowering.passes.pass_options import PassOptions
+from meshtf.ops.indexing.row_update import RowUpdate
 from meshtf.planning.local_work.work_facts import Kernel, WorkFacts
 from meshtf.planning.plan import AssignVariable, Collective, Compute, Core, Instruction, Plan, Value
 
@@ -43,7 +44,7 @@ def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
         return plan
     fused: dict[Instruction, list[Compute]] = {c: segment for segment in segments for c in segment}
     replaced: dict[int, Compute] = {}
-    checked = _needed_by_checks(plan, producers)
+    checked = needed_by_checks(plan)
     for segment in segments:
         fusion = _fused(segment, used_by)
         is_in_place = _assigned_in_place(fusion, names, _outside(segment, used_by))
@@ -51,7 +52,7 @@ def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
             fusion = _guarded(fusion, plan)
         replaced[id(segment)] = fusion
     instructions = [replaced[id(fused[i])] if i in fused else i for i in plan.instructions if _is_kept(i, fused)]
-    return dataclasses.replace(plan, instructions=tuple(_ordered(instructions)))
+    return dataclasses.replace(plan, instructions=tuple(in_order(instructions)))
 
 
 def _outside(
@@ -160,7 +161,9 @@ def _fused(segment: list[Compute], consumers: Mapping[Value, list[Instruction | 
     return Compute(segment[-1].operation, "fused update", tuple(inputs), tuple(outputs), emit, flops, _FACTS)
 
 
-def _needed_by_checks(plan: Plan, producers: Mapping[Value, Instruction]) -> set[Instruction]:
+def needed_by_checks(plan: Plan) -> set[Instruction]:
+    """Returns the instructions on which some check depends."""
+    producers = {v: i for i in plan.instructions for v in i.outputs}
     found: set[Instruction] = set()
     waiting = [c.value for c in plan.checks]
     while waiting:
@@ -208,19 +211,20 @@ class FusedUpdate:
 
 
 def updates_in_place(plan: Plan) -> dict[Compute, dict[int, tuple[int, str]]]:
-    """Returns the fused updates that may write to the variables that they read.
+    """Returns the fused updates, and updates of rows, that may write to the variables that they read.
 
     Each has, by the number of an input, the number of the result and the variable's name. An update is left out if a
     failed check would have to undo it.
     """
-    fused = [i for i in plan.instructions if isinstance(i, Compute) and isinstance(i.emit, FusedUpdate)]
+    emits = (FusedUpdate, RowUpdate)
+    fused = [(i, i.emit) for i in plan.instructions if isinstance(i, Compute) and isinstance(i.emit, emits)]
     if not fused:
         return {}
     consumers, names = consumers_of(plan), _names_read(plan)
     found: dict[Compute, dict[int, tuple[int, str]]] = {}
-    for instruction in fused:
+    for instruction, emit in fused:
         pairs = _assigned_in_place(instruction, names, consumers)
-        if pairs and (instruction.emit.guards or not plan.checks):
+        if pairs and (emit.guards or not plan.checks):
             found[instruction] = pairs
     return found
 
@@ -242,7 +246,7 @@ def _assigned_in_place(
     return found
 
 
-def _ordered(instructions: Sequence[Instruction]) -> list[Instruction]:
+def in_order(instructions: Sequence[Instruction]) -> list[Instruction]:
     """Returns a topological order that keeps the program's order where it can."""
     producers = {v: i for i in instructions for v in i.outputs}
     graph = networkx.DiGraph()

@@ -18,7 +18,7 @@ import meshtf as mtf
 from meshtf.checkpoint.conversion.family import find_family
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read, read_configuration
-from meshtf.train.decoding import Prompts, Sampling, generate
+from meshtf.train.decoding import Prompts, Sampling, Stops, generate
 from tests.checkpoint.conversion.drawn_models import verdict, write_folder
 from tests.checkpoint.conversion.families.encoder_configurations import BASES
 from tests.checkpoint.conversion.imported_models import MODELS, interpreted, run
@@ -139,7 +139,7 @@ def continued(folder: Path, case: Mapping[str, Any]) -> np.ndarray:
         ids = features["ids"]
         lengths = mtf.fill(ids.mesh, count, [ids.shape[0]], tf.int32)
         prompts = Prompts(ids, lengths, mtf.fill(ids.mesh, total, [ids.shape[0]], tf.int32))
-        return generate(model.incremental_decoder(features), prompts, Sampling(), stop_ids=()).ids
+        return generate(model.incremental_decoder(features), prompts, Sampling(), Stops()).ids
 
     features = {"ids": ids, "inputs": inputs} if targets else {"ids": ids}
     return interpreted(folder, features, program)[:, count:]

@@ -39,8 +39,8 @@ CASES: dict[str, tuple[Said, dict[str, str], tuple[str, ...]]] = {
     ),
     "what there is not": (
         {"num_beams": 2, "do_sample": True, "min_p": 0.1, "no_repeat_ngram_size": 3, "typical_p": 1.0, "min_length": 0},
-        {"end_ids": "()", "method": "'beam'", "beam_size": "2", **USUAL},
-        ("min_p = 0.1", "no_repeat_ngram_size = 3", "do_sample = True beside num_beams"),
+        {"end_ids": "()", "method": "'beam'", "beam_size": "2", "no_repeat_ngram_size": "3", **USUAL},
+        ("min_p = 0.1", "do_sample = True beside num_beams"),
     ),
 }
 

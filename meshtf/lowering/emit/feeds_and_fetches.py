@@ -1,4 +1,8 @@
-"""The results of a program, put together from the slices that each core gives at its end."""
+"""Whole arrays and the slices of cores: feeds are cut before a program, fetches are joined after it.
+
+On a mesh rows:2, x [batch:6] split over rows is fed as x[0:3] and x[3:6]. If y [batch:6] comes back as two slices of 3,
+the fetch is their concatenation. If both cores hold all of y, the fetch is the first core's.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,34 @@ NO_CHECK_FAILED = -1
 
 CoreResults = Mapping[int, Sequence[tf.Tensor]]
 """The slices of the fetches and the index of the failed check, or -1, for each core of this process."""
+
+
+class FedSlices:
+    """The slices of fed arrays that each core is given, cut in the memory of its host."""
+
+    def __init__(self, plan: Plan, feeds: Sequence[tf.Tensor]) -> None:
+        self._mesh_shape = plan.mesh_shape
+        self._fed = [(feed.name, feed.output, x) for feed, x in zip(plan.feeds, feeds, strict=True)]
+        self._cut: dict[tuple[str, Value, tuple[int, ...]], tf.Tensor] = {}
+
+    def of(self, core: int, device: str) -> dict[str, tf.Tensor]:
+        """The slices of a core, by the names of the feeds. Cores of one host that read the same share it."""
+        host = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
+        return {name: self._slice(value, x, core, host) for name, value, x in self._fed}
+
+    def _slice(self, value: Value, x: tf.Tensor, core: int, host: str) -> tf.Tensor:
+        if value.slice_shape == tuple(value.shape.to_integer_list):
+            return x
+        block = core_positions.block(core, value.layout.axes, self._mesh_shape)
+        if (host, value, block) not in self._cut:
+            begin = [min(b * n, d.size) for b, n, d in zip(block, value.slice_shape, value.shape, strict=True)]
+            held = [min(n, d.size - b) for b, n, d in zip(begin, value.slice_shape, value.shape, strict=True)]
+            with tf.device(host):
+                part = tf.slice(x, begin, held)
+                if held != list(value.slice_shape):
+                    part = tf.pad(part, [(0, n - have) for n, have in zip(value.slice_shape, held, strict=True)])
+            self._cut[host, value, block] = part
+        return self._cut[host, value, block]
 
 
 def whole_fetches(plan: Plan, results: CoreResults) -> list[tf.Tensor]:

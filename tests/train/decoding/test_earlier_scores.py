@@ -1,0 +1,27 @@
+"""Scores that an earlier run wrote: what a line may be. `tests/bin/test_decode.py` goes on behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshtf.errors import SaveError
+from meshtf.train.decoding.earlier_scores import EarlierScores
+from meshtf.train.decoding.prompt_text import PromptText
+
+LINE = (
+    '{"text": "ab", "log_likelihood": -1.5, "num_tokens": 2, "num_bytes": 2, "perplexity": 2.1, "bits_per_byte": 1.1}\n'
+)
+
+
+def test_whole_lines_count(tmp_path: Path) -> None:
+    texts = [PromptText("ab", "line 1"), PromptText("ab", "line 2")]
+    path = tmp_path / "scores"
+    assert EarlierScores.read(path, texts) == EarlierScores.none()
+    path.write_text(2 * LINE + LINE[:-1])
+    found = EarlierScores.read(path, texts)
+    assert (found.count, found.total.log_likelihood, found.num_bytes) == (2, -3.0, 2 * len(LINE))
+    path.write_text(3 * LINE)
+    with pytest.raises(SaveError, match=r"line 3 of .* is the score of another text than is given"):
+        EarlierScores.read(path, texts)
