@@ -33,7 +33,7 @@ def digits(num_held_out: int = 360, num_validation: int = 0, *, as_images: bool 
         from sklearn import datasets  # an optional dependency
     except ImportError as error:
         raise ConfigurationError(MISSING_SCIKIT_LEARN) from error
-    raw, labels = datasets.load_digits(return_X_y=True)
+    raw, labels = map(np.asarray, datasets.load_digits(return_X_y=True))
     if not 0 < num_held_out < len(raw):
         raise ConfigurationError(f"digits.num_held_out must be from 1 to {len(raw) - 1}, and is {num_held_out}")
     if not 0 <= num_validation < len(raw) - num_held_out:

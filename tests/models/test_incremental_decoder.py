@@ -195,10 +195,12 @@ SPLIT_OTHERWISE = {
     "encoder and decoder",
 }
 """Variants that the short run has under another layout."""
+LIKE_OTHERS = {"relative bias of each layer", "a window as long as the sequence"}
+"""Variants of which the short run has the parts in others."""
 
 
 def runs(variant: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.long] if variant in SPLIT_OTHERWISE else []
+    return [pytest.mark.long] if variant in SPLIT_OTHERWISE | LIKE_OTHERS else []
 
 
 @pytest.mark.parametrize(

@@ -170,9 +170,7 @@ def test_virtual_cpus_give_the_account_too() -> None:
     def step(ids: mtf.Tensor, wanted: mtf.Tensor) -> mtf.Tensor:
         table = mtf.get_variable(ids.mesh, "table", [ROWS, DIM], initializer=FIRST)
         rows = mtf.embedding_lookup(table, ids, ROWS, capacity_factor=4.0)
-        loss = mtf.check_finite(
-            mtf.reduce_sum(mtf.square(mtf.reduce_sum(rows, reduced_dim=BAG) - wanted)), "the loss"
-        )
+        loss = mtf.check_finite(mtf.reduce_sum(mtf.square(mtf.reduce_sum(rows, reduced_dim=BAG) - wanted)), "the loss")
         optimizer.minimize(loss)
         return loss
 

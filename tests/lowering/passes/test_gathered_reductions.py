@@ -51,6 +51,13 @@ def kinds(report: mtf.Report) -> set[str]:
     return {c.kind for c in report.collectives}
 
 
+@pytest.mark.parametrize("dtype", WIDE, ids=lambda d: d.name)
+def test_terms_of_64_bits_are_planned_to_be_gathered(dtype: tf.DType) -> None:
+    inputs = {"x": mtf.TensorSpec(SHAPE, dtype)}
+    step = mtf.function(reductions, mtf.TpuMeshImpl(MESH, LAYOUT, physical_torus="2x2"), inputs=inputs)
+    assert kinds(step.report()) == GATHERED
+
+
 @pytest.mark.parametrize(
     "dtype", [WIDE[0], *(pytest.param(d, marks=pytest.mark.long) for d in WIDE[1:])], ids=lambda d: d.name
 )

@@ -10,7 +10,7 @@ from meshtf.train.callbacks import Profile
 from tests.train.test_loop import run
 
 
-@pytest.mark.parametrize(("stop_after", "last"), [pytest.param(None, 3, marks=pytest.mark.long), (2, 2)])
+@pytest.mark.parametrize(("stop_after", "last"), [(None, 3), (2, 2)])
 def test_steps_are_profiled_also_where_training_is_stopped_among_them(
     stop_after: int | None,
     last: int,
