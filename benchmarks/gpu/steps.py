@@ -24,7 +24,7 @@ Feeds = Mapping[str, np.ndarray]
 Made = tuple[mtf.Function, Feeds]
 """A step and the arrays that it is fed."""
 
-_TINY_GPT2 = ("vocab_size=251", "max_length=16", "d_model=16", "d_ff=32", "num_layers=2", "num_heads=2", "d_kv=8")
+_TINY_GPT2 = ("vocab_size=261", "max_length=16", "d_model=16", "d_ff=32", "num_layers=2", "num_heads=2", "d_kv=8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +72,8 @@ def gpt2_feeds(inputs: Mapping[str, mtf.TensorSpec]) -> Feeds:
         sizes = spec.shape.to_integer_list
         if name.endswith("_position"):
             found[name] = np.tile(np.arange(sizes[1], dtype=np.int32), (sizes[0], 1))
-        elif name.endswith("_segmentation"):
-            found[name] = np.ones(sizes, np.int32)
+        elif name.endswith(("_segmentation", "_weights")):
+            found[name] = np.ones(sizes, spec.dtype.as_numpy_dtype)
         else:
             found[name] = generator.integers(2, 200, sizes).astype(np.int32)
     return found

@@ -84,7 +84,7 @@ class _SparseRows(Optimizer):
             not isinstance(found, ScatterAddOperation)
             or not isinstance(found.gradient_of, EmbeddingLookupOperation | GatherOperation)
             or shape.axis(found.dim)
-            or any(shape.has(d) for d in found.inputs[1].shape)
+            or any(shape.has(d) for d in found.inputs[-1].shape)
         ):
             raise GraphError(
                 _NOT_LOOKED_UP.format(

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import ShapeError
 from meshtf.models import ResNet, ResNet50
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.configuration import find_gin_file
@@ -218,5 +219,10 @@ def test_bad_sizes() -> None:
         ValueError, match=r'ResNet: block is one of basic, bottleneck, not .basics.; did you mean "basic"'
     ):
         ResNet(10, block="basics")
+    with pytest.raises(ValueError, match=r"ResNet: padding is one of SAME, SYMMETRIC, not 'VALID'"):
+        ResNet(10, padding="VALID")
+    other = ResNet(num_classes=4, stage_sizes=(1,), width=4, num_channels=1)
+    with pytest.raises(ShapeError, match=r"ResNet: images \[batch:8 .* channels:3\] do not have 1 channels"):
+        graph_of(other, IMAGES, is_training=False)
     with pytest.raises(ValueError, match=r"ResNet: version is one of 1, 1\.5, not 1\.5"):
         ResNet(10, version=1.5)  # type: ignore[arg-type]

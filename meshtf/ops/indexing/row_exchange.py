@@ -1,8 +1,8 @@
 """The exchange of rows between the cores that hold a table and the cores that ask for its rows.
 
 Let a table's rows and a batch of ids be split over the same mesh axis. Each core sorts its distinct ids into blocks,
-one for each core that holds rows, with a fixed capacity. An alltoall brings the blocks there. Rows come back, or gradients
-go along, by another alltoall:
+one for each core that holds rows, with a fixed capacity. An alltoall brings the blocks there. Rows come back, or
+gradients go along, by another alltoall:
 
     ids on core 0: 7 0 7 1    blocks for cores 0 and 1, of capacity 3, with 4 rows each: [0 1 -] [7 - -]
 
