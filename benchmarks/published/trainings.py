@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import gin
-import numpy as np
-import tensorflow as tf
 
 import meshtf as mtf
 import meshtf.models.encoder_decoder
@@ -27,7 +25,6 @@ from benchmarks.measuring.machine import machine
 from meshtf.layers.transformer import Residual, TokenEmbedding
 from meshtf.lowering.report.report import Report
 from meshtf.train.configuration import find_gin_file, read_configuration
-from meshtf.train.data.array_task import ArrayTask
 from meshtf.train.step_programs import training_step
 from meshtf.train.training import configured_training
 
@@ -54,14 +51,6 @@ class SplitEmbedding(TokenEmbedding):
 
     def __call__(self, *arguments: Any, **named: Any) -> mtf.Tensor:
         return mtf.with_layout(super().__call__(*arguments, **named), self.layout)
-
-
-@gin.configurable(module="benchmarks")
-def images_on_paper(size: int, dtype: str = "bfloat16") -> ArrayTask:
-    """Images of so many pixels on each side, of which there is one."""
-    shapes = {"images": mtf.Shape([("height", size), ("width", size), ("channels", 3)]), "labels": mtf.Shape([])}
-    own = {"images": np.zeros([1, size, size, 3], tf.as_dtype(dtype).as_numpy_dtype), "labels": np.zeros([1], np.int32)}
-    return ArrayTask("images", shapes, own, own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,12 +278,13 @@ RESNET = (
     Training(
         "ResNet-50, batch 32k",
         "rows:2048",
-        "batch:rows",
+        "batch:rows;batch_groups:rows.0;batch_group:rows.1",
         32768,
         0,
         ("resnet50.gin",),
         ("Training.task = @images_on_paper()", "images_on_paper.size = 224", "Training.optimizer = @LarsOptimizer()",
-         "LarsOptimizer.learning_rate = 29.0") + _BFLOAT16,
+         "LarsOptimizer.learning_rate = 29.0", "ResNet50.batch_norm_group_size = 64",
+         "Training.axis_parts = 'rows:512x4'") + _BFLOAT16,
     ),
 )  # fmt: skip
 

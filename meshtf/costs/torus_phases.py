@@ -1,9 +1,10 @@
 """The phases of a collective on a torus: along one axis of the torus after the other.
 
-An allreduce of a tensor on a torus of 32 x 16 chips has three: a reduce-scatter along the first axis, an allreduce of a
-32nd of the bytes along the second, and an allgather along the first. (Ying et al. 2018, "Image Classification at
-Supercomputer Scale".) While one half of the bytes goes along the first axis, the other half goes along the second, and
-begins there. So all links are busy.
+An allreduce of a tensor on a torus of 32 x 16 chips has three. A reduce-scatter goes along the first axis, an allreduce
+of a 32nd of the bytes along the second, and an allgather along the first (Ying et al. 2018, "Image Classification at
+Supercomputer Scale").
+
+While one half of the bytes goes along the first axis, the other half begins on the second. So all links are busy.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ KNOWN = """
 import meshtf.layers.pipeline_schedule
 import meshtf.models.transformer_lm
 import meshtf.train.data
+import meshtf.train.quality
 import meshtf.train.training
 """
 

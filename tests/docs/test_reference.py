@@ -47,6 +47,7 @@ PACKAGES = [
     "meshtf.train.callbacks",
     "meshtf.train.data",
     "meshtf.train.decoding",
+    "meshtf.train.quality",
 ]
 
 _ENTRY = re.compile(r"^::: (\S+)$", re.MULTILINE)

@@ -11,6 +11,7 @@ from meshtf.train.data.images.augmentations.mixes import CutMix, Mixup
 from meshtf.train.data.images.augmentations.rand_augment import RandAugment
 from meshtf.train.data.images.image_format import ImageFormat
 from meshtf.train.data.images.image_task import ImageTask
+from meshtf.train.data.images.images_on_paper import images_on_paper
 from meshtf.train.data.images.sources.class_folders import ClassFolders
 from meshtf.train.data.images.sources.image_arrays import ImageArrays
 from meshtf.train.data.images.sources.image_records import ImageRecords
@@ -81,6 +82,7 @@ __all__ = [
     "TfRecords",
     "TokenRecords",
     "Vocabulary",
+    "images_on_paper",
     "printed_letters",
     "python_library",
     "train_sentencepiece",

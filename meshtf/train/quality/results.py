@@ -39,9 +39,10 @@ def result_line(runs: Sequence[TimedRun]) -> str:
     missing = seconds.count(None)
     if missing > 1:
         return f"no result by the rules: {missing} of {len(runs)} runs did not reach the target, and one may"
-    own = "it takes" if missing == 0 else "it did not reach the target in"
-    shown = f"; {own} {runs[0].seconds:.1f} s" if len(runs) == 1 else ""
-    return f"no result by the rules, which drop the fastest and the slowest of {LEAST_RUNS} runs or more{shown}"
+    reason = f"no result by the rules, which drop the fastest and the slowest of {LEAST_RUNS} runs or more"
+    if len(runs) > 1:
+        return reason
+    return f"{reason}; this one {'reached' if runs[0].is_reached else 'missed'} the target in {runs[0].seconds:.1f} s"
 
 
 def draw_results(runs: Sequence[TimedRun], target: QualityTarget, path: Path) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 LEAST_RUNS = 3
-"""With fewer runs nothing is left when the fastest and the slowest are dropped."""
+"""The least number of runs: one is left when the fastest and the slowest are dropped."""
 
 
 def rule_mean(seconds: Sequence[float | None]) -> float | None:

@@ -1,9 +1,6 @@
 """A log in MLPerf's format: a line of JSON for each event, behind `:::MLLOG`.
 
-For example, this line says that the clock of a run has started:
-
-    :::MLLOG {"namespace": "", "time_ms": 1795745584494, "event_type": "INTERVAL_START", "key": "run_start",
-    "value": null, "metadata": {}}
+An object has the time in milliseconds, the kind of event, its key, a value and metadata.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def test_a_run_that_misses_its_target_is_told(tiny_training: Make, tmp_path: Pat
     assert draw_results([run], target, tmp_path / "quality.png") is None
     assert (tmp_path / "quality.png").read_bytes().startswith(b"\x89PNG")
     assert result_line([run, run, run]) == ("no result by the rules: 3 of 3 runs did not reach the target, and one may")
-    assert "did not reach the target in" in result_line([run])
+    assert "; this one missed the target in" in result_line([run])
 
 
 def test_compilation_leaves_no_trace_in_the_weights(tiny_training: Make, tmp_path: Path) -> None:

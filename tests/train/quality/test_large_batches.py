@@ -1,0 +1,35 @@
+"""Quality at batches of 2,048, and of the tasks that meshtf-benchmark times. Each takes minutes."""
+
+from __future__ import annotations
+
+import gin
+import pytest
+
+from meshtf.train import Trainer
+from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf.train.evaluation import Evaluation
+from meshtf.train.training import configured_training
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+def trained(name: str, *bindings: str) -> Evaluation:
+    """Trains as a configuration says, and evaluates."""
+    try:
+        read_configuration([find_gin_file(name)], ["Training.mesh_shape = 'rows:2'", *bindings])
+        training = configured_training()
+    finally:
+        gin.clear_config()
+    trainer = Trainer(training)
+    batches = trainer.batches()
+    for _ in range(training.num_steps):
+        trainer.train_step(**next(batches))
+    evaluation = trainer.evaluate()
+    assert evaluation is not None
+    return evaluation
+
+
+def test_a_residual_network_reads_the_digits() -> None:
+    right, count = trained("digits_resnet.gin").sums["accuracy"]
+    assert count == 360
+    assert right >= 0.985 * 360
