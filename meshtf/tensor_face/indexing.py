@@ -49,9 +49,9 @@ class Indexing(Face):
 
 
 _OF_TENSORS = (
-    *"add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul".split(),
-    *"and rand or ror xor rxor neg abs invert eq ne lt le gt ge".split(),
-    *"bool float int len iter getitem array".split(),
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
+    *("pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "neg", "abs", "invert"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "bool", "float", "int", "len", "iter", "getitem", "array"),
 )
 """Operators and questions that tensors answer, without their underscores."""
 
