@@ -12,14 +12,19 @@ DOCS := build/docs
 # of others this leaves only the lines that are written while TensorFlow is imported, before it reads the setting.
 QUIET := TF_CPP_MIN_LOG_LEVEL=3
 
-BENCHMARKS := $(filter-out peers,$(subst /,.,$(patsubst benchmarks/%.py,%,$(shell grep -l '^if __name__' benchmarks/*.py benchmarks/[!m]*/*.py))))
+BENCHMARKS := $(filter-out peers gpu.install_bundle gpu.measure gpu.offline_bundle gpu.check gpu.bench,$(subst /,.,$(patsubst benchmarks/%.py,%,$(shell grep -l '^if __name__' benchmarks/*.py benchmarks/[!m]*/*.py))))
 
 RUN ?= lm_tiny
 TRAIN_ARGS ?= --gin_file=$(RUN).gin --model_dir=runs/$(RUN)
 DECODE_ARGS ?= --model_dir=runs/$(RUN) --prompt='def ' --prompt='import ' --method=sample --top_p=0.8 --max_new_tokens=160
 TEST_ARGS ?=
 BENCH_ARGS ?=
-PLAIN = $(shell grep -rlw plain_cpu tests --include='test_*.py')
+PLAIN := tests/ops/algebra/test_contraction.py tests/ops/convolution/test_gradients.py tests/optimize/test_low_precision.py \
+    tests/lowering/passes/updates/test_update_fusion.py tests/properties/test_other_processors.py
+GPU_ARGS ?=
+CUDA ?= cuda13
+PART_MIB ?= 50
+HAS_CUDA = $(if $(shell command -v nvidia-smi),$(VENV)/has-$(CUDA))
 TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/lowering/emit/test_xla_refusals.py \
     tests/lowering/emit/test_oversized.py tests/lowering/passes/test_gathered_reductions.py \
     tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py \
@@ -27,7 +32,7 @@ TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/lowering/e
     tests/cluster/test_tpu_over_processes.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench gpu-check bench-gpu offline-bundle benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -38,11 +43,11 @@ train-cluster: $(VENV)/has-examples
 	$(BIN)/meshtf-launch --processes=2 --cores_per_process=4 -- \
 		$(BIN)/meshtf-train --gin_file=$(RUN).gin --model_dir=runs/$(RUN)_cluster
 
-# The tests of kernels run a second time as on a CPU without AVX-512, where this one has it; not with TEST_ARGS, which
-# may leave none of them.
+# Some tests of kernels run a second time as on a CPU without AVX-512, where this one has it: products, convolutions, fused
+# updates and random bits, in one process. `make test-long` runs all tests so. Not with TEST_ARGS, which may leave none.
 test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
-	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "plain_cpu and not long" $(PLAIN))
+	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu -m "plain_cpu and not long" $(PLAIN))
 
 test-long: lint $(VENV)/has-test-long
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TEST_ARGS)
@@ -103,6 +108,21 @@ docs: $(VENV)/has-docs
 bench:
 	$(MAKE) VENV=build/bench-venv build/bench-venv/has-bench
 	$(QUIET) build/bench-venv/bin/python -m benchmarks.peers $(BENCH_ARGS)
+
+# Everything that needs a GPU, in at most six minutes on one. Without one it says what it skips.
+gpu-check: $(VENV)/has-examples $(HAS_CUDA)
+	$(QUIET) $(BIN)/python -m benchmarks.gpu.check $(GPU_ARGS)
+
+# Beside JAX by hand on one GPU, in at most six minutes. Writes a table and a picture, with the card's name.
+bench-gpu: $(VENV)/has-examples $(HAS_CUDA)
+	$(QUIET) $(BIN)/python -m benchmarks.gpu.bench $(GPU_ARGS)
+
+# For machines without network that have the same Python: wheels in parts, and a script that installs them there.
+offline-bundle: $(VENV)/made
+	rm -rf build/bundle build/bundle-wheels
+	$(BIN)/python -m pip wheel --quiet --wheel-dir build/bundle-wheels '.[$(CUDA)]'
+	$(BIN)/python -m benchmarks.gpu.offline_bundle build/bundle-wheels build/bundle --part_mib=$(PART_MIB) \
+		--requirement='meshtf[$(CUDA)]'
 
 # One by one: `make benchmark-planning`.
 benchmark: $(BENCHMARKS:%=benchmark-%)

@@ -39,9 +39,13 @@ def prompts() -> dict[str, np.ndarray]:
 
 
 def program(mesh_shape: str, layout: str, *, compile_loops: bool, beam_size: int | None = None) -> mtf.Function:
-    """Greedy, or a beam search."""
+    """Greedy, or a beam search, on virtual CPUs."""
+    return program_on(mtf.SpmdMeshImpl(mesh_shape, layout, compile_loops=compile_loops), beam_size)
+
+
+def program_on(mesh_impl: MeshImpl, beam_size: int | None = None) -> mtf.Function:
+    """The same on any mesh."""
     decoding = Decoding() if beam_size is None else Decoding(BEAM, beam_size=beam_size)
-    mesh_impl: MeshImpl = mtf.SpmdMeshImpl(mesh_shape, layout, compile_loops=compile_loops)
     gin.clear_config()
     gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [])
     made = generation_program(Training(), mesh_impl, Sizes(BATCH, PROMPT + NEW, prompts=PROMPT), decoding)

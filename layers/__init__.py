@@ -98,6 +98,7 @@ from meshtf.layers.ranking import area_under_curve
 from meshtf.layers.recurrent import bidirectional, gru, lstm
 
 __all__ = [
+    "MASKED_LOGIT",
     "Activation",
     "AttentionConfig",
     "AttentionInitializers",
@@ -119,7 +120,6 @@ __all__ = [
     "Llama3RotaryScaling",
     "LongRopeRotaryScaling",
     "LowRank",
-    "MASKED_LOGIT",
     "NormalInitializer",
     "PipelineSchedule",
     "PositionBias",

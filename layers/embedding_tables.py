@@ -38,7 +38,7 @@ class EmbeddingTables:
       num_stripes: the number of stripes, at most one for each row. With a multiple of the number of cores, each core
         has whole stripes.
       pooling: "sum" or "mean", what becomes of the vectors of a bag of ids.
-      initializer: of the variable. By default normal, so that a vector has an expected square of 1.
+      initializer: gives the first values. By default they are normal, so that a vector has an expected square of 1.
       check_ids: whether a step with an id above its table's last raises IndexRangeError.
       name: the variable's name.
 
@@ -102,13 +102,13 @@ class EmbeddingTables:
             raise DtypeError(f"ids must be int32 or int64, not {ids.dtype.name}; convert with mtf.cast")
         dim = ids.shape.get_dim_by_name(tables_dim)
         if dim.size != len(self.sizes):
-            raise ShapeError(f'ids [{ids.shape}] have {dim.size} tables along "{dim.name}", and there are {len(self.sizes)}')
+            raise ShapeError(
+                f'ids [{ids.shape}] have {dim.size} tables along "{dim.name}", and there are {len(self.sizes)}'
+            )
         table = mtf.get_variable(ids.mesh, self.name, [self.rows, self.embedding], initializer=self._first_values)
         return mtf.embedding_lookup(table, self._row_of(ids, dim), self.rows, self.capacity_factor)
 
-    def pooled(
-        self, ids: mtf.Tensor, tables_dim: str, bag_dim: str, weights: mtf.Tensor | None = None
-    ) -> mtf.Tensor:
+    def pooled(self, ids: mtf.Tensor, tables_dim: str, bag_dim: str, weights: mtf.Tensor | None = None) -> mtf.Tensor:
         """One vector for each bag of ids: the sum of their vectors, or the mean. An empty bag gives zeros.
 
         Args:

@@ -27,7 +27,8 @@ def area_under_curve(scores: mtf.Tensor, labels: mtf.Tensor) -> tuple[mtf.Tensor
       ShapeError: the two have not the same one dimension.
 
     Examples:
-      >>> scores, labels = mtf.constant(mesh, [0.1, 0.4, 0.4, 0.8], "n:4"), mtf.constant(mesh, [0.0, 1.0, 0.0, 1.0], "n:4")
+      >>> scores = mtf.constant(mesh, [0.1, 0.4, 0.4, 0.8], "n:4")
+      >>> labels = mtf.constant(mesh, [0.0, 1.0, 0.0, 1.0], "n:4")
       >>> value(mtf.layers.area_under_curve(scores, labels)[0])
       np.float32(0.875)
     """
@@ -48,7 +49,7 @@ def area_under_curve(scores: mtf.Tensor, labels: mtf.Tensor) -> tuple[mtf.Tensor
 
 
 def _at_group_edge(scores: mtf.Tensor, negative: mtf.Tensor, dim: mtf.Dimension, *, reverse: bool) -> mtf.Tensor:
-    """For each example [batch], in order of scores, the number of negative ones with a lower (a higher) score."""
+    """The number of negative examples with a lower (a higher) score than each example [batch], in order of scores."""
     step, edge = (-1, dim.size - 1) if reverse else (1, 0)
     is_edge = mtf.logical_or(
         mtf.not_equal(scores, mtf.shift(scores, step, dim, wrap=False)),

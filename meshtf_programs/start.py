@@ -58,6 +58,10 @@ def tokenize() -> None:
     start("tokenize")
 
 
+def benchmark() -> None:
+    start("benchmark")
+
+
 def compare() -> None:
     start("compare")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 
 import gin
@@ -95,15 +94,15 @@ class DLRM:
         count = all_vectors.shape.get_dim_by_name(_TABLES).size
         others = mtf.rename_dimension(all_vectors, _TABLES, "other_tables")
         batch = bottom.shape.dims[:-1]
-        products = mtf.einsum(
-            [all_vectors, others], output_shape=[*batch, (_TABLES, count), ("other_tables", count)]
-        )
+        products = mtf.einsum([all_vectors, others], output_shape=[*batch, (_TABLES, count), ("other_tables", count)])
         flat = mtf.reshape(products, [*batch, ("pairs", count * count)])
-        places = [i * count + j for j, i in itertools.combinations(range(count), 2)]
+        places = [i * count + j for i in range(count) for j in range(i)]
         chosen = mtf.constant(bottom.mesh, places, f"embedding:{len(places)}", tf.int32)
         return mtf.gather(flat, chosen, "pairs", output_shape=[*batch, ("embedding", len(places))])
 
-    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]]:
+    def metrics(
+        self, features: Mapping[str, mtf.Tensor], is_training: bool
+    ) -> dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]]:
         """The "loss" and "accuracy" [batch] of `labels` [batch], 1 for a click and 0 for none.
 
         In an evaluation also "auc", the area under the curve of each batch.

@@ -54,7 +54,7 @@ class MLPClassifier:
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
         """The "loss" and "accuracy" of each example [batch], from `images` [batch, pixels] and `labels` [batch]."""
         logits, labels = self.logits(features["images"]), features["labels"]
-        return class_metrics(logits, labels, self.classes, label_smoothing=0.0, check_labels=self.check_labels)
+        return class_metrics(logits, labels, self.classes, is_training=is_training, check_labels=self.check_labels)
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images` [batch, pixels]."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import gin
 
 import meshtf as mtf
-from meshtf.errors import nearest
+from meshtf.errors import ShapeError, nearest
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.models._classification import class_metrics, class_predictions
 
@@ -16,6 +16,9 @@ EXPANSIONS = {"basic": 1, "bottleneck": 4}
 """The factor by which a block's output has more filters than its 3x3 convolutions, for each kind of block."""
 
 VERSIONS = ("1", "1.5")
+PADDINGS = ("SAME", "SYMMETRIC")
+
+STEMS = ("pooled", "plain")
 
 _HE = VarianceScalingInitializer(scale=2.0, mode="fan_out", distribution="untruncated_normal")
 
@@ -43,7 +46,7 @@ class ResNet:
 
     You may split `height` and `width`. The last stage has a 32nd of each, so that 256 can be split over 8 cores, and
     224 over 7. Channels between the layers are called `filters`, so that a rule may split them and not the images'
-    channels. Windows are padded as "SAME".
+    channels.
 
     Attributes:
       num_classes: size of the dimension `classes`.
@@ -57,6 +60,10 @@ class ResNet:
       check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
       block: the kind of block, "basic" or "bottleneck".
       version: "1.5" or "1".
+      stem: "pooled", a 7x7 convolution and a pooling that make the image four times smaller; or "plain", a 3x3
+        convolution that leaves small images as large as they are (section 4.2 of He et al. 2016).
+      num_channels: the channels of the images, if given. Images of other channels are then refused.
+      padding: the padding of windows, "SAME" as in TensorFlow, or "SYMMETRIC" as in the published weights of PyTorch.
     """
 
     num_classes: int
@@ -69,10 +76,14 @@ class ResNet:
     check_labels: bool = True
     block: str = "bottleneck"
     version: str = "1.5"
+    stem: str = "pooled"
+    padding: str = "SAME"
+    num_channels: int | None = None
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for setting, choices in {"block": EXPANSIONS, "version": VERSIONS}.items():
+        options = {"block": EXPANSIONS, "version": VERSIONS, "stem": STEMS, "padding": PADDINGS}
+        for setting, choices in options.items():
             if (given := getattr(self, setting)) not in [*choices]:
                 hint = nearest(str(given), choices)
                 raise ValueError(f"{name}: {setting} is one of {', '.join(choices)}, not {given!r}{hint}")
@@ -88,10 +99,17 @@ class ResNet:
         return mtf.Dimension("classes", self.num_classes)
 
     def logits(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
-        """The logits: [batch, height, width, channels] -> [batch, classes]."""
-        x = self._convolved(images, self.width, 7, 2, is_training, name="stem")
-        height, width = x.shape[-3:-1]
-        x = mtf.max_pool(mtf.relu(x), {height.name: 3, width.name: 3}, 2, "SAME")
+        """The logits: [batch, height, width, channels] -> [batch, classes].
+
+        Raises:
+          ShapeError: the images have other channels than `num_channels`.
+        """
+        if self.num_channels is not None and images.shape[-1].size != self.num_channels:
+            raise ShapeError(
+                f"{type(self).__name__}: images [{images.shape}] do not have {self.num_channels} channels, for which "
+                f"its first convolution is; bring the images to that number of channels"
+            )
+        x = self._begun(images, is_training)
         for stage, num_blocks in enumerate(self.stage_sizes):
             for block in range(num_blocks):
                 stride = 2 if stage and not block else 1
@@ -107,13 +125,22 @@ class ResNet:
             self.logits(features["images"], is_training),
             features["labels"],
             self.classes,
-            label_smoothing=self.label_smoothing if is_training else 0.0,
+            is_training=is_training,
+            label_smoothing=self.label_smoothing,
             check_labels=self.check_labels,
         )
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
         return class_predictions(self.logits(features["images"], is_training=False), self.classes)
+
+    def _begun(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
+        """The stem: [batch, height, width, channels] -> [batch, height / 4, width / 4, filters], or of full size."""
+        if self.stem == "plain":
+            return mtf.relu(self._convolved(images, self.width, 3, 1, is_training, name="stem"))
+        x = mtf.relu(self._convolved(images, self.width, 7, 2, is_training, name="stem"))
+        height, width = x.shape[-3:-1]
+        return mtf.max_pool(x, {height.name: 3, width.name: 3}, 2, self.padding)
 
     def _block(self, x: mtf.Tensor, width: int, stride: int, is_training: bool) -> mtf.Tensor:
         """A block: [..., height, width, filters] -> [..., height / stride, width / stride, outer filters]."""
@@ -151,7 +178,7 @@ class ResNet:
         """A normalised convolution without a bias."""
         output_dim = mtf.Dimension("filters", filters)
         with mtf.variable_scope(name):
-            y = mtf.layers.conv2d(x, output_dim, filter_size, stride, filter_initializer=_HE, name="conv2d")
+            y = mtf.layers.conv2d(x, output_dim, filter_size, stride, self.padding, _HE, name="conv2d")
             return mtf.layers.batch_norm(
                 y,
                 is_training,

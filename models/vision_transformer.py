@@ -95,9 +95,14 @@ class VisionTransformer:
         Labels are int32 [batch], or floating [batch, classes], a distribution for each image.
         """
         logits, observations = self._observed(features["images"], is_training)
-        smoothing = self.label_smoothing if is_training else 0.0
-        labels, check = features["labels"], self.check_labels
-        found = class_metrics(logits, labels, self.classes, label_smoothing=smoothing, check_labels=check)
+        found = class_metrics(
+            logits,
+            features["labels"],
+            self.classes,
+            is_training=is_training,
+            label_smoothing=self.label_smoothing,
+            check_labels=self.check_labels,
+        )
         counted = {name: (x, mtf.ones_like(x)) for name, x in found.items()}
         return observations.added_to(counted, is_training=is_training)
 

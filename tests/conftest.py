@@ -39,8 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Of `-n auto`: one more than there are processors, since tests that start programs wait for part of their time."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Of `-n auto`: two more than there are processors, since tests that start programs wait for much of their time."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -9,21 +9,11 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.measuring.side_by_side import Step
+from benchmarks.workloads import resnet_sizes as sizes
 from benchmarks.workloads.in_jax.resnet import in_jax
 from benchmarks.workloads.resnet_keras import in_keras
-from benchmarks.workloads.resnet_sizes import (
-    BATCH,
-    BATCH_NORM_MOMENTUM,
-    CHANNELS,
-    CLASSES,
-    EPSILON,
-    MOMENTUM,
-    RATE,
-    SIDE,
-    examples,
-    initial_weights,
-)
 from benchmarks.workloads.workload import Workload
+from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.models.resnet import ResNet50
 
 WORKLOAD = Workload(__name__, "ResNet-50, images of 64 x 64", steps=2, rounds=3, warm_up=0)
@@ -31,21 +21,27 @@ WORKLOAD = Workload(__name__, "ResNet-50, images of 64 x 64", steps=2, rounds=3,
 
 def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
     mtf.virtual_cpus(mtf.convert_to_shape(mesh_shape).size)
-    model = ResNet50(CLASSES, batch_norm_momentum=BATCH_NORM_MOMENTUM, batch_norm_epsilon=EPSILON)
-    batch = mtf.Dimension("batch", BATCH)
-    image = [batch, mtf.Dimension("height", SIDE), mtf.Dimension("width", SIDE), mtf.Dimension("channels", CHANNELS)]
+    step = resnet_step(mtf.SpmdMeshImpl(mesh_shape, layout))
+    step.initialize(sizes.initial_weights())
+    images, labels = map(tf.constant, sizes.examples())
+    return lambda: step(images=images, labels=labels)
+
+
+def resnet_step(mesh_impl: MeshImpl) -> mtf.Function:
+    """The step in the language; its weights are random."""
+    model = ResNet50(sizes.CLASSES, batch_norm_momentum=sizes.BATCH_NORM_MOMENTUM, batch_norm_epsilon=sizes.EPSILON)
+    batch = mtf.Dimension("batch", sizes.BATCH)
+    sides = [mtf.Dimension(name, sizes.SIDE) for name in ("height", "width")]
+    image = [batch, *sides, mtf.Dimension("channels", sizes.CHANNELS)]
 
     def train_step(images: mtf.Tensor, labels: mtf.Tensor) -> mtf.Tensor:
         metrics = model.metrics({"images": images, "labels": labels}, is_training=True)
         loss = mtf.reduce_mean(metrics["loss"])
-        mtf.optimize.MomentumOptimizer(RATE, MOMENTUM).minimize(loss)
+        mtf.optimize.MomentumOptimizer(sizes.RATE, sizes.MOMENTUM).minimize(loss)
         return loss
 
     inputs = {"images": mtf.TensorSpec(image), "labels": mtf.TensorSpec([batch], tf.int32)}
-    step = mtf.function(train_step, mtf.SpmdMeshImpl(mesh_shape, layout), inputs=inputs)
-    step.initialize(initial_weights())
-    images, labels = map(tf.constant, examples())
-    return lambda: step(images=images, labels=labels)
+    return mtf.function(train_step, mesh_impl, inputs=inputs)
 
 
 PROGRAMS: dict[str, Callable[[], Step]] = {

@@ -30,7 +30,7 @@ def conv1d(  # noqa: PLR0913  # windows, and what `dense` has
       output_dim: the channels of the result.
       filter_size: the window's size: a number, or one for each spatial dimension.
       stride: the step from one window to the next: a number, or one for each spatial dimension.
-      padding: "SAME" (zeros around) or "VALID" (none).
+      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as behind).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `bias` and `kernel` [filter_length, in, output_dim]; by default "conv1d", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.
@@ -74,7 +74,8 @@ def conv2d(  # noqa: PLR0913  # windows, and what `dense` has
       output_dim: the channels of the result.
       filter_size: the windows' sizes: one number, or one for each spatial dimension.
       strides: the steps from one window to the next, likewise.
-      padding: "SAME" (zeros around; sizes are divided by the strides and rounded up) or "VALID" (none).
+      padding: "SAME" (zeros around; sizes are divided by the strides and rounded up), "VALID" (none), or "SYMMETRIC"
+        (the sizes of "SAME", with as many zeros before as behind; windows must be odd).
       filter_initializer: given [filter_height, filter_width, in] as reduced and [filter_height, filter_width, out] as
         new dimensions, which makes fan-in and fan-out those of He et al. 2015. By default as in `dense`.
       name: the scope of `bias` and `kernel` [filter_height, filter_width, in, out]; by default "conv2d", made unique.
@@ -117,7 +118,7 @@ def conv3d(  # noqa: PLR0913  # windows, and what `dense` has
       output_dim: the channels of the result.
       filter_size: the window's size: a number, or one for each spatial dimension.
       strides: the steps from one window to the next: a number, or one for each spatial dimension.
-      padding: "SAME" (zeros around) or "VALID" (none).
+      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as behind).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `kernel` and `bias`; by default "conv3d", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.

@@ -29,13 +29,14 @@ from meshtf.layers.attention import (
     rotary_embedding,
 )
 from meshtf.layers.attention.beam_slots import BEAM_SLOTS, stays
+from meshtf.layers.attention.cudnn import fused_attention, is_chosen_by_itself
 from meshtf.layers.attention.lean import attends_in_blocks
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory
 from meshtf.layers.transformer.context import Context, DecodingSpace, Memory
 from meshtf.layers.transformer.stack import StackBias
 
-ALGORITHMS = ("auto", "plain", "lean", "local", "ring")
-CROSS_ALGORITHMS = ("auto", "plain", "lean")
+ALGORITHMS = ("auto", "plain", "lean", "fused", "local", "ring")
+CROSS_ALGORITHMS = ("auto", "plain", "lean", "fused")
 LEAN_FROM = 1024
 """The positions of the memory from which on "auto" holds no matrix of scores.
 
@@ -80,8 +81,9 @@ class SelfAttention:
       window: tokens see no further than `window - 1` others.
       algorithm: the way to attend; all give the same. "plain" holds the whole matrix of scores. "lean" holds a block of
         it at a time, and leaves out what a causal mask hides. "local" is for a window, and holds what that reaches.
-        "ring" is for a layout that splits `length`, and holds the block that has come round. "auto" is "lean" for
-        1024 positions or more, and "plain" for fewer.
+        "ring" is for a layout that splits `length`, and holds the block that has come round. "fused" is one kernel on
+        GPUs (cuDNN's), for bfloat16 without dropout. "auto" is "fused" where the mesh has the kernel, the layout leaves
+        `length` whole, and no bias would be rounded; else "lean" for 1024 positions or more, and "plain" for fewer.
       block_size: positions of the memory in a block of the lean algorithm.
       num_blocks: the number of blocks of the ring, a multiple of the cores over which `length` is split.
       bias: the layer's own bias by positions, in place of the stack's (UMT5).
@@ -204,7 +206,7 @@ class CrossAttention:
       config: as for `SelfAttention`.
       options: as for `SelfAttention`.
       block_size: positions of the memory in a block of the lean algorithm.
-      algorithm: "auto", "plain" or "lean", as for `SelfAttention`; steps of decoding are plain.
+      algorithm: "auto", "plain", "lean" or "fused", as for `SelfAttention`; steps of decoding are plain.
       name: the scope of `q`, `k`, `v` and `o`.
     """
 
@@ -260,12 +262,28 @@ def _check_algorithm(what: str, algorithm: str, choices: Sequence[str]) -> None:
 def matrix_or_blocks(
     algorithm: str, q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int
 ) -> Callable[..., mtf.Tensor]:
-    """The function to attend with, without regard to a layout. A decoding step's query has no matrix of scores."""
+    """The function to attend with. A decoding step's query has no matrix of scores."""
+    if algorithm == "fused" or (algorithm == "auto" and is_chosen_by_itself(q, k)):
+        return _with_kernel(algorithm, q, k, options, block_size)
+    return _matrix_or_blocks(algorithm, q, k, options, block_size)
+
+
+def _matrix_or_blocks(
+    algorithm: str, q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int
+) -> Callable[..., mtf.Tensor]:
     if algorithm == "auto" and q.shape.has(LENGTH) and k.shape[MEMORY_LENGTH].size >= LEAN_FROM:
         algorithm = "lean" if attends_in_blocks(q, k, options, block_size) else "plain"
     if algorithm == "lean" and q.shape.has(LENGTH):
         return functools.partial(lean_attention, block_size=block_size)
     return dot_product_attention
+
+
+def _with_kernel(
+    asked: str, q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int
+) -> Callable[..., mtf.Tensor]:
+    """The function to attend with by a kernel, and the one for what the kernel does not take."""
+    otherwise = _matrix_or_blocks("auto", q, k, options, block_size)
+    return functools.partial(fused_attention, otherwise=otherwise, rounds_bias=asked == "fused")
 
 
 def _positions(context: Context) -> mtf.Tensor:

@@ -36,7 +36,7 @@ class LatentAttention:
       config: heads, sizes, the norm of latents.
       rotary: turns a part of queries and keys by position.
       options: dropout of the weights, precision, an extra logit.
-      algorithm: "plain", "lean" or "auto", as for `SelfAttention`; steps of decoding are plain.
+      algorithm: "plain", "lean", "fused" or "auto", as for `SelfAttention`; steps of decoding are plain.
       block_size: positions of the memory in a block of the lean algorithm.
       name: the scope of its variables.
     """

@@ -80,6 +80,11 @@ class PjrtMeshImpl(abc.ABC):
         return False
 
     @property
+    def kernel_platform(self) -> str:
+        """Empty: programs are made of XLA's operations alone."""
+        return ""
+
+    @property
     def steps_ahead(self) -> int:
         """2: the host starts a step while the cores are in the two before it."""
         return 2
@@ -116,7 +121,7 @@ class PjrtMeshImpl(abc.ABC):
     def hlo(self, plan: Plan, program: str) -> bytes:
         """Returns the program that every core runs. Raises CompilationError if XLA cannot compile an operation."""
         if plan not in self._hlo:
-            self._hlo[plan] = hlo_of(plan, program, self.options.product_precision)
+            self._hlo[plan] = hlo_of(plan, program, self.options.product_precision, self.kernel_platform)
         return self._hlo[plan]
 
     @functools.cached_property

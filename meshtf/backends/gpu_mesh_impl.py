@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PRODUCTS = {"default": "TF32", "high": "TF32", "highest": "float32"}
 
+_LEAST_CAPABILITY = (8, 0)  # the first that cuDNN's fused attention runs on
+
 
 @final
 class GpuMeshImpl(PjrtMeshImpl):
@@ -65,6 +67,11 @@ class GpuMeshImpl(PjrtMeshImpl):
     def unrolls_layers(self) -> bool:
         """True: each turn of a loop copies its layer's part of what it reads and writes."""
         return True
+
+    @property
+    def kernel_platform(self) -> str:
+        """ "cuda" on GPUs of compute capability 8.0 (Ampere) and later, and empty on others and on virtual GPUs."""
+        return "cuda" if self._cores.compute_capability >= _LEAST_CAPABILITY else ""
 
     @property
     def float32_products(self) -> str:

@@ -98,6 +98,11 @@ class PlanMeshImpl:
         return False
 
     @property
+    def kernel_platform(self) -> str:
+        """Empty, since nothing runs."""
+        return ""
+
+    @property
     def steps_ahead(self) -> int:
         """0, since nothing runs."""
         return 0

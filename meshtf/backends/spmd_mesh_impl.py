@@ -126,6 +126,11 @@ class SpmdMeshImpl:
         return False
 
     @property
+    def kernel_platform(self) -> str:
+        """Empty: TensorFlow has the kernels of its operations alone."""
+        return ""
+
+    @property
     def steps_ahead(self) -> int:
         """0, since TensorFlow runs a step to its end."""
         return 0

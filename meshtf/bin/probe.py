@@ -7,17 +7,21 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import tensorflow as tf
 from absl import flags
 
 from meshtf.bin.shared.run_program import run_program
 from meshtf.costs import machine_text
 from meshtf.errors import counted
 from meshtf.files.replaced_file import replaced_file
+from meshtf.gpu_probe import GpuProbeSizes, probe_gpus
+from meshtf.mesh_impl.pjrt.virtual_cores import virtual_gpus
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.probe import ProbeSizes, probe
 from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.command_lines.probe import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.native_output import NATIVE_OUTPUT
 from meshtf_programs.user_paths import user_path
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
@@ -40,6 +44,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         raise FlagError(f"--out={values.out}: the file of a machine ends in .toml")
     if not path.parent.is_dir():
         raise FlagError(f"--out={values.out}: there is no folder {path.parent}")
+    if values.backend == "gpu":
+        return functools.partial(write_gpu_probe, path, values.virtual)
+    if values.virtual is not None:
+        raise FlagError(f"--virtual={values.virtual}: virtual GPUs are measured with --backend=gpu")
     if values.cores % 2:
         raise FlagError(f"--cores={values.cores}: an even number is measured, as in --cores={values.cores + 1}")
     virtual_cpus(values.cores)
@@ -52,6 +60,22 @@ def write_probe(path: Path, sizes: ProbeSizes) -> int:
         file.write(machine_text(machine).encode())
     print(f"{path}: {machine.peak_flops['float32'] / 1e9:.3g} GFLOP/s in float32, ", end="")
     print(f"{machine.memory_bandwidth / 1e9:.3g} GB/s, {counted(machine.processors, 'processor')}")
+    print(machine.source)
+    return ExitStatus.DONE
+
+
+def write_gpu_probe(path: Path, virtual: int | None, sizes: GpuProbeSizes | None = None) -> int:
+    """Measures GPUs, or so many virtual ones, and writes the file."""
+    if virtual is not None:
+        virtual_gpus(virtual)
+    with NATIVE_OUTPUT.kept_back():
+        tf.config.set_visible_devices([], "GPU")  # TensorFlow traces and feeds, and leaves them to PJRT
+        tf.config.list_logical_devices()  # this starts TensorFlow
+    machine = probe_gpus(sizes or GpuProbeSizes(), on_step=lambda what: print(f"measuring {what}", flush=True))
+    with replaced_file(path) as file:
+        file.write(machine_text(machine).encode())
+    print(f"{path}: {machine.peak_flops['bfloat16'] / 1e12:.3g} TFLOP/s in bfloat16, ", end="")
+    print(f"{machine.memory_bandwidth / 1e9:.3g} GB/s")
     print(machine.source)
     return ExitStatus.DONE
 

@@ -177,6 +177,8 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
     if peak is not None:
         own_count, planned = map(bytes_text, (peak, trainer.train_step.report().memory.peak))
         print(f"peak memory:   {own_count.strip()} on a core by its own count, {planned.strip()} by the plan")
+    if training_run.evaluation_times.seconds:
+        print(f"evaluation:    {training_run.evaluation_times}")
     print(f"held out:      {evaluation}")
     if evaluation is not None:
         evaluation.check()

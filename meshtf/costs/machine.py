@@ -89,6 +89,9 @@ class Machine:
         them. Libraries for processors copy operands into blocks before they multiply (Goto and van de Geijn 2008).
       product_efficiency: the share of the peak that large products reach.
       product_tile: (rows, columns, contracted): products are computed in whole blocks of these sizes.
+      product_seconds: seconds that each product takes in addition to `operation_seconds`.
+      product_alignment: bytes. A product is slower if a row of one of its matrices is no multiple of them.
+      unaligned_efficiency: the share of a product's speed that is left if it is not aligned.
       memory_efficiency: the share of the memory's bandwidth that long reads reach.
       link_efficiency: the share of the links' bandwidth that long messages reach.
       step_seconds: seconds that every step takes in addition.
@@ -96,6 +99,10 @@ class Machine:
       convolution_seconds: seconds that each convolution takes in addition to `operation_seconds`.
       collective_seconds: seconds that each collective takes in addition to its hops.
       fuses: whether chains of elementwise work take one pass over memory (XLA), or each operation takes one.
+      products_fuse: whether such a chain also has the product that it reads or makes an operand of, as on a TPU. On a
+        GPU a product is a kernel of a library, which reads its operands from memory and writes its result there.
+      host_bandwidth: bytes per second at which a core is handed its part of a step's inputs from its host's
+        memory. Infinite if they are on the core already.
       overlaps: whether collectives run while a core computes work that does not wait for them.
       processors: for virtual cores, the number of real ones. Then the figures are those of all of them together, and
         the cores of a mesh have equal shares. None if cores are real.
@@ -121,6 +128,9 @@ class Machine:
     product_bandwidth: float = math.inf
     product_efficiency: float = 1.0
     product_tile: tuple[int, int, int] = (1, 1, 1)
+    product_seconds: float = 0.0
+    product_alignment: int = 1
+    unaligned_efficiency: float = 1.0
     memory_efficiency: float = 1.0
     link_efficiency: float = 1.0
     step_seconds: float = 0.0
@@ -128,18 +138,23 @@ class Machine:
     convolution_seconds: float = 0.0
     collective_seconds: float = 0.0
     fuses: bool = False
+    products_fuse: bool = True
+    host_bandwidth: float = math.inf
     overlaps: bool = False
     processors: int | None = None
 
     def __post_init__(self) -> None:
         _check_texts(self, "name", "source")
-        _check_flags(self, "fuses", "overlaps")
+        _check_flags(self, "fuses", "products_fuse", "overlaps")
         self._check_peaks()
         _check_positive(self, "memory_bytes", "memory_bandwidth")
         _check_positive(self, "cache_bandwidth", "vector_flops", "transcendental_flops", "product_bandwidth")
+        _check_positive(self, "host_bandwidth")
         _check_not_negative(self, "cache_bytes", "step_seconds", "operation_seconds")
-        _check_not_negative(self, "convolution_seconds", "collective_seconds")
-        for name in ("product_efficiency", "memory_efficiency", "link_efficiency"):
+        _check_not_negative(self, "product_seconds", "convolution_seconds", "collective_seconds")
+        if not _is_integer(self.product_alignment) or self.product_alignment < 1:
+            raise MachineError(f"Machine.product_alignment is a positive integer, and not {self.product_alignment!r}")
+        for name in ("product_efficiency", "unaligned_efficiency", "memory_efficiency", "link_efficiency"):
             _check_positive(self, name)
             if getattr(self, name) > 1:
                 raise MachineError(f"Machine.{name} is a share, at most 1, and not {getattr(self, name)!r}")

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from meshtf.costs.machine import Machine
 from meshtf.costs.placement import Placement
 from meshtf.costs.step_timing import OperationTime, PartOfStep, StepTiming, part_of_step
+from meshtf.costs.torus_phases import phases_text
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import Axes
 from meshtf.lowering.report.operation_records import OperationRecord
@@ -30,7 +31,7 @@ class StepParts:
       update: the computation of the next values of variables.
       communication: the exposed seconds of collectives, in which nothing else is done.
       bubble: the useless work of stages of pipelines.
-      start: the start of the step, which every step has.
+      start: the start of the step, which every step has, with the copy of its inputs to the device.
     """
 
     products: float = 0.0
@@ -57,6 +58,8 @@ class CollectiveTime:
       bytes_sent: bytes that each core sends.
       seconds: seconds that they take, hidden behind other work or not. A pipeline's bubble is left out.
       exposed_seconds: the seconds among these in which nothing else is done. They make the step longer.
+      phases: on a torus, the parts along one axis of it after the other, as
+        `reduce_scatter along 32, all_reduce along 16, all_gather along 32`. Empty if there is one part.
     """
 
     kind: str
@@ -66,6 +69,7 @@ class CollectiveTime:
     bytes_sent: int
     seconds: float
     exposed_seconds: float
+    phases: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,7 +138,8 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
     """
     machine = machine.shared_by(report.cores)
     placement = Placement(machine, _mesh_in_parts(report), report.process_of_core)
-    timing = StepTiming(report.operations, placement)
+    start = machine.step_seconds + sum(feed.bytes_per_core for feed in report.feeds) / machine.host_bandwidth
+    timing = StepTiming(report.operations, placement, start)
     seconds = timing.seconds
     flops = [(r.dtype, r.flops * r.times) for r in report.operations if r.category == "product"]
     dtype = max(flops, key=lambda f: f[1], default=("bfloat16", 0))[0]
@@ -144,7 +149,7 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
         program=report.program,
         machine=machine.name,
         seconds=seconds,
-        parts=_parts(report.operations, timing, machine.step_seconds),
+        parts=_parts(report.operations, timing, start),
         hidden_communication=max(0.0, sum(c.seconds - c.exposed_seconds for c in collectives)),
         tokens_per_second=tokens_per_step / seconds if tokens_per_step and seconds else None,
         share_of_peak=sum(n for _, n in flops) / peak if peak else 0.0,
@@ -181,10 +186,11 @@ def _collectives(
             of_one = (record.times, record.times * record.bytes_sent, time.seconds, time.exposed_seconds)
             total = found.get((record.kind, record.axes), [0, 0, 0.0, 0.0])
             found[record.kind, record.axes] = [a + b for a, b in zip(total, of_one, strict=True)]
-    rows = [
-        CollectiveTime(kind, axes, str(placement.footprint(axes)), int(count), int(sent), seconds, exposed)
-        for (kind, axes), (count, sent, seconds, exposed) in found.items()
-    ]
+    rows = []
+    for (kind, axes), (count, sent, seconds, exposed) in found.items():
+        links = placement.footprint(axes)
+        phases = phases_text(kind, links.extents)
+        rows.append(CollectiveTime(kind, axes, str(links), int(count), int(sent), seconds, exposed, phases))
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
@@ -204,6 +210,8 @@ def _lines(prediction: Prediction) -> list[str]:
         lines.append(
             f"  {row.kind} over {axes} ({row.links}): {row.count} in {seconds_text(row.seconds)}{_waited(row)}"
         )
+        if row.phases:
+            lines.append(f"    {row.phases}")
     return lines
 
 

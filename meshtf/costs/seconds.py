@@ -55,18 +55,18 @@ def seconds_of(work: Work, machine: Machine) -> float:
     """Computes the seconds of local work: the longer of computing and moving bytes, and the additional time of an
     operation.
 
-    A product is computed in whole tiles of the machine, at a share of its peak. If its operands stand in another order
-    in memory, they are transposed first. (Roofline model, Williams et al. 2009.)
+    A product is computed in whole tiles of the machine, at a share of its peak, less if its rows are not aligned. If
+    its operands stand in another order in memory, they are transposed first. A product that is a kernel of its own
+    writes its result after it has computed it, and not meanwhile. (Roofline model, Williams et al. 2009.)
     """
     moving, preparing = machine.seconds_of_moving(work.bytes_moved), 0.0
     if work.products:
-        peak = machine.peak_of(work.dtype) * machine.product_efficiency
-        computing = sum(_tiled_flops(product, machine) for product in work.products) / peak
+        size = tf.as_dtype(work.dtype).size
+        computing = sum(_computing(product, size, machine) for product in work.products) / machine.peak_of(work.dtype)
         moving = max(moving, work.bytes_moved / machine.product_bandwidth)
-        if not machine.fuses:
-            size = tf.as_dtype(work.dtype).size
-            preparing = sum(machine.seconds_of_moving(2 * product.transposed * size) for product in work.products)
-        preparing += machine.convolution_seconds * sum(product.is_convolution for product in work.products)
+        preparing = sum(_preparing(product, size, machine) for product in work.products)
+        if not machine.products_fuse:
+            preparing += _written_apart(work, size, machine)
     else:
         computing = work.flops / machine.vector_flops + work.transcendentals / machine.transcendental_flops
     return preparing + max(computing, moving) + machine.operation_seconds
@@ -115,6 +115,36 @@ def permute_seconds(slice_bytes: int, destinations: tuple[int, ...], placement: 
         level = links[min(hops, len(links)) - 1]
         moving, latency = slice_bytes / (level.bandwidth * machine.link_efficiency), level.latency_seconds
     return max(moving, in_memory) + latency + machine.collective_seconds
+
+
+def _computing(product: MatrixProduct, size: int, machine: Machine) -> float:
+    """Returns the FLOPs of a product that would take as long at the peak. `size`: the bytes of a number."""
+    efficiency = machine.product_efficiency
+    sides = (product.rows, product.columns, product.contracted)
+    if not product.is_convolution and any(n > 1 and n * size % machine.product_alignment for n in sides):
+        efficiency *= machine.unaligned_efficiency
+    return _tiled_flops(product, machine) / efficiency
+
+
+def _preparing(product: MatrixProduct, size: int, machine: Machine) -> float:
+    """Returns the seconds in which a product starts, and operands that stand in another order are moved."""
+    seconds = machine.product_seconds + machine.convolution_seconds * product.is_convolution
+    if not machine.fuses:
+        seconds += machine.seconds_of_moving(2 * product.transposed * size)
+    return seconds
+
+
+def _written_apart(work: Work, size: int, machine: Machine) -> float:
+    """Returns the seconds in which kernels of a GPU's library move what they do not move while they compute.
+
+    The last blocks of a product are written when no block is left to compute. A float32 convolution moves all its
+    tensors to another order: XLA keeps them with the channels first (its layout assignment), and the library multiplies
+    them with the channels last.
+    """
+    moved = sum(product.batch * product.rows * product.columns * size for product in work.products)
+    if work.dtype == "float32" and any(product.is_convolution for product in work.products):
+        moved += 2 * work.bytes_moved
+    return machine.seconds_of_moving(moved)
 
 
 def _tiled_flops(product: MatrixProduct, machine: Machine) -> float:

@@ -18,6 +18,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from meshtf.costs.machine import Machine
 from meshtf.costs.placement import Placement
 from meshtf.costs.seconds import RANDOM_BITS_OPERATIONS, Work, collective_seconds, permute_seconds, seconds_of
 from meshtf.lowering.report.operation_records import OperationRecord
@@ -70,7 +71,7 @@ def operation_seconds(record: OperationRecord, placement: Placement) -> float:
     if record.category in ("loop", "branch", "view"):
         return 0.0
     fused = machine.fuses and record.chain >= 0
-    moved = record.fused_bytes_read + record.fused_bytes_written if fused else record.bytes_read + record.bytes_written
+    moved = _bytes_moved(record, machine)
     flops = record.flops * (RANDOM_BITS_OPERATIONS if record.draws_random_bits else 1)
     work = Work(flops, moved, record.dtype, record.products, record.transcendentals)
     seconds = seconds_of(work, machine)
@@ -78,6 +79,14 @@ def operation_seconds(record: OperationRecord, placement: Placement) -> float:
         # One pass over memory begins once for all operations in it.
         seconds -= machine.operation_seconds * (1 - 1 / record.chain_length)
     return seconds
+
+
+def _bytes_moved(record: OperationRecord, machine: Machine) -> int:
+    if not machine.fuses or record.chain < 0:
+        return record.bytes_read + record.bytes_written
+    if not machine.products_fuse:
+        return record.bytes_beside_products
+    return record.fused_bytes_read + record.fused_bytes_written
 
 
 class StepTiming:
@@ -88,7 +97,7 @@ class StepTiming:
       operations: the times, in the order of the records.
     """
 
-    def __init__(self, records: Sequence[OperationRecord], placement: Placement) -> None:
+    def __init__(self, records: Sequence[OperationRecord], placement: Placement, start: float) -> None:
         self._records = records
         self._overlaps = placement.machine.overlaps
         self._inside: dict[int, list[int]] = {}
@@ -100,7 +109,6 @@ class StepTiming:
         self._begins = [0.0] * len(records)
         self._useful_rounds: dict[int, float] = {}
         self._way_taken: dict[int, int] = {}
-        start = placement.machine.step_seconds
         self.seconds = start + self._timed(self._inside.get(-1, []), start)
         times = self._times_of_use()
         seconds = zip(self._begins, self._once, self._exposed_once, times, strict=True)

@@ -18,6 +18,7 @@ from meshtf.function.signature import signature_of
 from meshtf.function.tensor_spec import TensorSpec
 from meshtf.function.tracing import Tracing
 from meshtf.garbage_collection import garbage_collection_paused
+from meshtf.graph.platform_kernels import PlatformKernels
 from meshtf.graph.variable_dtype import VariableDType
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.variable_store import VariableStore
@@ -136,8 +137,16 @@ class _Options:
 def _program(fn: Callable[..., Any], *, mesh_impl: MeshImpl, options: _Options) -> Function:
     check_arguments(fn, mesh_impl, options.inputs)
     check_state(options.variables, options.seed, options.max_plans)
-    tracing = Tracing(fn, signature_of(fn, options.inputs), options.name, options.variable_dtype, options.seed)
+    signature, kernels = signature_of(fn, options.inputs), _kernels_of(mesh_impl)
+    tracing = Tracing(fn, signature, options.name, options.variable_dtype, options.seed, kernels)
     store = VariableStore() if options.variables is None else options.variables
     is_lasting = options.variables is not None or not tf.inside_function()
     plans = ProgramPlans(tracing, mesh_impl, store, options.seed, options.pass_options, options.max_plans, is_lasting)
     return Function(plans, None if tracing.signature.open else ())
+
+
+def _kernels_of(mesh_impl: MeshImpl) -> PlatformKernels:
+    options = mesh_impl.options
+    every = (mesh_impl.layout_rules, options.activation_layout_rules)
+    split = frozenset(name for rules in every if rules is not None for name, axes in rules.rules if axes)
+    return PlatformKernels(mesh_impl.kernel_platform, split)

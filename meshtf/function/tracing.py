@@ -18,6 +18,7 @@ from meshtf.function.signature import Signature, Sizes
 from meshtf.graph.graph import Graph
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation
+from meshtf.graph.platform_kernels import NO_KERNELS, PlatformKernels
 from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
 from meshtf.ops.inputs.placeholder import InputOperation
@@ -45,6 +46,7 @@ class Tracing:
     name: str | None
     variable_dtype: VariableDType | None
     seed: int = 0
+    kernels: PlatformKernels = NO_KERNELS
     _traced: dict[Sizes, Traced] = dataclasses.field(default_factory=dict)
 
     @property
@@ -64,7 +66,7 @@ class Tracing:
           ContractError: a tensor does not fit the function's annotations.
           GraphError: it returned what is no tensor of the language.
         """
-        graph = Graph(self.program_name, self.variable_dtype, layers_keep=layers_keep)
+        graph = Graph(self.program_name, self.variable_dtype, layers_keep=layers_keep, kernels=self.kernels)
         graph.seed = self.seed
         mesh = Mesh(graph)
         specs = self.signature.specs(sizes)

@@ -14,6 +14,7 @@ from meshtf.call_sites import user_site
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError
 from meshtf.graph.blocks import PROGRAM, Place, with_nested
+from meshtf.graph.platform_kernels import NO_KERNELS, PlatformKernels
 from meshtf.graph.scopes import Scopes, checked_name
 from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
@@ -34,6 +35,7 @@ class Graph(Scopes):
       is_initial: whether the program computes initial values: its random bits then do not depend on a step.
       layers_keep: the most that the gradients of scans and stacks of layers keep, whatever these say; see
         `RecomputePolicy`.
+      kernels: the kernels that the platform has of its own, and may be chosen.
 
     Examples:
       >>> graph = mtf.Graph("program")
@@ -50,11 +52,13 @@ class Graph(Scopes):
         *,
         is_initial: bool = False,
         layers_keep: str | None = None,
+        kernels: PlatformKernels = NO_KERNELS,
     ) -> None:
         super().__init__()
         self.name = checked_name(name, "a graph")
         self.is_initial = is_initial
         self.layers_keep = layers_keep
+        self.kernels = kernels
         self._lowerings: list[weakref.ref[Any]] = []
         self.seed = 0
         """The seed of the program's random bits, for `x.eval()` while the graph is built."""

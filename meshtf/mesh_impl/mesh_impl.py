@@ -99,6 +99,11 @@ class MeshImpl(Protocol):
         ...
 
     @property
+    def kernel_platform(self) -> str:
+        """The platform, by XLA's name for it, whose own kernels programs may have; "" if it has none."""
+        ...
+
+    @property
     def steps_ahead(self) -> int:
         """How many runs of a program are started before the results of the first are waited for, so that no core waits
         for the host: 0 where a run is over when it has been started."""

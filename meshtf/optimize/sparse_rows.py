@@ -26,8 +26,8 @@ from meshtf.optimize.schedules.rates import count_step, rate_now
 from meshtf.optimize.schedules.schedule import Rate, check_rates
 
 _NOT_LOOKED_UP = """\
-{optimizer} updates the rows of a table that one mtf.embedding_lookup or mtf.gather reads along its first dimension, and \
-"{name}" [{shape}] is not such a table: its gradient comes from {found}
+{optimizer} updates the rows of a table that one mtf.embedding_lookup or mtf.gather reads along its first dimension, \
+and "{name}" [{shape}] is not such a table: its gradient comes from {found}
 give it another optimizer with mtf.optimize.ParameterGroups, or look up all of its ids at once"""
 
 
@@ -38,7 +38,7 @@ class _SparseRows(Optimizer):
 
     @abc.abstractmethod
     def rule(self) -> RowRule:
-        """What a step makes of rows of a table, and of its slots."""
+        """The function that makes new rows of a table and of its slots."""
 
     @abc.abstractmethod
     def scalars(self, mesh: mtf.Mesh) -> list[mtf.Tensor]:
@@ -80,10 +80,12 @@ class _SparseRows(Optimizer):
         while len(found.inputs) == 1 and found.name.startswith("cast"):
             found = found.inputs[0].operation
         shape = parameter.variable.shape
-        is_lookup = isinstance(found, ScatterAddOperation) and isinstance(
-            found.gradient_of, EmbeddingLookupOperation | GatherOperation
-        )
-        if not is_lookup or shape.axis(found.dim) or any(shape.has(d) for d in found.inputs[1].shape):
+        if (
+            not isinstance(found, ScatterAddOperation)
+            or not isinstance(found.gradient_of, EmbeddingLookupOperation | GatherOperation)
+            or shape.axis(found.dim)
+            or any(shape.has(d) for d in found.inputs[-1].shape)
+        ):
             raise GraphError(
                 _NOT_LOOKED_UP.format(
                     optimizer=type(self).__name__, name=parameter.name, shape=shape, found=found.label

@@ -31,6 +31,6 @@ def as_xla_call(
         module = stablehlo_of(concrete, signature)
 
         def call(*arguments: tf.Tensor) -> tf.Tensor:
-            return call_module(arguments, module, result, "CPU")
+            return call_module(arguments, module, [result], "CPU")[0]
 
         return tf.function(call, jit_compile=True, autograph=False).get_concrete_function(*signature)

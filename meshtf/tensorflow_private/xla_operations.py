@@ -21,25 +21,27 @@ _MODULE_VERSION = 9
 """The version of the format in which `xla_call_module` takes modules."""
 
 
-def call_module(arguments: Sequence[tf.Tensor], module: str | bytes, result: tf.TensorSpec, platform: str) -> tf.Tensor:
-    """Runs a StableHLO module that has one result.
+def call_module(
+    arguments: Sequence[tf.Tensor], module: str | bytes, results: Sequence[tf.TensorSpec], platform: str
+) -> Sequence[tf.Tensor]:
+    """Runs a StableHLO module.
 
     Args:
       arguments: the arguments of the module's function `main`.
       module: the module as text, or serialized.
-      result: the result's shape and dtype.
-      platform: the platform for which XLA compiles it, such as CPU. Nothing in the module may be of one platform.
+      results: the results' shapes and dtypes.
+      platform: the platform for which XLA compiles it, such as CPU. A program that is only handed on as HLO may have
+        another one.
     """
-    results = cast("Any", gen_xla_ops).xla_call_module(
+    return cast("Any", gen_xla_ops).xla_call_module(
         arguments,
         version=_MODULE_VERSION,
         module=module,
-        Sout=[result.shape],
-        Tout=[result.dtype],
+        Sout=[result.shape for result in results],
+        Tout=[result.dtype for result in results],
         platforms=[platform],
         disabled_checks=["platform"],
     )
-    return cast("Sequence[tf.Tensor]", results)[0]
 
 
 def replica_id() -> tf.Tensor:

@@ -19,7 +19,7 @@ BRIGHTEST = 16  # the images count black pixels in blocks of 4 x 4
 
 
 @gin.configurable(module="meshtf.train")
-def digits(num_held_out: int = 360, num_validation: int = 0) -> ArrayTask:
+def digits(num_held_out: int = 360, num_validation: int = 0, *, as_images: bool = False) -> ArrayTask:
     """The task of naming a digit: `images` [pixels:64] from 0 to 1, `labels` [] from 0 to 9.
 
     Args:
@@ -33,7 +33,7 @@ def digits(num_held_out: int = 360, num_validation: int = 0) -> ArrayTask:
         from sklearn import datasets  # an optional dependency
     except ImportError as error:
         raise ConfigurationError(MISSING_SCIKIT_LEARN) from error
-    raw, labels = datasets.load_digits(return_X_y=True)
+    raw, labels = map(np.asarray, datasets.load_digits(return_X_y=True))
     if not 0 < num_held_out < len(raw):
         raise ConfigurationError(f"digits.num_held_out must be from 1 to {len(raw) - 1}, and is {num_held_out}")
     if not 0 <= num_validation < len(raw) - num_held_out:
@@ -44,10 +44,12 @@ def digits(num_held_out: int = 360, num_validation: int = 0) -> ArrayTask:
     held_out, train = order[:num_held_out], order[num_held_out:]
     if num_validation:
         held_out, train = train[:num_validation], train[num_validation:]
-    features = {"images": (raw / BRIGHTEST).astype(np.float32), "labels": labels.astype(np.int32)}
+    shape = mtf.Shape([("height", 8), ("width", 8), ("channels", 1)] if as_images else [("pixels", raw.shape[1])])
+    images = (raw / BRIGHTEST).astype(np.float32).reshape(-1, *shape.to_integer_list)
+    features = {"images": images, "labels": labels.astype(np.int32)}
     return ArrayTask(
         name="handwritten digits, to choose parameters by" if num_validation else "handwritten digits",
-        shapes={"images": mtf.Shape([("pixels", raw.shape[1])]), "labels": mtf.Shape([])},
+        shapes={"images": shape, "labels": mtf.Shape([])},
         train={name: array[train] for name, array in features.items()},
         held_out={name: array[held_out] for name, array in features.items()},
     )

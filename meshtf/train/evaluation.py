@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -48,6 +49,9 @@ class Evaluation:
       vectors: means of shape [n] or [layers, n]. An element whose weights are all 0 is NaN.
       uncounted: the metrics whose weights are all 0.
       problem: the reason why the loss is meaningless, or None.
+      sums: the numerator and the denominator of each mean, float64. Those of "accuracy" are exact counts: how many
+        examples are right, and how many there are.
+      seconds: how long the evaluation took.
     """
 
     num_examples: int
@@ -55,6 +59,8 @@ class Evaluation:
     vectors: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, compare=False)
     uncounted: tuple[str, ...] = ()
     problem: MeshtfError | None = dataclasses.field(default=None, compare=False)
+    sums: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict, compare=False)
+    seconds: float = dataclasses.field(default=0.0, compare=False)
 
     def check(self) -> None:
         """Raises the problem, if there is one.
@@ -124,6 +130,7 @@ class Evaluator:
           IndexRangeError: if an id or a label is outside of its range. The message names the batch, the feature and the
             place.
         """
+        began = time.perf_counter()
         task, counted = self._training.task, self._counted_rows
         sums = _Sums(task, counted.rows, self._whole_batch)
         parts = task.parts_of_evaluation(self._training.batch_size) if isinstance(task, TaskOfParts) else None
@@ -136,7 +143,8 @@ class Evaluator:
             except IndexRangeError as error:
                 raise IndexRangeError(f"batch {number} of the held-out examples: {error}") from None
             sums.add(features, results, number, None if parts is None else next(parts))
-        return sums.evaluation(counted.summed(sums.num_bytes))
+        found = sums.evaluation(counted.summed(sums.num_bytes))
+        return dataclasses.replace(found, seconds=time.perf_counter() - began)
 
     @functools.cached_property
     def _counted_rows(self) -> CountedRows:
@@ -224,7 +232,8 @@ class _Sums:
         means |= self._means_of_parts()
         vectors = {name: x for name, x in found.items() if np.ndim(x)}
         uncounted = tuple(name for name in denominators if name not in counted)
-        return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(uncounted))
+        summed = {name: (float(numerators[name]), float(w)) for name, w in counted.items() if name in means}
+        return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(uncounted), summed)
 
     def _means_of_parts(self) -> dict[str, float]:
         return {

@@ -26,6 +26,7 @@ from meshtf.train.callback import Callback, CallbackError, Outcome
 from meshtf.train.callbacks import TensorBoard
 from meshtf.train.callbacks.delivery import Delivery
 from meshtf.train.evaluation import Evaluation
+from meshtf.train.monitoring.evaluation_times import SECONDS_OF_EVALUATION, EvaluationTimes, short_duration
 from meshtf.train.monitoring.loss_curve import draw_loss_curve
 from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, held_out_names
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
@@ -90,6 +91,7 @@ class TrainingRun:
         self._untold_checkpoints: collections.deque[int] = collections.deque()
         self._shared_failure: CallbackError | ProcessLostError | None = None
         self._evaluated: tuple[int, Evaluation] | None = None
+        self.evaluation_times = EvaluationTimes()
         self._speedometer, self._waits = _speedometer(trainer), StepWaits(self._agreement.cluster)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
         self._kept_steps: collections.Counter[int] = collections.Counter()
@@ -284,6 +286,9 @@ class TrainingRun:
             vectors={name: x for name, x in results.items() if x.ndim},
             summaries={**{name: value for name, value in scalars.items() if name in unseen}, **waits},
             is_logged=is_logged,
+            evaluation_seconds_left=self.evaluation_times.seconds_left(
+                self.step, self.training.num_steps, self.training.evaluate_every
+            ),
         )
 
     def _where_it_began(self, error: NonFiniteError, features: Mapping[str, Any]) -> str:
@@ -313,12 +318,14 @@ class TrainingRun:
         if evaluation is None:
             return None
         held_out = {} if is_written else held_out_names(evaluation.means)
+        if held_out:
+            held_out[SECONDS_OF_EVALUATION] = round(evaluation.seconds, 3)
         vectors = {} if is_written else held_out_names(evaluation.vectors)
         digest = {DIGEST: self.digest} if is_last and not self._log.has_digest(self.step) else {}
         if held_out or digest:  # in one line, where both are new
             self._log.write(self.step, {**held_out, **digest}, vectors)
         if not is_last:
-            print(f"step {self.step}: held out: {evaluation}", flush=True)
+            print(f"step {self.step}: held out: {evaluation} in {short_duration(evaluation.seconds)}", flush=True)
         self._draw()
         self._tell(functools.partial(self._callbacks.evaluation, is_written=is_written), evaluation)
         if is_last:
@@ -335,6 +342,7 @@ class TrainingRun:
             raise CollectiveError(f"evaluation after step {self.step}: {error}") from None
         if evaluation is not None:
             self._evaluated = (self.step, evaluation)
+            self.evaluation_times.seconds.append(evaluation.seconds)
         return evaluation
 
     @functools.cached_property

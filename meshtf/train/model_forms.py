@@ -18,7 +18,7 @@ from meshtf.ops.variables.variable import Variable
 from meshtf.optimize import AdafactorOptimizer
 from meshtf.train.configuration import ConfigurationError, configuration_errors, read_configuration
 
-_LENGTH = 4
+_LENGTH, _SIDE = 4, 64
 _FEATURES = ("inputs", "targets", "targets_prefix", "targets_weights", "labels")
 _NO_MODEL = """\
 {file} binds no Training.model, as in Training.model = @TransformerLM()"""
@@ -70,8 +70,17 @@ def model_of(file: Path) -> Any:
         return reference.scoped_configurable_fn()
 
 
+def image_shape_of(model: object) -> Sequence[int] | None:
+    """The shape of an image that a model takes: [height, width, channels]. None if it is no model of images.
+
+    A model that knows only the number of channels takes images of any size.
+    """
+    channels = getattr(model, "num_channels", None)
+    return getattr(model, "image_shape", None if channels is None else (_SIDE, _SIDE, channels))
+
+
 def image_batch(batch_size: int, image_shape: Sequence[int]) -> mtf.Shape:
-    """The shape of images of a model with an `image_shape`: [batch, height, width, channels]."""
+    """The shape of several images of a model: [batch, height, width, channels]."""
     names = ("batch", "height", "width", "channels")
     return mtf.Shape(list(zip(names, (batch_size, *image_shape), strict=True)))
 
@@ -82,7 +91,7 @@ def _variables(file: Path) -> list[Variable]:
     mesh = mtf.Mesh(graph)
     with graph:
         features = {name: _feature(mesh, name) for name in _FEATURES}
-        if (sizes := getattr(model, "image_shape", None)) is not None:
+        if (sizes := image_shape_of(model)) is not None:
             features["images"] = mtf.placeholder(mesh, image_batch(1, sizes), tf.float32, name="images")
         model.metrics(features, is_training=False)
     return [v for v in graph.variables.values() if isinstance(v, Variable)]

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -61,6 +61,7 @@ class CommandLine:
       examples: commands.
       required: names of flags that must be given; "one|another" where one of several will do.
       flags: defined by the functions below.
+      listing: makes the text of --list, where there is that flag, from the current folder.
     """
 
     program: str
@@ -69,6 +70,7 @@ class CommandLine:
     examples: Sequence[str]
     required: Sequence[str] = ()
     flags: flags.FlagValues = dataclasses.field(default_factory=flags.FlagValues)
+    listing: Callable[[Path], str] = listed_configurations
 
     def __post_init__(self) -> None:
         define_tensorflow_logs(self.flags)
@@ -104,7 +106,7 @@ class CommandLine:
         except (flags.Error, OSError, UnicodeDecodeError) as error:  # --flagfile may raise these, too
             raise FlagError(f"{error}\nSee {self.program} --help.") from None
         if "list" in self.flags and self.flags["list"].value:
-            raise HelpWanted(listed_configurations(Path.cwd()))
+            raise HelpWanted(self.listing(Path.cwd()))
         if wrong := self._what_is_wrong(rest[1:]):
             raise FlagError(f"{wrong}\nSee {self.program} --help.")
         return self.flags

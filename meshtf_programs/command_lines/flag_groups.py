@@ -163,7 +163,7 @@ def define_machine_flag(values: flags.FlagValues) -> None:
         "machine",
         None,
         "The machine on which to predict the time of a step, and for which --layout=auto chooses: v2, v3, v4, v5e, "
-        "v5p, a100, h100, or the path of a file that describes one.",
+        "v5p, a100, h100, h200, or the path of a file that describes one.",
     )
 
 

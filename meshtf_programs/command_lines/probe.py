@@ -20,10 +20,14 @@ def answer(arguments: Sequence[str]) -> int | None:
 def command_line() -> CommandLine:
     line = CommandLine(
         program=PROGRAM,
-        summary="measures this machine's virtual CPUs, in less than a minute where nothing else runs, and writes a\n"
+        summary="measures this machine's virtual CPUs or GPUs, in about a minute, and writes a\n"
         "file that describes it, for meshtf-plan --machine=FILE.",
-        usage=f"{PROGRAM} --out=FILE.toml [--cores=N]",
-        examples=[f"{PROGRAM} --out=here.toml", f"{PROGRAM} --out=here.toml --cores=4"],
+        usage=f"{PROGRAM} --out=FILE.toml [--cores=N | --backend=gpu]",
+        examples=[
+            f"{PROGRAM} --out=here.toml",
+            f"{PROGRAM} --out=here.toml --cores=4",
+            f"{PROGRAM} --out=gpu.toml --backend=gpu",
+        ],
         required=["out"],
     )
     define_path(line.flags, "out", None, "The file to write, ending in .toml.")
@@ -32,6 +36,21 @@ def command_line() -> CommandLine:
         8,
         "The number of virtual CPUs that share the machine while it is measured. It is even.",
         lower_bound=2,
+        flag_values=line.flags,
+    )
+    flags.DEFINE_enum(
+        "backend",
+        "cpu",
+        ["cpu", "gpu"],
+        "The cores that are measured: cpu (virtual CPUs; the default) or gpu (this machine's GPUs, with the extra "
+        "cuda12 or cuda13).",
+        flag_values=line.flags,
+    )
+    flags.DEFINE_integer(
+        "virtual",
+        None,
+        "With --backend=gpu: the number of virtual GPUs, which run on this machine's processors.",
+        lower_bound=1,
         flag_values=line.flags,
     )
     return line

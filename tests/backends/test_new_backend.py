@@ -45,6 +45,10 @@ class InterpretedMeshImpl:
         return False
 
     @property
+    def kernel_platform(self) -> str:
+        return ""
+
+    @property
     def steps_ahead(self) -> int:
         return 0
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 
 def test_every_machine_that_comes_with_the_package_loads_and_names_its_source() -> None:
-    assert {"v2", "v3", "v4", "v5e", "v5p", "a100", "h100"} <= set(machine_names())
+    assert {"v2", "v3", "v4", "v5e", "v5p", "a100", "h100", "h200"} <= set(machine_names())
     for name in machine_names():
         machine = load_machine(name)
         assert machine.name == name
@@ -43,7 +43,7 @@ def test_an_unknown_machine_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(MachineError) as refused:
         load_machine("v5pp")
     assert str(refused.value).startswith('there is no machine "v5pp". Did you mean "v5p"?')
-    assert "Known are: a100, h100, v2, v3, v4, v5e, v5p" in str(refused.value)
+    assert "Known are: a100, h100, h200, v2, v3, v4, v5e, v5p" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_idle_steps_of_a_pipeline_are_its_bubble() -> None:
 
 def test_every_machine_predicts_every_mesh() -> None:
     report = _report("x:8;y:2", "batch:x;hidden:y")
-    for name in ("v2", "v3", "v4", "v5e", "v5p", "a100", "h100"):
+    for name in ("v2", "v3", "v4", "v5e", "v5p", "a100", "h100", "h200"):
         assert 0 < predict(report, load_machine(name)).seconds < 1
 
 

@@ -29,8 +29,8 @@ def _timed(records: Sequence[OperationRecord], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(step_timing, "operation_seconds", lambda record, _: float(record.flops))
     shape = convert_to_shape("rows:2")
     assert shape is not None
-    machine = dataclasses.replace(load_machine("v5e"), overlaps=overlaps, step_seconds=START)
-    timing = StepTiming(records, Placement(machine, shape, (0, 0)))
+    machine = dataclasses.replace(load_machine("v5e"), overlaps=overlaps)
+    timing = StepTiming(records, Placement(machine, shape, (0, 0)), START)
     assert START + sum(t.exposed_seconds for t in timing.operations) == timing.seconds
     return timing
 

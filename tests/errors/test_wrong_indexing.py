@@ -144,7 +144,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("max_pool", lambda: mtf.max_pool(IMAGE, {"height": 9}, 1, "VALID"),
      ShapeError, 'a window of 9 along "height" is larger than its size 8; use'),
     ("max_pool pad", lambda: mtf.max_pool(IMAGE, {"height": 2}, 1, "SAM"),
-     ShapeError, 'padding is "SAME" or "VALID", and not \'SAM\''),
+     ShapeError, 'padding is "SAME", "VALID" or "SYMMETRIC", and not \'SAM\''),
     ("conv filter", lambda: mtf.conv2d(IMAGE, mtf.zeros(MESH, "kh:3 kw:3 c:3 o:4")),
      ShapeError, 'the filter\'s last but one dimension must be the channels "channels", the'),
     ("conv stride", lambda: mtf.conv2d(IMAGE, mtf.zeros(MESH, "kh:3 kw:3 channels:3 o:4"), strides=0),

@@ -12,8 +12,8 @@ from meshtf.lowering.passes.pass_options import PassOptions
 TREE = Path(__file__).resolve().parents[2]
 MOST_FITTED = 10
 
-# Bounds on memory, and choices of the user.
-NOT_FITTED = {"bucket_bytes", "most_bytes_ahead"}
+# Bounds on memory, and choices of the user and of the backend.
+NOT_FITTED = {"bucket_bytes", "most_bytes_ahead", "most_instructions"}
 
 
 def _assignments() -> list[tuple[ast.Assign, ast.stmt | None]]:

@@ -20,11 +20,14 @@ INPUTS = {"ids": ("batch:4 tables:3 bag:2", IDS), "weights": ("batch:4 tables:3 
 def test_rows_of_tables_are_all_different_and_lie_in_turn_in_all_stripes() -> None:
     tables = EmbeddingTables(SIZES, EMBEDDING, num_stripes=4)
     numbers = np.concatenate([tables.row_numbers(t) for t in range(3)])
-    assert tables.rows.size == 24 and len({*numbers.tolist()}) == 22 and numbers.max() < 24
+    assert (tables.rows.size, len({*numbers.tolist()})) == (24, 22)
+    assert numbers.max() < 24
     assert (numbers // 6).tolist() == [n % 4 for n in range(22)]
 
 
-@pytest.mark.parametrize(("mesh", "layout"), [("all:1", ""), ("all:4", "batch:all;rows:all"), ("a:2;b:2", "batch:a;rows:b")])
+@pytest.mark.parametrize(
+    ("mesh", "layout"), [("all:1", ""), ("all:4", "batch:all;rows:all"), ("a:2;b:2", "batch:a;rows:b")]
+)
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
 def test_bags_are_pooled_as_numpy_pools_them(pooling: str, mesh: str, layout: str) -> None:
     tables = EmbeddingTables(SIZES, EMBEDDING, num_stripes=4, pooling=pooling, initializer=_first, capacity_factor=4.0)
@@ -33,10 +36,14 @@ def test_bags_are_pooled_as_numpy_pools_them(pooling: str, mesh: str, layout: st
         return [tables.pooled(ids, "tables", "bag"), tables.pooled(ids, "tables", "bag", weights)]
 
     vectors = np.arange(96.0).reshape(24, 4)
-    for found, weights in zip(interpret(pooled, INPUTS, mesh, layout).results, (np.ones_like(WEIGHTS), WEIGHTS), strict=True):
+    for found, weights in zip(
+        interpret(pooled, INPUTS, mesh, layout).results, (np.ones_like(WEIGHTS), WEIGHTS), strict=True
+    ):
         wanted = np.zeros((4, 3, 4))
         for b, t in np.ndindex(4, 3):
-            held = [(vectors[tables.row_numbers(t)[i]], w) for i, w in zip(IDS[b, t], weights[b, t], strict=True) if i >= 0]
+            held = [
+                (vectors[tables.row_numbers(t)[i]], w) for i, w in zip(IDS[b, t], weights[b, t], strict=True) if i >= 0
+            ]
             total = sum((v * w for v, w in held), np.zeros(4))
             wanted[b, t] = total / sum(w for _, w in held) if held and pooling == "mean" else total
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
@@ -60,9 +67,13 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(GraphError, match='pooling must be "sum" or "mean"'):
         EmbeddingTables(SIZES, EMBEDDING, pooling="max")
     with pytest.raises(ShapeError, match="2 tables"):
-        interpret(lambda ids: EmbeddingTables((3, 4, 5), EMBEDDING).lookup(ids, "t"), {"ids": ("t:2", IDS[0, 0])}, "a:1", "")
+        interpret(
+            lambda ids: EmbeddingTables((3, 4, 5), EMBEDDING).lookup(ids, "t"), {"ids": ("t:2", IDS[0, 0])}, "a:1", ""
+        )
     with pytest.raises(DtypeError, match="int32 or int64"):
-        interpret(lambda x: EmbeddingTables((3,), EMBEDDING).lookup(x, "t"), {"x": ("t:1", np.ones(1, np.float32))}, "a:1", "")
+        interpret(
+            lambda x: EmbeddingTables((3,), EMBEDDING).lookup(x, "t"), {"x": ("t:1", np.ones(1, np.float32))}, "a:1", ""
+        )
 
 
 def _first(mesh: mtf.Mesh, shape: mtf.Shape, dtype: tf.DType) -> mtf.Tensor:

@@ -103,7 +103,9 @@ def test_microbatches_draw_what_the_whole_batch_draws(case: str) -> None:
         assert_close(found[name], value, terms=TERMS, magnitude=max(1.0, largest(value)), what=name)
 
 
-@pytest.mark.parametrize("pipeline", [None, PipelineSchedule(2, 2)], ids=["scan", "pipeline"])
+@pytest.mark.parametrize(
+    "pipeline", [None, pytest.param(PipelineSchedule(2, 2), marks=pytest.mark.long)], ids=["scan", "pipeline"]
+)
 def test_lean_and_ring_attention_drop_what_the_plain_form_drops(pipeline: PipelineSchedule | None) -> None:
     """Each weight by itself, in layers whose forward pass is made again, of micro-batches."""
     feeds = {"x": (mtf.Shape([BATCH, LENGTH, D_MODEL]), X)}

@@ -52,7 +52,7 @@ def test_of_few_layouts_all_are_priced() -> None:
 
 
 def test_a_search_finds_the_best_of_random_programs() -> None:
-    check_searches(20)
+    check_searches(10)
 
 
 @pytest.mark.long

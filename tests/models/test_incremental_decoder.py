@@ -195,10 +195,12 @@ SPLIT_OTHERWISE = {
     "encoder and decoder",
 }
 """Variants that the short run has under another layout."""
+LIKE_OTHERS = {"relative bias of each layer", "a window as long as the sequence"}
+"""Variants of which the short run has the parts in others."""
 
 
 def runs(variant: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.long] if variant in SPLIT_OTHERWISE else []
+    return [pytest.mark.long] if variant in SPLIT_OTHERWISE | LIKE_OTHERS else []
 
 
 @pytest.mark.parametrize(
@@ -206,8 +208,8 @@ def runs(variant: str) -> list[pytest.MarkDecorator]:
     [
         *(pytest.param(variant, False, "rows:2", "batch:rows", marks=runs(variant)) for variant in VARIANTS),
         ("multi-head, rotary", True, "rows:2", "heads:rows"),
-        ("encoder and decoder", True, "rows:2", "heads:rows;d_ff:rows"),
-        ("window, sinusoidal positions", True, "rows:1", ""),
+        pytest.param("encoder and decoder", True, "rows:2", "heads:rows;d_ff:rows", marks=pytest.mark.long),
+        pytest.param("window, sinusoidal positions", True, "rows:1", "", marks=pytest.mark.long),
         ("encoder and decoder", False, "rows:2", "memory_length:rows;vocab:rows;d_ff:rows"),
         ("grouped, relative bias", False, "rows:2;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"),
         ("window, sinusoidal positions", False, "rows:2", "d_kv:rows;d_ff:rows;vocab:rows"),

@@ -53,7 +53,7 @@ def made_of(model: str, *parameters: str) -> tuple[Case, list[str]]:
     return case(model, *sizes, *parameters, sizes="" if sizes else "size_tiny.gin"), [*DENSE, RING]
 
 
-@pytest.mark.parametrize("model", ["lm_tiny", "llama", "moe_tiny"])
+@pytest.mark.parametrize("model", ["lm_tiny", pytest.param("llama", marks=pytest.mark.long), "moe_tiny"])
 def test_every_recipe_gives_the_loss_and_the_gradients_of_one_core(model: str) -> None:
     made, names = made_of(model)
     batch, one = made.batch(), trained(made, "rows:1;cols:1", layout="")

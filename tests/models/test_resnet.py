@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import ShapeError
 from meshtf.models import ResNet, ResNet50
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.configuration import find_gin_file
@@ -46,6 +47,17 @@ def test_is_the_published_network() -> None:
         "stage_1/block_0/shortcut/conv2d/conv2d": "batch:8 h:28 w:28 filters:512",
     }
     assert str(convolutions[-1].outputs[0].shape) == "batch:8 h:7 w:7 filters:2048"
+
+
+def test_a_plain_stem_keeps_small_images_whole() -> None:
+    """The network for CIFAR (section 4.2 of He et al. 2016): 3x3 filters from the first layer on, and no pooling."""
+    model = dataclasses.replace(TINY, block="basic", stem="plain")
+    graph, _ = graph_of(model, IMAGES, is_training=False)
+    shapes = [str(o.outputs[0].shape) for o in graph.operations if o.name.endswith("conv2d/conv2d")]
+    assert shapes[0] == "batch:8 height:16 width:16 filters:4"
+    assert shapes[-1] == "batch:8 height:8 width:8 filters:8"
+    with pytest.raises(ValueError, match="stem is one of pooled, plain, not 'pool'"):
+        ResNet(num_classes=4, stem="pool")
 
 
 SIZES = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet101": 44_549_160, "resnet152": 60_192_808}
@@ -207,5 +219,10 @@ def test_bad_sizes() -> None:
         ValueError, match=r'ResNet: block is one of basic, bottleneck, not .basics.; did you mean "basic"'
     ):
         ResNet(10, block="basics")
+    with pytest.raises(ValueError, match=r"ResNet: padding is one of SAME, SYMMETRIC, not 'VALID'"):
+        ResNet(10, padding="VALID")
+    other = ResNet(num_classes=4, stage_sizes=(1,), width=4, num_channels=1)
+    with pytest.raises(ShapeError, match=r"ResNet: images \[batch:8 .* channels:3\] do not have 1 channels"):
+        graph_of(other, IMAGES, is_training=False)
     with pytest.raises(ValueError, match=r"ResNet: version is one of 1, 1\.5, not 1\.5"):
         ResNet(10, version=1.5)  # type: ignore[arg-type]

@@ -124,7 +124,7 @@ def test_loss_and_gradients_are_the_same_under_every_layout(name: str, layouts: 
     [
         ("llama", LAYOUTS[5:]),
         pytest.param("bert", LAYOUTS[3:4], marks=pytest.mark.long),
-        ("t5_1_0", LAYOUTS[2:3]),
+        pytest.param("t5_1_0", LAYOUTS[2:3], marks=pytest.mark.long),
         pytest.param("llama", LAYOUTS[:5], marks=pytest.mark.long),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

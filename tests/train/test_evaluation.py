@@ -266,3 +266,39 @@ def test_an_evaluation_may_be_stopped(tiny_training: Make) -> None:
     trainer = Trainer(tiny_training())
     answers = iter([False, True])
     assert trainer.evaluate(lambda: next(answers)) is None
+
+
+class Classes:
+    """Twelve classes, chosen by a weight of the program."""
+
+    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
+        x = mtf.reduce_sum(features["x"], reduced_dim="length")
+        model = mtf.models.MLPClassifier(num_classes=12, hidden_sizes=())
+        return model.metrics({"images": x, "labels": features["labels"]}, is_training=is_training)
+
+
+def test_counts_are_exact_on_any_mesh_with_a_padded_last_batch(tiny_training: Make) -> None:
+    """Eleven examples in batches of eight: how many are right is a whole number, and the same on every mesh."""
+    task = tiny_training().task
+    assert isinstance(task, ArrayTask)
+    parts = [
+        {"x": part["x"], "labels": (np.arange(len(part["x"])) % 12).astype(np.int32)}
+        for part in (task.train, task.held_out)
+    ]
+    shapes = {"x": task.shapes["x"], "labels": mtf.Shape([])}
+    labelled = ArrayTask("classes", shapes, *parts)
+    meshes = {"rows:1": "", "rows:8": "batch:rows", "rows:2;cols:4": "batch:rows;classes:cols"}
+    found = [
+        evaluated(tiny_training(model=Classes(), task=labelled, mesh_shape=mesh, layout=layout))
+        for mesh, layout in meshes.items()
+    ]
+    for name in ("accuracy", "top_5_accuracy"):
+        assert len({each.sums[name] for each in found}) == 1
+        right, count = found[0].sums[name]
+        assert count == 11
+        assert right == int(right)
+        assert found[0].means[name] == right / 11
+    assert 0 < found[0].sums["top_5_accuracy"][0] < 11
+    for each in found:
+        assert each.seconds > 0
+        assert_close(each.means["loss"], found[0].means["loss"], terms=(24, 4 * 12, 11), dtype="float32")

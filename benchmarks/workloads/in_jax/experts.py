@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from benchmarks.measuring.side_by_side import Step
-from benchmarks.workloads.experts_sizes import CAPACITY, EXPERTS, LEARNING_RATE, examples, initial_weights
+from benchmarks.workloads import experts_sizes as sizes
 from benchmarks.workloads.in_jax import adam as adam_jax
 from benchmarks.workloads.in_jax.transformer import donating, jax_mesh
 
@@ -25,10 +25,10 @@ def in_jax(cores: int) -> Step:
 
     def step(state: dict[str, Any], x: jax.Array) -> tuple[dict[str, Any], jax.Array]:
         loss, grads = jax.value_and_grad(lambda w: jnp.mean(jnp.square(_mixture(w, x, mesh) - x)))(state["weights"])
-        return adam_jax.updated(state, grads, LEARNING_RATE, {}), loss
+        return adam_jax.updated(state, grads, sizes.LEARNING_RATE, {}), loss
 
     jitted = jax.jit(step, in_shardings=(shardings, split), out_shardings=(shardings, whole), donate_argnums=0)
-    return donating(jitted, jax.device_put(adam_jax.started(initial_weights()), shardings), examples())
+    return donating(jitted, jax.device_put(adam_jax.started(sizes.initial_weights()), shardings), sizes.examples())
 
 
 def _mixture(w: Mapping[str, jax.Array], x: jax.Array, mesh: Mesh) -> jax.Array:
@@ -40,13 +40,15 @@ def _mixture(w: Mapping[str, jax.Array], x: jax.Array, mesh: Mesh) -> jax.Array:
     batch, length, d_model = x.shape
     places, gates = jax.vmap(_routed)(jax.nn.softmax(x @ w["router"]))
     # Place EXPERTS * CAPACITY is that of tokens for which there is no room.
-    tokens = jnp.full([batch, EXPERTS * CAPACITY + 1], length)
+    tokens = jnp.full([batch, sizes.EXPERTS * sizes.CAPACITY + 1], length)
     numbers = jnp.broadcast_to(jnp.arange(length)[:, None], [length, 2])
     tokens = jax.vmap(lambda taken, place: taken.at[place].set(numbers))(tokens, places)[:, :-1]
     sent = jax.vmap(lambda row, own: jnp.take(row, own, 0, mode="fill", fill_value=0.0))(x, tokens)
-    at_experts = by(sent.reshape(batch, EXPERTS, CAPACITY, d_model), None, "all")
+    at_experts = by(sent.reshape(batch, sizes.EXPERTS, sizes.CAPACITY, d_model), None, "all")
     hidden = jax.nn.relu(jnp.einsum("becm,emf->becf", at_experts, w["wi"]))
-    given = by(jnp.einsum("becf,efm->becm", hidden, w["wo"]), "all").reshape(batch, EXPERTS * CAPACITY, d_model)
+    given = by(jnp.einsum("becf,efm->becm", hidden, w["wo"]), "all").reshape(
+        batch, sizes.EXPERTS * sizes.CAPACITY, d_model
+    )
     back = jax.vmap(lambda row, place: jnp.take(row, place, 0, mode="fill", fill_value=0.0))(given, places)
     return jnp.einsum("blcm,blc->blm", back, gates)
 
@@ -55,6 +57,8 @@ def _routed(probabilities: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The two places of each token of a sequence [length, experts] among all experts' places, and their weights."""
     weights, experts = jax.lax.top_k(probabilities, 2)
     weights /= jnp.sum(weights, -1, keepdims=True)
-    in_order = jax.nn.one_hot(experts.T.reshape(-1), EXPERTS, dtype=jnp.int32)  # first choices, then second ones
+    in_order = jax.nn.one_hot(experts.T.reshape(-1), sizes.EXPERTS, dtype=jnp.int32)  # first choices, then second ones
     before = jnp.sum((jnp.cumsum(in_order, 0) - 1) * in_order, -1).reshape(2, -1).T
-    return jnp.where(before < CAPACITY, experts * CAPACITY + before, EXPERTS * CAPACITY), weights
+    return jnp.where(
+        before < sizes.CAPACITY, experts * sizes.CAPACITY + before, sizes.EXPERTS * sizes.CAPACITY
+    ), weights

@@ -10,19 +10,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from benchmarks.measuring.side_by_side import Step
+from benchmarks.workloads import resnet_sizes as sizes
 from benchmarks.workloads.in_jax.transformer import donating, jax_mesh
-from benchmarks.workloads.resnet_sizes import (
-    BATCH_NORM_MOMENTUM,
-    EPSILON,
-    MOMENTUM,
-    RATE,
-    STEM,
-    Convolution,
-    blocks,
-    convolutions,
-    examples,
-    initial_weights,
-)
 
 Arrays = dict[str, jax.Array]
 
@@ -33,25 +22,25 @@ def in_jax(rows: int, cols: int) -> Step:
     whole, labels = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("rows"))
     images = NamedSharding(mesh, PartitionSpec("rows", "cols"))
     step = jax.jit(_step, in_shardings=(whole, images, labels), out_shardings=whole, donate_argnums=0)
-    weights = initial_weights()
+    weights = sizes.initial_weights()
     state = {
         "weights": weights,
         "moments": {name: np.zeros_like(w) for name, w in weights.items()},
-        "means": {each.name: np.zeros([each.outs], np.float32) for each in convolutions()},
-        "variances": {each.name: np.ones([each.outs], np.float32) for each in convolutions()},
+        "means": {each.name: np.zeros([each.outs], np.float32) for each in sizes.convolutions()},
+        "variances": {each.name: np.ones([each.outs], np.float32) for each in sizes.convolutions()},
     }
-    return donating(step, jax.device_put(state, whole), *examples())
+    return donating(step, jax.device_put(state, whole), *sizes.examples())
 
 
 def _step(state: dict[str, Arrays], images: jax.Array, labels: jax.Array) -> tuple[dict[str, Any], jax.Array]:
     (loss, (means, variances)), grads = jax.value_and_grad(_loss, has_aux=True)(state["weights"], images, labels)
-    moments = jax.tree.map(lambda moment, grad: MOMENTUM * moment + grad, state["moments"], grads)
+    moments = jax.tree.map(lambda moment, grad: sizes.MOMENTUM * moment + grad, state["moments"], grads)
 
     def moved(old: jax.Array, new: jax.Array) -> jax.Array:
-        return old + (new - old) * (1 - BATCH_NORM_MOMENTUM)
+        return old + (new - old) * (1 - sizes.BATCH_NORM_MOMENTUM)
 
     return {
-        "weights": jax.tree.map(lambda w, moment: w - RATE * moment, state["weights"], moments),
+        "weights": jax.tree.map(lambda w, moment: w - sizes.RATE * moment, state["weights"], moments),
         "moments": moments,
         "means": jax.tree.map(moved, state["means"], means),
         "variances": jax.tree.map(moved, state["variances"], variances),
@@ -63,7 +52,7 @@ def _loss(w: Arrays, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, t
     means: Arrays = {}
     variances: Arrays = {}
 
-    def convolved(x: jax.Array, own: Convolution) -> jax.Array:
+    def convolved(x: jax.Array, own: sizes.Convolution) -> jax.Array:
         y = jax.lax.conv_general_dilated(
             x, w[f"{own.name}/conv2d/kernel"], [own.stride] * 2, "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
@@ -71,12 +60,12 @@ def _loss(w: Arrays, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, t
         mean = jnp.mean(y, (0, 1, 2))
         variance = jnp.mean(jnp.square(y - mean), (0, 1, 2))
         means[own.name], variances[own.name] = mean, variance * (count / max(1, count - 1))
-        scale = jax.lax.rsqrt(variance + EPSILON) * w[f"{own.name}/batch_norm/scale"]
+        scale = jax.lax.rsqrt(variance + sizes.EPSILON) * w[f"{own.name}/batch_norm/scale"]
         return (y - mean) * scale + w[f"{own.name}/batch_norm/bias"]
 
-    x = jax.nn.relu(convolved(images, STEM))
+    x = jax.nn.relu(convolved(images, sizes.STEM))
     x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
-    for block in blocks():
+    for block in sizes.blocks():
         reduce, convolve, expand = block.convolutions
         y = convolved(jax.nn.relu(convolved(jax.nn.relu(convolved(x, reduce)), convolve)), expand)
         x = jax.nn.relu(y + (x if block.shortcut is None else convolved(x, block.shortcut)))

@@ -17,7 +17,7 @@ from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.reading.restoring import restore
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.errors import CheckpointError, counted
-from meshtf.train.model_forms import image_batch, model_of
+from meshtf.train.model_forms import image_batch, image_shape_of, model_of
 
 _ROWS, _LENGTH = 2, 12
 _TOLERANCE = 1e-3
@@ -27,6 +27,9 @@ _TOLERANCE = 1e-3
 _MISSING = """\
 --check compares with Transformers, and the package {package} is not installed. \
 Install both with the project's extra: pip install 'meshtf[test-transformers]'. Nothing was written."""
+_NO_CLASS = """\
+{where} has no architectures, so --check does not know with which of Transformers' models to compare; write there the \
+name of a class, or leave out --check. The model was imported all the same, and not compared."""
 _OTHER = """\
 the logits of {path} differ from Transformers' by {error:.2g}, where the largest is {largest:.3g}: the imported \
 model is another one. {output} was written all the same; do not use it, and report {path}/config.json"""
@@ -48,8 +51,8 @@ def compare_logits(source: Path, imported: ImportedFolder) -> str:
       CheckpointError: if they differ.
     """
     model = model_of(imported.model_gin)
-    if getattr(model, "image_shape", None) is not None:
-        images = np.random.RandomState(0).standard_normal(image_batch(_ROWS, model.image_shape).to_integer_list)
+    if (image_shape := image_shape_of(model)) is not None:
+        images = np.random.RandomState(0).standard_normal(image_batch(_ROWS, image_shape).to_integer_list)
         theirs = _called(source, {"pixel_values": np.moveaxis(images.astype(np.float32), -1, 1)})
         ours = _of_meshtf_on_images(model, images.astype(np.float32), imported)
         return _compared(ours, theirs, counted(_ROWS, "image"), source, imported)
@@ -82,7 +85,10 @@ def _called(path: Path, fed: Mapping[str, np.ndarray]) -> np.ndarray:
 def _opened(path: Path) -> tuple[Any, Any]:
     """PyTorch, and Transformers' model in float32."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
-    kind = getattr(transformers, read_json(path / CONFIGURATION)["architectures"][0])
+    names = read_json(path / CONFIGURATION).get("architectures")
+    if not names:
+        raise CheckpointError(_NO_CLASS.format(where=path / CONFIGURATION))
+    kind = getattr(transformers, names[0])
     return torch, kind.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
 
 
@@ -121,7 +127,7 @@ def _of_meshtf_on_images(model: Any, images: np.ndarray, imported: ImportedFolde
     def logits(images: mtf.Tensor) -> mtf.Tensor:
         return model.logits(images, False)
 
-    specs = {"images": mtf.TensorSpec(image_batch(_ROWS, model.image_shape))}
+    specs = {"images": mtf.TensorSpec(image_batch(_ROWS, images.shape[1:]))}
     step = mtf.function(logits, mtf.SpmdMeshImpl("all:1", ""), inputs=specs)
     restore(SavedCheckpoint.open(imported.checkpoint), [step])
     return step(images=images).numpy()

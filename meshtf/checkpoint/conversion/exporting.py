@@ -10,8 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint.conversion.converted import ConvertedSource, to_there
-from meshtf.checkpoint.conversion.family import Family, find_family
+from meshtf.checkpoint.conversion.family import Family, find_family, type_of
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, read_json, write_folder
+from meshtf.checkpoint.conversion.images.kept_tensors import WithKept
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.merged_adapters import MergedAdapters
 from meshtf.checkpoint.formats.tensor_source import TensorSource
@@ -90,7 +91,7 @@ def export_huggingface(
     """
     source, configuration = MergedAdapters(source), dict(original.configuration)
     rules = original.rules
-    family = find_family("huggingface", str(configuration.get("model_type"))) if rules is None else Family.read(rules)
+    family = find_family("huggingface", type_of(configuration)) if rules is None else Family.read(rules)
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     model = family.model(configuration, shapes, str(original.where))
     if not original.is_imported:
@@ -101,9 +102,8 @@ def export_huggingface(
     weights.unused = [name for name in weights.unused if not _is_state(name, source)]
     weights.check(f"the checkpoint, by the rules {family.path.name},", _REMEDY, allows_unused=not is_strict)
     configuration.pop("torch_dtype", None)
-    return write_folder(
-        weights, output, {**configuration, "dtype": tf.as_dtype(dtype).name}, original.companions, SHARD_BYTES
-    )
+    written, folder = {**configuration, "dtype": tf.as_dtype(dtype).name}, original.companions
+    return write_folder(WithKept.of(weights, folder), output, written, folder, SHARD_BYTES)
 
 
 def _dtype_of(configuration: Mapping[str, Any]) -> tf.DType:

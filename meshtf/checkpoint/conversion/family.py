@@ -36,6 +36,7 @@ _KEYS = (
     "labels",
     "tensors",
     "ignored",
+    "kept",
     "gin",
     "configuration",
     "tied",
@@ -71,6 +72,7 @@ class Family:
       labels: the names of places, for axes that have them.
       rules: the rules for tensors.
       ignored: names in the other library that mean nothing here, such as masks that a program keeps.
+      kept: the same, of tensors that an export writes again, such as counts of steps.
       gin: the model as gin.
       form: how its configurations are read.
       tied: tensors of the other library that are copies where `is_tied` holds, and the tensors that they copy.
@@ -89,6 +91,7 @@ class Family:
     labels: Mapping[str, tuple[str, ...]]
     rules: tuple[TensorRule, ...]
     ignored: tuple[NamePattern, ...]
+    kept: tuple[NamePattern, ...]
     gin: tuple[GinPart, ...]
     form: ConfigurationForm
     tied: Mapping[str, str]
@@ -169,7 +172,7 @@ class Family:
         return whole if name not in known and (whole in known or self.is_ignored(whole)) else name
 
     def is_ignored(self, name: str) -> bool:
-        return any(pattern.matches(name) for pattern in self.ignored)
+        return any(pattern.matches(name) for pattern in (*self.ignored, *self.kept))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +231,11 @@ class FamilyModel:
         return "".join(parts)
 
 
+def type_of(configuration: Mapping[str, Any]) -> str:
+    """The type of a model: its `model_type`, or without one the `architecture` that timm writes."""
+    return str(configuration.get("model_type", configuration.get("architecture")))
+
+
 def packaged_families(format_name: str) -> list[Path]:
     """The files of rules that meshtf brings along, for one library."""
     return sorted((Path(__file__).parent / "families" / format_name).glob("*.toml"))
@@ -269,6 +277,7 @@ def _parsed(path: Path, content: Mapping[str, Any]) -> Family:
         {axis: tuple(names) for axis, names in content.get("labels", {}).items()},
         tuple(rule for entry in content["tensors"] for rule in rules_of(entry)),
         tuple(NamePattern(text) for text in content.get("ignored", [])),
+        tuple(NamePattern(text) for text in content.get("kept", [])),
         tuple(GinPart(entry["text"], _as_tuple(entry.get("when", ()))) for entry in content.get("gin", [])),
         ConfigurationForm.parse(content.get("configuration", {})),
         dict(content.get("tied", {})),

@@ -13,8 +13,9 @@ import tensorflow as tf
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.checkpoint.conversion.converted import ConvertedSource, listed, to_here
-from meshtf.checkpoint.conversion.family import Family, FamilyModel, find_family
+from meshtf.checkpoint.conversion.family import Family, FamilyModel, find_family, type_of
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, HuggingFaceFolder, read_json
+from meshtf.checkpoint.conversion.images.kept_tensors import keep_tensors
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.in_use.gin_text import GinText
 from meshtf.checkpoint.conversion.mxfp4 import without_blocks
@@ -111,7 +112,7 @@ class Import:
         folder, where = HuggingFaceFolder.open(path), str(path / CONFIGURATION)
         said, source = without_blocks(folder.configuration, folder)
         configuration = _with_dtype(said, source)
-        family = _family("huggingface", configuration.get("model_type"), rules, where)
+        family = _family("huggingface", type_of(configuration), rules, where)
         single = source
         if family.tied and family.is_tied(configuration, where):
             single = WithoutCopies.of(source, family.tied, family.prefix)
@@ -169,6 +170,7 @@ class Import:
                 folder = ImportedFolder(temporary)
                 copied = folder.keep_original(self.configuration, self.export_rules, self.path)
                 folder.keep_dtypes(self._other_dtypes)
+                keep_tensors(self.source, self._kept, folder.original)
                 unmatched = self._write_gin(folder)
                 if forms_of is not None:
                     self._check_forms(self._forms(forms_of, folder.model_gin))
@@ -196,6 +198,11 @@ class Import:
         if len(set(found.values())) < 2:
             return {}
         return {family.todays_name(name, known): dtype for name, dtype in found.items()}
+
+    @property
+    def _kept(self) -> list[str]:
+        """The source's tensors that mean nothing here, and that an export writes again."""
+        return [name for name in self.source.tensors if any(p.matches(name) for p in self.model.family.kept)]
 
     def rounded_to(self, dtype: tf.DType) -> list[str]:
         """The dtypes of the source that have numbers which this one does not hold."""

@@ -54,8 +54,8 @@ class Setting:
         keys, or a value that is no text. It may also be keys, numbers and quoted texts with operators between them
         (`+`, `-`, `*`, `/`, `**` or `==`), evaluated from left to right.
       values: the names here of the configuration's values. If they are given, no other value is known.
-      shape_of: the name of a tensor and the number of its dimension, if the setting is this size. Without that tensor
-        the sources count.
+      shape_of: the names of tensors and the number of a dimension, if the setting is this size of the first that is
+        there. Without these tensors the sources count.
       is_given: whether the setting only says that the configuration has a value.
       has_tensor: names of tensors, if the setting says whether one of them is there.
       below: the key of a number that a value must be below. If it is not, the next source counts.
@@ -66,7 +66,7 @@ class Setting:
     name: str
     sources: tuple[Value, ...] = ()
     values: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    shape_of: tuple[str, int] | None = None
+    shape_of: tuple[tuple[str, ...], int] | None = None
     is_given: bool = False
     counts: bool = False
     has_tensor: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Setting:
             *([keys] if isinstance(keys, str) else keys),
             *(_Constant(v) for v in _default(content)),
         )
-        shape_of = (content["shape_of"], content.get("dimension", 0)) if "shape_of" in content else None
+        shape_of = (_names(content["shape_of"]), content.get("dimension", 0)) if "shape_of" in content else None
         is_given, counts = content.get("is_given", False), content.get("counts", False)
         values = ACTIVATIONS if content.get("values") == "activations" else content.get("values", {})
         return cls(
@@ -130,11 +130,12 @@ class Setting:
         if self.has_tensor:
             return any(name in shapes for name in self.has_tensor)
         if self.shape_of is not None:
-            tensor, dimension = self.shape_of
-            if tensor in shapes and len(shapes[tensor]) > dimension:
-                return shapes[tensor][dimension]
+            tensors, dimension = self.shape_of
+            found_shapes = [shapes[tensor] for tensor in tensors if tensor in shapes]
+            if found_shapes and len(found_shapes[0]) > dimension:
+                return found_shapes[0][dimension]
             if not self.sources:
-                raise CheckpointError(f"the weights lack {tensor}, whose shape gives {self.name}")
+                raise CheckpointError(f"the weights lack {tensors[0]}, whose shape gives {self.name}")
         values = (evaluated(source, configuration) for source in self.sources)
         found = next((v for v in values if v is not None and self._is_below(v, configuration)), None)
         if self.is_given:

@@ -136,6 +136,10 @@ class WrappedMeshImpl(MeshImpl):
         return self._backend.unrolls_layers
 
     @property
+    def kernel_platform(self) -> str:
+        return self._backend.kernel_platform
+
+    @property
     def steps_ahead(self) -> int:
         return self._backend.steps_ahead
 

@@ -232,43 +232,20 @@ class CoreProgram:
         One update follows another, so that what lies between a gradient and a new weight is there for one at a time.
         """
         update, pairs = instruction.emit, self._facts.in_place[instruction]
-        if isinstance(update, RowUpdate):
-            return self._update_rows(instruction, update)
-        assert isinstance(update, FusedUpdate)
+        assert isinstance(update, FusedUpdate | RowUpdate)
         with tf.control_dependencies(self._last_update):
             old = {n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()}
+            for n, x in old.items():
+                x.set_shape(instruction.inputs[n].slice_shape)  # which a handle need not tell
             given = [old[n] if n in old else self.slices[v] for n, v in enumerate(instruction.inputs)]
             results = update(self._core, *given)
-            guards = given[update.num_inputs :]
+            # An update of rows keeps them itself where a check fails.
+            guards = given[update.num_inputs :] if isinstance(update, FusedUpdate) else []
             new = {n: results[result] for n, (result, _) in pairs.items()}
             if guards:  # a failed check leaves the old value, which is written again
                 is_kept = tf.reduce_all(guards)
                 new = {n: tf.where(is_kept, x, old[n]) for n, x in new.items()}
             self._last_update = [op for n, (_, name) in pairs.items() for op in self._variables.assign(name, new[n])]
-        assigned = {result for result, _ in pairs.values()}
-        self.slices.update((v, results[n]) for n, v in enumerate(instruction.outputs) if n not in assigned)
-
-    def _update_rows(self, instruction: Compute, update: RowUpdate) -> None:
-        """Assigns what an update of rows makes of variables, in their memory.
-
-        A variable lets go of its value first. The kernel then writes where nothing else holds the value, and else to a
-        copy.
-        """
-        pairs = self._facts.in_place[instruction]
-        with tf.control_dependencies(self._last_update):
-            old = {n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()}
-        for n, x in old.items():
-            x.set_shape(instruction.inputs[n].slice_shape)  # which a handle need not tell
-        # Of a shape that is not known here, since TensorFlow refuses to trace the assignment of another one.
-        nothing = {n: tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], x.dtype), shape=None) for n, x in old.items()}
-        with tf.control_dependencies(list(old.values())):
-            emptied = [op for n, (_, name) in pairs.items() for op in self._variables.assign(name, nothing[n])]
-        with tf.control_dependencies(emptied):
-            given = [old[n] if n in old else self.slices[v] for n, v in enumerate(instruction.inputs)]
-            results = update(self._core, *given)
-        self._last_update = [
-            op for result, name in pairs.values() for op in self._variables.assign(name, results[result])
-        ]
         assigned = {result for result, _ in pairs.values()}
         self.slices.update((v, results[n]) for n, v in enumerate(instruction.outputs) if n not in assigned)
 

@@ -8,7 +8,8 @@ for the result.
 Some values can be made again from no more bytes than they have, for example a cast of a smaller type. They are not
 written for other passes: each pass makes them. A product of matrices does so too, unless so many products read the
 value that writing it moves fewer bytes. If only elementwise work reads a product, it is done while the product is
-written.
+written. A TPU's compiler does this. On a GPU a product is a kernel of a library, which reads its operands from memory
+and writes its result there. So each pass has its bytes for both.
 
 The algorithm joins each work with the work that makes its inputs, if both need equally many passes before them. Then
 each chain reads the values that it needs from memory, and writes the values that others need there.
@@ -17,6 +18,7 @@ each chain reads the values that it needs from memory, and writes the values tha
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence, Set
 
@@ -40,12 +42,14 @@ class FusedWork:
       chain_length: how many instructions the chain has.
       bytes_read: the bytes that the chain reads for this work.
       bytes_written: the bytes that the chain writes for this work.
+      bytes_beside_products: the bytes that it reads and writes if products are kernels of their own.
     """
 
     chain: int
     chain_length: int
     bytes_read: int
     bytes_written: int
+    bytes_beside_products: int
 
 
 def fused_work(plan: Plan) -> dict[Compute, FusedWork]:
@@ -127,25 +131,40 @@ class _Chains:
         self._join_all()
         products = (i for i in self._work if is_product(i))
         self._products_reading = collections.Counter(v for i in products for v in self._read[i])
-        self._from_memory = {i: self._read_from_memory(i) for i in self._work}
-        self._needed, self._chains_reading = self._uses()
+        self._products_fuse = True
+        self._find_uses()
 
     def add_to(self, found: dict[Compute, FusedWork]) -> None:
-        already: set[tuple[Instruction, Value]] = set()
         numbers: dict[Instruction, int] = {}
         lengths = collections.Counter(self._root(i) for i in self._work)
+        beside = self._beside_products()._traffic()
+        for i, (read, written) in self._traffic().items():
+            chain = self._root(i)
+            number = numbers.setdefault(chain, len(found))
+            found[i] = FusedWork(number, lengths[chain], read, written, sum(beside[i]))
+
+    def _beside_products(self) -> _Chains:
+        """Returns the same chains for a machine whose products are kernels of their own."""
+        chains = copy.copy(self)
+        chains._products_fuse = False
+        chains._find_uses()
+        return chains
+
+    def _traffic(self) -> dict[Compute, tuple[int, int]]:
+        """Returns the bytes that each work reads and writes for its chain."""
+        already: set[tuple[Instruction, Value]] = set()
+        found: dict[Compute, tuple[int, int]] = {}
         for i in self._work:
             if not isinstance(i, Compute):
                 continue
             chain = self._root(i)
-            number = numbers.setdefault(chain, len(found))
             # The first work of a chain that reads a value pays for it, and the rest of the chain shares that read.
             own = [v for v in self._from_memory[i] if (chain, v) not in already and not self._follows_product(v)]
             already.update((chain, v) for v in own)
             read = sum(i.bytes_of(v) for v in own)
             read = min(read, sum(v.slice_bytes for v in i.outputs)) if i.facts.takes_own_slice else read
-            written = sum(i.bytes_of(v) for v in i.outputs if self._is_written(v))
-            found[i] = FusedWork(number, lengths[chain], read, written)
+            found[i] = read, sum(i.bytes_of(v) for v in i.outputs if self._is_written(v))
+        return found
 
     def in_memory(self) -> WorkInMemory:
         written = {v for i in self._work for v in i.outputs if not is_fusable(i) or self._is_written(v)}
@@ -185,21 +204,21 @@ class _Chains:
         A product makes the operand again from few bytes, if that moves fewer bytes than one pass that writes it. That
         pass would write it in the shorter numbers that products read.
         """
-        if not is_product(instruction):
+        if not (self._products_fuse and is_product(instruction)):
             return (value,)
         sources, products = self._sources_of(value), self._products_reading[value]
         made_anew = products * sum(s.slice_bytes for s in sources)
         short = value.slice_bytes * size_in_products(value.dtype) // value.dtype.size
         return sources if made_anew <= sum(s.slice_bytes for s in sources) + (1 + products) * short else (value,)
 
-    def _uses(self) -> tuple[set[Value], dict[Value, set[Instruction]]]:
-        """Returns the values that must be in memory, and the chains that read each of them there."""
-        needed, chains = set(self._leaving), {}
+    def _find_uses(self) -> None:
+        """Finds what each work reads from memory, which values must be there, and the chains that read each value."""
+        self._from_memory = {i: self._read_from_memory(i) for i in self._work}
+        self._needed, self._chains_reading = set(self._leaving), dict[Value, set[Instruction]]()
         for i, values in self._from_memory.items():
             for value in values:
-                needed.add(value)
-                chains.setdefault(value, set()).add(self._root(i))
-        return needed, chains
+                self._needed.add(value)
+                self._chains_reading.setdefault(value, set()).add(self._root(i))
 
     def _sources_of(self, value: Value) -> tuple[Value, ...]:
         """Returns the values that another pass reads to have a value: the value, or the values it is made of if
@@ -220,7 +239,7 @@ class _Chains:
     def _follows_product(self, value: Value) -> bool:
         """Tells whether the value is a product that only one chain of elementwise work reads."""
         producer = self._producers.get(value)
-        if producer is None or not is_product(producer) or value in self._leaving:
+        if producer is None or not is_product(producer) or value in self._leaving or not self._products_fuse:
             return False
         reading = self._chains_reading.get(value, set())
         return len(reading) == 1 and all(map(is_fusable, reading))

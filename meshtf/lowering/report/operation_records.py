@@ -40,7 +40,7 @@ _TRANSCENDENTAL = frozenset(
 )  # fmt: skip
 """Kernels that take tens of operations for each element on a processor without a vector unit for them."""
 
-_NOTHING = FusedWork(-1, 1, 0, 0)
+_NOTHING = FusedWork(-1, 1, 0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ class OperationRecord:
       chain: number of the chain of work that a compiler can do in one pass over memory; -1 for none.
       chain_length: how many operations the chain has.
       fused_bytes_read, fused_bytes_written: its share of the bytes that the pass reads and writes.
+      bytes_beside_products: its share of both if products are kernels of their own, as on a GPU.
       is_update: whether it only makes the next values of variables.
       transcendentals: exponentials, logarithms, sines and the like that are among its FLOPs.
       draws_random_bits: whether it makes some hundred integer operations for each element.
@@ -150,6 +151,7 @@ class OperationRecord:
     chain_length: int = 1
     fused_bytes_read: int = 0
     fused_bytes_written: int = 0
+    bytes_beside_products: int = 0
     is_update: bool = False
     transcendentals: int = 0
     draws_random_bits: bool = False
@@ -239,6 +241,7 @@ class _Records:
             chain_length=fused.chain_length,
             fused_bytes_read=fused.bytes_read,
             fused_bytes_written=fused.bytes_written,
+            bytes_beside_products=fused.bytes_beside_products,
             is_update=compute.facts.is_update or compute in self._updates,
             transcendentals=compute.flops if compute.facts.kernel in _TRANSCENDENTAL else compute.facts.transcendentals,
             draws_random_bits=compute.facts.draws_random_bits,

@@ -68,7 +68,7 @@ def collective(
         region=_REGION.format(element=element_type(x.dtype), combine=combine) if combine else "",
         attributes=", ".join(attributes),
     )
-    return call_module([x], module, tf.TensorSpec(result_shape, x.dtype), "TPU")
+    return call_module([x], module, [tf.TensorSpec(result_shape, x.dtype)], "TPU")[0]
 
 
 def element_type(dtype: tf.DType) -> str:

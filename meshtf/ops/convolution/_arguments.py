@@ -91,8 +91,7 @@ def slides_of(
     steps: tuple[Steps, Steps],
     padding: str,
 ) -> tuple[Slide, ...]:
-    if padding not in ("SAME", "VALID"):
-        raise ShapeError(f'padding is "SAME" or "VALID", and not {padding!r}')
+    check_padding(padding)
     names = [a for a, _ in pairs]
     strides, dilations = numbers_by_name(steps[0], names, "strides"), numbers_by_name(steps[1], names, "dilations")
     found = []
@@ -108,6 +107,12 @@ def slides_of(
         steps_here = {"stride": strides[image_dim], "dilation": dilations[image_dim]}
         found.append(make(image_dim, kernel_dim, sizes, padding, **steps_here))
     return tuple(found)
+
+
+def check_padding(padding: str) -> None:
+    """Raises ShapeError unless it is the name of a kind of padding."""
+    if padding not in ("SAME", "VALID", "SYMMETRIC"):
+        raise ShapeError(f'padding is "SAME", "VALID" or "SYMMETRIC", and not {padding!r}')
 
 
 def check_shared(image: Shape, kernel: Shape) -> None:

@@ -1,9 +1,10 @@
-"""The sizes of a convolution: how windows slide along dimensions, with TensorFlow's SAME and VALID.
+"""The sizes of a convolution: how windows slide along dimensions, with TensorFlow's SAME and VALID, or SYMMETRIC.
 
 For size 6, a window of 3 and a stride of 2 (z: a zero):
 
-    SAME     3 windows     [0 1 2]  [2 3 4]  [4 5 z]      one zero is missing, and the odd one goes after
-    VALID    2 windows     [0 1 2]  [2 3 4]               only windows inside
+    SAME       3 windows     [0 1 2]  [2 3 4]  [4 5 z]      one zero is missing, and the odd one goes after
+    VALID      2 windows   [0 1 2]  [2 3 4]               only windows inside
+    SYMMETRIC  3 windows   [z 0 1]  [1 2 3]  [3 4 5]      the middles are elements 0, 2 and 4, as in PyTorch's models
 """
 
 from __future__ import annotations
@@ -48,13 +49,21 @@ def slide(
     """Windows over an image of known size. `sizes` are those of the image and the kernel.
 
     SAME has ceil(size / stride) windows. Half of the missing elements are before the image and half after, the odd one
-    after. VALID has only windows that lie inside.
+    after. SYMMETRIC has as many windows, whose middles are element 0 and each `stride` further. VALID has only windows
+    that lie inside.
     """
     image_size, kernel_size = sizes
     reach = (kernel_size - 1) * dilation + 1
     if padding == "SAME":
         count = -(-image_size // stride)
         before = max(0, (count - 1) * stride + reach - image_size) // 2
+    elif padding == "SYMMETRIC":
+        if reach % 2 == 0:
+            raise ShapeError(
+                f'a window of {reach} along "{image_dim}" has no middle, which padding="SYMMETRIC" needs; use '
+                '"SAME", or mtf.pad first'
+            )
+        count, before = -(-image_size // stride), reach // 2
     else:
         count, before = -(-(image_size - reach + 1) // stride), 0
     if count < 1:

@@ -49,7 +49,8 @@ def depthwise_conv2d(
       conv_input: [.., height, width, in], with any number of other dimensions before.
       conv_filter: [filter_height, filter_width, in, ..], the first with names that the image does not have.
       strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in), "VALID" (none), or "SYMMETRIC"
+        (as many windows as with "SAME", with their middles on every `stride`-th element, as in PyTorch's models).
       dilations: the steps from one element of a window to the next.
       name: the operation's name.
 

@@ -46,7 +46,8 @@ def convolution(
       output_shape: the result's dimensions, in order; their sizes along the windows are those that the strides leave.
         By default those of the image, then of the filter, without those that are summed.
       strides: the steps from one window to the next.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in), "VALID" (none), or "SYMMETRIC"
+        (as many windows as with "SAME", with their middles on every `stride`-th element, as in PyTorch's models).
       dilations: the steps from one element of a window to the next.
       name: the operation's name.
 
@@ -109,7 +110,8 @@ def conv2d(
       conv_input: an image, with any number of other dimensions before.
       conv_filter: the filter; its first dimensions have names that the image does not have.
       strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in) or "VALID" (none).
+      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in), "VALID" (none), or "SYMMETRIC"
+        (as many windows as with "SAME", with their middles on every `stride`-th element, as in PyTorch's models).
       dilations: the steps from one element of a window to the next.
       name: the operation's name.
 

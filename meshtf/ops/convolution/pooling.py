@@ -23,7 +23,7 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import TensorLayout, axes_size
 from meshtf.ops.algebra.arithmetic import divide
-from meshtf.ops.convolution._arguments import Steps, numbers_by_name
+from meshtf.ops.convolution._arguments import Steps, check_padding, numbers_by_name
 from meshtf.ops.convolution._cover import Cover
 from meshtf.ops.convolution._geometry import Slide, slide
 from meshtf.ops.elementwise.cast import cast
@@ -282,8 +282,8 @@ def max_pool(
       ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
       strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. By
         default windows stand side by side.
-      padding: "VALID" (only windows that lie inside) or "SAME" (size / stride windows, rounded up; elements outside do
-        not count).
+      padding: "VALID" (only windows that lie inside), "SAME" (size / stride windows, rounded up; elements outside do
+        not count), or "SYMMETRIC" (as many, with their middles on every `stride`-th element, as in PyTorch's models).
       name: the operation's name.
 
     Raises:
@@ -307,14 +307,15 @@ def max_pool(
 def avg_pool(
     x: Tensor, ksize: Mapping[str, int], strides: Steps = None, padding: str = "VALID", name: str | None = None
 ) -> Tensor:
-    """The mean of each window. With "SAME" padding, elements outside do not count, as in TensorFlow.
+    """The mean of each window. Elements outside do not count, as in TensorFlow.
 
     Args:
       x: a floating tensor.
       ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
       strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. By
         default windows stand side by side.
-      padding: "VALID" (only windows that lie inside) or "SAME" (size / stride windows, rounded up).
+      padding: "VALID" (only windows that lie inside), "SAME" (size / stride windows, rounded up), or "SYMMETRIC" (as
+        many, with their middles on every `stride`-th element).
       name: the operation's name.
 
     Raises:
@@ -350,8 +351,7 @@ def _sizes(x: Tensor, windows: Slide) -> Tensor:
 def _slides(x: Tensor, ksize: Mapping[str, int], strides: Steps, padding: str) -> list[Slide]:
     if not isinstance(ksize, Mapping) or not ksize:
         raise ShapeError(f'ksize gives sizes by dimension, as {{"height": 2, "width": 2}}, and is {ksize!r}')
-    if padding not in ("SAME", "VALID"):
-        raise ShapeError(f'padding is "SAME" or "VALID", and not {padding!r}')
+    check_padding(padding)
     names = [x.shape[x.shape.axis(d)].name for d in ksize]
     sizes = numbers_by_name(dict(zip(names, ksize.values(), strict=True)), names, "ksize")
     steps = sizes if strides is None else numbers_by_name(strides, names, "strides")

@@ -49,7 +49,7 @@ def conv2d_transpose(
       conv_input: an image, with any number of other dimensions before.
       conv_filter: the filter; its first dimensions have names that the image does not have.
       strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
-      padding: "SAME" or "VALID", of that convolution.
+      padding: "SAME", "VALID" or "SYMMETRIC", of that convolution.
       dilations: the dilations of that convolution.
       name: the operation's name.
 

@@ -12,7 +12,6 @@ from meshtf.dimension import Dimension, DimensionLike, Shape
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
-from meshtf.layout import Axes
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.indexing.distinct_rows import NOWHERE
@@ -27,7 +26,7 @@ from meshtf.planning.planner import Planner
 from meshtf.planning.splits import cheapest_splits
 
 PADDING = Fill(NOWHERE)
-"""What stands for an id beyond the end of a batch."""
+"""The id that stands beyond the end of a batch."""
 
 
 class EmbeddingLookupOperation(Operation):
@@ -59,7 +58,8 @@ class EmbeddingLookupOperation(Operation):
 
     def exchange(self, layouts: LayoutTable) -> RowExchange | None:
         """The exchange by which rows travel, or None for a gather."""
-        return RowExchange.between(*self.inputs, self.dim, self.capacity_factor, layouts)
+        table, ids = self.inputs
+        return RowExchange.between(table, ids, self.dim, self.capacity_factor, layouts)
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
         if self.exchange(layouts) is not None:

@@ -1,8 +1,8 @@
 """The exchange of rows between the cores that hold a table and the cores that ask for its rows.
 
-Let a table's rows and a batch of ids be split over the same mesh axis. Each core sorts its distinct ids into blocks, one
-for each core that holds rows, with a fixed capacity. An alltoall brings the blocks there. Rows come back, or gradients
-go along, by another alltoall:
+Let a table's rows and a batch of ids be split over the same mesh axis. Each core sorts its distinct ids into blocks,
+one for each core that holds rows, with a fixed capacity. An alltoall brings the blocks there. Rows come back, or
+gradients go along, by another alltoall:
 
     ids on core 0: 7 0 7 1    blocks for cores 0 and 1, of capacity 3, with 4 rows each: [0 1 -] [7 - -]
 
@@ -65,7 +65,9 @@ class RowExchange:
         owners = axes[table.shape.axis(dim)]
         others = {a for n, of_dim in enumerate(axes) if n != table.shape.axis(dim) for a in of_dim}
         count = math.prod(own.slice_shape(ids.shape, mesh_shape))
-        if capacity_factor is None or not owners or not {*owners} <= own.used or others & own.used or not count:
+        if capacity_factor is None or not owners or not {*owners} <= own.used or others & own.used:
+            return None
+        if not count or not dim.size:
             return None
         groups = tuple(d.name for d in mesh_shape if d.name in own.used and d.name not in owners)
         capacity = min(count, math.ceil(capacity_factor * count / axes_size(owners, mesh_shape)))

@@ -23,7 +23,7 @@ from meshtf.planning.planner import Planner
 
 
 class RowRule(Protocol):
-    """What an update makes of rows, element by element."""
+    """Makes new rows of old ones, element by element."""
 
     def __call__(
         self, rows: Sequence[tf.Tensor], grads: tf.Tensor, scalars: Sequence[tf.Tensor]
@@ -41,7 +41,7 @@ class RowRule(Protocol):
 class RowUpdateOperation(Operation):
     """Tables of one shape after an update of the rows that ids name. Rows that no id names keep their bits.
 
-    Inputs are tables [dim, ..] whose first dimension is that of the rows, ids, gradients of the looked-up rows [ids, ..], and scalars. The gradients of one row
+    Inputs are tables [dim, ..], ids, gradients of the looked-up rows [ids, ..], and scalars. The gradients of one row
     are summed before the rule sees them. They travel to the rows, and no array of a table's size is made.
     """
 
@@ -96,9 +96,7 @@ class RowUpdateOperation(Operation):
         whole = planner.read(ids, TensorLayout(((),) * ids.shape.ndims), PADDING)
         return [whole, planner.read(grads, layout)]
 
-    def _sent(
-        self, planner: Planner, exchange: RowExchange, rest: Sequence[tuple[Dimension, Axes]]
-    ) -> list[Value]:
+    def _sent(self, planner: Planner, exchange: RowExchange, rest: Sequence[tuple[Dimension, Axes]]) -> list[Value]:
         """The ids and gradients of the rows that each core holds."""
         ids, grads = self.inputs[self._tables : self._tables + 2]
         layout = TensorLayout((*exchange.ids.axes, *(axes for _, axes in rest)))

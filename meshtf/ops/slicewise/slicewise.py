@@ -18,11 +18,12 @@ from meshtf.graph.tensor import Tensor, check_tensor, check_tensors
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.inputs.constants import zeros_like
+from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
 from meshtf.ops.slicewise.local_function import as_tensors, check_local_function
 from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.layouts.padding import uneven_dims, whole_in
 from meshtf.planning.local_work.wide_terms import term_dtype
-from meshtf.planning.plan import Core, Value
+from meshtf.planning.plan import Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.whole_dimensions import whole_because
 
@@ -55,6 +56,7 @@ class SlicewiseOperation(Operation):
     ) -> None:
         super().__init__(inputs, outputs, name=name)
         self.tf_fn = tf_fn
+        self.is_product = isinstance(tf_fn, KernelFunction)
         self.splittable_names = tuple(splittable_dims)
         self._grad_function = grad_function
         self._anchor = self.outputs[0]
@@ -68,11 +70,18 @@ class SlicewiseOperation(Operation):
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         if callable(self._grad_function):
             return self._users_gradient(self._grad_function, grad_ys)
-        wrt = [i for i, x in enumerate(self.inputs) if is_differentiable(x.dtype)]
         given = {i: dy for i, dy in enumerate(grad_ys) if dy is not None}
+        own = self.tf_fn.gradient_function() if isinstance(self.tf_fn, KernelFunction) else None
+        if own is not None and list(given) == [0]:
+            function, wrt = own
+            operands = [*self.inputs, *self.outputs, given[0]]
+        else:
+            wrt = [i for i, x in enumerate(self.inputs) if is_differentiable(x.dtype)]
+            function = local_gradient(self.tf_fn, len(self.inputs), wrt, list(given))
+            operands = [*self.inputs, *given.values()]
         operation = SlicewiseOperation(
-            local_gradient(self.tf_fn, len(self.inputs), wrt, list(given)),
-            [*self.inputs, *given.values()],
+            function,
+            operands,
             [(self.inputs[i].shape, self.inputs[i].dtype) for i in wrt],
             self.splittable_names,
             name=f"{self._kind}_gradient",
@@ -109,21 +118,13 @@ class SlicewiseOperation(Operation):
         ]
         sizes = [layout.slice_shape(shape, planner.mesh_shape) for shape, _, layout, _ in specs]
         flops = sum(map(math.prod, sizes))
-        results = planner.compute(self._kind, self._emitted(sizes, dtypes), values, specs, flops=flops)
+        if isinstance(self.tf_fn, KernelFunction):
+            flops = self.tf_fn.flops([v.slice_shape for v in values])
+        results = planner.compute(self._kind, EmittedFunction(self.tf_fn, sizes, dtypes), values, specs, flops=flops)
         returned = [dataclasses.replace(v, dtype=y.dtype) for v, y in zip(results, self.outputs, strict=True)]
         check_local_function(self, self.tf_fn, values, returned)
         for output, value in zip(self.outputs, results, strict=True):
             planner.write(output, value)
-
-    def _emitted(self, sizes: Sequence[tuple[int, ...]], dtypes: Sequence[tf.DType]) -> Callable[..., list[tf.Tensor]]:
-        tf_fn = self.tf_fn
-
-        def emit(core: Core, *slices: tf.Tensor) -> list[tf.Tensor]:
-            # A py_function's size is unknown while the program is traced, and is checked when it runs.
-            returned = zip(as_tensors(tf_fn(*slices)), sizes, dtypes, strict=True)
-            return [tf.cast(tf.ensure_shape(y, size), dtype) for y, size, dtype in returned]
-
-        return emit
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
         shape, own = self._anchor.shape, layouts[self._anchor]

@@ -22,9 +22,11 @@ from meshtf.train.data.objectives.masked_language_model import MaskedLanguageMod
 from meshtf.train.data.objectives.prefix_language_model import PrefixLanguageModel
 from meshtf.train.data.objectives.span_corruption import SpanCorruption
 from meshtf.train.data.objectives.text_pairs import TextPairs
+from meshtf.train.data.printed_letters import printed_letters
 from meshtf.train.data.sources.huggingface_dataset import HuggingFaceDataset
 from meshtf.train.data.sources.json_lines import JsonLines
 from meshtf.train.data.sources.labelled_files import LabelledFiles
+from meshtf.train.data.sources.number_words import NumberWords
 from meshtf.train.data.sources.parquet_files import ParquetFiles
 from meshtf.train.data.sources.python_library import python_library
 from meshtf.train.data.sources.seqio_task import SeqioTask
@@ -63,6 +65,7 @@ __all__ = [
     "MaskedLanguageModel",
     "Mixture",
     "Mixup",
+    "NumberWords",
     "Pack",
     "Pad",
     "ParquetFiles",
@@ -78,6 +81,7 @@ __all__ = [
     "TfRecords",
     "TokenRecords",
     "Vocabulary",
+    "printed_letters",
     "python_library",
     "train_sentencepiece",
 ]

@@ -32,7 +32,7 @@ class ClickLog:
       num_numbers: the numbers of an example.
       bag_size: the most ids in a bag.
       scale: the factor of the logits. A larger one makes clicks easier to predict.
-      seed: of everything that is drawn.
+      seed: decides everything that is drawn.
 
     Raises:
       ConfigurationError: a size is not a positive integer, or there are fewer than two tables.
@@ -46,11 +46,9 @@ class ClickLog:
 
     def __post_init__(self) -> None:
         sizes = self.table_sizes if isinstance(self.table_sizes, list | tuple) else ()
-        if len(sizes) < 2 or not all(
-            isinstance(n, int) and n > 0 for n in (*sizes, self.num_numbers, self.bag_size)
-        ):
+        if len(sizes) < 2 or not all(isinstance(n, int) and n > 0 for n in (*sizes, self.num_numbers, self.bag_size)):
             raise ConfigurationError(
-                f"click_log needs positive integers for num_numbers, bag_size and table_sizes, and at least two tables; "
+                f"click_log needs positive integers for num_numbers, bag_size and table_sizes, and two tables; "
                 f"they are {self.num_numbers!r}, {self.bag_size!r} and {self.table_sizes!r}"
             )
 
@@ -83,7 +81,7 @@ class ClickLog:
         return self.scale * (numbers @ weights + sum(effects) + effects[0] * effects[1])
 
     def _effects(self, ids: np.ndarray, group: int) -> np.ndarray:
-        """A number from -1 to 1 for each id of a group: a hash (Steele et al. 2014, SplitMix64), so no table is made."""
+        """A number from -1 to 1 for each id of a group: SplitMix64 (Steele et al. 2014), so no table is made."""
         x = ids.astype(np.uint64) + np.uint64((group << 40) + (self.seed % 2**15 << 48)) + np.uint64(1)
         x *= np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -113,7 +111,7 @@ def click_log(
       scale: the factor of the logits.
       num_train: how many examples there are to train on.
       num_held_out: how many others there are to evaluate on.
-      seed: of everything that is drawn.
+      seed: decides everything that is drawn.
 
     Raises:
       ConfigurationError: a size is not a positive integer, or there are fewer than two tables.

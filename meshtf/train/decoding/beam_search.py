@@ -120,7 +120,8 @@ class _BeamSearch:
         )
         end = _Carried(*done)
         found = [end.ids, end.lengths, end.log_likelihoods, end.scores]
-        return Sequences(*(mtf.rename_dimension(x, BEAM, RANKS) for x in found))
+        ids, lengths, log_likelihoods, scores = (mtf.rename_dimension(x, BEAM, RANKS) for x in found)
+        return Sequences(ids, lengths, log_likelihoods, scores)
 
     def _start(self) -> _Carried:
         """Returns the first state. All open sequences of a prompt are the same there, so only the first counts."""
@@ -215,8 +216,8 @@ class _BeamSearch:
         pools = {name: _pooled(x, new.by_name()[name]) for name, x in old.by_name().items()}
         pool = pools["scores"].shape.get_dim_by_name(_POOL)
         scores, order = mtf.top_k(pools.pop("scores"), pool, self.beam)
-        kept = {name: mtf.gather(x, order, pool) for name, x in pools.items()}
-        return Sequences(scores=scores, **kept)
+        ids, lengths, log_likelihoods = (mtf.gather(x, order, pool) for x in pools.values())
+        return Sequences(ids, lengths, log_likelihoods, scores)
 
     def _open(
         self, now: _Carried, found: _Candidates, is_end: mtf.Tensor, is_given: mtf.Tensor

@@ -56,6 +56,7 @@ class StepReport:
       vectors: the model's vectors by name, such as the load of each expert. They are shown as `least..most`.
       summaries: the other scalars, such as the learning rate, which are written and not shown.
       is_logged: whether the metrics of this step are written.
+      evaluation_seconds_left: the seconds that the evaluations to come will take. 0 while nobody knows.
     """
 
     step: int
@@ -65,6 +66,7 @@ class StepReport:
     vectors: Vectors = dataclasses.field(default_factory=dict)
     summaries: Mapping[str, float] = dataclasses.field(default_factory=dict)
     is_logged: bool = True
+    evaluation_seconds_left: float = 0.0
 
     @property
     def values(self) -> dict[str, float]:
@@ -135,6 +137,8 @@ class ProgressLines:
             self._shown_at = now
             left = (self._num_steps - report.step) * report.speed.seconds_per_step
             rest = "" if report.speed.is_compilation or not left else f"  {duration(left)} left"
+            if rest and report.evaluation_seconds_left >= 1:
+                rest += f", and {duration(report.evaluation_seconds_left)} of evaluations"
             self._write(f"step {report.step:>{len(str(self._num_steps))}}/{self._num_steps}  {report}{rest}")
 
 

@@ -5,7 +5,8 @@ It runs in an environment with PyTorch and Transformers, which are large, and ne
     pip install torch transformers
     python tests/checkpoint/conversion/draw_configurations.py --seed=0 --count=40 > drawn_models.json
 
-Each case is a configuration, the tensors of its file, ids and logits. Logits are null where Transformers refuses it.
+Each case is a configuration, the tensors of its file, ids, logits as float64 gives them, and by how much Transformers'
+own float32 differs from these. Logits are null where Transformers refuses it.
 Weights are not stored: `drawn_tensors.values_of` makes them from the name that a tensor's numbers are drawn by.
 """
 
@@ -28,6 +29,7 @@ import torch
 import transformers
 from drawn_tensors import values_of
 from families import encoder_configurations
+from in_float64 import in_both_precisions
 from safetensors.numpy import load_file, save_file
 
 MODELS = Path(__file__).parent / "models"
@@ -384,7 +386,11 @@ def understood(
             )
             (path / "config.json").write_text(json.dumps(configuration))
             model, loading = kind.from_pretrained(
-                path, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+                path,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                experts_implementation="eager",
+                output_loading_info=True,
             )
             if loading["missing_keys"] or loading["mismatched_keys"]:
                 return case
@@ -412,13 +418,14 @@ def logits_of(model: Any) -> dict[str, Any]:
     if configuration.model_type in encoder_configurations.PADDED and pad is not None and 0 <= pad < 20:
         ids[1, -2:] = pad
         fed["attention_mask"] = ids.ne(pad).int()
-    with torch.no_grad():
-        is_encoder = configuration.model_type in encoder_configurations.ENCODERS
-        logits = model(**fed).logits if is_encoder else model(**fed, use_cache=False).logits
+    is_encoder = configuration.model_type in encoder_configurations.ENCODERS
+    logits, float32_error = in_both_precisions(model, **fed, **({} if is_encoder else {"use_cache": False}))
+    model.float()
     if not bool(torch.isfinite(logits).all()):
         return {"refused": "logits are not finite"}
     return {
         "logits": [[float(f"{x:.8g}") for x in row] for row in logits.flatten(0, -2).tolist()],
+        "float32_error": float(f"{float32_error:.3g}"),
         **{key: value.tolist() for key, value in fed.items()},
     }
 

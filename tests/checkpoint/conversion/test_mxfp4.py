@@ -60,6 +60,18 @@ def test_each_number_is_a_value_times_a_power_of_two(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.read("other").numpy(), np.ones(3))
 
 
+def test_each_number_is_that_of_transformers(tmp_path: Path) -> None:
+    """Bit for bit: of all bytes, and scales from the smallest to the largest (see decoders/draw_mxfp4.py)."""
+    known = json.loads((Path(__file__).parent / "decoders" / "drawn_mxfp4.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(SAID))
+    blocks = np.arange(256, dtype=np.uint8).reshape(2, 4, 2, 16)
+    scales = np.array(known["scales"], np.uint8).reshape(2, 4, 2)
+    safetensors.numpy.save_file({"x_blocks": blocks, "x_scales": scales}, tmp_path / "model.safetensors")
+    found = Mxfp4Source.of(HuggingFaceFolder.open(tmp_path)).read("x")
+    assert found.shape == known["shape"]
+    np.testing.assert_array_equal(np.ravel(tf.bitcast(found, tf.uint16).numpy()), known["bits"])
+
+
 def test_blocks_that_do_not_fit_are_told(tmp_path: Path) -> None:
     write(tmp_path / "source", scales_of=2)
     with pytest.raises(

@@ -21,7 +21,11 @@ from tests.checkpoint.conversion.imported_models import MODELS, interpreted
 from tests.checkpoint.conversion.test_importing import features
 from tests.fresh_process import Finished, run_fresh
 
-NAMES = sorted({path.name for path in MODELS.iterdir()} - {"bert_classifier"})  # whose labels are in no text file
+DECODERS = ("deepseek_v2", "deepseek_v3", "gpt_oss", "mixtral", "olmo2", "qwen3", "qwen3_moe")
+"""As in with_transformers.py."""
+STORED = {path.name for path in MODELS.iterdir()} - {"bert_classifier"}  # whose labels are in no text file
+NAMES = sorted({*STORED, *DECODERS, "modernbert"})
+ENCODERS = ("bert", "modernbert")
 SCRIPT = Path(__file__).parent / "with_transformers.py"
 Ask = Callable[..., dict[str, Any]]
 
@@ -52,7 +56,7 @@ ENCODER = """
 TextTask.objective = @MaskedLanguageModel()
 TextTask.length = 16
 """
-OBJECTIVES = {"t5": BOTH, "t5_1_1": BOTH, "switch_transformers": BOTH, "bert": ENCODER}
+OBJECTIVES = {"t5": BOTH, "t5_1_1": BOTH, "switch_transformers": BOTH, **dict.fromkeys(ENCODERS, ENCODER)}
 PROMPTS, NEW_TOKENS = ("The data are", "a", "Rows of text"), 6
 """As in with_transformers.py."""
 
@@ -106,7 +110,7 @@ def test_a_folder_is_fine_tuned_and_opened_where_it_came_from(name: str, ask: As
     run("train", tmp_path, *files, "--model_dir=run")
     run("eval", tmp_path, "--model_dir=run")
     decode = ("decode", tmp_path, "--model_dir=run", "--prompt=The data are", "--max_new_tokens=4")
-    if name == "bert":
+    if name in ENCODERS:
         assert "MaskedLM cannot be decoded" in run(*decode, status=2).stderr
         run("export", tmp_path, "--model_dir=run", "--output=saved")
     else:
@@ -136,9 +140,11 @@ def is_same(known: dict[str, Any], folder: Path) -> None:
     """Whether the logits here are those of Transformers."""
     fed = {name: np.array(ids, np.int32) for name, ids in known.items() if name.endswith("input_ids")}
     logits = np.array(known["logits"], np.float32)
-    if "bert" in (folder / "original" / "config.json").read_text():
+    model_type = json.loads((folder / "original" / "config.json").read_text())["model_type"]
+    if model_type == "bert":
         fed["token_type_ids"] = np.zeros_like(fed["input_ids"])
+    given = {"inputs": fed["input_ids"]} if model_type == "modernbert" else features(fed)
     is_decoder = "@TransformerLM()" in (folder / "model.gin").read_text()
     begun = ["TransformerLM.starts_prompts = True"] * is_decoder  # what was fed has a begin token
-    found = interpreted(folder, features(fed), lambda model, x: model.logits(x, False), parameters=begun)
+    found = interpreted(folder, given, lambda model, x: model.logits(x, False), parameters=begun)
     np.testing.assert_allclose(found[..., : logits.shape[-1]], logits, rtol=1e-5, atol=1e-5 * np.abs(logits).max())

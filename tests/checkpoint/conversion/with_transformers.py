@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import draw_configurations
 import sentencepiece
 import tokenizers
 import torch
@@ -90,6 +91,8 @@ def _saved(tokenizer: Any, folder: Path, names: dict[str, str]) -> int:
     return tokenizer.get_vocab_size(with_added_tokens=True)
 
 
+DECODERS = ("deepseek_v2", "deepseek_v3", "gpt_oss", "mixtral", "olmo2", "qwen3", "qwen3_moe")
+"""Which are not stored; their configurations are those that others are drawn from."""
 GPT, LLAMA_3 = "<|endoftext|>", {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"}
 BLOOM = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
@@ -124,10 +127,11 @@ TOKENIZERS: dict[str, Callable[[Path, Path], int]] = {
     **dict.fromkeys(("gemma", "gemma2"), of_gemma),
     "t5": of_t5,
     **dict.fromkeys(("t5_1_1", "switch_transformers"), unigram),
-    **dict.fromkeys(("bert", "bert_classifier"), word_pieces),
+    **dict.fromkeys(("bert", "bert_classifier", "modernbert"), word_pieces),
+    **dict.fromkeys(DECODERS, of_gpt),
 }
 BEGIN_AND_END: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "gpt_neox", "qwen2"), (0, 0)),
+    **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "gpt_neox", "qwen2", *DECODERS), (0, 0)),
     "bloom": (1, 2),
     "llama_3_1": (0, 1),
     **dict.fromkeys(("llama", "mistral"), (1, 2)),
@@ -139,7 +143,8 @@ def make(name: str, folder: Path, text: Path) -> dict[str, Any]:
     """A model with the stored one's configuration, but for the vocabulary; its parameters are drawn."""
     folder.mkdir(parents=True)
     size = TOKENIZERS[name](folder, text)
-    configuration = transformers.AutoConfig.from_pretrained(MODELS / name)
+    (folder / "config.json").write_text(json.dumps(draw_configurations.stored(name)))
+    configuration = transformers.AutoConfig.from_pretrained(folder)
     configuration.vocab_size = -(-size // 64) * 64  # a little more than there are tokens, as is usual
     if name in BEGIN_AND_END:
         configuration.bos_token_id, configuration.eos_token_id = BEGIN_AND_END[name]
@@ -180,7 +185,7 @@ def _logits(model: Any) -> dict[str, Any]:
     fed = {"input_ids": ids}
     if model.config.is_encoder_decoder:
         fed["decoder_input_ids"] = torch.cat([torch.zeros([2, 1], dtype=ids.dtype), ids[:, :4]], 1)
-    elif model.config.model_type != "bert":
+    elif "bert" not in model.config.model_type:
         ids[:, 0] = model.config.bos_token_id
     with torch.no_grad():
         logits = model.eval()(**fed).logits

@@ -64,8 +64,8 @@ def program(layer: MixtureOfExperts, schedule: PipelineSchedule | None) -> Calla
     return step
 
 
-SOME = {"a part of one", "parts cut by a core's border"}
-"""In the short run: rounds, and groups that cores cut. Each router and capacity has tests without pipelines."""
+SOME = {"parts cut by a core's border"}
+"""In the short run: groups that cores cut. Each router and capacity has tests without pipelines."""
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in SOME else [pytest.mark.long]) for c in CASES])

@@ -26,7 +26,7 @@ def pipelined(model: Any, schedule: PipelineSchedule) -> Any:
     )
 
 
-@pytest.mark.parametrize("name", ["gpt2", "t5_1_1"])
+@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.long), "t5_1_1"])
 def test_data_times_stages_times_model(name: str) -> None:
     """Packed tokens, masks by segment, dropout, relative positions, and an encoder's output as memory."""
     plain = case(name)

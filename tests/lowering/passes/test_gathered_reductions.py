@@ -52,6 +52,15 @@ def kinds(report: mtf.Report) -> set[str]:
 
 
 @pytest.mark.parametrize("dtype", WIDE, ids=lambda d: d.name)
+def test_terms_of_64_bits_are_planned_to_be_gathered(dtype: tf.DType) -> None:
+    inputs = {"x": mtf.TensorSpec(SHAPE, dtype)}
+    step = mtf.function(reductions, mtf.TpuMeshImpl(MESH, LAYOUT, physical_torus="2x2"), inputs=inputs)
+    assert kinds(step.report()) == GATHERED
+
+
+@pytest.mark.parametrize(
+    "dtype", [WIDE[0], *(pytest.param(d, marks=pytest.mark.long) for d in WIDE[1:])], ids=lambda d: d.name
+)
 def test_of_64_bits_terms_are_gathered(dtype: tf.DType) -> None:
     inputs, x = {"x": mtf.TensorSpec(SHAPE, dtype)}, values(dtype)
     step = mtf.function(reductions, mtf.TpuMeshImpl(MESH, LAYOUT, physical_torus="2x2"), inputs=inputs)
@@ -101,7 +110,7 @@ def test_sums_are_compiled_by_libtpu(dtype: tf.DType, topology: str) -> None:
     assert on_cpus.compile(topology).hlo
 
 
-@pytest.mark.parametrize("dtype", COMPLEX, ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", [pytest.param(COMPLEX[0], marks=pytest.mark.long), COMPLEX[1]], ids=lambda d: d.name)
 def test_factors_of_complex_products_are_gathered(dtype: tf.DType) -> None:
     def products(x: mtf.Tensor) -> list[mtf.Tensor]:
         return [mtf.reduce_prod(x, output_shape=shape) for shape in ("k:6", [])]

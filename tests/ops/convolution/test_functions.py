@@ -28,10 +28,11 @@ def windowed(
     counts, pads = [], []
     for size, s, d, k in zip(x.shape[1:], strides, dilations, taps, strict=False):
         reach = (k - 1) * d + 1
-        count = -(-size // s) if padding == "SAME" else -(-(size - reach + 1) // s)
-        lacking = max(0, (count - 1) * s + reach - size) if padding == "SAME" else 0
+        count = -(-size // s) if padding != "VALID" else -(-(size - reach + 1) // s)
+        lacking = max(0, (count - 1) * s + reach - size) if padding != "VALID" else 0
         counts.append(count)
-        pads.append([lacking // 2, lacking - lacking // 2])
+        before = reach // 2 if padding == "SYMMETRIC" else lacking // 2
+        pads.append([before, max(0, (count - 1) * s + reach - size - before) if padding != "VALID" else 0])
     x = tf.pad(x, [[0, 0], *pads, [0, 0]])
     found = []
     for tap in itertools.product(*map(range, taps)):
@@ -124,6 +125,7 @@ GRID_2D = [
     ([8, 8], [3, 3], [2, 2], [2, 2], "SAME"),
     ([6, 10], [3, 3], [1, 1], [1, 2], "VALID"),
     ([4, 4], [5, 7], [1, 1], [1, 1], "SAME"),
+    ([8, 12], [7, 3], [2, 2], [1, 1], "SYMMETRIC"),
 ]
 LAYOUTS_2D = ["h:rows;w:cols", "h:rows+cols", "h:rows;b:cols", "i:rows;w:cols", "i:cols;o:rows", "fh:rows;o:cols"]
 
@@ -479,7 +481,7 @@ def test_errors_say_what_is_wrong() -> None:
     before = len(mesh.graph.operations)
     with pytest.raises(ShapeError, match=r'a window of 15 along "h" is larger than its size 8'):
         mtf.conv2d(x, w, padding="VALID", dilations=7)
-    with pytest.raises(ShapeError, match=r'padding is "SAME" or "VALID", and not \'same\''):
+    with pytest.raises(ShapeError, match=r'padding is "SAME", "VALID" or "SYMMETRIC", and not \'same\''):
         mtf.conv2d(x, w, padding="same")
     with pytest.raises(ShapeError, match=r"strides are one number, or 2, one for each spatial dimension"):
         mtf.conv2d(x, w, [1, 2, 3])

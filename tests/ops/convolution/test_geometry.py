@@ -47,6 +47,20 @@ def test_a_transposed_convolution_has_as_many_windows_as_asked_for(stride: int, 
         assert found.image_size == (count * stride if padding == "SAME" else reach), (count, kernel)
 
 
+def test_symmetric_windows_have_their_middles_on_every_strided_element() -> None:
+    """As in PyTorch, whose number of windows for a padding of half the reach is (size - 1) // stride + 1."""
+    for size, kernel, stride, dilation in itertools.product(range(1, 9), (1, 3, 5), range(1, 4), range(1, 3)):
+        found = slide("h", "kh", (size, kernel), "SYMMETRIC", stride=stride, dilation=dilation)
+        assert found.result_size == (size - 1) // stride + 1
+        assert found.before == kernel // 2 * dilation
+    assert transposed_slide("h", "kh", (4, 3), "SYMMETRIC", stride=2).image_size == 8
+
+
+def test_a_symmetric_window_without_a_middle_is_refused() -> None:
+    with pytest.raises(ShapeError, match=r'a window of 4 along "h" has no middle, which padding="SYMMETRIC" needs'):
+        slide("h", "kh", (8, 4), "SYMMETRIC")
+
+
 def test_a_window_larger_than_the_image_is_refused() -> None:
     with pytest.raises(ShapeError, match='a window of 5 along "h" is larger than its size 4; use padding="SAME"'):
         slide("h", "kh", (4, 3), "VALID", dilation=2)

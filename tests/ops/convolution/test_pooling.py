@@ -133,7 +133,7 @@ def test_errors_say_what_is_wrong() -> None:
             ours(x, 2)
         with pytest.raises(ShapeError, match=r"ksize must be at least 1"):
             ours(x, {"height": 0})
-        with pytest.raises(ShapeError, match=r'padding is "SAME" or "VALID"'):
+        with pytest.raises(ShapeError, match=r'padding is "SAME", "VALID" or "SYMMETRIC"'):
             ours(x, {"height": 2}, padding="FULL")
     with pytest.raises(DtypeError, match=r"bool has no largest element"):
         mtf.max_pool(mtf.greater(x, 0.0), {"height": 2})
@@ -193,7 +193,9 @@ def test_errors_of_pool_backprop() -> None:
         original.pool_backprop(x, y, x, [2, 2], None, "AVG_2D")
 
 
-@pytest.mark.parametrize("layout", ["", "b:rows", "h:rows"])
+@pytest.mark.parametrize(
+    "layout", [*(pytest.param(layout, marks=pytest.mark.long) for layout in ("", "b:rows")), "h:rows"]
+)
 def test_on_processors_no_element_is_taken_by_itself(layout: str) -> None:
     """By TensorFlow's kernel for every second element: with gathers the same values as there."""
     cases = [(kind, *case) for kind in ("max", "avg") for case in GRID]
@@ -230,3 +232,24 @@ def test_means_of_large_narrow_numbers(dtype: tf.DType, layout: str) -> None:
     pooled = lambda x: mtf.avg_pool(x, {"h": 3, "w": 3}, strides=1, padding="SAME")  # noqa: E731
     y = interpret(pooled, {"x": ("h:4 w:4", x)}, "rows:2;cols:2", layout).results
     np.testing.assert_array_equal(y, x)
+
+
+def test_symmetric_windows_in_layouts(agrees: Any) -> None:
+    """The smallest numbers stand in for the elements outside, which must not count."""
+    x = RNG.standard_normal((2, 8, 12))
+
+    def theirs(x: tf.Tensor) -> list[tf.Tensor]:
+        wide = tf.pad(x, [[0, 0], [1, 1], [0, 0]], constant_values=tf.constant(-np.inf, x.dtype))
+        inside = tf.pad(tf.ones_like(x), [[0, 0], [1, 1], [0, 0]])
+        zeros = tf.pad(x, [[0, 0], [1, 1], [0, 0]])
+        spans = [slice(tap, tap + 7, 2) for tap in range(3)]
+        largest = tf.reduce_max(tf.stack([wide[:, span] for span in spans]), 0)
+        total, count = (tf.add_n([of[:, span] for span in spans]) for of in (zeros, inside))
+        return [largest, total / count]
+
+    agrees(
+        lambda x: [pool(x, {"h": 3}, 2, "SYMMETRIC") for pool in (mtf.max_pool, mtf.avg_pool)],
+        theirs,
+        {"x": ("b:2 h:8 w:12", x)},
+        ["", "h:rows", "h:rows+cols", "h:cols;w:rows"],
+    )

@@ -41,10 +41,9 @@ def _program(name: str) -> Any:
     return program
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_values_and_gradients(agrees: Any, layout: str) -> None:
-    agrees(_program("scatter_add"), _added, INPUTS, [layout])
-    agrees(_program("scatter_update"), _updated, INPUTS, [layout])
+def test_values_and_gradients(agrees: Any) -> None:
+    agrees(_program("scatter_add"), _added, INPUTS, LAYOUTS)
+    agrees(_program("scatter_update"), _updated, INPUTS, LAYOUTS)
 
 
 @pytest.mark.parametrize("name", ["scatter_add", "scatter_update"])
@@ -80,8 +79,7 @@ def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("layout", ["", "batch:rows", "vocab:rows", "batch:rows;vocab:cols", "vocab:cols;length:rows"])
-def test_dimensions_in_common(agrees: Any, layout: str) -> None:
+def test_dimensions_in_common(agrees: Any) -> None:
     """A cache: each row of the batch has its own place."""
 
     def reference(x: tf.Tensor, where: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
@@ -90,11 +88,15 @@ def test_dimensions_in_common(agrees: Any, layout: str) -> None:
 
     inputs = {"x": ("batch:4 vocab:8 d:6", RNG.standard_normal((4, 8, 6))),
               "where": ("batch:4 length:4", WHERE), "updates": ("batch:4 length:4 d:6", UPDATES)}  # fmt: skip
-    agrees(_program("scatter_update"), reference, inputs, [layout])
+    agrees(
+        _program("scatter_update"),
+        reference,
+        inputs,
+        ["", "batch:rows", "vocab:rows", "batch:rows;vocab:cols", "vocab:cols;length:rows"],
+    )
 
 
-@pytest.mark.parametrize("layout", ["", "batch:rows", "vocab:rows", "vocab:cols;batch:rows"])
-def test_one_place_in_each_row(agrees: Any, layout: str) -> None:
+def test_one_place_in_each_row(agrees: Any) -> None:
     inputs = {"x": ("batch:4 vocab:8", RNG.standard_normal((4, 8))), "where": ("batch:4", WHERE[:, 0]),
               "updates": ("batch:4", RNG.standard_normal(4))}  # fmt: skip
 
@@ -105,13 +107,17 @@ def test_one_place_in_each_row(agrees: Any, layout: str) -> None:
         _program("scatter_update"),
         lambda x, where, updates: x * (1 - hot(where, x)) + updates[:, None] * hot(where, x),
         inputs,
-        [layout],
+        ["", "batch:rows", "vocab:rows", "vocab:cols;batch:rows"],
     )
-    agrees(_program("scatter_add"), lambda x, where, updates: x + updates[:, None] * hot(where, x), inputs, [layout])
+    agrees(
+        _program("scatter_add"),
+        lambda x, where, updates: x + updates[:, None] * hot(where, x),
+        inputs,
+        ["", "batch:rows", "vocab:rows", "vocab:cols;batch:rows"],
+    )
 
 
-@pytest.mark.parametrize("layout", ["", "batch:rows;heads:cols", "vocab:rows", "vocab:cols;batch:rows", "d:rows"])
-def test_one_place_for_all_heads(agrees: Any, layout: str) -> None:
+def test_one_place_for_all_heads(agrees: Any) -> None:
     """As a cache is written: by row of the batch, or all at one place; and with the index's dimension behind."""
 
     def reference(x: tf.Tensor, where: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
@@ -121,7 +127,12 @@ def test_one_place_for_all_heads(agrees: Any, layout: str) -> None:
     x, updates = RNG.standard_normal((4, 3, 8, 6)), RNG.standard_normal((4, 3, 6))
     inputs = {"x": ("batch:4 heads:3 vocab:8 d:6", x), "updates": ("batch:4 heads:3 d:6", updates)}
     for shape, where in (("batch:4", WHERE[:, 1]), ("", WHERE[0, 1]), ("", WHERE[1, 0])):
-        agrees(_program("scatter_update"), reference, inputs | {"where": (shape, where)}, [layout])
+        agrees(
+            _program("scatter_update"),
+            reference,
+            inputs | {"where": (shape, where)},
+            ["", "batch:rows;heads:cols", "vocab:rows", "vocab:cols;batch:rows", "d:rows"],
+        )
     behind = {
         "x": ("vocab:8 batch:4 d:6", np.ascontiguousarray(x[:, 0].transpose(1, 0, 2))),
         "where": ("batch:4", WHERE[:, 1]),
@@ -133,7 +144,7 @@ def test_one_place_for_all_heads(agrees: Any, layout: str) -> None:
             reference(tf.transpose(x, [1, 0, 2])[:, None], where, tf.transpose(updates)[:, None])[:, 0], [1, 0, 2]
         ),
         behind,
-        [layout],
+        ["", "batch:rows;heads:cols", "vocab:rows", "vocab:cols;batch:rows", "d:rows"],
     )
 
 

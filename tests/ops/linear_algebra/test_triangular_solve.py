@@ -31,8 +31,7 @@ def test_triangular_solve(layout: str, lower: bool, adjoint: bool) -> None:
           order=2 if layout == "batch:rows" else 1)  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", ["", "batch:rows", "i:rows"])
-def test_one_right_side_for_a_batch_of_systems(layout: str) -> None:
+def test_one_right_side_for_a_batch_of_systems() -> None:
     inputs = {
         "a": ("i:4 batch:4 j:4", RNG.standard_normal((4, 4, 4)) + 3 * np.eye(4)[:, None]),
         "b": ("i:4", RNG.standard_normal(4)),
@@ -42,7 +41,7 @@ def test_one_right_side_for_a_batch_of_systems(layout: str) -> None:
         sides = tf.broadcast_to(b[None, :, None], [4, 4, 1])
         return tf.linalg.triangular_solve(tf.transpose(a, [1, 0, 2]), sides)[..., 0]
 
-    check(lambda a, b: mtf.triangular_solve(a, b, "i", "j"), reference, inputs, [layout], order=1)
+    check(lambda a, b: mtf.triangular_solve(a, b, "i", "j"), reference, inputs, ["", "batch:rows", "i:rows"], order=1)
 
 
 def test_errors_say_what_is_wrong() -> None:

@@ -25,7 +25,7 @@ MESHES = [
     pytest.param("rows:2;cols:2", "hidden:rows+cols", marks=pytest.mark.long),
     ("rows:2;cols:2", "hidden:cols+rows"),
     ("rows:2;cols:2", "d:rows;hidden:cols"),
-    ("rows:2;cols:2", "batch:rows"),
+    pytest.param("rows:2;cols:2", "batch:rows", marks=pytest.mark.long),
     pytest.param("rows:4;cols:8", "batch:rows;hidden:cols", marks=pytest.mark.long),
 ]
 TERMS = (4 * 8 * 6, 4 * 6 * FUNCTION_TERMS)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meshtf.train import Training
 from meshtf.train.callbacks import EarlyStopping
+from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.metrics import digest_of
 from tests.train.test_loop import run
 
@@ -55,7 +57,39 @@ def test_it_ends_alike_undisturbed_and_resumed(
     assert reason in capsys.readouterr().out
 
 
-def test_what_is_better_by_too_little_does_not_count(tiny_training: Make, tmp_path: Path) -> None:
+@dataclasses.dataclass
+class Noted:
+    """What a run is told."""
+
+    step: int = 0
+    reasons: list[str] = dataclasses.field(default_factory=list)
+
+    def stop(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def stopped_after(callback: EarlyStopping, losses: Sequence[float], state: Mapping[str, Any] | None = None) -> int:
+    """The number of evaluations after which the callback stops a run."""
+    run: Any = Noted()
+    callback.on_start(run, state or {})
+    for run.step, loss in enumerate(losses, 1):
+        callback.on_evaluation(run, Evaluation(8, {"loss": loss, "absolute": loss}))
+        if run.reasons:
+            break
+    return run.step
+
+
+def test_what_is_better_by_too_little_does_not_count() -> None:
+    by_half = EarlyStopping(patience=2, min_delta=0.5)
+    assert stopped_after(by_half, [3.0, 2.4, 2.0, 1.9, 1.8]) == 4
+    # Another metric begins anew: with the next evaluation, which is the best so far.
+    other = EarlyStopping("absolute", patience=2, min_delta=0.5)
+    assert stopped_after(other, [3.0, 2.9, 2.8], by_half.state_dict()) == 3
+    assert stopped_after(EarlyStopping(patience=3, min_delta=0.5), [2.0, 1.8], by_half.state_dict()) == 1
+
+
+@pytest.mark.long
+def test_in_a_training_what_is_better_by_too_little_does_not_count(tiny_training: Make, tmp_path: Path) -> None:
     training = tiny_training(evaluate_every=1, callbacks=[EarlyStopping(patience=1, min_delta=1e6)])
     assert max(run(training, tmp_path).losses) == 2
     # Another metric begins anew: with the next evaluation, which is the best so far.

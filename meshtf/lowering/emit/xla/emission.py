@@ -14,6 +14,7 @@ from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
 from meshtf.lowering.emit.xla.layers import carried_in_parts, emit_layers_or_loop, values_given
+from meshtf.lowering.emit.xla.platform_kernels import compute_on
 from meshtf.mesh_impl.pjrt.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Loop, Plan, Value
@@ -21,7 +22,7 @@ from meshtf.tensorflow_private.xla_operations import replica_id, tied_together
 
 
 def emit_for_xla(
-    plan: Plan, feeds: Sequence[tf.Tensor], slices: Sequence[tf.Tensor], earlier: tf.Tensor
+    plan: Plan, feeds: Sequence[tf.Tensor], slices: Sequence[tf.Tensor], earlier: tf.Tensor, platform: str = ""
 ) -> list[tf.Tensor]:
     """Emits what every core runs, in a trace that XLA compiles.
 
@@ -34,6 +35,7 @@ def emit_for_xla(
       slices: this core's slices of the variables, in the order of `plan.variable_names`.
       earlier: the index of a check that failed in an earlier run, an int32 scalar. Unless it is -1 nothing is assigned,
         and the index is the same again.
+      platform: the platform whose own kernels it may have, by XLA's name for it; "": none.
 
     Returns:
       The core's slices of the fetches, the index of the check that failed, or -1, and the new slices of the variables
@@ -43,12 +45,13 @@ def emit_for_xla(
     everyone = [list(core_positions.coordinates(core, mesh_shape).values()) for core in range(mesh_shape.size)]
     table = tf.constant(everyone, tf.int32, [mesh_shape.size, mesh_shape.ndims])
     variables = SlicesByValue(dict(zip(plan.variable_names, slices, strict=True)))
+    emit_inner = functools.partial(_emit_loop_when_ready, done_before_loops(plan), values_given(plan))
     body = CoreProgram(
         PlanFacts.of(plan, writes_in_place=False),
         TracedCore(plan, tf.gather(table, replica_id())),
         XlaCollectives(mesh_shape),
         variables,
-        LocalWork(loop=functools.partial(_emit_loop_when_ready, done_before_loops(plan), values_given(plan))),
+        LocalWork(compute_on(platform), emit_inner),
         may_assign=tf.equal(earlier, NO_CHECK_FAILED),
         in_parts=carried_in_parts(plan),
     )

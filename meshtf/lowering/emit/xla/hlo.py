@@ -18,7 +18,7 @@ _PRODUCTS = ("dot", "convolution")
 _NO_HLO = "its HLO takes more than the 2 GiB in which one can be handed over"
 
 
-def hlo_of(plan: Plan, program: str, product_precision: str | None = None) -> bytes:
+def hlo_of(plan: Plan, program: str, product_precision: str | None = None, platform: str = "") -> bytes:
     """A serialized HloModuleProto, for as many replicas as the mesh has cores. No TPU is needed, and none asked.
 
     Its parameters are the feeds, in the layouts that they have in the plan; the index of a check that failed in a run
@@ -29,6 +29,7 @@ def hlo_of(plan: Plan, program: str, product_precision: str | None = None) -> by
       plan: the instructions of each core.
       program: the program's name, for messages.
       product_precision: the precision of its products, one of `mesh_options.PRODUCT_PRECISIONS`; None: "default".
+      platform: the platform whose own kernels it may have, by XLA's name for it; "": none.
 
     Raises:
       CompilationError: XLA cannot compile an operation, which is named with the user's line; or the program is itself
@@ -42,7 +43,7 @@ def hlo_of(plan: Plan, program: str, product_precision: str | None = None) -> by
     with tf.init_scope(), tf.device("/device:CPU:0"):
 
         def core_program(*given: tf.Tensor) -> list[tf.Tensor]:
-            return emit_for_xla(plan, given[: first - 1], given[first:], given[first - 1])
+            return emit_for_xla(plan, given[: first - 1], given[first:], given[first - 1], platform)
 
         concrete = tf.function(core_program, jit_compile=True, autograph=False).get_concrete_function(*signature)
         try:

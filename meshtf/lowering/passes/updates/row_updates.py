@@ -1,6 +1,6 @@
-"""Updates of rows may write to the variables' memory: each waits for the program's checks, and keeps rows if one fails.
+"""Updates of rows wait for the program's checks, and keep the rows if one fails.
 
-Without that, an update would copy a whole table, so that a failed check could leave the variable as it was.
+Without that, a failed check would have to undo the update, and the program would hold a whole table twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from meshtf.planning.plan import Compute, Instruction, Plan
 
 def guard_row_updates(plan: Plan, options: PassOptions) -> Plan:
     """Returns the plan in which updates of rows have the program's checks among their inputs."""
-    if not plan.checks or not any(_is_row_update(i) for i in plan.instructions):
+    if not plan.checks or not any(isinstance(i, Compute) and isinstance(i.emit, RowUpdate) for i in plan.instructions):
         return plan
     needed = needed_by_checks(plan)
     guards = tuple(dict.fromkeys(c.value for c in plan.checks))
@@ -27,7 +27,3 @@ def guard_row_updates(plan: Plan, options: PassOptions) -> Plan:
         return dataclasses.replace(instruction, inputs=(*instruction.inputs, *guards), emit=emit)
 
     return dataclasses.replace(plan, instructions=tuple(in_order([guarded(i) for i in plan.instructions])))
-
-
-def _is_row_update(instruction: Instruction) -> bool:
-    return isinstance(instruction, Compute) and isinstance(instruction.emit, RowUpdate)

@@ -17,6 +17,7 @@ import draw_configurations
 import numpy as np
 import torch
 import transformers
+from in_float64 import in_both_precisions
 
 BASE: dict[str, Any] = {
     "architectures": ["ViTForImageClassification"],
@@ -42,10 +43,10 @@ NAMED: dict[str, dict[str, Any]] = {
 def logits_of(model: Any) -> dict[str, Any]:
     sizes = [2, model.config.num_channels, *model.vit.embeddings.image_size]
     images = np.random.RandomState(1).standard_normal(sizes).astype(np.float32).round(3)
-    with torch.no_grad():
-        logits = model(torch.tensor(images)).logits
+    logits, float32_error = in_both_precisions(model, pixel_values=torch.tensor(images))
     return {
         "logits": [[float(f"{x:.8g}") for x in row] for row in logits.tolist()],
+        "float32_error": float(f"{float32_error:.3g}"),
         "pixel_values": [float(f"{x:.3f}") for x in images.flatten()],
     }
 

@@ -104,7 +104,10 @@ def test_heads_that_share_keys(heads: dict[str, Any]) -> None:
             assert_close(found, wanted, terms=sizes.gradient_terms)
 
 
-@pytest.mark.parametrize("together", [("length",), ("memory_length",), ("length", "heads"), ()])
+@pytest.mark.parametrize(
+    "together",
+    [("length", "heads"), (), *(pytest.param(t, marks=pytest.mark.long) for t in (("length",), ("memory_length",)))],
+)
 def test_dropout_drops_what_the_plain_form_drops(together: tuple[str, ...]) -> None:
     """Also of a length that is padded."""
     options = AttentionOptions(dropout_rate=0.5, dropout_broadcast_dims=together)

@@ -77,8 +77,16 @@ def with_gradients(attend: Callable[..., mtf.Tensor], options: AttentionOptions,
     return program
 
 
-@pytest.mark.parametrize("together", [("length",), ("memory_length",), ("length", "heads"), ()])
-@pytest.mark.parametrize("length", [8, 7])
+@pytest.mark.parametrize(
+    ("together", "length"),
+    [
+        (("length",), 8),
+        (("memory_length",), 7),
+        ((), 7),
+        *(pytest.param(t, n, marks=pytest.mark.long) for t, n in [(("length",), 7), (("memory_length",), 8), ((), 8)]),
+        *(pytest.param(("length", "heads"), n, marks=pytest.mark.long) for n in (8, 7)),
+    ],
+)
 def test_dropout_drops_what_the_plain_form_drops(together: tuple[str, ...], length: int) -> None:
     sizes = Sizes(length=length, memory_length=length)
     inputs = sizes.operands()

@@ -37,10 +37,9 @@ class ExponentialsOptimizer(optimize.Optimizer):
 @pytest.mark.parametrize(
     "name",
     [
-        "adamw",
         "lamb",
         "exponentials",
-        *(pytest.param(n, marks=pytest.mark.long) for n in ("adafactor", "clipped", "rounded")),
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("adamw", "adafactor", "clipped", "rounded")),
     ],
 )
 def test_sizes_that_do_not_divide_change_nothing(name: str) -> None:

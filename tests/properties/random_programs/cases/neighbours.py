@@ -19,12 +19,14 @@ class Windows:
     """Windows along the last dimensions but one of an image, as TensorFlow defines them."""
 
     def __init__(self, b: Builder, sizes: Sequence[int], *, is_dilated: bool = True) -> None:
-        self.padding = "SAME" if b.chance(0.6) else "VALID"
+        self.padding = b.rng.choice(["SAME", "SAME", "SYMMETRIC", "VALID", "VALID"])
         self.taps = [b.rng.randint(1, {1: 4, 2: 3, 3: 2}[len(sizes)]) for _ in sizes]
         self.strides = [b.rng.choice([1, 1, 2, 3, 5]) for _ in sizes]
         self.dilations = [b.rng.choice([1, 1, 2, 3]) if is_dilated else 1 for _ in sizes]
         self.reach = [(k - 1) * d + 1 for k, d in zip(self.taps, self.dilations, strict=True)]
         if self.padding == "VALID" and any(r > n for r, n in zip(self.reach, sizes, strict=True)):
+            raise RejectedError
+        if self.padding == "SYMMETRIC" and any(r % 2 == 0 for r in self.reach):
             raise RejectedError
 
     def __str__(self) -> str:
@@ -35,10 +37,12 @@ class Windows:
         lead = x.shape.rank - len(self.taps) - 1
         counts, pads = [], []
         for size, s, r in zip(x.shape[lead:-1], self.strides, self.reach, strict=True):
-            count = -(-size // s) if self.padding == "SAME" else -(-(size - r + 1) // s)
-            lacking = max(0, (count - 1) * s + r - size) if self.padding == "SAME" else 0
+            is_inside = self.padding == "VALID"
+            count = -(-(size - r + 1) // s) if is_inside else -(-size // s)
+            lacking = 0 if is_inside else max(0, (count - 1) * s + r - size)
+            before = r // 2 if self.padding == "SYMMETRIC" else lacking // 2
             counts.append(count)
-            pads.append([lacking // 2, lacking - lacking // 2])
+            pads.append([before, 0 if is_inside else max(0, (count - 1) * s + r - size - before)])
         x = tf.pad(x, [[0, 0]] * lead + pads + [[0, 0]], constant_values=tf.cast(outside, x.dtype))
         found = []
         for tap in itertools.product(*map(range, self.taps)):

@@ -149,6 +149,20 @@ def gather(b: Builder) -> None:
     b.step(f"gather[{dim.name} to {z.shape}]", [weights, indices], z, reference, is_exact=True)
 
 
+def embedding_lookup(b: Builder) -> None:
+    table = b.pick(b.dtype if b.chance(0.85) else b.integer(), least=1)
+    dim = b.rng.choice(table.shape.dims)
+    ids = b.indices(dim.size)
+    if any(table.shape.has(d) for d in ids.shape):
+        raise RejectedError
+    # With so much room no batch is too uneven.
+    z = mtf.embedding_lookup(table.tensor, ids.tensor, dim, b.rng.choice([None, 1e6]))
+    if z.size * dim.size > 20_000:
+        raise RejectedError
+    reference = _gathered(table, ids, dim, z.shape)
+    b.step(f"embedding_lookup[{dim.name}]", [table, ids], z, reference, is_exact=True)
+
+
 def gather_one(b: Builder) -> None:
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
@@ -280,6 +294,7 @@ CASES: dict[str, Case] = {
     "one_hot": one_hot,
     "gather": gather,
     "gather one": gather_one,
+    "embedding_lookup": embedding_lookup,
     "pool_tensor_1d": pool_tensor_1d,
     "stride_tensor_1d": stride_tensor_1d,
     "reduce_first": reduce_first,

@@ -1,0 +1,19 @@
+"""The sizes of GPT-2's step by hand in JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class JaxSizes:
+    """The sizes of the model and of its batch, by default those of GPT-2 124M. `dtype`: that of activations."""
+
+    batch: int
+    length: int = 1024
+    dtype: str = "bfloat16"
+    vocab: int = 50257
+    layers: int = 12
+    d_model: int = 768
+    heads: int = 12
+    d_ff: int = 3072

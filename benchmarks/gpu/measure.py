@@ -1,0 +1,126 @@
+"""Times one program on a GPU, in a process of its own: `python -m benchmarks.gpu.measure SYSTEM NAME`.
+
+It prints JSON: the seconds of the first call, and the milliseconds of a step, the median of so many, each waited for.
+GPT-2's steps follow one another without waiting, as in training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+import meshtf as mtf
+from benchmarks.gpu.jax_gpt2 import gpt2_in_jax
+from benchmarks.gpu.jax_sizes import JaxSizes
+from benchmarks.gpu.steps import PROGRAMS, TINY, Gpt2
+from benchmarks.gpu.this_gpu import why_no_gpu
+
+Waits = Callable[[], object]
+"""Waits for a step's result."""
+
+Start = Callable[[], Waits]
+"""Starts a step."""
+
+_AT_ONCE = 3
+"""The most steps of GPT-2 that are under way at once."""
+
+
+def in_meshtf(name: str) -> Start:
+    """The program of this name, in the language."""
+    step, feeds = (PROGRAMS | TINY)[name].made(mtf.GpuMeshImpl("all:1", ""))
+
+    def start() -> Waits:
+        return step.start(**feeds)
+
+    return start
+
+
+def in_jax(name: str) -> Start:
+    """The program of this name, by hand in JAX."""
+    run = _jax_program(name)
+
+    def start() -> Waits:
+        result = run()
+        return lambda: np.asarray(result)
+
+    return start
+
+
+def _jax_program(name: str) -> Callable[[], object]:
+    program = (PROGRAMS | TINY)[name]
+    if isinstance(program, Gpt2):
+        sizes = JaxSizes(program.batch, program.length, program.dtype)
+        tiny = dataclasses.replace(sizes, vocab=261, layers=2, d_model=16, heads=2, d_ff=32)
+        return gpt2_in_jax(tiny if name in TINY else sizes)
+    program.set_sizes()
+    if "experts" in program.module:
+        from benchmarks.workloads.in_jax.experts import in_jax as experts  # which compiles for the sizes that are set
+
+        return experts(1)
+    if "resnet" in program.module:
+        from benchmarks.workloads.in_jax.resnet import in_jax as resnet
+
+        return resnet(1, 1)
+    if "decoding" in program.module:
+        from benchmarks.workloads.in_jax.decoding import jax_by_hand as decoding
+
+        return decoding(1, 1)
+    from benchmarks.workloads.in_jax.transformer import jax_by_hand as transformer
+
+    return transformer(1)
+
+
+def measured(start: Start, steps: int, at_once: int) -> dict[str, float]:
+    """The seconds of the first call, and the milliseconds of a step."""
+    began = time.perf_counter()
+    start()()
+    first = time.perf_counter() - began
+    for _ in range(3):
+        start()()
+    if at_once > 1:
+        return {"first_s": first, "ms": 1e3 * _following(start, steps, at_once)}
+    return {"first_s": first, "ms": 1e3 * statistics.median(_waited(start) for _ in range(steps))}
+
+
+def _waited(start: Start) -> float:
+    began = time.perf_counter()
+    start()()
+    return time.perf_counter() - began
+
+
+def _following(start: Start, steps: int, at_once: int) -> float:
+    began, under_way = time.perf_counter(), list[Waits]()
+    for _ in range(steps):
+        under_way.append(start())
+        if len(under_way) == at_once:
+            under_way.pop(0)()
+    for wait in under_way:
+        wait()
+    return (time.perf_counter() - began) / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system", choices=("meshtf", "jax"))
+    parser.add_argument("name", choices=(*PROGRAMS, *TINY))
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--virtual", type=int)
+    arguments = parser.parse_args()
+    if arguments.virtual is not None:
+        jax.config.update("jax_platforms", "cpu")
+    if arguments.system == "meshtf" and (why := why_no_gpu(arguments.virtual)) is not None:
+        parser.error(why)
+    start = in_meshtf(arguments.name) if arguments.system == "meshtf" else in_jax(arguments.name)
+    at_once = _AT_ONCE if isinstance((PROGRAMS | TINY)[arguments.name], Gpt2) else 1
+    print(json.dumps(measured(start, arguments.steps, at_once)))
+
+
+if __name__ == "__main__":
+    main()

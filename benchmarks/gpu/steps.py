@@ -1,0 +1,170 @@
+"""The programs that are measured on a GPU, in the language: each on any mesh, at full or at tiny sizes.
+
+Sizes of a benchmark are constants of its module, which `Sized` changes in a process that measures one program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+
+import gin
+import numpy as np
+
+import meshtf as mtf
+import meshtf.models  # by the gin files
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf.train.gin_files.bindings import Parameter
+from meshtf.train.step_programs import training_step
+from meshtf.train.training import configured_training
+
+Feeds = Mapping[str, np.ndarray]
+Made = tuple[mtf.Function, Feeds]
+"""A step and the arrays that it is fed."""
+
+_TINY_GPT2 = ("vocab_size=261", "max_length=16", "d_model=16", "d_ff=32", "num_layers=2", "num_heads=2", "d_kv=8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpt2:
+    """Sizes of a training step of GPT-2 124M, without dropout: the batch, the length and the dtype of activations.
+
+    `bindings`: more of gin's.
+    """
+
+    batch: int
+    length: int = 1024
+    dtype: str = "bfloat16"
+    bindings: tuple[str, ...] = ()
+
+    def made(self, mesh_impl: MeshImpl) -> Made:
+        own = (
+            f"Training.batch_size={self.batch}",
+            f"TextTask.length={self.length}",
+            f"Training.activation_dtype='{self.dtype}'",
+            "dropout_rate=0.0",
+            "SelfAttention.rotary=None",
+            "Training.check_gradients=False",
+            "Training.mesh_shape='all:1'",
+            "Training.layout=''",
+            *self.bindings,
+        )
+        files = [find_gin_file(f"{name}.gin") for name in ("lm_tiny", "gpt2")]
+        read_configuration(files, [Parameter("", x) for x in own])
+        try:
+            training = configured_training()
+            return training_step(training, mesh_impl), gpt2_feeds(training.task.inputs(training.batch))
+        finally:
+            gin.clear_config()
+
+
+def tiny_gpt2() -> Gpt2:
+    """GPT-2 with two small layers."""
+    return Gpt2(2, 16, "bfloat16", _TINY_GPT2)
+
+
+def gpt2_feeds(inputs: Mapping[str, mtf.TensorSpec]) -> Feeds:
+    """Random tokens, in one segment for each sequence."""
+    generator, found = np.random.default_rng(0), dict[str, np.ndarray]()
+    for name, spec in inputs.items():
+        sizes = spec.shape.to_integer_list
+        if name.endswith("_position"):
+            found[name] = np.tile(np.arange(sizes[1], dtype=np.int32), (sizes[0], 1))
+        elif name.endswith(("_segmentation", "_weights")):
+            found[name] = np.ones(sizes, spec.dtype.as_numpy_dtype)
+        else:
+            found[name] = generator.integers(2, 200, sizes).astype(np.int32)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Sized:
+    """A benchmark, and other sizes than it has on virtual CPUs.
+
+    Attributes:
+      module: the module of its sizes.
+      sizes: the constants that are changed there, before modules that read them are imported.
+      make: makes the step and its feeds, weights given.
+    """
+
+    module: str
+    sizes: Mapping[str, object]
+    make: Callable[[MeshImpl], Made]
+
+    def made(self, mesh_impl: MeshImpl) -> Made:
+        self.set_sizes()
+        return self.make(mesh_impl)
+
+    def set_sizes(self) -> None:
+        """Changes this process's constants. The programs in JAX read the same ones."""
+        module = importlib.import_module(self.module)
+        for name, value in self.sizes.items():
+            assert hasattr(module, name), name
+            setattr(module, name, value)
+
+
+def resnet(mesh_impl: MeshImpl) -> Made:
+    """ResNet-50's step, with its first weights."""
+    from benchmarks.workloads import resnet as workload  # which read the sizes
+    from benchmarks.workloads import resnet_sizes
+
+    step = workload.resnet_step(mesh_impl)
+    if mesh_impl.devices:
+        step.initialize(resnet_sizes.initial_weights())
+    images, labels = resnet_sizes.examples()
+    return step, {"images": images, "labels": labels}
+
+
+def experts(mesh_impl: MeshImpl) -> Made:
+    """The step of a layer of experts, with its first weights."""
+    from benchmarks.workloads import experts as workload  # which read the sizes
+    from benchmarks.workloads import experts_sizes
+
+    step = workload.experts_step(mesh_impl)
+    return workload.with_weights(step) if mesh_impl.devices else step, {"x": experts_sizes.examples()}
+
+
+def small_transformer(mesh_impl: MeshImpl) -> Made:
+    """The small Transformer's step, with its first weights."""
+    from benchmarks.transformer_step import examples, meshtf_step, with_weights
+
+    inputs, targets = examples()
+    step = meshtf_step(mesh_impl)
+    return with_weights(step) if mesh_impl.devices else step, {"inputs": inputs, "targets": targets}
+
+
+def decoding(mesh_impl: MeshImpl) -> Made:
+    """Decoding of 64 tokens for each of 16 prompts by `lm_tiny`'s model, with random weights."""
+    from benchmarks.decoding import program_on, prompts
+
+    return program_on(mesh_impl), prompts()
+
+
+PROGRAMS: Mapping[str, Gpt2 | Sized] = {
+    "GPT-2 124M, bfloat16, 8 x 1024": Gpt2(8),
+    "GPT-2 124M, bfloat16, 16 x 1024": Gpt2(16),
+    "GPT-2 124M, float32, 8 x 1024": Gpt2(8, dtype="float32"),
+    "ResNet-50, 64 images of 224 x 224": Sized(
+        "benchmarks.workloads.resnet_sizes", {"BATCH": 64, "SIDE": 224, "CLASSES": 1000}, resnet
+    ),
+    "16 experts of 1024 x 4096, 16 x 1024 tokens": Sized(
+        "benchmarks.workloads.experts_sizes",
+        {"BATCH": 16, "LENGTH": 1024, "D_MODEL": 1024, "D_FF": 4096, "EXPERTS": 16, "CAPACITY": 128},
+        experts,
+    ),
+    "the small Transformer": Sized("benchmarks.transformer_step", {}, small_transformer),
+    "decoding, 16 prompts, 64 tokens": Sized("benchmarks.decoding", {}, decoding),
+}
+"""The measured programs, by name."""
+
+TINY: Mapping[str, Gpt2 | Sized] = {
+    "GPT-2 of two small layers": tiny_gpt2(),
+    "2 experts of 8 x 16, 2 x 8 tokens": Sized(
+        "benchmarks.workloads.experts_sizes",
+        {"BATCH": 2, "LENGTH": 8, "D_MODEL": 8, "D_FF": 16, "EXPERTS": 2, "CAPACITY": 8},
+        experts,
+    ),
+}
+"""Programs for a trial without a GPU."""

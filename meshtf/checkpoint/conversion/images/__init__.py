@@ -1,0 +1,1 @@
+"""Models for images of other libraries."""

@@ -1,0 +1,135 @@
+"""One training, timed from its first look at the data until it reaches a target."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from meshtf.errors import NonFiniteError
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.loop import TrainingRun
+from meshtf.train.quality.quality_clock import QualityClock
+from meshtf.train.quality.quality_target import QualityTarget
+from meshtf.train.quality.run_log import RunLog
+from meshtf.train.runs.resuming import Start
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.runs.signals import StopRequest
+from meshtf.train.task import WEIGHTS
+from meshtf.train.trainer import Trainer
+from meshtf.train.training import Training
+
+_NO_COUNT = """\
+the task "{task}" does not say how many examples there are to train on, so nobody can count epochs: it has no \
+`num_training_examples`"""
+
+
+@dataclasses.dataclass(frozen=True)
+class TimedRun:
+    """The result of a run.
+
+    Attributes:
+      seed: the seed of the training.
+      is_reached: whether the quality reached the target.
+      seconds: by the clock: until the target was reached, or until the end.
+      evaluation_seconds: the seconds among these that evaluations took.
+      steps: how many steps were taken.
+      epochs: how often the training went through its examples.
+      quality: the quality by the last evaluation before the clock stopped.
+      curve: seconds and quality of each evaluation.
+    """
+
+    seed: int
+    is_reached: bool
+    seconds: float
+    evaluation_seconds: float
+    steps: int
+    epochs: float
+    quality: float
+    curve: tuple[tuple[float, float], ...]
+
+
+def timed_run(
+    configured: Callable[[], Training],
+    mesh_impl: MeshImpl,
+    target: QualityTarget,
+    *,
+    seed: int,
+    folder: Path,
+    stop: StopRequest,
+) -> TimedRun | None:
+    """Trains until the target is reached, and writes `result.txt`, a log in MLPerf's format, into the folder.
+
+    The clock starts after the programs are compiled, on batches of zeros, and the weights have their first values. It
+    starts before the task that the run trains on is made, so all reading of data counts.
+
+    Args:
+      configured: makes the training anew, with its task.
+      mesh_impl: the mesh.
+      target: the quality to reach.
+      seed: the seed of the training, instead of the configured one.
+      folder: where the run goes. It is made.
+      stop: a request to stop.
+
+    Returns None if it was asked to stop.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = RunLog(folder / "result.txt")
+    training = dataclasses.replace(configured(), seed=seed)
+    _log_submission(log, target, training)
+    log.start("init_start")
+    trainer = Trainer(training, mesh_impl)
+    _compile(trainer)
+    log.stop("init_stop")
+    own = trainer.training.task
+    clock = QualityClock(target, log, training.batch_size, _count(own))
+    trainer = trainer.with_training(dataclasses.replace(configured(), seed=seed))
+    run = TrainingRun(trainer, RunFolder(folder), Start(), stop, [clock, *training.callbacks])
+    if run.run() is None:
+        return None
+    epochs = run.step * training.batch_size / _count(own)
+    quality = clock.curve[-1][1]
+    return TimedRun(
+        seed, clock.is_reached, clock.seconds, clock.evaluation_seconds, run.step, epochs, quality, tuple(clock.curve)
+    )
+
+
+def _log_submission(log: RunLog, target: QualityTarget, training: Training) -> None:
+    log.event("submission_benchmark", target.benchmark)
+    log.event("submission_division", "open")
+    log.event("submission_org", "meshtf")
+    log.event("submission_platform", f"{platform.machine()}, {os.cpu_count()} processors")
+    log.event("submission_status", "research")
+    # Nothing here empties the machine's own cache of files. Each run makes its task anew.
+    log.event("cache_clear", value=False)
+    log.event("seed", training.seed)
+    log.event("global_batch_size", training.batch_size)
+    log.event("opt_name", type(training.optimizer).__name__.removesuffix("Optimizer").lower())
+
+
+def _compile(trainer: Trainer) -> None:
+    """Runs both programs once, on zeros, and gives the variables their first values again."""
+    trainer.begin()
+    trainer.train_step.initialize()
+    first = {name: np.array(value) for name, value in trainer.variables.items()}
+    training = trainer.training
+    specs = training.task.inputs(training.batch)
+    zeros = {name: np.zeros(spec.shape.to_integer_list, spec.dtype.as_numpy_dtype) for name, spec in specs.items()}
+    with contextlib.suppress(NonFiniteError):  # it has compiled by then, and assigned nothing
+        trainer.train_step(**zeros)
+    trainer.evaluation_step(**zeros, **{WEIGHTS: np.ones(training.batch_size, np.float32)})
+    for name, value in first.items():
+        trainer.variables[name] = value
+
+
+def _count(task: object) -> int:
+    count = getattr(task, "num_training_examples", None)
+    if count is None:
+        raise ConfigurationError(_NO_COUNT.format(task=getattr(task, "name", task)))
+    return int(count)

@@ -1,0 +1,69 @@
+"""The scripts for a machine with a GPU: run at tiny sizes on a virtual GPU, and skipped with a reason without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu import bench, check
+from benchmarks.gpu.bench import Measured
+from tests.fresh_process import run_fresh
+
+_NO_GPU = "no GPU can be used: there is no driver"
+
+
+@pytest.mark.parametrize(("script", "name"), [(check, "lm_tiny"), (bench, "GPT-2 124M, bfloat16, 8 x 1024")])
+def test_without_a_gpu_each_part_is_skipped(
+    script: object, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["script"])
+    monkeypatch.setattr(check, "why_no_gpu", lambda _: _NO_GPU)
+    monkeypatch.setattr(bench, "_why_no_gpu", lambda _: _NO_GPU)
+    main: Callable[[], int] = vars(script)["main"]
+    assert main() == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(_NO_GPU)
+    assert f"{name}: skipped, since there is no GPU" in printed
+
+
+def test_the_check_compares_operations_with_the_cpu() -> None:
+    ended = run_fresh(["-m", "benchmarks.gpu.check", "--virtual=1", "--only=operations,memory"])
+    assert ended.status == 0, ended.stderr
+    assert "operations: 15 results and gradients are those of the CPU" in ended.stdout
+    assert "MiB, and virtual GPUs do not count theirs" in ended.stdout
+    assert "2 of 2 parts are right" in ended.stdout
+
+
+def test_the_table_has_what_was_measured_and_why_the_rest_was_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = {"meshtf": Measured(30.0, 12.0), "jax": Measured(None, why="the time was over")}
+    monkeypatch.setattr("sys.argv", ["script", f"--out={tmp_path}", "--only=GPT-2 124M, bfloat16, 8"])
+    monkeypatch.setattr(bench, "_why_no_gpu", lambda _: None)
+    monkeypatch.setattr(bench, "card_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(bench, "_measured", lambda system, *_: found[system])
+    assert bench.main() == 0
+    table = (tmp_path / "table.md").read_text()
+    assert table.startswith("NVIDIA H200; ")
+    assert "| GPT-2 124M, bfloat16, 8 x 1024 | 30 |  |  | " in table
+    assert "- GPT-2 124M, bfloat16, 8 x 1024, jax: the time was over" in table
+    assert "NVIDIA H200" in (tmp_path / "picture.svg").read_text() or (tmp_path / "picture.svg").stat().st_size > 1000
+
+
+@pytest.mark.long
+def test_the_whole_check_is_right() -> None:
+    ended = run_fresh(["-m", "benchmarks.gpu.check", "--virtual=1"], timeout_seconds=1500)
+    assert ended.status == 0, ended.stdout + ended.stderr
+    assert "5 of 5 parts are right" in ended.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("system", ["meshtf", "jax"])
+def test_programs_are_timed(system: str) -> None:
+    for name in bench.TINY:
+        ended = run_fresh(["-m", "benchmarks.gpu.measure", system, name, "--steps=2", "--virtual=1"])
+        assert ended.status == 0, ended.stderr
+        assert json.loads(ended.stdout.splitlines()[-1])["ms"] > 0

@@ -1,0 +1,32 @@
+"""The probe of GPUs, on virtual ones: it writes a machine that predicts, and says what it did not measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fresh_process import run_fresh
+
+_PROGRAM = """
+from pathlib import Path
+from meshtf.bin.probe import write_gpu_probe
+from meshtf.gpu_probe import GpuProbeSizes
+from meshtf.costs import load_machine
+path = Path({path!r})
+assert write_gpu_probe(path, {gpus}, GpuProbeSizes(sides=(4, 8), elements=64, fed=64, chain=1, runs=1)) == 0
+machine = load_machine(str(path))
+print(machine.fuses, machine.products_fuse, machine.processors)
+print(sorted(machine.peak_flops), 0 < machine.memory_bandwidth, 0 < machine.step_seconds)
+"""
+
+
+@pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_probe_of_virtual_gpus_writes_a_machine(gpus: int, tmp_path: Path) -> None:
+    path = tmp_path / "gpu.toml"
+    finished = run_fresh(["-c", _PROGRAM.format(path=str(path), gpus=gpus)])
+    printed = finished.stdout
+    assert "measuring products in bfloat16: 4: " in printed
+    assert "True False None" in printed
+    assert "['bfloat16', 'float32'] True True" in printed
+    assert ("links as h200, since there is one GPU" in printed) == (gpus == 1)
