@@ -53,7 +53,7 @@ def dense(
       [('dense/kernel', Shape[hidden:8 d_ff:32]), ('dense/bias', Shape[d_ff:32])]
     """
     check_not_whole(x)
-    new, experts = mtf.convert_to_shape(new_dims, x.shape), x.shape.only(expert_dims or [])
+    new, experts = mtf.convert_to_shape(new_dims, x.shape), x.shape.only([] if expert_dims is None else expert_dims)
     x, reduced = _without_clash(x, x.shape[-1:] if reduced_dims is None else x.shape.only(reduced_dims), new)
     function = activation_function(activation)
     initializer = (kernel_initializer or VarianceScalingInitializer())(reduced, new)
@@ -61,10 +61,10 @@ def dense(
         kernel = mtf.get_variable(
             x.mesh, "kernel", experts + reduced + new, initializer=initializer, matrix=(reduced, new)
         )
-        y = mtf.einsum([x, mtf.cast(kernel, x.dtype)], output_shape=x.shape - reduced + new)
+        y = mtf.einsum([x, kernel.astype(x.dtype)], output_shape=x.shape - reduced + new)
         if use_bias:
             bias = mtf.get_variable(x.mesh, "bias", experts + new, initializer=mtf.zeros)
-            y += mtf.cast(bias, x.dtype)
+            y += bias.astype(x.dtype)
         return function(y)
 
 
@@ -149,6 +149,6 @@ def _without_clash(x: mtf.Tensor, reduced: mtf.Shape, new: mtf.Shape) -> tuple[m
     for dim in reduced:
         if new.has(dim.name):
             inner_name = f"_{dim.name}"
-            x = mtf.rename_dimension(x, dim.name, inner_name)
+            x = x.rename({dim.name: inner_name})
             reduced = reduced.rename_dimension(dim.name, inner_name)
     return x, reduced

@@ -221,14 +221,14 @@ class VocabularyEmbedding:
     def hidden_to_logits(self, x: mtf.Tensor, d_model: mtf.Dimension | None = None) -> mtf.Tensor:
         """The logits: [..., d_model] -> [..., vocab], in the dtype of x. `d_model` is x's last dimension by default."""
         summed = x.shape[d_model] if d_model is not None else x.shape[-1]
-        weights = mtf.cast(self.weights(x.mesh, summed), x.dtype)
+        weights = self.weights(x.mesh, summed).astype(x.dtype)
         # Scaling x and not the logits costs d_model products per token and not vocab products.
         x = _scaled(x, self.scale_logits, summed.size**-0.5)
         if self.d_embedding is not None:
             x, summed = self._projected(x, self._width(summed), "projection_out", summed), self._width(summed)
         logits = mtf.einsum([x, weights], output_shape=x.shape - [summed] + [self.vocab])
         if self.use_output_bias:
-            logits += mtf.cast(self._output_bias(x.mesh), x.dtype)
+            logits += self._output_bias(x.mesh).astype(x.dtype)
         if self.logit_cap is not None:
             logits = mtf.tanh(logits * (1.0 / self.logit_cap)) * self.logit_cap
         # The mask comes last, so that neither bias nor cap changes the padding's logits.
@@ -245,7 +245,7 @@ class VocabularyEmbedding:
         make = VarianceScalingInitializer()(mtf.Shape([summed]), mtf.Shape([new]))
         with mtf.variable_scope(self.name):
             kernel = mtf.get_variable(x.mesh, name, [summed, new], initializer=make)
-        return mtf.einsum([x, mtf.cast(kernel, x.dtype)], output_shape=x.shape - [summed] + [new])
+        return mtf.einsum([x, kernel.astype(x.dtype)], output_shape=x.shape - [summed] + [new])
 
     def _output_bias(self, mesh: mtf.Mesh) -> mtf.Tensor:
         unpadded = mtf.Shape([(self.vocab.name, self.vocab_size)])
@@ -265,10 +265,10 @@ def mask_padded_logits(logits: mtf.Tensor, vocab_dim: DimensionLike, vocab_size:
       >>> value(mtf.layers.mask_padded_logits(logits, "vocab", vocab_size=3)) == 0.0
       array([ True,  True,  True, False])
     """
-    vocab = logits.shape[vocab_dim]
+    vocab = logits.shape[logits.shape.axis(vocab_dim)]
     if _true_size(vocab, vocab_size) == vocab.size:
         return logits
-    is_entry = mtf.less(mtf.range(logits.mesh, vocab, tf.int32), vocab_size)
+    is_entry = mtf.range(logits.mesh, vocab, tf.int32) < vocab_size
     # Half the limit: the logarithm of a sum can be subtracted from it without overflow.
     masked = max(MASKED_LOGIT, float(logits.dtype.min) / 2)
     return mtf.where(is_entry, logits, masked, output_shape=logits.shape)
@@ -277,7 +277,7 @@ def mask_padded_logits(logits: mtf.Tensor, vocab_dim: DimensionLike, vocab_size:
 def _looked_up(weights: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size: int) -> mtf.Tensor:
     if vocab_size < vocab_dim.size:
         # Without this, an id that is in no vocabulary would train the padding.
-        ids = mtf.where(mtf.less(ids, vocab_size), ids, -1)
+        ids = mtf.where(ids < vocab_size, ids, -1)
     return mtf.gather(weights, ids, vocab_dim)
 
 

@@ -82,6 +82,6 @@ def low_rank_product(x: mtf.Tensor, name: str, reduced: mtf.Shape, new: mtf.Shap
         return mtf.fill(mesh, number, shape, dtype)
 
     scale = mtf.get_variable(x.mesh, f"{name}_{SCALE}", [], initializer=filled, trainable=False)
-    inner = mtf.einsum([x, mtf.cast(a, x.dtype)], output_shape=x.shape - reduced + rank)
-    y = mtf.einsum([inner, mtf.cast(b, x.dtype)], output_shape=x.shape - reduced + new)
-    return y * mtf.cast(scale, x.dtype)
+    inner = mtf.einsum([x, a.astype(x.dtype)], output_shape=x.shape - reduced + rank)
+    y = mtf.einsum([inner, b.astype(x.dtype)], output_shape=x.shape - reduced + new)
+    return y * scale.astype(x.dtype)

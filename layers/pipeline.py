@@ -206,8 +206,8 @@ class _Places:
         if not self.left_over:
             return weights
         rest = weights.shape[len(self.of_variables) :]
-        return mtf.reshape(
-            mtf.pad(weights, [0, self.left_over], STAGE, pad_value=None), [*self.rounds, self.stage, self.inside, *rest]
+        return mtf.pad(weights, [0, self.left_over], STAGE, pad_value=None).reshape(
+            [*self.rounds, self.stage, self.inside, *rest]
         )
 
     def by_layer(self, x: mtf.Tensor, layers: mtf.Dimension) -> mtf.Tensor:
@@ -215,12 +215,12 @@ class _Places:
         rest = x.shape[len(self.rounds) + 2 :]
         if self.left_over:
             all_places = mtf.Dimension(layers.name, self.stage.size * self.inside.size)
-            x = mtf.slice(mtf.reshape(x, [*self.rounds, all_places, *rest]), 0, self.per_round, layers.name)
-        return mtf.reshape(x, [layers, *rest])
+            x = x.reshape([*self.rounds, all_places, *rest])[layers.name, : self.per_round]
+        return x.reshape([layers, *rest])
 
     def is_left_over(self, stages: mtf.Tensor, number: mtf.Tensor) -> mtf.Tensor:
         """bool [stage]: whether the place with this number is left over, in each stage."""
-        return mtf.greater_equal(stages * self.inside.size + number, self.per_round)
+        return stages * self.inside.size + number >= self.per_round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,8 +257,8 @@ class _Cut:
 
     def parts(self, x: mtf.Tensor) -> mtf.Tensor:
         """The parts of x, [microbatch, ...]."""
-        x = mtf.replace_dimensions(x, self.batch, [self.micro, self.microbatch])
-        return mtf.transpose(x, [self.microbatch, *(d for d in x.shape if d != self.microbatch)])
+        x = x.unflatten(self.batch, [self.micro, self.microbatch])
+        return x.transpose([self.microbatch, *(d for d in x.shape if d != self.microbatch)])
 
     def summed(self, x: mtf.Tensor, stage: mtf.Dimension) -> mtf.Tensor:
         """A layer's sum, [stage, ...]."""
@@ -270,7 +270,7 @@ class _Cut:
     def whole(self, parts: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
         """The parts put together again in this shape: the opposite of `parts`."""
         dims = [d for own in shape for d in ((self.micro, self.microbatch) if own == self.batch else (own,))]
-        return mtf.reshape(mtf.transpose(parts, dims), shape)
+        return parts.transpose(dims).reshape(shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -322,26 +322,26 @@ class _Pipeline:
 
             def one_step(arrived: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
                 rounds, microbatches, takes, waits, entering_now, *others = parts
-                entering, ready = [mtf.gather(x, entering_now, MICROBATCH) for x in parts_of_xs], iter(others)
+                entering, ready = [x[MICROBATCH, entering_now] for x in parts_of_xs], iter(others)
                 # A stage that waits computes on a first layer's input. Its results go nowhere, and it gives no
                 # gradients.
                 given = [
                     mtf.where(takes, old, new, output_shape=old.shape)
                     for old, new in zip(arrived, entering, strict=True)
                 ]
-                own = [next(ready) if x.dtype.is_floating else mtf.gather(x, microbatches, MICROBATCH) for x in beside]
+                own = [next(ready) if x.dtype.is_floating else x[MICROBATCH, microbatches] for x in beside]
                 turn = _Turn(rounds, microbatches, waits)
                 used, used_beside = [turn.used(x) for x in given], [turn.used(x) for x in own]
                 ys, sums = self._group(used, used_beside, weights, turn, of_layer)
                 # Only one term of the sum is not zero. The sum becomes an allreduce, after which every core has the
                 # last stage's result.
-                last = [mtf.reduce_sum(mtf.where(is_last, y, 0, output_shape=y.shape), reduced_dim=STAGE) for y in ys]
+                last = [mtf.where(is_last, y, 0, output_shape=y.shape).sum(STAGE) for y in ys]
                 # With several rounds the last stage hands its result to the first, which has the next round's layers.
                 return [mtf.shift(y, 1, self.stage, wrap=schedule.num_rounds > 1) for y in ys], [*last, *sums]
 
             # Floating tensors have gradients. They are gathered for all steps at once, so that their gradient crosses
             # the stages once.
-            early = [mtf.gather(x, sliced[1], MICROBATCH) for x in beside if x.dtype.is_floating]
+            early = [x[MICROBATCH, sliced[1]] for x in beside if x.dtype.is_floating]
             parts_of_xs = [self.cut.parts(x) for x in xs]
             sliced += [self._constant(schedule.microbatches[:, 0], [self.step]), *early]
             steps = mtf.PipelineSteps(
@@ -364,7 +364,7 @@ class _Pipeline:
         """
         # Stages are in different rounds at one step, so each takes the weights of its own round.
         if self.schedule.num_rounds > 1:
-            weights = [mtf.gather(w, turn.rounds, ROUND) for w in weights]
+            weights = [w[ROUND, turn.rounds] for w in weights]
         weights = [turn.used(w) for w in weights]
         stages = mtf.range(self.vectorized.mesh, self.stage, tf.int32)
         first = turn.rounds * self.places.per_round + stages * self.inside.size
@@ -394,12 +394,12 @@ class _Pipeline:
         """[step, ...] -> [microbatch, ...]: the results of the last stage in the last round."""
         rest, rounds = ys.shape[1:], self.schedule.num_rounds
         # The first micro-batch leaves the last stage after stage.size - 1 steps.
-        ys = mtf.slice(ys, self.stage.size - 1, self.cut.microbatch.size * rounds, STEP)
+        ys = ys[STEP, self.stage.size - 1 :]
         if rounds > 1:
             group, places = self._groups
-            ys = mtf.reshape(ys, [group, mtf.Dimension(ROUND, rounds), places, *rest])
-            ys = mtf.slice(ys, rounds - 1, 1, ROUND)
-        return mtf.reshape(ys, [self.cut.microbatch, *rest])
+            ys = ys.reshape([group, mtf.Dimension(ROUND, rounds), places, *rest])
+            ys = ys[ROUND, -1:]
+        return ys.reshape([self.cut.microbatch, *rest])
 
     def _added_up(self, sums: mtf.Tensor) -> mtf.Tensor:
         """[step, layers, stage, ...] -> [round, stage, layers, ...]: the sums over the useful steps."""
@@ -413,9 +413,9 @@ class _Pipeline:
         of_stages = mtf.reduce_sum(parts, output_shape=[round_dim, self.stage, self.inside, *rest])
         # A sum over the stages, because many small sums can travel together in one collective.
         everywhere = mtf.Dimension(f"({STAGE})", self.stage.size)
-        own = mtf.cast(self._constant(np.eye(self.stage.size, dtype=bool), [everywhere, self.stage]), sums.dtype)
+        own = self._constant(np.eye(self.stage.size, dtype=bool), [everywhere, self.stage]).astype(sums.dtype)
         ordered = mtf.einsum([own, of_stages], output_shape=[round_dim, everywhere, self.inside, *rest])
-        return ordered if round_dim.size > 1 else mtf.reshape(ordered, ordered.shape[1:])
+        return ordered if round_dim.size > 1 else ordered.reshape(ordered.shape[1:])
 
     @property
     def _groups(self) -> list[mtf.Dimension]:

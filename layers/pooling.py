@@ -44,8 +44,8 @@ def adaptive_avg_pool(x: mtf.Tensor, sizes: Sizes) -> mtf.Tensor:
       Shape[batch:4 height:4 width:1 channels:3]
     """
     windows = _windows(x, sizes)
-    wide = x if x.dtype == tf.float64 else mtf.cast(x, tf.float32)
-    return mtf.cast(functools.reduce(_average, windows, wide), x.dtype)
+    wide = x if x.dtype == tf.float64 else x.astype(tf.float32)
+    return functools.reduce(_average, windows, wide).astype(x.dtype)
 
 
 @language_function
@@ -86,7 +86,7 @@ class _Windows:
 
 def _windows(x: mtf.Tensor, sizes: Sizes) -> list[_Windows]:
     found = [
-        _Windows(_checked(x).shape[name], mtf.Dimension(name, size) if isinstance(size, int) else size)
+        _Windows(_checked(x).shape[x.shape.axis(name)], mtf.Dimension(name, size) if isinstance(size, int) else size)
         for name, size in sizes.items()
     ]
     for dim, pooled in ((window.dim, window.pooled) for window in found):
@@ -104,7 +104,7 @@ def _average(x: mtf.Tensor, windows: _Windows) -> mtf.Tensor:
     shape = [pooled if each == dim else each for each in x.shape]
     total = mtf.einsum([x, mtf.constant(x.mesh, is_inside, [dim, pooled], x.dtype)], output_shape=shape)
     mean = total / mtf.constant(x.mesh, is_inside.sum(0), [pooled], x.dtype)
-    return mtf.rename_dimension(mean, pooled.name, windows.pooled.name)
+    return mean.rename({pooled.name: windows.pooled.name})
 
 
 def _maximum(x: mtf.Tensor, windows: _Windows) -> mtf.Tensor:
@@ -115,9 +115,9 @@ def _maximum(x: mtf.Tensor, windows: _Windows) -> mtf.Tensor:
         [[begin + i if begin + i < end else -1 for i in range(within.size)] for begin, end in windows.ends]
     )
     where = mtf.constant(x.mesh, places, [pooled, within], tf.int32)
-    elements = mtf.where(mtf.greater_equal(where, 0), mtf.gather(x, where, dim), float("-inf"))
+    elements = mtf.where(where >= 0, mtf.gather(x, where, dim), float("-inf"))
     shape = [pooled if each == dim else each for each in x.shape]
-    return mtf.rename_dimension(mtf.reduce_max(elements, output_shape=shape), pooled.name, windows.pooled.name)
+    return mtf.reduce_max(elements, output_shape=shape).rename({pooled.name: windows.pooled.name})
 
 
 def _checked(x: mtf.Tensor) -> mtf.Tensor:

@@ -212,12 +212,12 @@ class _Sequence:
         kernel = mtf.get_variable(
             self._x.mesh, "recurrent_kernel", roles[0] + roles[1], initializer=self._initializer(*roles), matrix=roles
         )
-        kernel = mtf.cast(kernel, self._x.dtype)
+        kernel = kernel.astype(self._x.dtype)
         bias = self._bias("recurrent_bias", mtf.zeros) if use_bias else None
         shape = self._state - [self._hidden] + [self.gates, self._hidden]
 
         def product(state: mtf.Tensor) -> mtf.Tensor:
-            renamed = mtf.rename_dimension(state, self._hidden.name, inner.name)
+            renamed = state.rename({self._hidden.name: inner.name})
             y = mtf.einsum([renamed, kernel], output_shape=shape)
             return y if bias is None else y + bias
 
@@ -228,21 +228,21 @@ class _Sequence:
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         """The first of what is carried after each step, [..., length, hidden], and all of it after the last one."""
         zeros = mtf.zeros(self._x.mesh, self._state, self._x.dtype)
-        carried = [zeros if x is None else mtf.transpose(x, self._state) for x in start]
+        carried = [zeros if x is None else x.transpose(self._state) for x in start]
 
         def body(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
             carried = step(carried, parts[0])
             return carried, carried[:1]
 
         last, (results,) = mtf.scan(body, carried, inputs, self._length, reverse=reverse, name=name)
-        return mtf.transpose(results, self._x.shape[:-1] + [self._hidden]), last
+        return results.transpose(self._x.shape[:-1] + [self._hidden]), last
 
     def _bias(self, name: str, initializer: Initializer) -> mtf.Tensor:
         bias = mtf.get_variable(self._x.mesh, name, [self.gates, self._hidden], initializer=initializer)
-        return mtf.cast(bias, self._x.dtype)
+        return bias.astype(self._x.dtype)
 
 
 def _open_forget_gate(mesh: mtf.Mesh, shape: mtf.Shape, dtype: tf.DType) -> mtf.Tensor:
     """1 for the second gate, else 0, so that a new network remembers (Jozefowicz et al. 2015)."""
     is_second = mtf.equal(mtf.range(mesh, shape[0]), 1)
-    return mtf.cast(mtf.broadcast(is_second, shape), dtype)
+    return mtf.broadcast(is_second, shape).astype(dtype)

@@ -225,6 +225,8 @@ def _misfit(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
+        if args and isinstance(args[0], str) and "->" in args[0]:
+            return f"the tensor comes first, and then the pattern: (x, {args[0]!r}, ...)"
         parameters = [name for name in signature.parameters if name != "self"]
         return f"{error}; its parameters are {', '.join(parameters)}"
     return ""

@@ -34,7 +34,7 @@ class TokenSequence:
         ids = feature(features, name)
         positions = features.get(f"{name}_position")
         if positions is None:
-            positions = mtf.range(ids.mesh, ids.shape["length"])
+            positions = mtf.range(ids.shape["length"])
         return cls(ids, positions, features.get(f"{name}_segmentation"))
 
     @property
@@ -68,7 +68,7 @@ def shifted_right(ids: mtf.Tensor, start_id: int | mtf.Tensor) -> mtf.Tensor:
     before = mtf.shift(ids, 1, length, wrap=False)
     if isinstance(start_id, int) and not start_id:
         return before
-    return mtf.where(mtf.equal(mtf.range(ids.mesh, length), 0), start_id, before, output_shape=ids.shape)
+    return mtf.where(mtf.equal(mtf.range(length), 0), start_id, before, output_shape=ids.shape)
 
 
 def feature(features: Mapping[str, mtf.Tensor], name: str) -> mtf.Tensor:

@@ -97,8 +97,8 @@ class TextClassifier:
         if self.pooling == "first":
             return x["length", 0]
         assert tokens.segments is not None
-        is_token = mtf.cast(mtf.not_equal(tokens.segments, 0), x.dtype)
-        count = mtf.maximum(mtf.reduce_sum(is_token, reduced_dim=length), 1.0)
+        is_token = mtf.not_equal(tokens.segments, 0).astype(x.dtype)
+        count = mtf.maximum(is_token.sum(length), 1.0)
         return mtf.einsum([x, is_token], output_shape=x.shape - [length]) / count
 
     def _pooled(self, x: mtf.Tensor) -> mtf.Tensor:

@@ -107,7 +107,7 @@ class TransformerLM:
         if self.starts_prompts:
             return weights
         sequence = TokenSequence.of(features, "targets")
-        is_predicted = mtf.cast(mtf.greater(sequence.positions, 0), tf.float32)
+        is_predicted = (sequence.positions > 0).astype(tf.float32)
         return mtf.broadcast(is_predicted, sequence.ids.shape) if weights is None else weights * is_predicted
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:

@@ -129,11 +129,11 @@ class VisionTransformer:
             x = self._patches(images)
             if self.pooling == "class_token":
                 x = mtf.pad(x, [1, 0], LENGTH)
-            places = mtf.get_variable(x.mesh, "positions", x.shape[-2:], initializer=mtf.RandomNormal(stddev=0.02))
+            places = mtf.get_variable("positions", x.shape[-2:], initializer=mtf.RandomNormal(stddev=0.02))
             if self.pooling == "class_token":
                 # A tensor with a `length` of 1 could not be split. So the token is added where the padding is.
-                token = mtf.get_variable(x.mesh, "class_token", x.shape[-1:], initializer=mtf.RandomNormal(stddev=0.02))
-                is_first = mtf.equal(mtf.range(x.mesh, x.shape[LENGTH]), 0)
+                token = mtf.get_variable("class_token", x.shape[-1:], initializer=mtf.RandomNormal(stddev=0.02))
+                is_first = mtf.equal(mtf.range(x.shape[LENGTH]), 0)
                 places += token * is_first.astype(token.dtype)
             return x + places.astype(x.dtype)
 
@@ -143,10 +143,10 @@ class VisionTransformer:
         rows, columns = (mtf.Dimension(dim.name, dim.size // size) for dim in (height, width))
         patch = mtf.Shape([("patch_height", size), ("patch_width", size), channels])
         batch = images.shape[:-3]
-        x = mtf.reshape(images, [*batch, rows, patch[0], columns, patch[1], channels])
+        x = images.reshape([*batch, rows, patch[0], columns, patch[1], channels])
         d_model = mtf.Dimension("d_model", self.d_model)
         x = dense(x, [d_model], patch, kernel_initializer=self.kernel_initializer, name="patches")
-        return mtf.reshape(x, [*batch, (LENGTH, rows.size * columns.size), d_model])
+        return x.reshape([*batch, (LENGTH, rows.size * columns.size), d_model])
 
     def _image_dims(self, images: mtf.Tensor) -> mtf.Shape:
         """The dimensions [height, width, channels]."""

@@ -21,7 +21,7 @@ def kept_weights(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> mtf
     if not options.dropout_rate:
         return None
     ones = mtf.ones(q.mesh, noise_shape_of(q, k, options))
-    return mtf.greater(mtf.dropout(ones, True, rate=options.dropout_rate, name=DROPOUT), 0.0)
+    return mtf.dropout(ones, True, rate=options.dropout_rate, name=DROPOUT) > 0.0
 
 
 def noise_shape_of(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions) -> mtf.Shape:

@@ -53,17 +53,17 @@ def with_block(
     `weighted` sums values with the weights it is given.
     """
     top, total, mean = state
-    new_top = mtf.maximum(top, mtf.reduce_max(logits, reduced_dim=memory_dim))
+    new_top = mtf.maximum(top, logits.max(memory_dim))
     # Earlier sums are relative to the old maximum. `shrinking` makes them relative to the new one.
     terms, shrinking = mtf.exp(logits - new_top), mtf.exp(top - new_top)
-    total = total * shrinking + mtf.reduce_sum(terms, reduced_dim=memory_dim)
+    total = total * shrinking + terms.sum(memory_dim)
     return [new_top, total, mean * shrinking + weighted(terms)]
 
 
 def finished(state: Sequence[mtf.Tensor]) -> list[mtf.Tensor]:
     """The means, and the logarithms of the sums of exponentials."""
     top, total, mean = state
-    total = mtf.where(mtf.greater(total, 0.0), total, 1.0)  # the sum of a row that sees nothing is 0
+    total = mtf.where(total > 0.0, total, 1.0)  # the sum of a row that sees nothing is 0
     return [mean / total, top + mtf.log(total)]
 
 
@@ -81,7 +81,7 @@ def sum_gradients(
     """
     (mean, log_total), (dmean, dlog_total) = outputs, output_grads
     dmean = mtf.zeros_like(mean) if dmean is None else dmean
-    dtotal = -mtf.reduce_sum(mean * dmean, reduced_dim=D_KV)
+    dtotal = -(mean * dmean).sum(D_KV)
     return log_total, dtotal if dlog_total is None else dlog_total + dtotal, dmean
 
 
@@ -95,4 +95,4 @@ def block_sums(
     these.
     """
     terms = mtf.exp(logits - log_total)
-    return [mtf.reduce_sum(terms, reduced_dim=memory_dim), weighted(terms)]
+    return [terms.sum(memory_dim), weighted(terms)]

@@ -71,7 +71,7 @@ def make_logits(
 ) -> tuple[mtf.Tensor, mtf.Tensor | None]:
     """q . k + bias, with `masked_value` for what is not visible; and the visible places (bool), or None if all are."""
     shape, dtype = logits_shape(q.shape, k.shape, memory_name), logits_dtype(q, options)
-    products = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=shape)
+    products = mtf.einsum([q.astype(dtype), k.astype(dtype)], output_shape=shape)
     return biased_and_masked(products, pattern, options)
 
 
@@ -89,7 +89,7 @@ def biased_and_masked(
             raise GraphError("a bias is made from positions, and the tokens have none; give Tokens(positions=..)")
         bias = pattern.bias(query.positions, memory.positions)
         _check_dims(bias, "bias", shape)
-        logits = mtf.add(logits, mtf.cast(bias, dtype), output_shape=shape)
+        logits = mtf.add(logits, bias.astype(dtype), output_shape=shape)
     visible = pattern.mask.visible(query, memory)
     if visible is None:
         return logits, None
@@ -106,7 +106,7 @@ def attend(
     if options.dropout_rate:
         noise_shape = options.noise_shape(weights.shape)
         weights = mtf.dropout(weights, True, rate=options.dropout_rate, noise_shape=noise_shape, name=DROPOUT)
-    return where_any_visible(visible, mtf.einsum([mtf.cast(weights, v.dtype), v], output_shape=q.shape), memory_name)
+    return where_any_visible(visible, mtf.einsum([weights.astype(v.dtype), v], output_shape=q.shape), memory_name)
 
 
 def softmax_weights(logits: mtf.Tensor, options: AttentionOptions, memory_name: str) -> mtf.Tensor:
@@ -118,7 +118,7 @@ def where_any_visible(visible: mtf.Tensor | None, y: mtf.Tensor, memory_name: st
     """The means y, and 0 for queries that see nothing."""
     if visible is None:
         return y
-    return mtf.where(mtf.reduce_any(visible, reduced_dim=memory_name), y, 0.0, output_shape=y.shape)
+    return mtf.where(visible.any(memory_name), y, 0.0, output_shape=y.shape)
 
 
 def extra_logit(options: AttentionOptions, rows: mtf.Shape, dtype: tf.DType) -> mtf.Tensor | float | None:
@@ -127,7 +127,7 @@ def extra_logit(options: AttentionOptions, rows: mtf.Shape, dtype: tf.DType) -> 
     if not isinstance(extra, mtf.Tensor):
         return extra
     _check_dims(extra, "extra_logit", rows)
-    return mtf.cast(extra, dtype)
+    return extra.astype(dtype)
 
 
 def _check_dims(tensor: mtf.Tensor, what: str, shape: mtf.Shape) -> None:

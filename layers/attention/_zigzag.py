@@ -60,7 +60,7 @@ class Ring:
             return x
         x = mtf.pad(x, [0, self.padding], LENGTH) if self.padding else x
         parts = [self.places, mtf.Dimension(HALVES, self.halves), mtf.Dimension(inside, self.size)]
-        x = mtf.replace_dimensions(x, LENGTH, parts)
+        x = x.unflatten(LENGTH, parts)
         if self.halves == 1:
             return x
         # Cutting puts parts 2r and 2r + 1 at place r. Reversing the odd ones brings part 2n - 1 - 2r there.
@@ -73,15 +73,14 @@ class Ring:
             even, odd = self._swapped(*mtf.unstack(y, HALVES))
             y = self._stacked(even, mtf.reverse(odd, LENGTH), y.shape)
         parts = [y.shape[name] for name in (LENGTH, HALVES, LENGTH_IN_BLOCK)]
-        whole = mtf.Dimension(LENGTH, self.used + self.padding)
-        y = mtf.transpose(y, [*(d for d in y.shape if d not in parts), *parts])
-        return mtf.slice(mtf.replace_dimensions(y, parts, whole), 0, self.used, LENGTH)
+        y = y.transpose([*(d for d in y.shape if d not in parts), *parts])
+        return y.flatten(parts, LENGTH)[LENGTH, : self.used]
 
     def is_earlier(self, mesh: mtf.Mesh, step: mtf.Tensor | int) -> mtf.Tensor:
         """bool [length]: whether the block that came from `step` places before has an earlier first half than the
         place's own.
         """
-        return mtf.less(self._first_part(self._place(mesh, step)), self._first_part(self._place(mesh, 0)))
+        return self._first_part(self._place(mesh, step)) < self._first_part(self._place(mesh, 0))
 
     def begins(self, mesh: mtf.Mesh, step: mtf.Tensor | int, half: Half) -> mtf.Tensor:
         """int32 [length]: the position in the sequence at which a half begins, of the block that came from `step`
@@ -99,7 +98,7 @@ class Ring:
         if isinstance(step, int) and step == 0:
             return here
         there = here - step
-        return mtf.where(mtf.less(there, 0), there + self.num_blocks, there)
+        return mtf.where(there < 0, there + self.num_blocks, there)
 
     def _first_part(self, place: mtf.Tensor) -> mtf.Tensor:
         return mtf.minimum(2 * place, 2 * self.num_blocks - 1 - 2 * place)
@@ -108,7 +107,7 @@ class Ring:
         """The two, exchanged at the places where the even part is the later one."""
         place = mtf.range(a.mesh, self.places)
         # 2r < 2n - 1 - 2r is the same as 4r < 2n - 1.
-        is_even_first = mtf.less(4 * place, 2 * self.num_blocks - 1)
+        is_even_first = 4 * place < 2 * self.num_blocks - 1
         return picked([a, b], is_even_first), picked([b, a], is_even_first)
 
     def _stacked(self, first: mtf.Tensor, second: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
@@ -117,7 +116,7 @@ class Ring:
 
 def as_sequence(x: mtf.Tensor) -> mtf.Tensor:
     """x with its `memory_length` renamed to `length`, if it has one."""
-    return mtf.rename_dimension(x, MEMORY_LENGTH, LENGTH) if x.shape.has(MEMORY_LENGTH) else x
+    return x.rename({MEMORY_LENGTH: LENGTH}) if x.shape.has(MEMORY_LENGTH) else x
 
 
 def halves_of(x: mtf.Tensor, count: int) -> list[mtf.Tensor]:

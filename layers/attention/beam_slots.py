@@ -90,7 +90,7 @@ class BeamSlots:
 
     def own(self, x: mtf.Tensor) -> mtf.Tensor:
         """Renames the dimension of what beams write to their own slots: [.., beam, ..] -> [.., beam_slots, ..]."""
-        return mtf.rename_dimension(x, self.beam.name, BEAM_SLOTS)
+        return x.rename({self.beam.name: BEAM_SLOTS})
 
     def attention(
         self, q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, pattern: AttentionPattern, options: AttentionOptions
@@ -113,11 +113,11 @@ class BeamSlots:
         is_held, dtype = self._is_held(pattern.memory.positions), logits_dtype(q, options)
         rows = logits_shape(q.shape, k.shape, MEMORY_LENGTH)
         every = rows[:-1] + [k.shape[BEAM_SLOTS], rows[-1]]
-        products = mtf.einsum([mtf.cast(q, dtype), mtf.cast(k, dtype)], output_shape=every)
+        products = mtf.einsum([q.astype(dtype), k.astype(dtype)], output_shape=every)
         # One slot holds the key of each position, so the sum over slots has one term that counts.
         held = mtf.reduce_sum(mtf.where(is_held, products, 0.0, output_shape=every), output_shape=rows)
         logits, visible = biased_and_masked(held, pattern, options)
-        weights = mtf.cast(softmax_weights(logits, options, MEMORY_LENGTH), v.dtype)
+        weights = softmax_weights(logits, options, MEMORY_LENGTH).astype(v.dtype)
         # A weight goes to the slot that holds the value, so that one product sums over slots and positions.
         masked = mtf.where(is_held, weights, 0.0, output_shape=every)
         return where_any_visible(visible, mtf.einsum([masked, v], output_shape=q.shape), MEMORY_LENGTH)
@@ -130,7 +130,7 @@ class BeamSlots:
         """
         holders, memory = self.holders, positions.shape[MEMORY_LENGTH]
         if is_index(positions, MEMORY_LENGTH) and memory.size == holders.shape[POSITIONS].size:
-            holders = mtf.rename_dimension(holders, POSITIONS, MEMORY_LENGTH)
+            holders = holders.rename({POSITIONS: MEMORY_LENGTH})
         else:
             holders = mtf.gather(holders, mtf.maximum(positions, 0), POSITIONS)
         slots = slots_of(self.beam)

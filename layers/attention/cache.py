@@ -83,7 +83,7 @@ class KeyValueCache:
         memory = mtf.Shape([length, config.d_kv_dim])
         shape = k.shape - memory - config.memory_heads + config.memory_heads + memory
         more = 0 if max_length is None else max_length - length.size
-        keys, values = mtf.transpose(k, shape), mtf.transpose(v, shape)
+        keys, values = k.transpose(shape), v.transpose(shape)
         if not more:
             return cls(keys, values)
         return cls(mtf.pad(keys, [0, more], MEMORY_LENGTH), mtf.pad(values, [0, more], MEMORY_LENGTH))
@@ -108,7 +108,7 @@ class KeyValueCache:
             self._check(name, new, is_many)
         place = self._place(position)
         if is_many:
-            place, k, v = (mtf.rename_dimension(x, MEMORY_LENGTH, "written") for x in (place, k, v))
+            place, k, v = (x.rename({MEMORY_LENGTH: "written"}) for x in (place, k, v))
         written = [mtf.scatter_update(old, place, new, MEMORY_LENGTH) for old, new in ((self.k, k), (self.v, v))]
         return self.with_tensors(written)
 
@@ -120,11 +120,11 @@ class KeyValueCache:
         """
         index = mtf.range(position.mesh, self._memory_length)
         if not self.is_window:
-            positions, is_written = index, mtf.greater_equal(position, index)
+            positions, is_written = index, position >= index
         else:
             # The latest position at or before `position` that is written to this index.
-            positions = position - mtf.mod(position - index, self._memory_length.size)
-            is_written = mtf.greater_equal(positions, 0)
+            positions = position - (position - index) % self._memory_length.size
+            is_written = positions >= 0
         written = mtf.to_int32(is_written)
         return Tokens(positions, segments=written, is_prefix=written)
 
@@ -148,7 +148,7 @@ class KeyValueCache:
             raise DtypeError(f"positions [{position.shape}] must be int32, not {position.dtype.name}")
         if not self.is_window:
             return position
-        return mtf.where(mtf.less(position, 0), position, mtf.mod(position, self._memory_length.size))
+        return mtf.where(position < 0, position, position % self._memory_length.size)
 
     def _check(self, name: str, new: mtf.Tensor, is_many: bool) -> None:
         wanted = {d.name: d for d in self.k.shape if d.name != MEMORY_LENGTH}

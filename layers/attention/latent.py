@@ -167,7 +167,7 @@ def project_latent_output(y: mtf.Tensor, d_model: mtf.Dimension, config: LatentC
     """
     value = config.part(config.d_value)
     if y.shape[D_KV] != value:
-        y = mtf.slice(y, 0, value.size, D_KV)
+        y = y[D_KV, : value.size]
     return _projected(y, "o", mtf.Shape([config.heads, value]), [d_model], config, use_bias=config.use_bias)
 
 
@@ -198,10 +198,10 @@ def attend_to_latents(
     v = _kernel(latent, "v", mtf.Shape([config.latent]), [config.heads, config.part(config.d_value)], config)
     rows = own.shape[:-1]
     q_latent = mtf.einsum([own, k], output_shape=rows + [config.latent])
-    logits = mtf.einsum([mtf.cast(q_latent, dtype), mtf.cast(latent, dtype)], output_shape=rows + [memory])
-    logits += mtf.einsum([mtf.cast(q_rotated, dtype), mtf.cast(rotated, dtype)], output_shape=rows + [memory])
+    logits = mtf.einsum([q_latent.astype(dtype), latent.astype(dtype)], output_shape=rows + [memory])
+    logits += mtf.einsum([q_rotated.astype(dtype), rotated.astype(dtype)], output_shape=rows + [memory])
     logits, visible = biased_and_masked(logits, pattern, options)
-    weights = mtf.cast(softmax_weights(logits, options, MEMORY_LENGTH), latent.dtype)
+    weights = softmax_weights(logits, options, MEMORY_LENGTH).astype(latent.dtype)
     mean = mtf.einsum([weights, latent], output_shape=rows + [config.latent])
     y = mtf.einsum([mean, v], output_shape=rows + v.shape[-1:])
     return where_any_visible(visible, y, MEMORY_LENGTH)
@@ -231,7 +231,7 @@ def _projected(
     if not use_bias:
         return y
     bias = mtf.get_variable(x.mesh, f"{name}_bias", mtf.Shape(new), initializer=mtf.zeros)
-    return y + mtf.cast(bias, x.dtype)
+    return y + bias.astype(x.dtype)
 
 
 def _kernel(
@@ -240,4 +240,4 @@ def _kernel(
     made = mtf.Shape(new)
     initializer = config.kernel_initializer(reduced, made)
     kernel = mtf.get_variable(x.mesh, name, reduced + made, initializer=initializer, matrix=(reduced, made))
-    return mtf.cast(kernel, x.dtype)
+    return kernel.astype(x.dtype)

@@ -64,7 +64,7 @@ class LatentCache:
     def tokens(self, position: mtf.Tensor) -> Tokens:
         """The memory's tokens, after `position` was written last. Segments are 1 for what has been written."""
         index = mtf.range(position.mesh, self.latent.shape[MEMORY_LENGTH])
-        written = mtf.to_int32(mtf.greater_equal(position, index))
+        written = mtf.to_int32(position >= index)
         return Tokens(index, segments=written, is_prefix=written)
 
     @property

@@ -82,7 +82,7 @@ def local_attention(
 
 def _as_sequence(x: mtf.Tensor) -> mtf.Tensor:
     """x with its `memory_length` renamed to `length`, if it has one."""
-    return mtf.rename_dimension(x, MEMORY_LENGTH, LENGTH) if x.shape.has(MEMORY_LENGTH) else x
+    return x.rename({MEMORY_LENGTH: LENGTH}) if x.shape.has(MEMORY_LENGTH) else x
 
 
 def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
@@ -125,11 +125,8 @@ class _Cut:
 
     def joined(self, y: mtf.Tensor) -> mtf.Tensor:
         """The opposite of `queries`."""
-        blocks, inside = y.shape[LENGTH], y.shape[LENGTH_IN_BLOCK]
-        whole = mtf.Dimension(LENGTH, blocks.size * inside.size)
-        return mtf.slice(mtf.replace_dimensions(y, [blocks, inside], whole), 0, self.blocks.used, LENGTH)
+        return y.flatten([LENGTH, LENGTH_IN_BLOCK], LENGTH)[LENGTH, : self.blocks.used]
 
     def _cut(self, x: mtf.Tensor, inside: str) -> mtf.Tensor:
-        x = self.blocks.padded(x, LENGTH)
         new = [mtf.Dimension(LENGTH, self.blocks.count), mtf.Dimension(inside, self.blocks.size)]
-        return mtf.replace_dimensions(x, LENGTH, new)
+        return self.blocks.padded(x, LENGTH).unflatten(LENGTH, new)

@@ -63,18 +63,18 @@ class AttentionMask:
         ahead = distance_ahead(query.positions, memory.positions)
         rules = [self._not_ahead(ahead, memory)] if self.is_causal else []
         if self.window is not None:
-            rules.append(mtf.greater(ahead, -self.window))
+            rules.append(ahead > -self.window)
             # A causal mask already hides all that is ahead, except the prefix.
             if not self.is_causal or self.sees_prefix:
-                rules.append(mtf.less(ahead, self.window))
+                rules.append(ahead < self.window)
         return rules
 
     def _not_ahead(self, ahead: mtf.Tensor, memory: Tokens) -> mtf.Tensor:
         if not self.sees_prefix:
-            return mtf.less_equal(ahead, 0)
+            return ahead <= 0
         if memory.is_prefix is None:
             raise GraphError(f"{self} asks which tokens belong to the prefix; give Tokens(is_prefix=..) of the memory")
-        return _combined(mtf.logical_or, mtf.less_equal(ahead, 0), mtf.not_equal(memory.is_prefix, 0))
+        return _combined(mtf.logical_or, ahead <= 0, mtf.not_equal(memory.is_prefix, 0))
 
 
 def _by_segment(query: Tokens, memory: Tokens) -> list[mtf.Tensor]:

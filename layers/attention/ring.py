@@ -116,7 +116,7 @@ def ring_attention(
     how = _How(options, of_queries, _drawn_in_boxes(q, as_memory(k), options, ring) if by_itself else None)
     pattern = dataclasses.replace(pattern, query=queries)
     y = _RingAttention(ring, ring.cut(q, LENGTH_IN_BLOCK), around, pattern, how).result()
-    return mtf.transpose(mtf.cast(ring.joined(y), q.dtype), q.shape)
+    return ring.joined(y).astype(q.dtype).transpose(q.shape)
 
 
 def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
@@ -226,7 +226,7 @@ class _RingAttention:
         def step(carried: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
             around, (dk, dv, *rest) = self._arrived(carried)
             own_dq, own_dk, own_dv, *own = self._gradients(around, others, dsums)
-            rest = [mtf.add(x, y) for x, y in zip(rest, [own_dq, *own], strict=True)]
+            rest = [x + y for x, y in zip(rest, [own_dq, *own], strict=True)]
             return [mtf.add(around.step, 1), *around.flat(), _sent(dk + own_dk), _sent(dv + own_dv), *rest], []
 
         dq, dk, dv, *own = self._gradients(self._around, others, dsums)
@@ -236,7 +236,7 @@ class _RingAttention:
         # A block visits num_blocks - 1 other cores and its gradients are sent after each visit. So they end up at home.
         home_dk, home_dv, dq, *own = carried[-3 - len(others) :]
         found = [dq, dk + home_dk, dv + home_dv, *own]
-        return [mtf.cast(grad, x.dtype) for grad, x in zip(found, all_inputs, strict=True)]
+        return [grad.astype(x.dtype) for grad, x in zip(found, all_inputs, strict=True)]
 
     def _gradients(self, around: _Around, others: Sequence[mtf.Tensor], dsums: _SumGradients) -> Tensors:
         """The gradients of queries, keys, values and others for the block that is here, in the logits' dtype."""
@@ -251,11 +251,11 @@ class _RingAttention:
         # The extra logit belongs to the row and not to a block, so it counts once.
         if isinstance(extra, mtf.Tensor) and isinstance(around.step, int):  # once for all steps
             ys.append(mtf.exp(extra - dsums.log_total))
-            grads.append(mtf.transpose(dsums.dtotal, ys[-1].shape))
+            grads.append(dsums.dtotal.transpose(ys[-1].shape))
         xs = [self._q, around.k, around.v, *others]
         found = mtf.gradients(ys, xs, grads)
         return [
-            mtf.zeros(x.mesh, x.shape, self._dtype) if grad is None else mtf.cast(grad, self._dtype)
+            mtf.zeros(x.mesh, x.shape, self._dtype) if grad is None else grad.astype(self._dtype)
             for x, grad in zip(xs, found, strict=True)
         ]
 
@@ -315,8 +315,8 @@ class _RingAttention:
             kept = self._boxes.drawn({name: self._ring.begins(v.mesh, *where) for name, where in of_step.items()})
 
         def weighted(terms: mtf.Tensor) -> mtf.Tensor:
-            terms = mtf.cast(without_dropped(terms, kept, self._options.dropout_rate), v.dtype)
-            return mtf.cast(mtf.einsum([terms, v], output_shape=self._means), self._dtype)
+            terms = without_dropped(terms, kept, self._options.dropout_rate).astype(v.dtype)
+            return mtf.einsum([terms, v], output_shape=self._means).astype(self._dtype)
 
         return weighted
 

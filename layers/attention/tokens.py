@@ -81,4 +81,4 @@ def is_index(positions: mtf.Tensor | None, name: str) -> bool:
 
 def as_memory(x: mtf.Tensor) -> mtf.Tensor:
     """x with its `length`, if it has one, as `memory_length`."""
-    return mtf.rename_dimension(x, LENGTH, MEMORY_LENGTH) if x.shape.has(LENGTH) else x
+    return x.rename({LENGTH: MEMORY_LENGTH}) if x.shape.has(LENGTH) else x

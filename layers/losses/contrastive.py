@@ -33,7 +33,7 @@ def cosine_similarity(x: mtf.Tensor, y: mtf.Tensor, dim: DimensionLike) -> mtf.T
     """
     first, second = wide_operand(x, "x"), wide_operand(y, "y")
     second = mtf.cast(second, first.dtype)
-    return mtf.einsum([_unit(first, dim), _unit(second, dim)], reduced_dims=[first.shape[dim]])
+    return mtf.einsum([_unit(first, dim), _unit(second, dim)], reduced_dims=[first.shape[first.shape.axis(dim)]])
 
 
 @language_function
@@ -75,7 +75,7 @@ def contrastive_loss(
       array([0.744, 0.744, 0.744, 0.744], dtype=float32)
     """
     x, y = wide_pair(x, y, ("x", "y"))
-    batch, vector = x.shape[batch_dim], x.shape[dim]
+    batch, vector = (x.shape[x.shape.axis(d)] for d in (batch_dim, dim))
     if not is_normalized:
         x, y = _unit(x, vector), _unit(y, vector)
     factor = mtf.cast(scale, x.dtype) if isinstance(scale, mtf.Tensor) else scale
@@ -92,5 +92,5 @@ def contrastive_loss(
 
 def _unit(x: mtf.Tensor, dim: DimensionLike) -> mtf.Tensor:
     """The vectors over a dimension with length 1; a vector of zeros stays as it is."""
-    length = mtf.norm(x, reduced_dim=x.shape[dim])
+    length = x.norm(dim)
     return x / mtf.where(mtf.equal(length, 0.0), 1.0, length)

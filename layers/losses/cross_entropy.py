@@ -64,7 +64,7 @@ def softmax_cross_entropy_with_logits(
     """
     checked_operand(logits, "the logits")
     checked_operand(targets, "the targets")
-    classes = logits.shape[vocab_dim]
+    classes = logits.shape[logits.shape.axis(vocab_dim)]
     size = classes.size if vocab_size is None else vocab_size
     _check(logits, targets, classes)
     _check_numbers(size, classes, label_smoothing)

@@ -63,8 +63,8 @@ def ctc_loss(
       array([6., 6.], dtype=float32)
     """
     logits, labels = wide_operand(logits, "the logits"), checked_operand(labels, "the labels")
-    length, vocab = logits.shape[length_dim], logits.shape[vocab_dim]
-    label = labels.shape[label_dim]
+    length, vocab = (logits.shape[logits.shape.axis(dim)] for dim in (length_dim, vocab_dim))
+    label = labels.shape[labels.shape.axis(label_dim)]
     _check(logits, labels, (length, vocab, label), blank_id)
     log_p = mtf.log_softmax(logits, vocab)
     chain = _Chain(labels, label, vocab)

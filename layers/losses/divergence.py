@@ -30,7 +30,7 @@ def kl_divergence(log_predictions: mtf.Tensor, targets: mtf.Tensor, dim: Dimensi
       array([0., 0.], dtype=float32)
     """
     log_p, p = wide_pair(log_predictions, targets, ("log_predictions", "targets"))
-    classes = log_p.shape[dim]
+    classes = log_p.shape[log_p.shape.axis(dim)]
     # A term whose target is 0 is left out before the logarithm and before the product, which may both be infinite.
     is_there = mtf.greater(p, 0.0)
     log_ratio = mtf.log(mtf.where(is_there, p, 1.0)) - mtf.where(is_there, log_p, 0.0)

@@ -35,7 +35,7 @@ class Choices:
         experts = probabilities.shape[-1]
         weights, numbers = mtf.top_k(probabilities, experts, mtf.Dimension(CHOICES, num_choices))
         if is_normalized:
-            weights /= mtf.reduce_sum(weights, reduced_dim=weights.shape[-1])
+            weights /= weights.sum(weights.shape[-1])
         return cls(numbers, weights, experts.size)
 
     def where(self, is_taken: mtf.Tensor | None) -> Choices:
@@ -53,7 +53,7 @@ class Choices:
         """The number of tokens that go to each expert, int32 [.., group, _experts], by all choices or by the first
         alone.
         """
-        chosen = mtf.slice(self.experts, 0, 1, CHOICES) if first_only else self.experts
+        chosen = self.experts[CHOICES, :1] if first_only else self.experts
         experts = mtf.Dimension("_experts", self.num_experts)
         mesh, groups = chosen.mesh, [d for d in chosen.shape if d.name not in (TOKENS, CHOICES)]
         none = mtf.zeros(mesh, [*groups, experts], tf.int32)

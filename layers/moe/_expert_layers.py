@@ -75,11 +75,11 @@ class ExpertLayers:
         initializer, shape = kernel_initializer(*matrix), [self.experts, x.shape[-1], new]
         with mtf.variable_scope(name):
             kernel = mtf.get_variable(x.mesh, "kernel", shape, initializer=initializer, matrix=matrix)
-            y = product(x, mtf.cast(kernel, x.dtype))
+            y = product(x, kernel.astype(x.dtype))
             if not self.use_bias:
                 return y
             bias = mtf.get_variable(x.mesh, "bias", [self.experts, new], initializer=mtf.zeros)
         # As a product with ones, each slot finds its expert's bias in the way in which it finds the kernel.
         one = mtf.Dimension("one", 1)
-        column = mtf.reshape(mtf.cast(bias, x.dtype), [self.experts, one, new])
+        column = bias.astype(x.dtype).reshape([self.experts, one, new])
         return y + product(mtf.ones(x.mesh, x.shape[:-1] + [one], x.dtype), column)

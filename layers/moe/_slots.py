@@ -36,27 +36,26 @@ class Slots:
         place = mtf.range(by_expert.order.mesh, mtf.Dimension("capacity", capacity))
         ranks = by_expert.starts + place  # [.., group, _experts, capacity]
         # A rank behind an expert's last choice would name another expert's choice, so `counts` cuts it off below.
-        found = mtf.gather(by_expert.order, ranks, "ranks")
-        choice = mtf.where(mtf.less(place, by_expert.counts), found, -1, output_shape=ranks.shape)
+        found = by_expert.order["ranks", ranks]
+        choice = mtf.where(place < by_expert.counts, found, -1, output_shape=ranks.shape)
         *groups, experts, places = ranks.shape
-        return by_expert.slots(mtf.reshape(choice, [*groups, _slots_dim(experts, places)]), capacity)
+        return by_expert.slots(choice.reshape([*groups, _slots_dim(experts, places)]), capacity)
 
     @classmethod
     def without_limit(cls, choices: Choices) -> Slots:
         """A place for each choice, in the order of the experts, and empty places for choices that are not taken."""
         by_expert = _SortedChoices.of(choices)
-        *groups, ranks = by_expert.order.shape
-        number = mtf.range(by_expert.order.mesh, ranks)
-        is_taken = mtf.less(number, mtf.reduce_sum(by_expert.counts, output_shape=groups))
+        ranks = by_expert.order.shape[-1]
+        is_taken = mtf.range(by_expert.order.mesh, ranks) < by_expert.counts.sum("_experts")
         choice = mtf.where(is_taken, by_expert.order, -1, output_shape=by_expert.order.shape)
-        return by_expert.slots(mtf.rename_dimension(choice, ranks.name, SLOTS), None)
+        return by_expert.slots(choice.rename({ranks.name: SLOTS}), None)
 
     @classmethod
     def chosen_by_experts(cls, tokens: mtf.Tensor, weights: mtf.Tensor) -> Slots:
         """The places of experts that chose their tokens: tokens and weights are [.., group, _experts, capacity]."""
         *groups, experts, capacity = tokens.shape
         shape = mtf.Shape([*groups, _slots_dim(experts, capacity)])
-        return cls(mtf.reshape(tokens, shape), mtf.reshape(weights, shape), capacity.size)
+        return cls(tokens.reshape(shape), weights.reshape(shape), capacity.size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,17 +83,17 @@ class _SortedChoices:
 
         def flat(x: mtf.Tensor) -> mtf.Tensor:
             # Rounds come first, so that the stable sort leaves all first choices before second ones.
-            return mtf.reshape(mtf.transpose(x, [*groups, rounds, tokens]), [*groups, ranks])
+            return x.transpose([*groups, rounds, tokens]).reshape([*groups, ranks])
 
         counts = choices.counts()
-        starts = mtf.cumsum(counts, counts.shape[-1], exclusive=True)
-        return cls(mtf.argsort(flat(choices.experts), ranks), flat(choices.weights), counts, starts, tokens.size)
+        starts = counts.cumsum(counts.shape[-1], exclusive=True)
+        return cls(flat(choices.experts).argsort(ranks), flat(choices.weights), counts, starts, tokens.size)
 
     def slots(self, choice: mtf.Tensor, capacity: int | None) -> Slots:
         """Places for the choices that int32 [.., group, slots] numbers; -1 stands for none."""
-        tokens = mtf.where(mtf.less(choice, 0), -1, mtf.mod(choice, self.num_tokens))
+        tokens = mtf.where(choice < 0, -1, choice % self.num_tokens)
         sizes = self.counts if capacity is None else None
-        return Slots(tokens, mtf.gather(self.weights, choice, "ranks"), capacity, sizes)
+        return Slots(tokens, self.weights["ranks", choice], capacity, sizes)
 
 
 def _slots_dim(experts: mtf.Dimension, capacity: mtf.Dimension) -> mtf.Dimension:

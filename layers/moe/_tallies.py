@@ -34,11 +34,11 @@ def tallied(
 
     def total(x: mtf.Tensor) -> mtf.Tensor:
         of_routed = x if is_routed is None else mtf.where(is_routed, x, 0.0, output_shape=x.shape)
-        return mtf.reduce_sum(of_routed, output_shape=[d for d in x.shape if d not in (group, tokens)])
+        return of_routed.sum(group, tokens)
 
     # -sum(p log p) with log p = logit - normaliser, and the probabilities sum to 1.
-    normaliser = mtf.reduce_logsumexp(logits, experts)
-    entropy = normaliser - mtf.reduce_sum(probabilities * logits, reduced_dim=experts)
+    normaliser = logits.logsumexp(experts)
+    entropy = normaliser - (probabilities * logits).sum(experts)
     everyone = mtf.zeros(logits.mesh, apart) + float(group.size * tokens.size)
     return {
         "balance": routing.balance,
@@ -59,8 +59,8 @@ def _groups_with_tokens(
     """The number of groups that are more than padding, in the shape of `like`."""
     if is_routed is None:
         return mtf.zeros_like(like) + float(group.size)
-    has_tokens = mtf.reduce_any(is_routed, output_shape=is_routed.shape - [tokens])
-    return mtf.reduce_sum(mtf.cast(has_tokens, tf.float32), output_shape=like.shape)
+    has_tokens = is_routed.any(tokens)
+    return has_tokens.astype(tf.float32).sum(group)
 
 
 def observations(tallies: Mapping[str, mtf.Tensor], balance_loss: float, z_loss: float) -> dict[str, mtf.Tensor]:
@@ -70,7 +70,7 @@ def observations(tallies: Mapping[str, mtf.Tensor], balance_loss: float, z_loss:
     """
     experts = tallies["choices"].shape[-1]
     num_tokens = mtf.maximum(tallies["tokens"], 1.0)
-    load = tallies["choices"] / mtf.maximum(mtf.reduce_sum(tallies["choices"], reduced_dim=experts), 1.0)
+    load = tallies["choices"] / mtf.maximum(tallies["choices"].sum(experts), 1.0)
     balance = tallies["balance"] / mtf.maximum(tallies["groups"], 1.0)
     loss = balance_loss * balance
     if "normaliser" in tallies:
@@ -81,6 +81,6 @@ def observations(tallies: Mapping[str, mtf.Tensor], balance_loss: float, z_loss:
         "dropped": tallies["dropped"] / mtf.maximum(tallies["droppable"], 1.0),
         "gate_entropy": tallies["entropy"] / num_tokens,
         "importance": tallies["probability"] / num_tokens,
-        "largest_load": experts.size * mtf.reduce_max(load, reduced_dim=experts),
+        "largest_load": experts.size * load.max(experts),
         "load": load,
     }

@@ -30,11 +30,11 @@ class GatherDispatch:
     """Dispatch by index: it touches no more numbers than the slots have."""
 
     def to_slots(self, x: mtf.Tensor, slots: Slots) -> mtf.Tensor:
-        return mtf.gather(x, slots.tokens, TOKENS)
+        return x[TOKENS, slots.tokens]
 
     def to_tokens(self, y: mtf.Tensor, slots: Slots, tokens: mtf.Dimension) -> mtf.Tensor:
         # A token without a slot gets no term and stays zero. Empty slots have the token -1, which the scatter ignores.
-        weighted = y * mtf.cast(slots.weights, y.dtype)
+        weighted = y * slots.weights.astype(y.dtype)
         nothing = mtf.zeros(y.mesh, [*y.shape[:-2], tokens, y.shape[-1]], y.dtype)
         return mtf.scatter_add(nothing, slots.tokens, weighted, tokens)
 
@@ -54,5 +54,5 @@ class ProductDispatch:
         return mtf.einsum([mask, x], output_shape=slots.tokens.shape + x.shape[-1:])
 
     def to_tokens(self, y: mtf.Tensor, slots: Slots, tokens: mtf.Dimension) -> mtf.Tensor:
-        mask = mtf.one_hot(slots.tokens, tokens, dtype=y.dtype) * mtf.cast(slots.weights, y.dtype)
+        mask = mtf.one_hot(slots.tokens, tokens, dtype=y.dtype) * slots.weights.astype(y.dtype)
         return mtf.einsum([mask, y], output_shape=[*y.shape[:-2], tokens, y.shape[-1]])

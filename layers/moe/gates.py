@@ -49,15 +49,15 @@ class Gates:
         The dimension is not called `experts`, so that a token's logits stay with the token, however experts are split.
         """
         d_model, experts = x.shape[-1], mtf.Dimension("_experts", num_experts)
-        x = mtf.cast(x, tf.float32)
+        x = x.astype(tf.float32)
         if is_training and self.jitter:
             x *= mtf.random_uniform(x.mesh, x.shape, tf.float32, 1.0 - self.jitter, 1.0 + self.jitter)
         kernel_initializer = self.kernel_initializer or VarianceScalingInitializer()
         initializer = kernel_initializer(mtf.Shape([d_model]), mtf.Shape([experts]))
         kernel = mtf.get_variable(x.mesh, "router", [d_model, experts], initializer=initializer)
-        logits = mtf.einsum([x, mtf.cast(kernel, tf.float32)], output_shape=x.shape[:-1] + [experts])
+        logits = mtf.einsum([x, kernel.astype(tf.float32)], output_shape=x.shape[:-1] + [experts])
         if self.use_bias:
-            logits += mtf.cast(mtf.get_variable(x.mesh, "router_bias", [experts], initializer=mtf.zeros), tf.float32)
+            logits += mtf.get_variable(x.mesh, "router_bias", [experts], initializer=mtf.zeros).astype(tf.float32)
         return logits if self.scoring == "softmax" else -mtf.softplus(-logits)
 
     def scores(self, logits: mtf.Tensor, probabilities: mtf.Tensor) -> mtf.Tensor:

@@ -82,11 +82,11 @@ class GroupLimitedRouter:
                 probabilities.mesh, "router_correction", [experts], initializer=mtf.zeros, trainable=False
             )
         _, numbers = mtf.top_k(self._allowed(candidates), experts, mtf.Dimension(CHOICES, self.num_choices))
-        weights = mtf.gather(probabilities, numbers, experts)
+        weights = probabilities[experts, numbers]
         if self.is_normalized:
-            weights /= mtf.reduce_sum(weights, reduced_dim=CHOICES) + _LEAST
+            weights /= weights.sum(CHOICES) + _LEAST
         choices = Choices(numbers, weights if self.scale == 1.0 else weights * self.scale, experts.size)
-        shares = probabilities / (mtf.reduce_sum(probabilities, reduced_dim=experts) + _LEAST)
+        shares = probabilities / (probabilities.sum(experts) + _LEAST)
         return Routing.of_choices(choices.where(is_routed), shares, is_routed, capacity, balances_first_only=False)
 
     def _allowed(self, scores: mtf.Tensor) -> mtf.Tensor:
@@ -95,12 +95,12 @@ class GroupLimitedRouter:
             return scores
         groups = mtf.Dimension("expert_groups", self.num_groups)
         members = mtf.Dimension("group_members", scores.shape[-1].size // self.num_groups)
-        grouped = mtf.reshape(scores, scores.shape[:-1] + [groups, members])
+        grouped = scores.reshape(scores.shape[:-1] + [groups, members])
         largest, _ = mtf.top_k(grouped, members, mtf.Dimension("largest", self.scores_of_group))
-        of_groups = mtf.reduce_sum(largest, reduced_dim="largest")
+        of_groups = largest.sum("largest")
         _, chosen = mtf.top_k(of_groups, groups, mtf.Dimension("chosen_groups", self.num_chosen_groups))
-        is_chosen = mtf.reduce_any(mtf.equal(chosen, mtf.range(scores.mesh, groups)), reduced_dim="chosen_groups")
-        return mtf.reshape(mtf.where(is_chosen, grouped, _HIDDEN, output_shape=grouped.shape), scores.shape)
+        is_chosen = mtf.equal(chosen, mtf.range(scores.mesh, groups)).any("chosen_groups")
+        return mtf.where(is_chosen, grouped, _HIDDEN, output_shape=grouped.shape).reshape(scores.shape)
 
     def _check(self, num_experts: int) -> None:
         if num_experts % self.num_groups:

@@ -186,7 +186,7 @@ def mixture_of_experts(
     """
     tokens, is_routed = groups.grouped(x), groups.is_routed(segments)
     logits = layer.gates.logits(tokens, layer.num_experts, is_training=is_training)
-    probabilities = mtf.softmax(logits, logits.shape[-1])
+    probabilities = logits.softmax(logits.shape[-1])
     capacity = layer.places(groups.tokens.size, is_training=is_training)
     scores = layer.gates.scores(logits, probabilities)
     routing = layer.router(scores, is_routed, capacity, is_training=is_training)
@@ -211,5 +211,5 @@ def _through_experts(
     assert slots.capacity is not None
     *apart, _, _, d_model = x.shape
     # The new names move the split from the groups to the experts: an alltoall, and one back.
-    at_experts = mtf.reshape(x, [*apart, groups, layer.experts, mtf.Dimension("capacity", slots.capacity), d_model])
-    return mtf.reshape(experts.by_experts(at_experts, is_training=is_training), x.shape)
+    at_experts = x.reshape([*apart, groups, layer.experts, mtf.Dimension("capacity", slots.capacity), d_model])
+    return experts.by_experts(at_experts, is_training=is_training).reshape(x.shape)

@@ -80,7 +80,7 @@ class Top2Router:
             # A second expert with a small weight changes little but takes a place, so it is dropped more often.
             chance = mtf.random_uniform(probabilities.mesh, probabilities.shape[:-1])
             is_first = mtf.equal(mtf.range(probabilities.mesh, choices.experts.shape[-1]), 0)
-            choices = choices.where(mtf.logical_or(is_first, mtf.less(chance, 2.0 * choices.weights)))
+            choices = choices.where(is_first | (chance < 2.0 * choices.weights))
         return Routing.of_choices(choices, probabilities, is_routed, capacity, balances_first_only=True)
 
 
@@ -172,14 +172,14 @@ class ExpertChoiceRouter:
         if is_routed is not None:
             probabilities = mtf.where(is_routed, probabilities, 0.0, output_shape=probabilities.shape)
         weights, tokens = mtf.top_k(probabilities, TOKENS, mtf.Dimension("capacity", capacity))
-        tokens = mtf.where(mtf.greater(weights, 0.0), tokens, -1)
+        tokens = mtf.where(weights > 0.0, tokens, -1)
         *apart, _, length, experts = probabilities.shape
-        taken = mtf.cast(mtf.greater_equal(tokens, 0), tf.float32)  # [.., group, _experts, capacity]
+        taken = (tokens >= 0).astype(tf.float32)  # [.., group, _experts, capacity]
         # Several experts may have chosen one token, so tokens and not choices are counted.
         nobody = mtf.zeros(tokens.mesh, probabilities.shape[:-1])
-        is_served = mtf.greater(mtf.scatter_add(nobody, tokens, taken, length), 0.0)
+        is_served = mtf.scatter_add(nobody, tokens, taken, length) > 0.0
         wanting = mtf.ones(tokens.mesh, nobody.shape, tf.bool) if is_routed is None else is_routed
-        served, wanting = (mtf.reduce_sum(mtf.cast(x, tf.float32), output_shape=apart) for x in (is_served, wanting))
+        served, wanting = (mtf.reduce_sum(x.astype(tf.float32), output_shape=apart) for x in (is_served, wanting))
         return Routing(
             Slots.chosen_by_experts(tokens, weights),
             choices=mtf.reduce_sum(taken, output_shape=[*apart, experts]),

@@ -54,12 +54,12 @@ class Routing:
         slots = Slots.without_limit(choices) if capacity is None else Slots.with_capacity(choices, capacity)
         counts = choices.counts()
         *_, group, experts = counts.shape
-        everywhere = mtf.reduce_sum(mtf.cast(counts, tf.float32), reduced_dim=group)
+        everywhere = counts.astype(tf.float32).sum(group)
         kept = counts if capacity is None else mtf.minimum(counts, capacity)
-        dropped = mtf.reduce_sum(mtf.cast(counts - kept, tf.float32), output_shape=counts.shape[:-2])
+        dropped = (counts - kept).astype(tf.float32).sum(group, experts)
         balanced = choices.counts(first_only=True) if balances_first_only else counts
-        balance = mtf.reduce_sum(balance_loss(balanced, probabilities, is_routed), reduced_dim=group)
-        return cls(slots, everywhere, dropped, mtf.reduce_sum(everywhere, reduced_dim=experts), balance)
+        balance = balance_loss(balanced, probabilities, is_routed).sum(group)
+        return cls(slots, everywhere, dropped, everywhere.sum(experts), balance)
 
 
 def balance_loss(counts: mtf.Tensor, probabilities: mtf.Tensor, is_routed: mtf.Tensor | None) -> mtf.Tensor:
@@ -74,12 +74,12 @@ def balance_loss(counts: mtf.Tensor, probabilities: mtf.Tensor, is_routed: mtf.T
       is_routed: bool [.., group, tokens], or None for all.
     """
     experts = counts.shape[-1]
-    number = mtf.cast(counts, tf.float32)
-    load = number / mtf.maximum(mtf.reduce_sum(number, reduced_dim=experts), 1.0)
+    number = counts.astype(tf.float32)
+    load = number / mtf.maximum(number.sum(experts), 1.0)
     if is_routed is None:
-        importance = mtf.reduce_mean(probabilities, reduced_dim=TOKENS)
+        importance = probabilities.mean(TOKENS)
     else:
-        routed = mtf.cast(is_routed, tf.float32)
-        total = mtf.maximum(mtf.reduce_sum(routed, reduced_dim=TOKENS), 1.0)
+        routed = is_routed.astype(tf.float32)
+        total = mtf.maximum(routed.sum(TOKENS), 1.0)
         importance = mtf.einsum([probabilities, routed], output_shape=counts.shape) / total
-    return mtf.reduce_sum(load * importance, reduced_dim=experts) * float(experts.size)
+    return (load * importance).sum(experts) * float(experts.size)

@@ -62,18 +62,18 @@ class TokenGroups:
 
     def grouped(self, x: mtf.Tensor) -> mtf.Tensor:
         """[token_dims, d_model] -> [.., group, tokens, d_model]."""
-        return mtf.reshape(x, self.shape + x.shape[-1:])
+        return x.reshape(self.shape + x.shape[-1:])
 
     def ungrouped(self, y: mtf.Tensor) -> mtf.Tensor:
         """[.., group, tokens, d_model] -> [token_dims, d_model]."""
-        return mtf.reshape(y, self.token_dims + y.shape[-1:])
+        return y.reshape(self.token_dims + y.shape[-1:])
 
     def is_routed(self, segments: mtf.Tensor | None) -> mtf.Tensor | None:
         """The tokens that are no padding, bool [.., group, tokens]; None if it is not known, and all are routed."""
         if segments is None:
             return None
         is_token = mtf.not_equal(segments, 0)
-        return mtf.reshape(mtf.broadcast(is_token, self.token_dims), self.shape)
+        return mtf.broadcast(is_token, self.token_dims).reshape(self.shape)
 
 
 def group_size_within(num_sequences: int, length: int, group_size: int | None) -> int:

@@ -32,11 +32,11 @@ def dims_of(x: mtf.Tensor, dims: Dims) -> mtf.Shape:
 
 
 def widened(x: mtf.Tensor) -> mtf.Tensor:
-    return x if x.dtype == tf.float64 else mtf.cast(x, tf.float32)
+    return x if x.dtype == tf.float64 else x.astype(tf.float32)
 
 
 def parameter(like: mtf.Tensor, name: str, shape: mtf.Shape, initializer: Initializer) -> mtf.Tensor:
-    return mtf.cast(mtf.get_variable(like.mesh, name, shape, initializer=initializer), like.dtype)
+    return mtf.get_variable(like.mesh, name, shape, initializer=initializer).astype(like.dtype)
 
 
 def filled(value: float) -> Initializer:

@@ -79,7 +79,7 @@ def batch_norm(
             grouped = wide if group_size is None else _in_groups(wide, group_size, channels)
             kept = channels if group_size is None else grouped.shape[:1] + channels
             y, mean, variance = _NormalizedBatch(scale, bias, epsilon, kept).of(grouped)
-            y = y if group_size is None else mtf.reshape(y, wide.shape)
+            y = y if group_size is None else y.reshape(wide.shape)
             count = x.size // kept.size
             _move(moving_mean, mtf.reduce_mean(mean, output_shape=channels), momentum)
             # n / (n - 1) makes the variance of n samples unbiased.
@@ -88,7 +88,7 @@ def batch_norm(
         else:
             inverse = mtf.rsqrt(mtf.read_variable(moving_variance) + epsilon)
             y = (wide - mtf.read_variable(moving_mean)) * (inverse * scale) + bias
-        return mtf.cast(y, x.dtype)
+        return y.astype(x.dtype)
 
 
 def _in_groups(x: mtf.Tensor, group_size: int, channels: mtf.Shape) -> mtf.Tensor:
@@ -99,7 +99,7 @@ def _in_groups(x: mtf.Tensor, group_size: int, channels: mtf.Shape) -> mtf.Tenso
     if isinstance(group_size, bool) or not isinstance(group_size, int) or group_size < 1 or batch.size % group_size:
         raise ShapeError(f"group_size must divide {batch}, and is {group_size!r}")
     parts = [(f"{batch.name}_groups", batch.size // group_size), (f"{batch.name}_group", group_size)]
-    return mtf.replace_dimensions(x, batch, parts)
+    return x.unflatten(batch, parts)
 
 
 class _NormalizedBatch:

@@ -137,9 +137,9 @@ class _Axes:
         if size == 1:
             return means
         pair = [mtf.Dimension("(groups)", self.groups), mtf.Dimension("(within)", size)]
-        grouped = mtf.replace_dimensions(means, self.channels, pair)
-        means = mtf.reduce_mean(grouped, reduced_dim=pair[1])
-        return mtf.replace_dimensions(mtf.broadcast(means, grouped.shape), pair, self.channels)
+        grouped = means.unflatten(self.channels, pair)
+        means = grouped.mean(pair[1])
+        return mtf.broadcast(means, grouped.shape).flatten(pair, self.channels.name)
 
 
 def _scaled(x: mtf.Tensor, y: mtf.Tensor, channels: mtf.Dimension, *, use_scale: bool, use_bias: bool) -> mtf.Tensor:
@@ -148,4 +148,4 @@ def _scaled(x: mtf.Tensor, y: mtf.Tensor, channels: mtf.Dimension, *, use_scale:
         y *= parameter(y, "scale", mtf.Shape([channels]), mtf.ones)
     if use_bias:
         y += parameter(y, "bias", mtf.Shape([channels]), mtf.zeros)
-    return mtf.cast(y, x.dtype)
+    return y.astype(x.dtype)

@@ -45,13 +45,13 @@ def layer_norm(
     with mtf.variable_scope(name, default_name="layer_norm"):
         wide = widened(x)
         near = centred(wide, x.shape - dims)
-        variance = mtf.reduce_mean(mtf.square(near), output_shape=x.shape - dims)
+        variance = mtf.square(near).mean(dims)
         y = near * mtf.rsqrt(variance + epsilon)
         if use_scale:
             y *= parameter(y, "scale", dims, mtf.ones)
         if use_bias:
             y += parameter(y, "bias", dims, mtf.zeros)
-        return mtf.cast(y, x.dtype)
+        return y.astype(x.dtype)
 
 
 @language_function
@@ -90,9 +90,9 @@ def rms_norm(
     dims = dims_of(x, dim)
     with mtf.variable_scope(name, default_name="rms_norm"):
         wide = widened(x)
-        mean_square = mtf.reduce_mean(mtf.square(wide), output_shape=x.shape - dims)
+        mean_square = mtf.square(wide).mean(dims)
         y = wide * mtf.rsqrt(mean_square + epsilon)
         if use_scale:
             scale = parameter(y, "scale", dims, filled(1.0 - scale_offset) if scale_offset else mtf.ones)
             y *= scale + scale_offset if scale_offset else scale
-        return mtf.cast(y, x.dtype)
+        return y.astype(x.dtype)

@@ -38,7 +38,7 @@ def weight_norm(weights: mtf.Tensor, new_dims: Dims, *, name: str | None = None)
         wide = widened(weights)
         length = mtf.norm(wide, output_shape=new)
         scale = parameter(wide, "scale", new, mtf.ones)
-        return mtf.cast(wide * (scale / mtf.where(mtf.equal(length, 0.0), 1.0, length)), weights.dtype)
+        return (wide * (scale / mtf.where(mtf.equal(length, 0.0), 1.0, length))).astype(weights.dtype)
 
 
 @language_function
@@ -94,7 +94,7 @@ def spectral_norm(
                 u = _unit(mtf.einsum([fixed, v], output_shape=new), epsilon)
             mtf.assign(stored, u)
         value = mtf.einsum([wide, mtf.stop_gradient(u), mtf.stop_gradient(v)], output_shape=[])
-        return mtf.cast(wide / value, weights.dtype)
+        return (wide / value).astype(weights.dtype)
 
 
 def _roles(weights: mtf.Tensor, new_dims: Dims) -> tuple[mtf.Shape, mtf.Shape]:
@@ -107,4 +107,4 @@ def _roles(weights: mtf.Tensor, new_dims: Dims) -> tuple[mtf.Shape, mtf.Shape]:
 
 
 def _unit(x: mtf.Tensor, epsilon: float) -> mtf.Tensor:
-    return x / mtf.maximum(mtf.norm(x), epsilon)
+    return x / mtf.maximum(x.norm(), epsilon)

@@ -76,7 +76,7 @@ def pipelined_layers(
     (y,), sums = pipeline_with_sums(
         one_layer, gather(x), layers, schedule, beside, batch_names=(BATCH, GROUPS), recompute=recompute
     )
-    return mtf.reshape(y, x.shape), dict(zip(names, sums, strict=True))
+    return y.reshape(x.shape), dict(zip(names, sums, strict=True))
 
 
 def sequences_together(sublayers: Sequence[Sublayer], shape: mtf.Shape, schedule: PipelineSchedule) -> int:
@@ -112,7 +112,7 @@ def _neighbours_together(x: mtf.Tensor, together: int) -> mtf.Tensor:
         return x
     batch = x.shape[BATCH]
     dims = [mtf.Dimension(BATCH, batch.size // together), mtf.Dimension(SEQUENCES, together)]
-    return mtf.replace_dimensions(x, batch, dims)
+    return x.unflatten(batch, dims)
 
 
 def _map(context: Context, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> Context:

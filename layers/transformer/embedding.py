@@ -130,12 +130,12 @@ class TokenEmbedding:
         x = self.vocabulary.ids_to_embedding(ids, summed, are_checked=are_checked)
         with mtf.variable_scope(self.name or self.vocabulary.name):
             if self.positions is not None:
-                x += mtf.cast(self.positions(positions, summed), x.dtype)
+                x += self.positions(positions, summed).astype(x.dtype)
             if self.num_token_types:
                 types = mtf.zeros_like(ids)
                 if token_types is not None:
                     types = mtf.check_indices(token_types, self.num_token_types, message="a token type")
-                x += mtf.cast(self._type_vectors(types, summed), x.dtype)
+                x += self._type_vectors(types, summed).astype(x.dtype)
             if self.norm is not None:
                 x = self.norm(x, summed)
             x = dropped(x, self.dropout_rate, self.dropout_broadcast_dims, is_training=is_training)
@@ -150,4 +150,4 @@ class TokenEmbedding:
     def _type_vectors(self, types: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor:
         dim = mtf.Dimension("token_types", self.num_token_types)
         table = mtf.get_variable(types.mesh, "token_types", [dim, d_model], initializer=mtf.RandomNormal(stddev=0.02))
-        return mtf.gather(table, types, dim)
+        return table[dim, types]

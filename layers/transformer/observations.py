@@ -41,9 +41,9 @@ class Observations:
         losses = [x for name, x in self.scalars.items() if _last(name) == AUXILIARY_LOSS]
         values, weights = metrics["loss"]
         if is_training and losses:
-            values += mtf.cast(functools.reduce(mtf.add, map(mtf.reduce_sum, losses)), values.dtype)
+            values += functools.reduce(mtf.add, map(mtf.reduce_sum, losses)).astype(values.dtype)
         others = {name: x for name, x in self.scalars.items() if _last(name) != AUXILIARY_LOSS}
-        means = {name: mtf.reduce_mean(x) if x.shape.ndims == 1 else x for name, x in others.items()}
+        means = {name: x.mean() if x.shape.ndims == 1 else x for name, x in others.items()}
         seen = {name: (x, mtf.ones_like(x)) for name, x in means.items()}
         return {**metrics, "loss": (values, weights), **seen}
 

@@ -104,14 +104,14 @@ class TokenLoss:
             weights=counted,
             check_targets=self.check_targets,
         )
-        is_right = mtf.cast(mtf.equal(mtf.argmax(logits, vocabulary.vocab), targets), tf.float32)
+        is_right = mtf.equal(logits.argmax(vocabulary.vocab), targets).astype(tf.float32)
         return {"loss": (loss, counted), "accuracy": (is_right, counted)}
 
     def _counted(self, targets: mtf.Tensor) -> mtf.Tensor:
         """The weights, float32 [.., length], which are 0 for padding."""
         if self.padding_id is None:
-            return mtf.ones_like(mtf.cast(targets, tf.float32))
-        return mtf.cast(mtf.not_equal(targets, self.padding_id), tf.float32)
+            return mtf.ones_like(targets.astype(tf.float32))
+        return mtf.not_equal(targets, self.padding_id).astype(tf.float32)
 
 
 def _cut(x: mtf.Tensor, blocks: int) -> mtf.Tensor:
@@ -119,12 +119,12 @@ def _cut(x: mtf.Tensor, blocks: int) -> mtf.Tensor:
     length = x.shape["length"]
     if length.size % blocks:
         raise ShapeError(f"TokenLoss: blocks={blocks} must divide the length, and [{x.shape}] has {length.size}")
-    return mtf.replace_dimensions(x, [length], [(_BLOCKS, blocks), (length.name, length.size // blocks)])
+    return x.unflatten(length, [(_BLOCKS, blocks), (length.name, length.size // blocks)])
 
 
 def _joined(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
     """A result of all blocks [blocks, .., length of a block, ..] in the shape of the targets."""
     axis = shape.axis("length")
     blocks, *others = x.shape
-    beside = mtf.transpose(x, [*others[:axis], blocks, *others[axis:]])
-    return mtf.reshape(beside, shape)
+    beside = x.transpose([*others[:axis], blocks, *others[axis:]])
+    return beside.reshape(shape)

@@ -135,6 +135,8 @@ def check_tensor(x: object, what: str = "operand", *, beside: object = None) -> 
       GraphError: it is none. If it is an array, the message says how to name its dimensions like those of `beside`.
     """
     if not isinstance(x, Tensor):
+        if isinstance(why := getattr(x, "why_no_tensor", None), str):
+            raise GraphError(why)
         raise GraphError(
             f"the {what} must be an mtf.Tensor, not {type(x).__name__}; bring values in as inputs of mtf.function, "
             f"or {_named(x, beside) or 'with mtf.constant or mtf.import_tf_tensor'}"

@@ -48,11 +48,34 @@ class Indexing(Face):
         return At(self)
 
 
-class At:
+_OF_TENSORS = (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
+    *("pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "neg", "abs", "invert"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "bool", "float", "int", "len", "iter", "getitem", "array"),
+)
+"""Operators and questions that tensors answer, without their underscores."""
+
+
+class _NoTensor:
+    """The base of the objects of `x.at`. Used as a tensor, one is an error that says what to write."""
+
+    why_no_tensor = ""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError(self.why_no_tensor)
+
+
+for _name in _OF_TENSORS:
+    setattr(_NoTensor, f"__{_name}__", says_where(_NoTensor._refuse))
+
+
+class At(_NoTensor):
     """The attribute `x.at`: brackets after it choose places in x."""
 
     def __init__(self, x: Any) -> None:
         self._x: Tensor = x
+        name = x.shape[0].name if x.shape.ndims else "length"
+        self.why_no_tensor = f'x.at is no tensor; choose places in brackets, as in y = x.at["{name}", 0].set(v)'
 
     @tensor_method("x.at[...]")
     def __getitem__(self, brackets: Brackets) -> Places:
@@ -66,12 +89,22 @@ class At:
             f'x.at[...] = v changes nothing, since tensors stay as they are; write y = x.at["{name}", 0].set(v)'
         )
 
+    if not TYPE_CHECKING:  # a type checker would take it for a promise of every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{self.why_no_tensor}, and not x.at.{name}", name=name, obj=self)
+
     def __repr__(self) -> str:
         return f"at of {self._x}"
 
 
-class Places:
+class Places(_NoTensor):
     """Places in x, as `x.at[...]`. `set` and `add` make a new tensor with other elements there; x stays as it is."""
+
+    why_no_tensor = (
+        "x.at[...] names places in x, and is no tensor; read their elements as x[...], or change them with "
+        "x.at[...].set(v) or x.at[...].add(v)"
+    )
 
     def __init__(self, x: Tensor, picks: Any) -> None:
         self._x = x

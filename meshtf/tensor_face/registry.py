@@ -14,14 +14,32 @@ _registered: dict[str, Callable[..., Any]] = {}
 _public: set[str] = set()
 
 _OF_VALUES = {"numpy", "item", "tolist", "tobytes"}
+_OF_MESHES = 'mtf.with_layout(x, "batch:rows") to say how cores of the mesh split it'
 _INSTEAD = {
     "T": 'x.transpose("columns", "rows")',
+    "backward": "mtf.gradients([x], variables)",
+    "bool": "x.astype(tf.bool)",
+    "cpu": _OF_MESHES,
+    "cuda": _OF_MESHES,
+    "detach": "mtf.stop_gradient(x)",
+    "device": _OF_MESHES,
     "dot": "mtf.einsum([x, y], output_shape=[...])",
+    "double": "x.astype(tf.float64)",
+    "expand": 'mtf.broadcast(x, "copies:2 rows columns")',
+    "float": "x.astype(tf.float32)",
+    "half": "x.astype(tf.float16)",
+    "int": "x.astype(tf.int32)",
+    "long": "x.astype(tf.int64)",
+    "masked_fill": "mtf.where(mask, value, x)",
     "matmul": "mtf.einsum([x, y], output_shape=[...])",
     "ndim": "x.shape.ndims",
     "permute": 'x.transpose("columns", "rows")',
     "squeeze": 'x["dimension", 0]',
+    "swapaxes": 'x.transpose("columns", "rows")',
     "take": 'x["dimension", indices]',
+    "to": f"x.astype(tf.bfloat16) for another dtype, or {_OF_MESHES}",
+    "type": "x.astype(tf.bfloat16)",
+    "unsqueeze": 'x.reshape("one:1 rows columns")',
     "view": 'x.reshape("rows:2 columns:3")',
 }
 """The language's form of attributes that arrays of NumPy and PyTorch have."""

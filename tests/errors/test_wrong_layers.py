@@ -125,6 +125,41 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
 # fmt: on
 
 
+L: Any = mtf.layers  # what a type checker would refuse
+SEQUENCE = mtf.placeholder(MESH, "batch:4 length:6 vocab:10", name="sequence")
+LABELS = mtf.placeholder(MESH, "batch:4 labels:2", tf.int32, name="labels")
+
+BY_POSITION: dict[str, Callable[[], Any]] = {
+    "softmax_cross_entropy_with_logits": lambda: L.softmax_cross_entropy_with_logits(LOGITS, IDS, 1),
+    "ctc_loss, length": lambda: L.ctc_loss(SEQUENCE, LABELS, 1, "labels", "vocab"),
+    "ctc_loss, labels": lambda: L.ctc_loss(SEQUENCE, LABELS, "length", 1, "vocab"),
+    "ctc_loss, vocab": lambda: L.ctc_loss(SEQUENCE, LABELS, "length", "labels", 2),
+    "kl_divergence": lambda: L.kl_divergence(X, X, 1),
+    "cosine_similarity": lambda: L.cosine_similarity(X, X, 1),
+    "contrastive_loss, batch": lambda: L.contrastive_loss(X, X, 0, "hidden"),
+    "contrastive_loss": lambda: L.contrastive_loss(X, X, "batch", 1),
+    "mask_padded_logits": lambda: L.mask_padded_logits(LOGITS, 1, 5),
+    "adaptive_avg_pool": lambda: L.adaptive_avg_pool(IMAGE, {1: 4}),
+    "adaptive_max_pool": lambda: L.adaptive_max_pool(IMAGE, {1: 4}),
+    "layer_norm": lambda: L.layer_norm(X, 1),
+    "rms_norm": lambda: L.rms_norm(X, 1),
+    "group_norm": lambda: L.group_norm(IMAGE, 3, spatial_dims=1),
+    "instance_norm": lambda: L.instance_norm(IMAGE, channel_dim=3),
+    "weight_norm": lambda: L.weight_norm(X, 1),
+    "spectral_norm": lambda: L.spectral_norm(X, 1, True),
+    "dense, reduced": lambda: L.dense(X, "o:3", reduced_dims=1),
+    "dense, experts": lambda: L.dense(X, "o:3", expert_dims=0),
+    "dense_product": lambda: L.dense_product(X, 1, "o:3"),
+    "gru": lambda: L.gru(X, "h:8", 0),
+    "lstm": lambda: L.lstm(X, "h:8", 0),
+}
+
+
+@pytest.mark.parametrize("wrong", BY_POSITION.values(), ids=BY_POSITION)
+def test_a_number_in_place_of_a_dimension_is_named(refused: Callable[..., None], wrong: Callable[[], Any]) -> None:
+    refused(wrong, ShapeError, "a dimension or its name is needed")
+
+
 @pytest.mark.parametrize(("wrong", "kind", "words"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
 def test_what_no_layer_or_optimizer_can_use_is_named(
     refused: Callable[..., None], wrong: Callable[[], Any], kind: type[Exception], words: str

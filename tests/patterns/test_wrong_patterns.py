@@ -219,6 +219,23 @@ def read(kind: type[MeshtfError], wrong: Wrong) -> str:
 def test_what_is_given_in_place_of_a_pattern() -> None:
     text = read(UsageError, lambda: mtf.rearrange("batch hidden -> hidden batch", X))  # type: ignore[arg-type]
     assert "the tensor comes first, and then the pattern: (x, 'batch hidden -> hidden batch')" in text
+    forgotten: list[tuple[Any, str]] = [
+        (
+            lambda: mtf.rearrange("a b -> b a"),
+            "rearrange: the tensor comes first, and then the pattern: (x, 'a b -> b a'",
+        ),
+        (
+            lambda: mtf.reduce("a b -> b", "mean"),
+            "mtf.reduce: the tensor comes first, and then the pattern: (x, 'a b ->",
+        ),
+        (lambda: mtf.reduce(X, "mean", "a b -> b"), "the pattern comes before the reduction: (x, 'a b -> b', 'mean')"),
+        (lambda: mtf.einsum("a b -> b"), "einsum: the tensors come after the pattern, one by one: ('a b -> b', x, y)"),
+        (lambda: mtf.einsum("a b -> b", [X]), "mtf.einsum: the tensors come after the pattern, one by one"),
+        (lambda: mtf.einsum(X, "a b -> b"), "mtf.einsum: the pattern comes first, and then the tensors, one by one"),
+        (lambda: mtf.einsum([X], "a b -> b"), "mtf.einsum: the pattern comes first, and then the tensors, one by one"),
+    ]  # type: ignore[call-arg, arg-type]
+    for wrong, words in forgotten:
+        assert words in read(UsageError, wrong)
     assert "a pattern is text such as" in read(UsageError, lambda: mtf.rearrange(X, ["batch"]))  # type: ignore[arg-type]
     text = read(UsageError, lambda: mtf.reduce(X, "batch hidden -> batch", "maximum"))
     assert 'reduction \'maximum\' is none of "sum", "mean", "max", ' in text

@@ -33,8 +33,7 @@ class BlockedMemory:
         def cut(x: mtf.Tensor) -> mtf.Tensor:
             if not x.shape.has(MEMORY_LENGTH):
                 return x
-            x = blocks.padded(x, MEMORY_LENGTH)
-            return mtf.replace_dimensions(x, MEMORY_LENGTH, [inside, block])
+            return blocks.padded(x, MEMORY_LENGTH).unflatten(MEMORY_LENGTH, [inside, block])
 
         return self.map(cut)
 

@@ -182,8 +182,7 @@ class CausalAttention:
             first = mtf.constant(mesh, of_queries.reshape(-1), [flat], tf.int32)
             seen = mtf.constant(mesh, of_memory.reshape(-1), [flat], tf.int32)
             seen = seen if number is None else seen + number * size
-            drawn = boxes.drawn({LENGTH: first, MEMORY_LENGTH: seen})
-            return mtf.replace_dimensions(drawn, flat, places)
+            return boxes.drawn({LENGTH: first, MEMORY_LENGTH: seen}).unflatten(BLOCKS, places)
 
         return draw
 
@@ -222,7 +221,7 @@ class _Rectangles:
             return with_block(carried, self._logits(memory), lambda terms: self._weighted(terms, memory))
 
         found = self._over_blocks(step, [self._as_rows(x) for x in state])
-        return [mtf.transpose(x, shape) for x, shape in zip(found, shapes, strict=True)]
+        return [x.transpose(shape) for x, shape in zip(found, shapes, strict=True)]
 
     def sums(self, log_total: mtf.Tensor) -> State:
         """The sums of exp(logits - log_total), and of values weighted by these, whose gradients the backward pass
@@ -237,7 +236,7 @@ class _Rectangles:
 
         initial = [mtf.zeros(self.q.mesh, shape, self.how.dtype) for shape in (self._rows, self._means)]
         found = self._over_blocks(step, initial, recompute="nothing")
-        return [mtf.transpose(x, shape) for x, shape in zip(found, shapes, strict=True)]
+        return [x.transpose(shape) for x, shape in zip(found, shapes, strict=True)]
 
     def _over_blocks(
         self, step: Callable[[State, BlockedMemory], State], initial: State, recompute: str | None = None
@@ -263,7 +262,7 @@ class _Rectangles:
         return self._rows + [self.q.shape[D_KV]]
 
     def _as_rows(self, x: mtf.Tensor) -> mtf.Tensor:
-        return mtf.transpose(x, self._means if x.shape.has(D_KV) else self._rows)
+        return x.transpose(self._means if x.shape.has(D_KV) else self._rows)
 
     def _logits(self, memory: BlockedMemory) -> mtf.Tensor:
         pattern = dataclasses.replace(self.pattern, memory=memory.tokens)
@@ -273,8 +272,8 @@ class _Rectangles:
         kept = self.how.kept if memory.kept is None else memory.kept
         if self.how.draw is not None:
             kept = self.how.draw(memory.number)
-        terms = mtf.cast(without_dropped(terms, kept, self.how.options.dropout_rate), memory.v.dtype)
-        return mtf.cast(mtf.einsum([terms, memory.v], output_shape=self._means), self.how.dtype)
+        terms = without_dropped(terms, kept, self.how.options.dropout_rate).astype(memory.v.dtype)
+        return mtf.einsum([terms, memory.v], output_shape=self._means).astype(self.how.dtype)
 
 
 def _boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, halving: Halving) -> mtf.DropoutInBoxes:
@@ -284,7 +283,7 @@ def _boxes(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, halving: Hal
 
 def _with_last(x: mtf.Tensor, *names: str) -> mtf.Tensor:
     last = [x.shape[name] for name in names]
-    return mtf.transpose(x, [*(d for d in x.shape if d not in last), *last])
+    return x.transpose([*(d for d in x.shape if d not in last), *last])
 
 
 def _sum(x: mtf.Tensor | None, y: mtf.Tensor | None) -> mtf.Tensor | None:

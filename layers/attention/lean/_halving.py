@@ -57,13 +57,11 @@ class Halving:
             return x
         x = mtf.pad(x, [0, self.padding], name) if self.padding else x
         parts = [mtf.Dimension(BLOCKS, self.count), mtf.Dimension(name, self.size)]
-        return mtf.replace_dimensions(x, name, parts)
+        return x.unflatten(name, parts)
 
     def joined(self, x: mtf.Tensor) -> mtf.Tensor:
         """[.., blocks, length, ..] -> [.., length, ..]: the opposite of `cut`."""
-        parts = [x.shape[name] for name in (BLOCKS, LENGTH)]
-        whole = mtf.Dimension(LENGTH, self.count * self.size)
-        return mtf.slice(mtf.replace_dimensions(x, parts, whole), 0, self.used, LENGTH)
+        return x.flatten([BLOCKS, LENGTH], LENGTH)[LENGTH, : self.used]
 
     def positions(self, mesh: mtf.Mesh, name: str, dtype: tf.DType) -> mtf.Tensor:
         """The positions 0, 1, 2, .. as [blocks, name]. The padding counts on, so it is ahead of all others."""
@@ -100,22 +98,21 @@ class Level:
         """[.., blocks, ..] -> [.., pairs, query_blocks, ..]: the queries that see; a tensor without blocks stays as it
         is.
         """
-        return mtf.slice(self._in_pairs(x, QUERY_BLOCKS), self.half, self.reach, QUERY_BLOCKS) if _is_cut(x) else x
+        return self._in_pairs(x, QUERY_BLOCKS)[QUERY_BLOCKS, self.half : self.half + self.reach] if _is_cut(x) else x
 
     def seen(self, x: mtf.Tensor) -> mtf.Tensor:
         """[.., blocks, ..] -> [.., pairs, memory_blocks, ..]: the memory that is seen; a tensor without blocks stays as
         it is.
         """
-        first = self.half - self.reach
-        return mtf.slice(self._in_pairs(x, MEMORY_BLOCKS), first, self.reach, MEMORY_BLOCKS) if _is_cut(x) else x
+        return self._in_pairs(x, MEMORY_BLOCKS)[MEMORY_BLOCKS, self.half - self.reach : self.half] if _is_cut(x) else x
 
     def with_seeing(self, x: mtf.Tensor, new: mtf.Tensor) -> mtf.Tensor:
         """x, with new values in the place of `seeing(x)`."""
-        whole, rest = self._in_pairs(x, QUERY_BLOCKS), self.half - self.reach
-        parts = [mtf.slice(whole, 0, self.half, QUERY_BLOCKS), new]
-        if rest:
-            parts.append(mtf.slice(whole, self.half + self.reach, rest, QUERY_BLOCKS))
-        return mtf.reshape(mtf.concat(parts, QUERY_BLOCKS), x.shape)
+        whole = self._in_pairs(x, QUERY_BLOCKS)
+        parts = [whole[QUERY_BLOCKS, : self.half], new]
+        if self.reach < self.half:
+            parts.append(whole[QUERY_BLOCKS, self.half + self.reach :])
+        return mtf.concat(parts, QUERY_BLOCKS).reshape(x.shape)
 
     def begins_of_seeing(self, size: int) -> np.ndarray:
         """int32 [pairs, query_blocks]: the positions at which these blocks of `size` positions begin."""
@@ -132,7 +129,7 @@ class Level:
 
     def _in_pairs(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
         parts = [mtf.Dimension(PAIRS, self.num_pairs), mtf.Dimension(name, 2 * self.half)]
-        return mtf.replace_dimensions(x, BLOCKS, parts)
+        return x.unflatten(BLOCKS, parts)
 
 
 def _is_cut(x: mtf.Tensor) -> bool:

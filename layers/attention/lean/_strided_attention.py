@@ -93,8 +93,8 @@ class StridedAttention:
         kept = memory.kept
         if self._drawn is not None and memory.number is not None:
             kept = self._drawn.block(memory.number)
-        terms = mtf.cast(without_dropped(terms, kept, self._options.dropout_rate), memory.v.dtype)
-        return mtf.cast(mtf.einsum([terms, memory.v], output_shape=self._means), self._dtype)
+        terms = without_dropped(terms, kept, self._options.dropout_rate).astype(memory.v.dtype)
+        return mtf.einsum([terms, memory.v], output_shape=self._means).astype(self._dtype)
 
     def _zeros(self, shape: mtf.Shape) -> mtf.Tensor:
         return mtf.zeros(self._q.mesh, shape, self._dtype)

@@ -76,7 +76,7 @@ def lean_attention(
     halving = halving_of(q, k, pattern, options, block_size) if blocks.count > 1 else None
     if halving is not None:
         y = CausalAttention(halving, q, k, v, pattern, options).result()
-        return mtf.transpose(mtf.cast(y, q.dtype), q.shape)
+        return y.astype(q.dtype).transpose(q.shape)
     by_itself = is_independent(q, k, options)
     if by_itself and blocks.padding and blocks.count > 1:
         blocks = _without_padding(blocks, block_size)
@@ -89,7 +89,7 @@ def lean_attention(
     else:
         memory, drawn = BlockedMemory(k, v, tokens, kept_weights(q, k, options)).cut(blocks), None
     y = StridedAttention(q, memory, pattern, options, drawn).result()
-    return mtf.transpose(mtf.cast(y, q.dtype), q.shape)
+    return y.astype(q.dtype).transpose(q.shape)
 
 
 def attends_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int) -> bool:

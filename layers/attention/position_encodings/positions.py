@@ -73,7 +73,7 @@ def rotary_embedding(
     magnitude = getattr(scaling, "magnitude", 1.0)
     if magnitude != 1.0:
         turned *= mtf.constant(x.mesh, np.where(is_rotated, magnitude, 1.0), [d_kv])
-    return mtf.cast(mtf.transpose(turned, x.shape), x.dtype)
+    return turned.transpose(x.shape).astype(x.dtype)
 
 
 def _frequencies(
@@ -108,13 +108,13 @@ def _partners(x: mtf.Tensor, d_kv: mtf.Dimension, half: int) -> mtf.Tensor:
     """The partner of each element of the first 2 · half."""
     if d_kv.size == 2 * half:
         return mtf.roll(x, half, d_kv)
-    is_first = mtf.less(mtf.range(x.mesh, d_kv), half)
+    is_first = mtf.range(x.mesh, d_kv) < half
     return mtf.where(is_first, mtf.shift(x, -half, d_kv, False), mtf.shift(x, half, d_kv, False), output_shape=x.shape)
 
 
 def _neighbours(x: mtf.Tensor, d_kv: mtf.Dimension) -> mtf.Tensor:
     """The neighbour of each element: the next one at an even place, and the one before at an odd place."""
-    is_even = mtf.equal(mtf.mod(mtf.range(x.mesh, d_kv), 2), 0)
+    is_even = mtf.equal(mtf.range(x.mesh, d_kv) % 2, 0)
     return mtf.where(is_even, mtf.shift(x, -1, d_kv, False), mtf.shift(x, 1, d_kv, False), output_shape=x.shape)
 
 

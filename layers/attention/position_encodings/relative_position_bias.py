@@ -54,11 +54,11 @@ def relative_position_bucket(
     limited = mtf.clip_by_value(relative_position, -max_distance, max_distance)
 
     def looked_up(distance: mtf.Tensor) -> mtf.Tensor:
-        return mtf.gather(table, distance, "distance")
+        return table["distance", distance]
 
     if not is_bidirectional:
-        return looked_up(mtf.maximum(mtf.negative(limited), 0))
-    is_ahead = mtf.cast(mtf.greater(limited, 0), tf.int32)
+        return looked_up(mtf.maximum(-limited, 0))
+    is_ahead = mtf.cast(limited > 0, tf.int32)
     return looked_up(mtf.abs(limited)) + is_ahead * (num_buckets // 2)
 
 

@@ -251,7 +251,7 @@ class LongRopeRotaryScaling:
 
     def growth(self, length: int | mtf.Tensor) -> float | mtf.Tensor:
         if isinstance(length, mtf.Tensor):
-            return mtf.to_float(mtf.greater(length, self.original_max_length))
+            return mtf.to_float(length > self.original_max_length)
         return float(length > self.original_max_length)
 
     def _factors(self, name: str, pairs: int) -> np.ndarray:

@@ -131,6 +131,8 @@ def einsum(
         return _einsum(xs, output_shape, reduced_dims, name)
     if output_shape is not None or reduced_dims is not None:
         raise UsageError("a pattern says what the result is; give no output_shape or reduced_dims beside it")
+    if not operands or any(isinstance(x, list | tuple) for x in operands):
+        raise UsageError(f"the tensors come after the pattern, one by one: ({xs!r}, x, y)")
     tensors = [check_tensor(x) for x in operands]
     return _einsum(tensors, einsum_shape(xs, tuple(x.shape for x in tensors)), None, name)
 
@@ -139,6 +141,8 @@ def _by_position(given: Sequence[Any], **named: Any) -> dict[str, Any]:
     """The parameters after a list of tensors, some of which are given by position."""
     if isinstance(given[0], Tensor):
         raise GraphError("the tensors come in a list, or after a pattern: write mtf.einsum([x, y], output_shape=[...])")
+    if isinstance(given[0], str) and "->" in given[0]:
+        raise UsageError(f"the pattern comes first, and then the tensors, one by one: ({given[0]!r}, x, y)")
     if len(given) > len(named):
         raise UsageError(f"too many positional arguments; its parameters are xs, {', '.join(named)}")
     placed = dict(zip(named, given, strict=False))

@@ -20,20 +20,7 @@ def depthwise_conv1d(
 ) -> Tensor:
     """A convolution of each channel of [.., length, in] by itself, with [filter_length, in, ..].
 
-    More dimensions of the filter, such as a multiplier, follow in the result.
-
-    Args:
-      conv_input: [.., length, in], with any number of other dimensions before.
-      conv_filter: [filter_length, in, ..], the first with names that the image does not have.
-      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in), "VALID" (none), or "SYMMETRIC"
-        (as many windows as with "SAME", with their middles on every `stride`-th element, as in PyTorch's models).
-      dilations: the steps from one element of a window to the next.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together, or a window does not fit in.
-      DtypeError: the dtypes differ, or are bool or complex.
+    The parameters: `mtf.depthwise_conv2d` describes them.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
@@ -91,21 +78,8 @@ def depthwise_conv3d(
 ) -> Tensor:
     """A convolution of each channel of [.., depth, height, width, in] by itself.
 
-    More dimensions of the filter, such as a multiplier, follow in the result.
-
-    Args:
-      conv_input: [.., depth, height, width, in], with any number of other dimensions before.
-      conv_filter: [filter_depth, filter_height, filter_width, in, ..], the first
-        three with names that the image does not have.
-      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in), "VALID" (none), or "SYMMETRIC"
-        (as many windows as with "SAME", with their middles on every `stride`-th element, as in PyTorch's models).
-      dilations: the steps from one element of a window to the next.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together, or a window does not fit in.
-      DtypeError: the dtypes differ, or are bool or complex.
+    The filter is [filter_depth, filter_height, filter_width, in, ..].
+    The parameters: `mtf.depthwise_conv2d` describes them.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")

@@ -81,20 +81,7 @@ def conv1d(
 ) -> Tensor:
     """A convolution of [.., length, in] with [filter_length, in, out]: [.., length, out].
 
-    Names and sizes are as for `conv2d`.
-
-    Args:
-      conv_input: a sequence, with any number of other dimensions before.
-      conv_filter: [filter_length, in, out], the first with names that the image does not have.
-      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in), "VALID" (none), or "SYMMETRIC"
-        (as many windows as with "SAME", with their middles on every `stride`-th element, as in PyTorch's models).
-      dilations: the steps from one element of a window to the next.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together, or a window does not fit in.
-      DtypeError: the dtypes differ, or are bool or complex.
+    Names, sizes and parameters are as for 2 dimensions: `mtf.conv2d` describes them.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
@@ -150,23 +137,9 @@ def conv3d(
     dilations: Steps = None,
     name: str | None = None,
 ) -> Tensor:
-    """A convolution of [.., depth, height, width, in] with a filter of three dimensions, in and out.
+    """A convolution of [.., depth, height, width, in] with [filter_depth, filter_height, filter_width, in, out].
 
-    Names and sizes are as for `conv2d`.
-
-    Args:
-      conv_input: [.., depth, height, width, in], with any number of other dimensions before.
-      conv_filter: [filter_depth, filter_height, filter_width, in, out], the first
-        three with names that the image does not have.
-      strides: the steps from one window to the next: a number, one for each dimension, or some by name.
-      padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in), "VALID" (none), or "SYMMETRIC"
-        (as many windows as with "SAME", with their middles on every `stride`-th element, as in PyTorch's models).
-      dilations: the steps from one element of a window to the next.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together, or a window does not fit in.
-      DtypeError: the dtypes differ, or are bool or complex.
+    Names, sizes and parameters are as for 2 dimensions: `mtf.conv2d` describes them.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")

@@ -19,19 +19,7 @@ def conv1d_transpose(
 ) -> Tensor:
     """A transposed convolution of [.., length, in] with [filter_length, out, in]: [.., length, out].
 
-    It is the gradient of `conv1d` with respect to its image. Sizes are as for `conv2d_transpose`.
-
-    Args:
-      conv_input: [.., length, in], with any number of other dimensions before.
-      conv_filter: [filter_length, out, in], the first with names that the image does not have.
-      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
-      padding: "SAME", "VALID" or "SYMMETRIC", of that convolution.
-      dilations: the dilations of that convolution.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together.
-      DtypeError: the dtypes differ, or are bool or complex.
+    It is the gradient of `conv1d` with respect to its image. The parameters: `mtf.conv2d_transpose` describes them.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
@@ -89,20 +77,8 @@ def conv3d_transpose(
 ) -> Tensor:
     """A transposed convolution of [.., depth, height, width, in] with a filter of three dimensions, out and in.
 
-    It is the gradient of `conv3d` with respect to its image. Sizes are as for `conv2d_transpose`.
-
-    Args:
-      conv_input: [.., depth, height, width, in], with any number of other dimensions before.
-      conv_filter: [filter_depth, filter_height, filter_width, out, in], the first
-        three with names that the image does not have.
-      strides: the strides of the convolution whose gradient this is: a number, one for each dimension, or some by name.
-      padding: "SAME", "VALID" or "SYMMETRIC", of that convolution.
-      dilations: the dilations of that convolution.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: dimensions do not fit together.
-      DtypeError: the dtypes differ, or are bool or complex.
+    The filter is [filter_depth, filter_height, filter_width, out, in]. It is the gradient of `conv3d` with respect to
+    its image. The parameters: `mtf.conv2d_transpose` describes them.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")

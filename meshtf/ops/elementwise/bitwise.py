@@ -48,15 +48,7 @@ def bitwise_and(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
 def bitwise_or(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The bits that either has, broadcast by name.
 
-    Args:
-      x1: a tensor of integers, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
-      DtypeError: the dtypes differ, or are not integer.
+    The parameters: `mtf.bitwise_and` describes them.
 
     Examples:
       >>> value(mtf.bitwise_or(mtf.range(mesh, ("n", 4)), 2))
@@ -69,15 +61,7 @@ def bitwise_or(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, 
 def bitwise_xor(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The bits that exactly one has, broadcast by name.
 
-    Args:
-      x1: a tensor of integers, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
-      DtypeError: the dtypes differ, or are not integer.
+    The parameters: `mtf.bitwise_and` describes them.
 
     Examples:
       >>> value(mtf.bitwise_xor(mtf.range(mesh, ("n", 4)), 2))
@@ -90,15 +74,7 @@ def bitwise_xor(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
 def left_shift(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The bits of x1 moved x2 places up, with zeros behind, broadcast by name. All are gone if x2 is the width or more.
 
-    Args:
-      x1: a tensor of integers, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor. A negative number counts as the width.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
-      DtypeError: the dtypes differ, or are not integer.
+    The parameters: `mtf.bitwise_and` describes them. A negative x2 counts as the width.
 
     Examples:
       >>> value(mtf.left_shift(mtf.range(mesh, ("n", 4)), 2))
@@ -111,15 +87,7 @@ def left_shift(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, 
 def right_shift(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """x1 divided by 2 to the power x2 and rounded down, broadcast by name.
 
-    Args:
-      x1: a tensor of integers, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor. A negative number counts as the width.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
-      name: the operation's name.
-
-    Raises:
-      ShapeError: sizes disagree, or `output_shape` lacks a dimension.
-      DtypeError: the dtypes differ, or are not integer.
+    The parameters: `mtf.bitwise_and` describes them. A negative x2 counts as the width.
 
     Examples:
       >>> value(mtf.right_shift(mtf.constant(mesh, [-8, 9, 1], "n:3", tf.int32), 2))

@@ -51,6 +51,8 @@ def reduce(x: Tensor, pattern: str, reduction: str, /, **sizes: int) -> Tensor:
       reduce_sum [batch:4 h:6 w:8] float32
     """
     checked(x)
+    if "->" in str(reduction):
+        raise UsageError(f"the pattern comes before the reduction: (x, {reduction!r}, {pattern!r})")
     if reduction not in _REDUCTIONS:
         known = ", ".join(f'"{name}"' for name in _REDUCTIONS)
         raise UsageError(f"reduction {reduction!r} is none of {known}{nearest(str(reduction), _REDUCTIONS)}")

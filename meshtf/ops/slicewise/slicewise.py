@@ -215,7 +215,7 @@ def slicewise(
     """
     operands = check_operands(tf_fn, xs)
     outputs, is_several = _outputs(operands, output_shape, output_dtype)
-    dims = names_of(splittable_dims or ())
+    dims = names_of(() if splittable_dims is None else splittable_dims)
     _check_splittable(dims, [x.shape for x in operands], [shape for shape, _ in outputs])
     _check_grad_function(grad_function)
     operation = SlicewiseOperation(

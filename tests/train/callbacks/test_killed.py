@@ -29,7 +29,7 @@ def result(folder: Path) -> tuple[dict[int, dict[str, Any]], list[int], Any]:
     """Metrics by step without times and speeds, the steps of the checkpoints, and what the newest remembers."""
     metrics: dict[int, dict[str, Any]] = {}
     for line in read_metrics(folder / "metrics.jsonl"):
-        values = {name: value for name, value in line.items() if not name.endswith(("time", "_per_second"))}
+        values = {name: value for name, value in line.items() if not name.endswith(("time", "_per_second", "_seconds"))}
         metrics.setdefault(line["step"], {}).update(values)
     checkpoints = CheckpointFolder(folder / "checkpoints")
     return metrics, checkpoints.steps(), checkpoints.open(checkpoints.steps()[-1]).state["callbacks"]

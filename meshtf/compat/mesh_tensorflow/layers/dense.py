@@ -98,7 +98,7 @@ def dense(  # noqa: PLR0913  # the original's parameters
     Returns:
       [..., new_dims].
     """
-    made, experts = dims_of(new_dims), dims_of(expert_dims or [])
+    made, experts = dims_of(new_dims), dims_of([] if expert_dims is None else expert_dims)
     summed = dims_of(x.shape.dims[-1:] if reduced_dims is None else reduced_dims)
     kept = [d for d in x.shape if d not in summed]
     names = {d.name for d in made}
