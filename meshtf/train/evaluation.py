@@ -49,8 +49,8 @@ class Evaluation:
       vectors: means of shape [n] or [layers, n]. An element whose weights are all 0 is NaN.
       uncounted: the metrics whose weights are all 0.
       problem: the reason why the loss is meaningless, or None.
-      sums: the numerator and the denominator of each mean, float64. For "accuracy" they are exact counts: how many examples
-        are right, and how many there are.
+      sums: the numerator and the denominator of each mean, float64. For "accuracy" they are exact counts: how many
+        examples are right, and how many there are.
       seconds: how long the evaluation took.
     """
 

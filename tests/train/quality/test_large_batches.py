@@ -47,5 +47,5 @@ def test_large_batches_are_as_good_as_small_ones_with_lars_and_its_schedule_alon
         *("Training.optimizer = @MomentumOptimizer()", "MomentumOptimizer.momentum = 0.9"),
         *("MomentumOptimizer.learning_rate = @PolynomialSchedule()", "PolynomialSchedule.num_steps = 150"),
     )
-    assert large.means["accuracy"] >= small.means["accuracy"] - 0.005
-    assert plain.means["accuracy"] < large.means["accuracy"] - 0.02
+    assert large.means["accuracy"] >= small.means["accuracy"]
+    assert plain.means["accuracy"] < small.means["accuracy"]
