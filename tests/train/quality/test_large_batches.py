@@ -33,3 +33,19 @@ def test_a_residual_network_reads_the_digits() -> None:
     right, count = trained("digits_resnet.gin").sums["accuracy"]
     assert count == 360
     assert right >= 0.985 * 360
+
+
+def test_large_batches_are_as_good_as_small_ones_with_lars_and_its_schedule_alone() -> None:
+    small = trained(
+        "letters_resnet.gin",
+        *("ResNet.width = 8", "Training.num_steps = 1200", "PolynomialSchedule.num_steps = 1160"),
+    )
+    large = trained("letters_resnet_2048.gin")
+    # The rate grows with the batch, and nothing else changes.
+    plain = trained(
+        "letters_resnet_2048.gin",
+        *("Training.optimizer = @MomentumOptimizer()", "MomentumOptimizer.momentum = 0.9"),
+        *("MomentumOptimizer.learning_rate = @PolynomialSchedule()", "PolynomialSchedule.num_steps = 150"),
+    )
+    assert large.means["accuracy"] >= small.means["accuracy"] - 0.005
+    assert plain.means["accuracy"] < large.means["accuracy"] - 0.02
