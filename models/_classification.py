@@ -38,7 +38,7 @@ def class_metrics(
         return found
     _, likeliest = mtf.top_k(logits, classes, ("likeliest", TOP))
     is_among = mtf.equal(likeliest, right).astype(tf.float32)
-    return {**found, f"top_{TOP}_accuracy": mtf.reduce_sum(is_among, reduced_dim="likeliest")}
+    return {**found, f"top_{TOP}_accuracy": is_among.sum("likeliest")}
 
 
 def class_predictions(logits: mtf.Tensor, classes: mtf.Dimension) -> dict[str, mtf.Tensor]:

@@ -111,7 +111,7 @@ def lines_of(run: Path) -> list[dict[str, Any]]:
 
 def metrics(run: Path) -> list[dict[str, Any]]:
     """Without times, which no two runs share."""
-    times = re.compile(f"^time$|_per_second|{WAITED}")
+    times = re.compile(f"^time$|_per_second|_seconds$|{WAITED}")
     return [{name: value for name, value in line.items() if not times.search(name)} for line in lines_of(run)]
 
 
