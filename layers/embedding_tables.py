@@ -33,7 +33,7 @@ class EmbeddingTables:
 
     Attributes:
       sizes: the number of ids of each table.
-      embedding: the dimension of a vector.
+      embedding: the dimension of a vector, with its size.
       capacity_factor: the room for ids in an exchange, as in `mtf.embedding_lookup`.
       num_stripes: the number of stripes, at most one for each row. With a multiple of the number of cores, each core
         has whole stripes.
@@ -53,7 +53,7 @@ class EmbeddingTables:
     """
 
     sizes: Sequence[int]
-    embedding: mtf.Dimension
+    embedding: mtf.DimensionLike
     capacity_factor: float | None = 2.0
     num_stripes: int = 256
     pooling: str = "sum"
@@ -76,6 +76,10 @@ class EmbeddingTables:
     def rows(self) -> mtf.Dimension:
         """The dimension of the rows of all tables: their number, rounded up to whole stripes of equal length."""
         return mtf.Dimension("rows", self.num_stripes * self._stripe)
+
+    @property
+    def _embedding(self) -> mtf.Dimension:
+        return mtf.convert_to_dimension(self.embedding)
 
     def row_numbers(self, table: int) -> np.ndarray:
         """The row of the variable for each id of a table, int64 [sizes[table]].
@@ -105,7 +109,7 @@ class EmbeddingTables:
             raise ShapeError(
                 f'ids [{ids.shape}] have {dim.size} tables along "{dim.name}", and there are {len(self.sizes)}'
             )
-        table = mtf.get_variable(ids.mesh, self.name, [self.rows, self.embedding], initializer=self._first_values)
+        table = mtf.get_variable(ids.mesh, self.name, [self.rows, self._embedding], initializer=self._first_values)
         return mtf.embedding_lookup(table, self._row_of(ids, dim), self.rows, self.capacity_factor)
 
     def pooled(self, ids: mtf.Tensor, tables_dim: str, bag_dim: str, weights: mtf.Tensor | None = None) -> mtf.Tensor:
@@ -138,7 +142,7 @@ class EmbeddingTables:
 
     @property
     def _first_values(self) -> Initializer:
-        return self.initializer or mtf.RandomNormal(stddev=1 / math.sqrt(self.embedding.size))
+        return self.initializer or mtf.RandomNormal(stddev=1 / math.sqrt(self._embedding.size))
 
     def _row_of(self, ids: mtf.Tensor, tables: mtf.Dimension) -> mtf.Tensor:
         """The rows of ids, and -1 for an id that its table has not."""

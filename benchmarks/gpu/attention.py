@@ -1,4 +1,4 @@
-"""What only a GPU can show of fused attention: cuDNN's results are those of the matrix of scores."""
+"""Compares cuDNN's attention with the matrix of scores, which only a GPU can do."""
 
 from __future__ import annotations
 

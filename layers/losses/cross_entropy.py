@@ -175,7 +175,9 @@ def _of_narrow(
             finite = mtf.where(mtf.equal(log_z, -math.inf), 0.0, log_z)  # the exponential is then 0, not NaN
             share = mtf.exp(mtf.sub(mtf.cast(narrow, tf.float32), finite, output_shape=narrow.shape))
             terms.append(mtf.multiply(share, of_log_z, output_shape=narrow.shape))
-        return [mtf.cast(mtf.add_n(terms), narrow.dtype), *(None for _ in all_inputs[1:])]
+        total = mtf.add_n(terms)
+        assert isinstance(total, mtf.Tensor)  # a gradient is asked for if one of the outputs has one
+        return [mtf.cast(total, narrow.dtype), *(None for _ in all_inputs[1:])]
 
     chosen, log_z = mtf.custom_gradient(forward, backward, [logits])
     return mtf.cast(is_class, tf.float32), chosen, log_z

@@ -14,6 +14,7 @@ from pages import TREE
 
 import meshtf as mtf
 from meshtf.bin import (
+    benchmark,
     checkpoint,
     compare,
     compile,  # noqa: A004
@@ -75,7 +76,10 @@ def test_every_entry_is_public() -> None:
     assert sorted(set(entries()) - set(public_names())) == []
 
 
-PROGRAMS = [train, eval, compare, compile, decode, export, plan, probe, tokenize, vocab, import_gin, checkpoint, launch]
+PROGRAMS = [
+    *(train, eval, benchmark, compare, compile, decode, export),
+    *(plan, probe, tokenize, vocab, import_gin, checkpoint, launch),
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -226,6 +226,8 @@ ROWS: list[tuple[str, Row]] = [
     ("qr.inner_dim", (lambda t, d: mtf.qr(t.square, "vocab", "hidden", d), (mtf.Dimension("inner", 8), "inner", "inner:8"))),
     ("convolution.output_shape", (lambda t, d: mtf.convolution(t.x, mtf.zeros(t.mesh, "taps:3 new:2"), {"hidden": "taps"}, d), WIDE)),
     ("gather.dim", (lambda t, d: mtf.gather(t.x, t.ids, d), ONE)),
+    ("embedding_lookup.dim", (lambda t, d: mtf.embedding_lookup(mtf.ones(t.mesh, "hidden:8 d:2"), t.ids, d), ONE)),
+    ("layers.EmbeddingTables.embedding", (lambda t, d: mtf.layers.EmbeddingTables((4, 3), d).lookup(mtf.zeros(t.mesh, "batch:4 tables:2", tf.int32), "tables"), FRESH)),
     ("gather.output_shape", (lambda t, d: mtf.gather(t.x, t.ids, "hidden", d), ([mtf.Dimension("n", 3), BATCH], "n batch"))),
     ("scatter_add.dim", (lambda t, d: mtf.scatter_add(t.x, t.ids, mtf.zeros(t.mesh, "batch:4 n:3"), d), ONE)),
     ("scatter_update.dim", (lambda t, d: mtf.scatter_update(t.x, t.ids, mtf.zeros(t.mesh, "batch:4 n:3"), d), ONE)),

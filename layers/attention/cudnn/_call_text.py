@@ -8,13 +8,13 @@ XLA knows these calls by their targets, `__cudnn$fmhaSoftmax` and so on, and rea
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from meshtf.layers.attention.cudnn._sizes import AttentionSizes
+from meshtf_programs.strict_json import json_text
 
 ELEMENTS = {tf.bfloat16: ("bf16", "BF16"), tf.float16: ("f16", "F16")}
 """The names of the element types that cuDNN attends in: StableHLO's, and the configuration's."""
@@ -76,7 +76,7 @@ def call_text(
     target: str, configuration: dict[str, Any], operands: Sequence[Array], results: Sequence[Array], name: str
 ) -> str:
     """The line of a module that calls a target. Its results are `%name#0`, `%name#1` and so on."""
-    text = json.dumps(configuration).replace('"', "\\22")
+    text = json_text(configuration).replace('"', "\\22")
     attributes = ", ".join(
         [
             "api_version = 2 : i32",

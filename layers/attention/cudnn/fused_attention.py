@@ -77,7 +77,7 @@ def fused_attention(
     )
     queries = mtf.transpose(q, [*batch, q.shape[LENGTH], *heads, q.shape[D_KV]])
     memory = [mtf.transpose(x, [*batch, x.shape[MEMORY_LENGTH], *_heads_of(x), x.shape[D_KV]]) for x in (k, v)]
-    y, _ = mtf.slicewise(
+    found = mtf.slicewise(
         AttentionKernel(form),
         [queries, *memory, *([bias] if bias is not None else [])],
         [queries.shape, mtf.Shape([*batch, *heads, q.shape[LENGTH]])],
@@ -85,7 +85,8 @@ def fused_attention(
         [*batch, *heads],
         name="fused_attention",
     )
-    return where_any_visible(visible, mtf.transpose(y, q.shape), MEMORY_LENGTH)
+    assert isinstance(found, tuple)  # the outputs, and the statistics that their gradient takes
+    return where_any_visible(visible, mtf.transpose(found[0], q.shape), MEMORY_LENGTH)
 
 
 def is_chosen_by_itself(q: mtf.Tensor, k: mtf.Tensor) -> bool:

@@ -57,6 +57,7 @@ CoreArray: TypeAlias = jax.Array
 TopologyOptions: TypeAlias = Mapping[str, "str | list[int]"]
 
 _TPU = "tpu"
+_PLATFORMS = "jax_platforms"
 _MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _RELEASE = version.__version_info__[:2]
 _DEVICE_KINDS = {"cuda": "GPU", "rocm": "GPU"}
@@ -212,15 +213,15 @@ def _joined(processes: Processes | None) -> _Member | None:
 
 
 def _plugin_client(platform: str, member: _Member | None) -> Client:
-    chosen = jax.config.read("jax_platforms")
+    chosen = getattr(jax.config, _PLATFORMS)  # which type checkers do not know
     if not chosen:  # JAX would open every kind of accelerator that it has a plugin for
-        jax.config.update("jax_platforms", f"{platform},cpu")
+        jax.config.update(_PLATFORMS, f"{platform},cpu")
     try:
         return Client(jax.devices(platform)[0].client, member)
     except RuntimeError as error:
         raise NotOpenedError(str(error)) from None
     finally:
-        jax.config.update("jax_platforms", chosen)
+        jax.config.update(_PLATFORMS, chosen)
 
 
 @dataclasses.dataclass(frozen=True)

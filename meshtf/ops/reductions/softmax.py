@@ -224,10 +224,10 @@ def reduce_logsumexp(
     extra = None if extra_logit is None else _extra_tensor(x, extra_logit, dim)
     if extra is not None:
         x = broadcast(x, union([x.shape, extra.shape]))
-    dtype = x.dtype if dtype is None else tf.as_dtype(dtype)
-    if not dtype.is_floating:
-        raise DtypeError(f"the logarithm of a sum needs a floating dtype, not {dtype.name}")
-    return LogSumExpOperation(x, extra, dim.name, dtype, name or "reduce_logsumexp").outputs[0]
+    own: tf.DType = x.dtype if dtype is None else tf.as_dtype(dtype)
+    if not own.is_floating:
+        raise DtypeError(f"the logarithm of a sum needs a floating dtype, not {own.name}")
+    return LogSumExpOperation(x, extra, dim.name, own, name or "reduce_logsumexp").outputs[0]
 
 
 @language_function
