@@ -53,7 +53,7 @@ from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.ops import *
 from meshtf.visualize import visualize_layout
 
-_LAZY = ("checkpoint", "costs", "debug", "layers", "models", "testing")
+_LAZY = ("checkpoint", "costs", "debug", "layers", "models", "quantization", "testing")
 
 _OF_THE_SEARCH = ("LayoutChoice", "MeshLayout", "PricedLayout", "SearchEnd", "SearchProgress", "auto_layout")
 
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from meshtf import debug as debug
     from meshtf import layers as layers
     from meshtf import models as models
+    from meshtf import quantization as quantization
     from meshtf import testing as testing
     from meshtf.layout_search import LayoutChoice, MeshLayout, PricedLayout, SearchEnd, SearchProgress, auto_layout
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf import checkpoint, costs, debug, models, testing, train
+from meshtf import checkpoint, costs, debug, models, quantization, testing, train
 from meshtf.layers import moe, transformer
 
 
@@ -22,7 +22,7 @@ def language() -> dict[str, Callable[..., Any]]:
 
 def everything() -> dict[str, Callable[..., Any]]:
     """The same of all packages that users import."""
-    others = (transformer, moe, models, checkpoint, costs, debug, testing, train)
+    others = (transformer, moe, models, checkpoint, costs, debug, quantization, testing, train)
     return language() | _callables({package.__name__: package for package in others})
 
 

@@ -44,6 +44,7 @@ PACKAGES = [
     "meshtf.checkpoint",
     "meshtf.costs",
     "meshtf.debug",
+    "meshtf.quantization",
     "meshtf.train",
     "meshtf.train.callbacks",
     "meshtf.train.data",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -32,6 +33,14 @@ class MakesVariables(Protocol):
     def make(self, spec: VariableSpec) -> Tensor: ...
 
 
+class StoresVariables(Protocol):
+    """Keeps some variables in another form than layers read them in; see `mtf.quantization.int8_weights`."""
+
+    def stores(self, spec: VariableSpec) -> bool: ...
+
+    def read(self, mesh: Mesh, spec: VariableSpec) -> Tensor: ...
+
+
 @takes_mesh
 def get_variable(
     mesh: Mesh,
@@ -58,7 +67,8 @@ def get_variable(
         same names, and sizes that are no larger. The rest starts as zeros. The store, checkpoints and initial values
         that are arrays have only what is inside.
       matrix: the dimensions that a layer sums over and those that it makes, such as ("d_model", "heads d_kv"),
-        if optimizers should see a matrix of these. The other dimensions count matrices. Nothing else depends on it.
+        if optimizers and `mtf.quantization.int8_weights` should see a matrix of these. The other dimensions count
+        matrices. Nothing else depends on it.
 
     Raises:
       GraphError: it exists with another shape or dtype; or `initializer` is neither such a function nor an array; or
@@ -92,7 +102,10 @@ def get_variable(
     full_name = graph.scoped(checked_name(name, "a variable"))
     scopes = scopes_of(full_name, graph.layer_scopes)
     roles = None if matrix is None else _matrix(name, named, *map(named.only, matrix))
-    return make_variable(mesh, VariableSpec(full_name, named, policy, chosen, trainable, own, scopes, roles))
+    spec = VariableSpec(full_name, named, policy, chosen, trainable, own, scopes, roles)
+    storages: list[StoresVariables] = graph.variable_storage
+    storage = next((each for each in reversed(storages) if each.stores(spec)), None)
+    return make_variable(mesh, spec) if storage is None else storage.read(mesh, spec)
 
 
 def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
@@ -136,14 +149,21 @@ def like_variable(
       (kernel/momentum [hidden:8 d_ff:16] float32, kernel/row_mean [hidden:8] float32)
     """
     chosen = variable.shape if shape is None else variable.shape.only(shape)
-    own = Shape([variable.unpadded_shape.dims[variable.shape.axis(d)] for d in chosen])
     scopes = tuple(
         s for s in variable.spec.layer_scopes if not s.is_stacked or all(chosen.has(d.name) for d in s.stacked_dims)
     )
-    full_name = f"{variable.full_name}/{name}"
-    return make_variable(
-        variable.mesh, VariableSpec(full_name, chosen, VariableDType(dtype), zeros, False, own, scopes)
-    )
+    whole = dataclasses.replace(variable.spec, layer_scopes=scopes)
+    return part_of_variable(variable.mesh, whole, name, chosen, dtype, zeros)
+
+
+def part_of_variable(
+    mesh: Mesh, whole: VariableSpec, name: str, shape: Shape, dtype: tf.DType, initializer: Initializer
+) -> Tensor:
+    """A variable that belongs to another, `<its name>/<name>`, over some of its dimensions. It is not trainable."""
+    own = Shape([whole.unpadded_shape.dims[whole.shape.axis(d)] for d in shape])
+    full_name = f"{whole.full_name}/{name}"
+    spec = VariableSpec(full_name, shape, VariableDType(dtype), initializer, False, own, whole.layer_scopes)
+    return make_variable(mesh, spec)
 
 
 def _matrix(name: str, shape: Shape, summed: Shape, made: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,0 +1,16 @@
+"""Quantization: tensors and weights as int8 numbers and float32 scales, and exact products of them.
+
+Scales are tensors with names. They are split by the rules that split their weights.
+"""
+
+from typing import TYPE_CHECKING
+
+from meshtf.errors import unknown_name
+from meshtf.quantization.int8_weights import int8_weights, quantize_store
+from meshtf.quantization.quantized_einsum import quantized_einsum
+from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize
+
+__all__ = ["QuantizedTensor", "int8_weights", "quantize", "quantize_store", "quantized_einsum"]
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = unknown_name(__name__, __all__)

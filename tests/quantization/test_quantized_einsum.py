@@ -1,0 +1,71 @@
+"""Sums of int8 products are those of integers, and quantized products have the same bits under every layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import meshtf as mtf
+from meshtf.errors import ShapeError
+from meshtf.quantization import QuantizedTensor, quantize, quantized_einsum
+from meshtf.testing import interpret
+
+pytestmark = pytest.mark.quick
+
+LAYOUTS = ["", "hidden:rows", "batch:cols", "batch:rows;d_ff:cols", "hidden:rows+cols", "hidden:cols;d_ff:rows"]
+"""On 2 x 2 cores, which none of the sizes divides among: batch:3 hidden:1501 d_ff:5."""
+
+generator = np.random.default_rng(0)
+X, W = (generator.integers(100, 127, shape, np.int8, endpoint=True) for shape in ([3, 1501], [1501, 5]))
+X[1] *= -1
+X_SCALE, W_SCALE = (generator.uniform(0.5, 2, [n]).astype(np.float32) for n in (3, 5))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sums_are_exact(layout: str) -> None:
+    """They are above 2^24: sums in float32 are not exact."""
+
+    def body(x: mtf.Tensor, w: mtf.Tensor, x_scale: mtf.Tensor, w_scale: mtf.Tensor) -> mtf.Tensor:
+        return quantized_einsum(QuantizedTensor(x, x_scale), QuantizedTensor(w, w_scale), "batch d_ff")
+
+    inputs = {"x": ("batch:3 hidden:1501", X), "w": ("hidden:1501 d_ff:5", W)}
+    inputs |= {"x_scale": ("batch:3", X_SCALE), "w_scale": ("d_ff:5", W_SCALE)}
+    found = interpret(body, inputs, "rows:2;cols:2", layout).results
+    total = X.astype(np.int32) @ W.astype(np.int32)
+    assert np.abs(total).min() > 2**24
+    np.testing.assert_array_equal(found, total.astype(np.float32) * X_SCALE[:, None] * W_SCALE)
+
+
+def test_a_quantized_layer_has_the_same_bits_under_every_layout() -> None:
+    """Activations with a scale for each row, made in the program, times weights with a scale for each output."""
+    x, w = (generator.normal(size=shape).astype(np.float32) for shape in ([3, 101], [101, 5]))
+
+    def body(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        return quantized_einsum(quantize(x, "hidden"), quantize(w, "hidden"), "batch d_ff")
+
+    inputs = {"x": ("batch:3 hidden:101", x), "w": ("hidden:101 d_ff:5", w)}
+    found = [interpret(body, inputs, "rows:2;cols:2", layout).results for layout in LAYOUTS]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+    # Each factor errs by half a step, which is 1/254 of the largest of its row, and so the sum of 101 products.
+    steps = np.abs(x).max(1)[:, None] / 127, np.abs(w).max(0) / 127
+    bound = steps[0] / 2 * np.abs(w).sum(0) + steps[1] / 2 * np.abs(x).sum(1)[:, None] + 101 * steps[0] * steps[1] / 4
+    assert (np.abs(found[0] - x @ w) <= bound * 1.0001).all()
+
+
+def test_mistakes_are_told() -> None:
+    with mtf.Graph() as graph:
+        mesh = mtf.Mesh(graph)
+        x, w = mtf.ones(mesh, "batch:4 hidden:8"), mtf.ones(mesh, "hidden:8 d_ff:2")
+        by_row, by_output = quantize(x, "hidden"), quantize(w, "hidden")
+        with pytest.raises(
+            ShapeError, match=r'scale \[hidden:8\] of values \[.*\] has dimension "hidden", which is su'
+        ):
+            quantized_einsum(by_row, quantize(w, "d_ff"), "batch d_ff")
+        with pytest.raises(ShapeError, match=r'has dimension "hidden", which is summed'):
+            quantized_einsum(quantize(x, "hidden", group_size=4), by_output, "batch d_ff")
+        with pytest.raises(ShapeError, match=r'in groups along "batch"; multiply the dequantized\(\) tensors'):
+            quantized_einsum(quantize(x, "batch", group_size=2), quantize(w, "d_ff hidden"), "batch hidden")
+        long = quantize(mtf.ones(mesh, "hidden:131072"), "hidden")
+        with pytest.raises(ShapeError, match="a sum of 131072 products of int8, over hidden, may be more than int32"):
+            quantized_einsum(long, long, [])
