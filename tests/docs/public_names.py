@@ -11,18 +11,19 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf import checkpoint, costs, debug, models, quantization, testing, train
+from meshtf import checkpoint, costs, debug, models, testing, train
 from meshtf.layers import moe, transformer
 
 
 def language() -> dict[str, Callable[..., Any]]:
-    """Every function and class of the language, its layers and its optimizers, by name."""
-    return _callables({"mtf": mtf, "mtf.layers": mtf.layers, "mtf.optimize": mtf.optimize})
+    """Every function and class of the language, its layers, its optimizers and its quantization, by name."""
+    packages = {"mtf": mtf, "mtf.layers": mtf.layers, "mtf.optimize": mtf.optimize}
+    return _callables(packages | {"mtf.quantization": mtf.quantization})
 
 
 def everything() -> dict[str, Callable[..., Any]]:
     """The same of all packages that users import."""
-    others = (transformer, moe, models, checkpoint, costs, debug, quantization, testing, train)
+    others = (transformer, moe, models, checkpoint, costs, debug, testing, train)
     return language() | _callables({package.__name__: package for package in others})
 
 

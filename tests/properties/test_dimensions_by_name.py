@@ -270,6 +270,9 @@ ROWS: list[tuple[str, Row]] = [
     ("eye.column_dim", (lambda t, d: mtf.eye(t.mesh, "rows:2", d), FRESH)),
     ("linspace.dim", (lambda t, d: mtf.linspace(t.mesh, 0.0, 1.0, d), FRESH)),
     ("quantile.reduced_dim", (lambda t, d: mtf.quantile(t.x, 0.5, d), ONE)),
+    ("quantization.quantize.reduced_dims", (lambda t, d: mtf.quantization.quantize(t.x, d), ONE)),
+    ("quantization.quantize.reduced_dims", (lambda t, d: mtf.quantization.quantize(t.x, d), SOME)),
+    ("quantization.quantized_einsum.output_shape", (lambda t, d: mtf.quantization.quantized_einsum(*[mtf.quantization.quantize(t.x, "hidden")] * 2, d), (BATCH, "batch", "batch:4", ("batch", 4)))),
     ("triangular_solve.rows_dim", (lambda t, d: mtf.triangular_solve(t.square, mtf.zeros(t.mesh, "hidden:8"), d, "vocab"), ONE)),
     ("triangular_solve.columns_dim", (lambda t, d: mtf.triangular_solve(t.square, mtf.zeros(t.mesh, "vocab:8"), "vocab", d), ONE)),
 ]  # fmt: skip
