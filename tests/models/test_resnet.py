@@ -34,7 +34,11 @@ def graph_of(model: ResNet50, images: mtf.Shape, *, is_training: bool) -> tuple[
 def test_is_the_published_network() -> None:
     graph, metrics = graph_of(ResNet50(1000), mtf.Shape([BATCH, ("h", 224), ("w", 224), ("rgb", 3)]), is_training=False)
     assert sum(variable.shape.size for variable in graph.trainable_variables) == 25_557_032
-    assert {name: x.shape for name, x in metrics.items()} == {"loss": LABELS, "accuracy": LABELS}
+    assert {name: x.shape for name, x in metrics.items()} == {
+        "loss": LABELS,
+        "accuracy": LABELS,
+        "top_5_accuracy": LABELS,
+    }
     convolutions = [o for o in graph.operations if o.name.endswith("conv2d/conv2d")]
     assert len(convolutions) == 53  # 49 in a row, and 4 beside the first block of each stage
     assert str(convolutions[0].outputs[0].shape) == "batch:8 h:112 w:112 filters:64"

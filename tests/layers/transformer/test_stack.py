@@ -188,11 +188,11 @@ def test_a_bias_tells_what_is_ahead_apart_where_it_is_seen(mask: AttentionMask, 
         (lambda: FeedForward(8, "rellu"), "activation 'rellu' is not a function; did you mean \"relu\"?"),
         (
             lambda: SelfAttention(CONFIG, algorithm="locl"),
-            "plain, lean, local, ring, not 'locl'; did you mean \"local\"?",
+            "plain, lean, fused, local, ring, not 'locl'; did you mean \"local\"?",
         ),
         (
             lambda: CrossAttention(CONFIG, algorithm="ring"),
-            "CrossAttention: algorithm is one of auto, plain, lean, not 'ring'",
+            "CrossAttention: algorithm is one of auto, plain, lean, fused, not 'ring'",
         ),
         (lambda: SelfAttention(CONFIG, algorithm="local"), "the local algorithm is for a window, and none is given"),
         (lambda: SelfAttention(CONFIG, window=0), "window must be at least 1 (a token sees itself), and is 0"),

@@ -162,7 +162,7 @@ def test_errors_say_what_is_wrong() -> None:
     before = len(mesh.graph.operations)
     cases = [
         (ShapeError, lambda: mtf.fft(x, "c"), r'no dimension "c"'),
-        (ShapeError, lambda: mtf.fft(x, ["a", "a"]), r'dimension "a" stands twice'),
+        (ShapeError, lambda: mtf.fft(x, ["a", "a"]), r'dimension "a" is named twice; name each once'),
         (ShapeError, lambda: mtf.fft(x, []), r"no dimension is given"),
         (DtypeError, lambda: mtf.ifft(r, "a"), r"a complex tensor is needed, not float32; .*mtf.rfft"),
         (DtypeError, lambda: mtf.rfft(x, "a"), r"float32 or float64, not complex64"),

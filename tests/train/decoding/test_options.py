@@ -18,7 +18,7 @@ def test_gin_and_what_overrides_it() -> None:
     decoding = configured_decoding(top_k=3)
     assert (decoding.sampling.temperature, decoding.sampling.top_k, decoding.sampling.top_p) == (1.0, 3, 1.0)
     bytes_ = ByteVocabulary()
-    assert decoding.stops(bytes_).ids == (bytes_.end_id, 13, 1)
+    assert decoding.stops(bytes_).ids == (bytes_.end_id, 13)
     assert configured_decoding(end_ids=[5, 6]).stops(bytes_).ids == (5, 6, 13, 1)
     (newline,), wanted = bytes_.encode("\n"), tuple(bytes_.encode("ab"))
     stops = configured_decoding(end_ids=(), stop_ids=(), stop_texts=["\n", "ab"]).stops(bytes_)
