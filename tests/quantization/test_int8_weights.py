@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.errors import GraphError
 from meshtf.layers import AttentionConfig, VocabularyEmbedding
 from meshtf.layers.transformer import FeedForward, SelfAttention, TokenEmbedding, TransformerStack
@@ -15,17 +19,15 @@ from meshtf.quantization import int8_weights, quantize_store
 from meshtf.testing import assert_close, interpret
 
 LAYOUT = "batch:rows;heads:cols;d_ff:cols;vocab:cols"
-MODEL = TransformerLM(
-    16,
-    TokenEmbedding(VocabularyEmbedding(50)),
-    TransformerStack([SelfAttention(AttentionConfig(num_heads=2, d_kv=8)), FeedForward(24, "relu")], num_layers=2),
-)
+STACK = TransformerStack([SelfAttention(AttentionConfig(num_heads=2, d_kv=8)), FeedForward(24, "relu")], num_layers=2)
+MODEL = TransformerLM(16, TokenEmbedding(VocabularyEmbedding(50)), STACK)
+UNROLLED = dataclasses.replace(MODEL, stack=dataclasses.replace(STACK, unroll=True))
 IDS = np.random.default_rng(0).integers(2, 50, [4, 8]).astype(np.int32)
 INPUTS = {"targets": mtf.TensorSpec("batch:4 length:8", tf.int32)}
 
 
-def losses(targets: mtf.Tensor) -> mtf.Tensor:
-    return MODEL.metrics({"targets": targets}, is_training=False)["loss"][0]
+def losses(targets: mtf.Tensor, model: TransformerLM = MODEL) -> mtf.Tensor:
+    return model.metrics({"targets": targets}, is_training=False)["loss"][0]
 
 
 def int8_losses(targets: mtf.Tensor) -> mtf.Tensor:
@@ -33,8 +35,16 @@ def int8_losses(targets: mtf.Tensor) -> mtf.Tensor:
         return losses(targets)
 
 
-def test_a_trained_transformer_runs_with_int8_weights() -> None:
-    """Its losses are those of the weights that the numbers stand for. A layout changes no number and no scale."""
+def unrolled_int8_losses(targets: mtf.Tensor) -> mtf.Tensor:
+    with int8_weights():
+        return losses(targets, UNROLLED)
+
+
+def test_a_trained_transformer_runs_with_int8_weights(tmp_path: Path) -> None:
+    """Its losses are those of the weights that the numbers stand for. A layout changes no number and no scale.
+
+    A checkpoint of the store is read on another mesh, with the layers unrolled.
+    """
     stores = {}
     for mesh_shape, layout in (("rows:1;cols:1", ""), ("rows:2;cols:2", LAYOUT)):
         mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout)
@@ -56,6 +66,13 @@ def test_a_trained_transformer_runs_with_int8_weights() -> None:
         program.variables[name] = found
     quantized = mtf.function(int8_losses, mesh_impl, INPUTS, variables=store)(IDS).numpy()
     assert_close(quantized, program(IDS).numpy(), terms=2000, magnitude=4.0)
+    folder = CheckpointFolder(tmp_path)
+    folder.save(1, store, {})
+    unrolled = mtf.function(unrolled_int8_losses, mtf.SpmdMeshImpl("all:1", ""), INPUTS)
+    saved = folder.newest_readable()
+    assert saved is not None
+    restore(saved, [unrolled])
+    assert_close(unrolled(IDS).numpy(), quantized, terms=2000, magnitude=4.0)
 
 
 def kernels(store: mtf.VariableStore) -> list[str]:
