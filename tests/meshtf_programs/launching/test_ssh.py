@@ -33,7 +33,7 @@ case $2 in
 esac
 STAND_IN=$2 exec setsid --wait sh -c "$3"
 """
-"""A program ssh. As behind a real one, the script is in a session of its own, where nothing kills it with the client."""
+"""A program ssh. As behind a real one, the script is in a session of its own, and nothing kills it with the client."""
 
 SLEEP = "sleep 3600 & echo $$ $!; wait"
 
