@@ -31,8 +31,9 @@ case $2 in
   refused) echo "me@refused: Permission denied (publickey)." >&2; exit 255;;
   away) echo "ssh: connect to host away port 22: Connection timed out" >&2; exit 255;;
 esac
-STAND_IN=$2 exec sh -c "$3"
+STAND_IN=$2 exec setsid --wait sh -c "$3"
 """
+"""A program ssh. As behind a real one, the script is in a session of its own, and nothing kills it with the client."""
 
 SLEEP = "sleep 3600 & echo $$ $!; wait"
 
