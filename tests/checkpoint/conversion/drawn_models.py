@@ -61,8 +61,14 @@ def tolerance(case: Case) -> float:
 
     A norm over two numbers that are nearly 0, or a sum that cancels, makes one rounding much larger. Where it does so,
     Transformers' float32 shows it as ours does. Both round at random, so ours may err twice as much as theirs.
+
+    A soft cap brings down large logits, and leaves small ones with the rounding of sums as large as the largest before
+    the cap. Where a logit is as large as the cap, its eight digits say that it was eight caps at least.
     """
-    return max(1e-5 * max(np.abs(case["logits"]).max(), 1.0), 2.0 * case["float32_error"])
+    largest, cap = np.abs(case["logits"]).max(), case["config"].get("final_logit_softcapping")
+    if cap:
+        largest = cap * np.arctanh(min(largest / cap, 1 - 2.0**-23))
+    return max(1e-5 * max(largest, 1.0), 2.0 * case["float32_error"])
 
 
 def _features(case: Case) -> dict[str, np.ndarray]:
