@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.initializers import Initializer
 
 POOLINGS = ("sum", "mean")
@@ -53,7 +54,7 @@ class EmbeddingTables:
     """
 
     sizes: Sequence[int]
-    embedding: mtf.DimensionLike
+    embedding: DimensionLike
     capacity_factor: float | None = 2.0
     num_stripes: int = 256
     pooling: str = "sum"
@@ -79,7 +80,7 @@ class EmbeddingTables:
 
     @property
     def _embedding(self) -> mtf.Dimension:
-        return mtf.convert_to_dimension(self.embedding)
+        return new_dimension(self.embedding)
 
     def row_numbers(self, table: int) -> np.ndarray:
         """The row of the variable for each id of a table, int64 [sizes[table]].

@@ -102,7 +102,7 @@ class _GpuProbe:
             rates = [2 * side**3 / max(seconds[side] - operation, _LEAST) for side in sizes.sides]
             self._on_step(f"products in {dtype}: {_rates(sizes.sides, rates)} TFLOP/s")
             peaks[dtype] = max(rates)
-            smallest = MatrixProduct(1, *[sizes.sides[0]] * 3)
+            smallest = MatrixProduct(1, sizes.sides[0], sizes.sides[0], sizes.sides[0])
             starting = max(seconds[sizes.sides[0]] - operation - smallest.flops / peaks[dtype], 0.0)
         self._on_step("inputs")
         fed = self._waited(self._program(_unchanged, [Dimension("elements", sizes.fed)], 1))

@@ -68,7 +68,7 @@ class Array:
     @property
     def layout(self) -> str:
         order = self.minor_to_major or tuple(reversed(range(len(self.shape))))
-        numbers = str(list(order)) if len(order) > 1 else str(order[0])
+        numbers = str(list(order)) if len(order) > 1 else "".join(map(str, order))
         return f"dense<{numbers}> : tensor<{len(order)}xindex>"
 
 
