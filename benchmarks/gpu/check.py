@@ -28,9 +28,16 @@ from benchmarks.gpu.whole_programs import Programs
 Part = Callable[[Programs], str]
 """Runs a part, and returns the line that says what it found. An error says what is wrong."""
 
+
+def _attention(programs: Programs) -> str:
+    if programs.virtual is not None:
+        return "skipped, since a virtual GPU has no kernels of cuDNN's"
+    return "; ".join(check_cudnn_attention())
+
+
 PARTS: Mapping[str, Part] = {
     "operations": lambda programs: check_operations(),
-    "attention": lambda programs: _attention(programs),
+    "attention": _attention,
     "memory": lambda programs: check_memory(is_tiny=programs.virtual is not None),
     "digits": Programs.check_digits,
     "lm_tiny": Programs.check_lm_tiny,
@@ -59,12 +66,6 @@ def main() -> int:
         done = [told(name, PARTS[name], programs) for name in names]
     print(f"{sum(done)} of {len(done)} parts are right, in {time.perf_counter() - began:.0f} s")
     return 0 if all(done) else 1
-
-
-def _attention(programs: Programs) -> str:
-    if programs.virtual is not None:
-        return "skipped, since a virtual GPU has no kernels of cuDNN's"
-    return "; ".join(check_cudnn_attention())
 
 
 def told(name: str, part: Part, programs: Programs) -> bool:

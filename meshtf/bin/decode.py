@@ -62,7 +62,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     check_resume(values)
     texts = texts_of(values, files)
     mesh_impl = mesh_for(values, training)
-    earlier = None
+    earlier = EarlierScores.none()
     if values.score:
         earlier = earlier_scores(values, texts)
         work = ScoredTexts(training, mesh_impl, decoding, texts, earlier.count)
@@ -75,11 +75,11 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     step = work.restore(folder, values.step, values.weights)
     what = "scoring" if values.score else f"decoding ({decoding.method})"
     where = f"step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
-    done = f", of which {earlier.count:,} are done" if earlier and earlier.count else ""
+    done = f", of which {earlier.count:,} are done" if earlier.count else ""
     _say(f"{what} {counted(work.count, 'text')}{done} with {where}")
     path = values.output if Agreement.of_this_process().is_leader else os.devnull
-    kept = earlier.num_bytes if earlier else 0
-    output = functools.partial(open_output, path, work.count, is_json=values.format == "jsonl", num_kept=kept)
+    is_json, kept = values.format == "jsonl", earlier.num_bytes
+    output = functools.partial(open_output, path, work.count, is_json=is_json, num_kept=kept)
     return functools.partial(write_results, work, output, earlier)
 
 
@@ -113,13 +113,13 @@ def earlier_scores(values: flags.FlagValues, texts: Iterable[PromptText]) -> Ear
 def write_results(
     work: ContinuedTexts | ScoredTexts,
     open_one: Callable[[], contextlib.AbstractContextManager[Output]],
-    earlier: EarlierScores | None,
+    earlier: EarlierScores,
 ) -> int:
     """Runs the work, and writes its results behind earlier ones."""
     start = time.perf_counter()
     with open_one() as output:
         if isinstance(work, ScoredTexts):
-            _say(f"together: {score(work, output, earlier or EarlierScores.none())}")
+            _say(f"together: {score(work, output, earlier)}")
         else:
             count = continue_prompts(work, output)
             seconds = time.perf_counter() - start

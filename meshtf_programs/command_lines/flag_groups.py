@@ -188,6 +188,13 @@ def define_search_flags(values: flags.FlagValues) -> None:
 
 def define_decoding_flags(values: flags.FlagValues) -> None:
     """Defines flags that override the fields of the same names of gin's `Decoding`."""
+    _define_draws(values)
+    _define_penalties(values)
+    _define_beams_and_ranks(values)
+    _define_ends(values)
+
+
+def _define_draws(values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "method",
         None,
@@ -213,6 +220,9 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "Leave out tokens that have less than this share of the largest probability.",
         flag_values=values,
     )
+
+
+def _define_penalties(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "repetition_penalty",
         None,
@@ -241,6 +251,9 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "the results of --format=jsonl.",
         flag_values=values,
     )
+
+
+def _define_beams_and_ranks(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "beam_size",
         None,
@@ -280,6 +293,9 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
         "The number of continuations of each prompt that beam search and ranking return, the best; by default all.",
         flag_values=values,
     )
+
+
+def _define_ends(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "max_length",
         None,
