@@ -18,7 +18,7 @@ from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.decoding_flags import decoding_of
 from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
 from meshtf.bin.shared.run_program import run_program
-from meshtf.errors import counted
+from meshtf.errors import SaveError, counted
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.earlier_scores import EarlierScores
 from meshtf.train.decoding.output import Output, open_output
@@ -101,11 +101,23 @@ def texts_of(values: flags.FlagValues, files: Sequence[Path]) -> Iterable[Prompt
 
 
 def earlier_scores(values: flags.FlagValues, texts: Iterable[PromptText]) -> EarlierScores:
-    """Returns the scores in --output with which --resume goes on; the first process of a cluster says how many."""
+    """Returns the scores in --output with which --resume goes on; the first process of a cluster says how many.
+
+    Raises:
+      SaveError: the file has something else. In a cluster the other processes raise OthersRefuseError.
+    """
+    found, refusal = EarlierScores.none(), None
     if not values.resume:
-        return EarlierScores.none()
+        return found
     agreement = Agreement.of_this_process()
-    found = EarlierScores.read(user_path(values.output), texts) if agreement.is_leader else EarlierScores.none()
+    if agreement.is_leader:
+        try:
+            found = EarlierScores.read(user_path(values.output), texts)
+        except SaveError as error:
+            refusal = error
+    agreement.check_none_refuses("" if refusal is None else str(refusal))
+    if refusal is not None:
+        raise refusal
     count = agreement.first_text(str(found.count) if agreement.is_leader else None)
     return dataclasses.replace(found, count=int(count or 0))
 
