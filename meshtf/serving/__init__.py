@@ -1,0 +1,1 @@
+"""Serving: many generations at once, and the HTTP server before them."""
