@@ -20,8 +20,8 @@ missing here. So a sum that is `top_p` but for rounding, as with equal logits, r
 class Sampling:
     """Draws from softmax(logits / temperature), or from a part of it.
 
-    It is exact over a vocabulary that is split, and draws the same samples on every mesh and in every batch. If logits are equal, the one
-    with the lower id comes first.
+    It is exact over a vocabulary that is split, and draws the same samples on every mesh and in every batch. If logits
+    are equal, the one with the lower id comes first.
 
     Attributes:
       temperature: the temperature. 0 takes the largest logit.
