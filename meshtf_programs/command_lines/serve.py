@@ -36,10 +36,10 @@ def command_line() -> CommandLine:
         program=PROGRAM,
         summary="serves a trained model over HTTP, in the OpenAI-style schema, with a page to chat with it at /.\n"
         "It listens on this machine alone unless --host says otherwise. SIGTERM lets the requests that run end.",
-        usage=f"{PROGRAM} RUN [--port=PORT] [--token_file=FILE] [--rows=N] [--chat_template=FILE]",
+        usage=f"{PROGRAM} RUN [--port=PORT] [--token_file=FILE] [--num_rows=N] [--chat_template=FILE]",
         examples=[
             f"{PROGRAM} runs/lm_tiny --port=8000",
-            f"{PROGRAM} runs/imported --rows=32 --host=0.0.0.0 --token_file=token.txt",
+            f"{PROGRAM} runs/imported --num_rows=32 --host=0.0.0.0 --token_file=token.txt",
             f"{PROGRAM} runs/lm_tiny --mesh_shape='rows:2;cols:2' --layout='batch:rows;vocab:cols'",
         ],
         required=["model_dir"],
@@ -100,7 +100,24 @@ def define_bound_flags(values: flags.FlagValues) -> None:
 
 def define_engine_flags(values: flags.FlagValues) -> None:
     """Defines the flags for how much the engine runs at once."""
-    flags.DEFINE_integer("rows", None, "The most generations in the batch.", 1, flag_values=values)
-    flags.DEFINE_integer("pages", None, "The number of pages of the cache.", 1, flag_values=values)
-    flags.DEFINE_integer("page_size", None, "The number of tokens of a page.", 1, flag_values=values)
-    flags.DEFINE_integer("max_waiting", None, "The most generations in the queue.", 0, flag_values=values)
+    flags.DEFINE_integer(
+        "num_rows", None, "The number of generations that run at once; 8 by default.", 1, flag_values=values
+    )
+    flags.DEFINE_integer(
+        "num_prompt_tokens",
+        None,
+        "The number of prompt tokens that a step reads beside the generations; 32 by default.",
+        1,
+        flag_values=values,
+    )
+    flags.DEFINE_integer("page_size", None, "The number of tokens of a page; 16 by default.", 1, flag_values=values)
+    flags.DEFINE_integer(
+        "num_pages",
+        None,
+        "The number of pages of the cache; by default enough for --num_rows of the greatest length.",
+        1,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "queue_length", None, "The number of generations that may wait; 256 by default.", 1, flag_values=values
+    )

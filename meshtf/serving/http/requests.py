@@ -266,11 +266,11 @@ def _content(fields: Fields, where: str) -> str:
 
 def _chat_ids(text: str, model: ServedModel) -> tuple[int, ...]:
     """Returns the ids of a template's text, in which special tokens are spelt. The text has its own beginning."""
-    vocabulary = model.vocabulary
-    if isinstance(vocabulary, HuggingFaceVocabulary) and vocabulary.escape_special:
+    vocabulary: Any = model.vocabulary
+    if isinstance(vocabulary, HuggingFaceVocabulary) and bool(vocabulary.escape_special):
         vocabulary = dataclasses.replace(vocabulary, escape_special=False)
-    ids = tuple(vocabulary.encode(text))
-    begin = vocabulary.begin_id
+    ids: tuple[int, ...] = tuple(vocabulary.encode(text))
+    begin: int | None = vocabulary.begin_id
     return ids[1:] if begin is not None and ids[:2] == (begin, begin) else ids
 
 

@@ -28,7 +28,7 @@ _DRAINING = """\
 _TAKEN = "--host={host} --port={port} cannot be listened on: {reason}"
 
 
-class AddressError(MeshtfError, OSError):
+class AddressError(MeshtfError):
     """An address that cannot be listened on."""
 
 
