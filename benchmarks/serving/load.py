@@ -1,4 +1,4 @@
-"""Two hundred clients at once: none is lost, and how long they wait. `python -m benchmarks.serving.load --clients=200`"""
+"""Two hundred clients at once: none is lost, and how long each waits. `python -m benchmarks.serving.load`"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROMPT = "def function_{}(x):\n    return "
 
 @dataclasses.dataclass(frozen=True)
 class Heard:
-    """What one client heard: the seconds to its first token and to its end, and its number of tokens."""
+    """The seconds of one client to its first token and to its end, and its number of tokens."""
 
     first: float
     whole: float

@@ -33,7 +33,7 @@ class ShownToken:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """What came of a generation since the last piece.
+    """The news of a generation since the last piece.
 
     Attributes:
       text: the text that may be shown.

@@ -73,7 +73,7 @@ class TextReply(Response):
         await JsonResponse(whole)(scope, receive, send)
 
     async def _echoes(self) -> list[Echo | None]:
-        """What is told again of the prompt of each choice."""
+        """Returns the prompt of each choice where it is told again."""
         request = self._replies.request
         found: list[Echo | None] = []
         for prompt in request.prompts:

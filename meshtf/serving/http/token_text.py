@@ -50,7 +50,7 @@ def _whole(text: str) -> str:
 
 
 class StopTexts:
-    """Text that passes until a stop text comes. What may be the beginning of a stop is held back.
+    """Text that passes until a stop text comes. Text that may begin a stop is held back.
 
     Attributes:
       is_found: whether a stop came. Nothing passes behind it.
