@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import socket
 import sys
 import time
@@ -96,6 +97,7 @@ def serve(model: ServedModel, engine: ModelEngine, options: ServerOptions, bound
     from meshtf.serving.http.server import Server
 
     engine.start()
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each client that leaves in the middle of a reply
     server = Server(App(model, options), bound)
     if not options.is_loopback and options.token is None:
         print(_OPEN.format(program=PROGRAM, host=options.host), file=sys.stderr, flush=True)
