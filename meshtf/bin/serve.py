@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -24,7 +24,6 @@ from meshtf.serving.http.server_options import ServerOptions
 from meshtf.serving.model_engine import ModelEngine
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
-from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.options import configured_decoding
 from meshtf.train.decoding.programs import greatest_sizes, vocabulary_of
 from meshtf.train.runs.run_folder import RunFolder
@@ -121,14 +120,15 @@ def server_options(values: flags.FlagValues) -> ServerOptions:
 def engine_options(values: flags.FlagValues) -> EngineOptions:
     """Returns the engine's options that flags give."""
     names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "queue_length")
-    return EngineOptions(**{name: values[name].value for name in names if values[name].value is not None})
+    given: dict[str, Any] = {name: values[name].value for name in names}
+    return EngineOptions(**{name: value for name, value in given.items() if value is not None})
 
 
-def chat_template(values: flags.FlagValues, folder: RunFolder, vocabulary: Vocabulary) -> ChatTemplate | None:
+def chat_template(values: flags.FlagValues, folder: RunFolder, vocabulary: Any) -> ChatTemplate | None:
     """Returns the template of --chat_template, or the one that came with the checkpoint or the tokenizer."""
     folders = [folder.path / _ORIGINAL, folder.path]
     if isinstance(vocabulary, HuggingFaceVocabulary):
-        path = user_path(vocabulary.path)
+        path = user_path(str(vocabulary.path))
         folders.append(path if path.is_dir() else path.parent)
     if values.chat_template is not None:
         return ChatTemplate.of_file(user_path(values.chat_template), folders)

@@ -44,8 +44,7 @@ class BoundedProtocol(H11Protocol):
         """Closes the connection if no request was whole in the last interval."""
         # uvicorn's annotation leaves out that there is no cycle before the first request.
         cycle: Any = self.cycle
-        is_idle = cycle is None or (cycle.response_complete and cycle is self._seen)
-        if is_idle:
+        if cycle is None or (cycle.response_complete and cycle is self._seen):
             self.transport.close()
             return
         self._seen = cycle if cycle.response_complete else None

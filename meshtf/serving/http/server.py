@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import uvicorn
 
@@ -113,7 +113,7 @@ class Server:
         self._stopped.set()
 
     @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _signals(self) -> Generator[None, None, None]:
         wanted: list[signal.Signals] = []
         with contextlib.suppress(ValueError, RuntimeError):  # another thread than the main one hears no signals
             for number in SIGNALS:
@@ -129,7 +129,7 @@ class _Uvicorn(uvicorn.Server):
     """uvicorn's server, which leaves signals to `Server`: its own way ends the process by the signal."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None, None, None]:
         yield
 
 
