@@ -80,7 +80,7 @@ def test_requests_that_join_and_leave_get_what_each_gets_alone(
     assert len(engine.programs) == 2
     for seed, way in ((1, WAYS[1]), (3, WAYS[3])):
         decoding = Decoding("sample" if way else "greedy", seed=seed, logprobs=2, **way)
-        work = ContinuedTexts(training, mesh_of(training), decoding, [PromptText(PROMPTS[seed], "a prompt")])
+        work = ContinuedTexts(training, mesh_of(training), decoding, [PromptText(PROMPTS[0], "a prompt")])
         work.restore(folder)
         ((expected,),), found = list(work), alone[seed]
         assert found.ids == list(expected.ids), way
