@@ -59,7 +59,7 @@ class PageView:
         return mtf.scatter_update(pool, place, new, PAGED_LENGTH)
 
     def read(self, pool: mtf.Tensor) -> mtf.Tensor:
-        """What each row sees of a cache [.., paged_length, ..]: [batch, memory_length, ..], and 0 elsewhere."""
+        """The part of a cache [.., paged_length, ..] that each row sees: [batch, memory_length, ..]; 0 elsewhere."""
         return mtf.gather(pool, self.index, PAGED_LENGTH)
 
 

@@ -36,7 +36,7 @@ from meshtf.train.runs.saved_weights import Weights
 from meshtf.train.training import Training
 
 MOST_FAILURES = 3
-"""After this many failed steps in a row the engine stops."""
+"""The number of failed steps in a row after which the engine closes."""
 
 _FAILED = "the step of the model failed: {error}"
 

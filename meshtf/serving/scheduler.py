@@ -20,9 +20,9 @@ Reads = list[tuple[Generation, int]]
 class Scheduler:
     """The batch, the queue and the pages. One thread uses it at a time.
 
-    Each step reads one token of every generation in the batch. What is left of its rows goes to prompts, the oldest
-    first. A generation joins when there is a row for it and all pages that it may need are free. The one that comes
-    next waits until then, and others wait behind it, so that a long text is not passed by for ever.
+    Each step reads one token of every generation in the batch. The other rows go to prompts, the oldest first. A
+    generation joins when there is a row for it and all pages that it may need are free. The one that comes next waits
+    until then, and others wait behind it, so that a long text is not passed by for ever.
     """
 
     def __init__(self, options: EngineOptions, num_pages: int) -> None:
@@ -77,7 +77,7 @@ class Scheduler:
         return ended
 
     def reads(self) -> Reads:
-        """What the next step reads."""
+        """The tokens that the next step reads."""
         spare, found = self.options.num_prompt_tokens, []
         for one in self.running:
             more = min(one.num_waiting - 1, spare)
