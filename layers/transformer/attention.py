@@ -149,7 +149,8 @@ class SelfAttention:
         dims, length, dtype = space.batch_dims, space.max_length, space.dtype
         # With few beams it is quicker to multiply with the keys of all slots than to copy the cache; see `stays`.
         beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
-        cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=self.window, beam=beam)
+        window = None if space.is_paged else self.window
+        cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=window, beam=beam)
         return cache.tensors
 
     def step(
@@ -159,6 +160,15 @@ class SelfAttention:
         k, v = project_keys_and_values(x, self.config)
         if self.rotary is not None:
             q, k = (self.rotary(each, _positions(context)) for each in (q, k))
+        now = context.tokens.positions
+        assert now is not None
+        mask = dataclasses.replace(context.mask, window=self.window)
+        if context.pages is not None:
+            state = [context.pages.written(pool, new) for pool, new in zip(state, (k, v), strict=True)]
+            cache = KeyValueCache(*map(context.pages.read, state))
+            pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), self._bias(x.mesh, context))
+            y = dot_product_attention(q, cache.k, cache.v, pattern, self._options(x.mesh))
+            return project_output(y, x.shape[-1], self.config), state
         held = state[0].shape["memory_length"].size
         # A cache shorter than the window holds all tokens, so nothing has to be overwritten.
         cache = KeyValueCache(*state, is_window=self.window is not None and held == self.window)
@@ -166,9 +176,6 @@ class SelfAttention:
         if slots is not None:
             k, v = slots.own(k), slots.own(v)
         cache = cache.write(position, k, v)
-        now = context.tokens.positions
-        assert now is not None
-        mask = dataclasses.replace(context.mask, window=self.window)
         pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), self._bias(x.mesh, context))
         attend = dot_product_attention if slots is None else slots.attention
         y = attend(q, cache.k, cache.v, pattern, self._options(x.mesh))

@@ -24,6 +24,7 @@ from meshtf.bin import (
     import_gin,
     plan,
     probe,
+    serve,
     tokenize,
     train,
     vocab,
@@ -79,7 +80,7 @@ def test_every_entry_is_public() -> None:
 
 PROGRAMS = [
     *(train, eval, benchmark, compare, compile, decode, export),
-    *(plan, probe, tokenize, vocab, import_gin, checkpoint, launch),
+    *(plan, probe, tokenize, vocab, import_gin, checkpoint, serve, launch),
 ]
 
 

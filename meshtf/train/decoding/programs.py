@@ -117,7 +117,7 @@ def generation_program(
     - `ends` [batch]: where the sequences end at the latest;
     - `inputs`, if the model has an encoder.
 
-    Random tokens depend on the seed and on how often the program has run.
+    Random tokens depend on the seed and on the number of the prompt, counted over all runs of the program.
 
     Raises:
       ConfigurationError: if a stop is beyond the vocabulary, or not for the method.
