@@ -74,6 +74,10 @@ def checkpoint() -> None:
     start("checkpoint")
 
 
+def sweep() -> None:
+    start("sweep")
+
+
 def start(program: str) -> None:
     """Imports and runs a program of `meshtf.bin`, if there is work for it."""
     name = f"meshtf-{program.replace('_', '-')}"
