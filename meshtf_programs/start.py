@@ -78,6 +78,10 @@ def serve() -> None:
     start("serve")
 
 
+def sweep() -> None:
+    start("sweep")
+
+
 def start(program: str) -> None:
     """Imports and runs a program of `meshtf.bin`, if there is work for it."""
     name = f"meshtf-{program.replace('_', '-')}"
