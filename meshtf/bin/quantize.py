@@ -38,7 +38,8 @@ _QUANTIZED = """\
 of."""
 
 _MOVED = """\
-the perplexity changed by {change:+.2%}, more than {most:.1%}: try --group_size=32, or --format=int8."""
+the perplexity changed by {change:+.2%}, more than {most:.1%}: smaller groups (--group_size), or more bits
+(--format=int8), keep more of it."""
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -104,11 +105,12 @@ def output_of(values: flags.FlagValues) -> Path:
 
 
 def quantization_bindings(values: flags.FlagValues) -> list[Parameter]:
-    """Returns the gin bindings that --format and --group_size stand for."""
+    """Returns the gin bindings that --format, --group_size and --cache stand for."""
     return [
         Parameter("--format", "Training.quantization = @Quantization()"),
         Parameter("--format", f"Quantization.weights = {values.format!r}"),
         Parameter("--group_size", f"Quantization.group_size = {values.group_size!r}"),
+        Parameter("--cache", f"Quantization.cache = {values.cache!r}"),
     ]
 
 

@@ -9,11 +9,12 @@ from meshtf.errors import unknown_name
 from meshtf.quantization.quantization import Quantization
 from meshtf.quantization.quantized_einsum import quantized_einsum
 from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize
-from meshtf.quantization.quantized_weights import quantize_store, quantized_weights
+from meshtf.quantization.quantized_weights import keeps_int8_cache, quantize_store, quantized_weights
 
 __all__ = [
     "Quantization",
     "QuantizedTensor",
+    "keeps_int8_cache",
     "quantize",
     "quantize_store",
     "quantized_einsum",

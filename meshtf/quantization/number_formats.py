@@ -9,7 +9,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph.tensor import Tensor
-from meshtf.quantization.quantization import FLOAT8, INT4, INT8, Quantization
+from meshtf.quantization.quantization import INT4, INT8, Quantization
 from meshtf.quantization.quantized_tensor import in_groups, scale_of, scaled
 
 _PAIR = "_pair"
@@ -28,9 +28,6 @@ class NumberFormat(Protocol):
         """The shape in which numbers of this shape are kept."""
         ...
 
-    @property
-    def kept_dtype(self) -> tf.DType: ...
-
     def kept(self, x: Tensor) -> Tensor:
         """The form to keep of float32 numbers, which are at most `largest`: rounded to the nearest number."""
         ...
@@ -42,7 +39,6 @@ class NumberFormat(Protocol):
 
 class _Int8:
     largest = 127.0
-    kept_dtype = tf.int8
 
     def kept_shape(self, shape: Shape) -> Shape:
         return shape
@@ -62,7 +58,6 @@ class _Int4:
     """
 
     largest = 7.0
-    kept_dtype = tf.int8
 
     def kept_shape(self, shape: Shape) -> Shape:
         packed = _packed(shape)
@@ -88,21 +83,7 @@ class _Int4:
         return mtf.reshape(mtf.where(is_low, both - 16.0 * high, high, output_shape=pairs), shape)
 
 
-class _Float8:
-    largest = 448.0
-    kept_dtype = tf.dtypes.experimental.float8_e4m3fn
-
-    def kept_shape(self, shape: Shape) -> Shape:
-        return shape
-
-    def kept(self, x: Tensor) -> Tensor:
-        return mtf.cast(mtf.clip_by_value(x, -self.largest, self.largest), self.kept_dtype)
-
-    def read(self, kept: Tensor, shape: Shape) -> Tensor:
-        return mtf.cast(kept, tf.float32)
-
-
-NUMBER_FORMATS: dict[str, NumberFormat] = {INT8: _Int8(), INT4: _Int4(), FLOAT8: _Float8()}
+NUMBER_FORMATS: dict[str, NumberFormat] = {INT8: _Int8(), INT4: _Int4()}
 
 
 def to_numbers(weight: Tensor, quantization: Quantization, summed: tuple[str, ...]) -> tuple[Tensor, Tensor]:

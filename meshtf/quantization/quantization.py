@@ -7,8 +7,8 @@ import dataclasses
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import DtypeError, ShapeError, nearest
 
-INT8, INT4, FLOAT8 = "int8", "int4", "float8_e4m3fn"
-FORMATS = (INT8, INT4, FLOAT8)
+INT8, INT4 = "int8", "int4"
+FORMATS = (INT8, INT4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,22 +16,25 @@ class Quantization:
     """The form in which a program keeps kernels, the variables that layers make with a `matrix`.
 
     Attributes:
-      weights: the numbers of a kernel. "int8": -127 to 127. "int4": -7 to 7, two in a byte. "float8_e4m3fn": 8-bit
-        floating-point numbers up to 448. Each is kept with float32 scales. Layers read a kernel as before.
+      weights: the numbers of a kernel. "int8": -127 to 127. "int4": -7 to 7, two in a byte. Both
+        are kept with float32 scales. Layers read a kernel as before.
       group_size: how many neighbours share a scale, along the last dimension that a layer sums over. Where it does not
         divide that dimension, the groups have the greatest divisor below it. None: each output has one scale.
+      cache: "int8" if self-attention, as it decodes, keeps keys and values in int8 with a scale for each head and
+        position. None: in the dtype of the activations.
 
     Raises:
-      DtypeError: there is no such format.
+      DtypeError: there is no such format, of weights or of the cache.
       ShapeError: the group size is not 1 or more.
 
     Examples:
       >>> mtf.quantization.Quantization("int4", group_size=32)
-      Quantization(weights='int4', group_size=32)
+      Quantization(weights='int4', group_size=32, cache=None)
     """
 
     weights: str = INT8
     group_size: int | None = None
+    cache: str | None = None
 
     def __post_init__(self) -> None:
         if self.weights not in FORMATS:
@@ -39,6 +42,8 @@ class Quantization:
                 f"Quantization.weights must be one of {', '.join(FORMATS)}, and is {self.weights!r}"
                 f"{nearest(str(self.weights), FORMATS)}"
             )
+        if self.cache not in (None, INT8):
+            raise DtypeError(f"Quantization.cache must be int8 or None, and is {self.cache!r}")
         size = self.group_size
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
             raise ShapeError(f"Quantization.group_size must be an integer, 1 or more, or None, and is {size!r}")

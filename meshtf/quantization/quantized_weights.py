@@ -59,6 +59,23 @@ def quantized_weights(quantization: Quantization | None = None) -> Iterator[None
         storage.pop()
 
 
+def keeps_int8_cache() -> bool:
+    """Whether a cache of decoding that is made here keeps its numbers in int8; see `Quantization.cache`.
+
+    Where no graph is being built, it does not.
+
+    Examples:
+      >>> with mtf.quantization.quantized_weights(mtf.quantization.Quantization(cache="int8")):
+      ...     mtf.quantization.keeps_int8_cache()
+      True
+    """
+    try:
+        storages = reversed(current_graph().variable_storage)
+    except GraphError:
+        return False
+    return next((s.quantization.cache is not None for s in storages if isinstance(s, _QuantizedStorage)), False)
+
+
 @dataclasses.dataclass(frozen=True)
 class _QuantizedStorage:
     """Keeps kernels as numbers and scales."""
@@ -139,14 +156,9 @@ def _parts(mesh: Mesh, spec: VariableSpec, quantization: Quantization) -> tuple[
     """The variables of a weight's numbers and of its scales."""
     assert spec.matrix is not None
     name, chosen = quantization.weights, NUMBER_FORMATS[quantization.weights]
-    zeros = mtf.zeros if chosen.kept_dtype == tf.int8 else _zeros
-    values = part_of_variable(mesh, spec, name, chosen.kept_shape(spec.shape), chosen.kept_dtype, zeros)
+    values = part_of_variable(mesh, spec, name, chosen.kept_shape(spec.shape), tf.int8, mtf.zeros)
     groups = quantization.scale_shape(spec.shape, spec.matrix[0])
     return values, part_of_variable(mesh, spec, f"{name}_scale", groups, tf.float32, _nan)
-
-
-def _zeros(mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
-    return mtf.cast(mtf.zeros(mesh, shape), dtype)
 
 
 def _nan(mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:

@@ -16,7 +16,7 @@ from meshtf_programs.command_lines.flag_groups import (
 from meshtf_programs.command_lines.path_flags import define_path
 
 PROGRAM = "meshtf-quantize"
-FORMATS = ("int8", "int4", "float8_e4m3fn")
+FORMATS = ("int8", "int4")
 
 
 def answer(arguments: Sequence[str]) -> int | None:
@@ -44,7 +44,7 @@ def command_line() -> CommandLine:
         "format",
         FORMATS[0],
         FORMATS,
-        "The numbers of the kernels: int8 (the default), int4 (two in a byte), or 8-bit floating point.",
+        "The numbers of the kernels: int8 (the default), or int4 (two in a byte).",
         flag_values=line.flags,
     )
     flags.DEFINE_integer(
@@ -52,6 +52,13 @@ def command_line() -> CommandLine:
         None,
         "How many neighbours along the summed dimension share a scale; by default each output has one scale.",
         lower_bound=1,
+        flag_values=line.flags,
+    )
+    flags.DEFINE_enum(
+        "cache",
+        None,
+        ["int8"],
+        "The numbers of the keys and values that decoding keeps; by default they are as the activations.",
         flag_values=line.flags,
     )
     flags.DEFINE_bool(

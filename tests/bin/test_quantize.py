@@ -47,7 +47,7 @@ def test_the_written_run_is_scored_and_exported(
 ) -> None:
     """int4 by groups: plain TensorFlow computes from the SavedModel what meshtf-decode does from the run."""
     run, saved = tmp_path / "int4", tmp_path / "saved"
-    flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=8")
+    flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=8", "--cache=int8")
     assert status_of(*flags, "--dry_run") == ExitStatus.DONE
     assert not run.exists()
     assert status_of(*flags) == ExitStatus.DONE
@@ -67,6 +67,10 @@ def test_the_written_run_is_scored_and_exported(
     model = tf.saved_model.load(str(saved))
     found = model.signatures["score"](ids=tf.constant([ROW]))["log_likelihood"].numpy()
     assert_close(found, [expected], terms=TERMS, dtype="float32")
+    generated = model.signatures["generate"](ids=tf.constant([ROW]), seed=tf.constant(0))["ids"].numpy()[0].tolist()
+    assert decode.main(["meshtf-decode", f"--model_dir={run}", "--format=jsonl", "--prompt=cdef"]) == ExitStatus.DONE
+    added = json.loads(capsys.readouterr().out.splitlines()[-1])["ids"]
+    assert generated[len(ROW) : len(ROW) + len(added)] == added
     assert sum(v.dtype == tf.int8 for v in model.parameters.values()) == 6
 
     assert status_of(f"--model_dir={run}", f"--output_dir={tmp_path / 'again'}") == ExitStatus.BAD_CONFIGURATION
@@ -84,7 +88,7 @@ def told_bytes(text: str) -> tuple[int, int]:
         (["--model_dir={folder}"], "--output_dir is needed"),
         (["--model_dir={folder}", "--output_dir={folder}"], "is there already; give another, or remove it"),
         (["--model_dir={folder}", "--output_dir=s3://me:word@b/x"], "=s3://b/x must be a folder of this machine"),
-        (["--model_dir={folder}", "--output_dir=x", "--format=int3"], "value should be one of <int8|int4|float8"),
+        (["--model_dir={folder}", "--output_dir=x", "--format=int3"], "value should be one of <int8|int4>"),
     ],
 )
 def test_mistakes_are_told(
