@@ -19,7 +19,7 @@ from meshtf.takes_mesh import takes_mesh
 class Int8KeyValueCache:
     """Keys and values by position, as `KeyValueCache` keeps them, in about a quarter of the bytes of float32.
 
-    What is written is quantized: the largest number along d_kv becomes 127. `k` and `v` give the numbers times the
+    `write` quantizes: the largest number along d_kv becomes 127. `k` and `v` give the numbers times the
     scales, in float32. A loop carries the cache as its four tensors.
 
     Attributes:

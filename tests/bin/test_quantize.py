@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import meshtf as mtf
 from meshtf.bin import decode, export, quantize
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import RunFolder
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.step_programs import training_step
 from meshtf_programs.exit_status import ExitStatus
 from tests.train.decoding.small_run import write_small_run
 
@@ -73,6 +76,8 @@ def test_the_written_run_is_scored_and_exported(
     assert generated[len(ROW) : len(ROW) + len(added)] == added
     assert sum(v.dtype == tf.int8 for v in model.parameters.values()) == 6
 
+    with pytest.raises(ConfigurationError, match="keeps the kernels in int4, which cannot be trained. Train the run"):
+        training_step(RunFolder.existing(run).read_training(), mtf.PlanMeshImpl("rows:2", "batch:rows"))
     assert status_of(f"--model_dir={run}", f"--output_dir={tmp_path / 'again'}") == ExitStatus.BAD_CONFIGURATION
     assert "is quantized already: its Training.quantization keeps the kernels in int4" in capsys.readouterr().err
 
@@ -97,3 +102,11 @@ def test_mistakes_are_told(
     given = [each.format(folder=folder) for each in arguments]
     assert status_of(*given) == ExitStatus.BAD_CONFIGURATION
     assert message in capsys.readouterr().err
+
+
+def test_a_model_without_kernels_is_told() -> None:
+    program = mtf.function(
+        lambda x: x * mtf.get_variable(x.mesh, "w", []), mtf.PlanMeshImpl("all:1", ""), {"x": mtf.TensorSpec("n:2")}
+    )
+    with pytest.raises(ConfigurationError, match="the model has no kernel to quantize: none of its floating"):
+        quantize.check_has_kernels(program, program)
