@@ -23,8 +23,10 @@ class Int8KeyValueCache:
     scales, in float32. A loop carries the cache as its four tensors.
 
     Attributes:
-      k_numbers, v_numbers: int8 [.., (heads), (beam_slots), memory_length, d_kv].
-      k_scale, v_scale: float32, the same without d_kv.
+      k_numbers: the keys' numbers, int8 [.., (heads), (beam_slots), memory_length, d_kv].
+      v_numbers: the values' numbers.
+      k_scale: the keys' scales, float32, the same dimensions without d_kv.
+      v_scale: the values' scales.
       is_window: as in `KeyValueCache`.
 
     Examples:
@@ -53,7 +55,17 @@ class Int8KeyValueCache:
         window: int | None = None,
         beam: mtf.Dimension | None = None,
     ) -> Int8KeyValueCache:
-        """An empty cache, as `KeyValueCache.empty` makes it. `dtype` does not matter."""
+        """An empty cache, as `KeyValueCache.empty` makes it.
+
+        Args:
+          mesh: the program's mesh. May be left out.
+          batch_dims: dimensions such as [batch], or [batch, beam].
+          max_length: the number of positions of the longest sequence.
+          config: the sizes, heads and d_kv.
+          dtype: the dtype of keys and values that are written, which may be any floating one.
+          window: as for `KeyValueCache.empty`.
+          beam: the same.
+        """
         made = KeyValueCache.empty(mesh, batch_dims, max_length, config, tf.int8, window=window, beam=beam)
         scale = mtf.zeros(mesh, made.k.shape - [config.d_kv_dim], tf.float32)
         return Int8KeyValueCache(made.k, made.v, scale, scale, made.is_window)
