@@ -38,6 +38,10 @@ def export() -> None:
     start("export")
 
 
+def quantize() -> None:
+    start("quantize")
+
+
 def plan() -> None:
     start("plan")
 

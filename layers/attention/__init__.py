@@ -28,6 +28,7 @@ from meshtf.layers.attention.config import (
     t5_attention_initializers,
 )
 from meshtf.layers.attention.dot_product import dot_product_attention
+from meshtf.layers.attention.int8_cache import Int8KeyValueCache, chosen_cache
 from meshtf.layers.attention.latent import LatentConfig, project_latent_queries, project_latents
 from meshtf.layers.attention.latent_cache import LatentCache
 from meshtf.layers.attention.lean import lean_attention
@@ -66,6 +67,7 @@ __all__ = [
     "AttentionPattern",
     "BeamSlots",
     "DynamicRotaryScaling",
+    "Int8KeyValueCache",
     "KeyValueCache",
     "LatentCache",
     "LatentConfig",
@@ -80,6 +82,7 @@ __all__ = [
     "ScalingByLength",
     "Tokens",
     "YarnRotaryScaling",
+    "chosen_cache",
     "dot_product_attention",
     "lean_attention",
     "learned_positions",

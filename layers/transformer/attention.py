@@ -15,10 +15,11 @@ from meshtf.layers.attention import (
     AttentionConfig,
     AttentionOptions,
     AttentionPattern,
-    KeyValueCache,
+    Int8KeyValueCache,
     PositionBias,
     RotaryScaling,
     Tokens,
+    chosen_cache,
     dot_product_attention,
     lean_attention,
     local_attention,
@@ -121,7 +122,7 @@ class SelfAttention:
 
     @property
     def num_states(self) -> int:
-        return 2
+        return 4 if chosen_cache() is Int8KeyValueCache else 2
 
     @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
@@ -129,7 +130,7 @@ class SelfAttention:
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         y, k, v = self._whole(x, context)
-        return y, KeyValueCache.of_tokens(as_memory(k), as_memory(v), self.config, context.max_length).tensors
+        return y, chosen_cache().of_tokens(as_memory(k), as_memory(v), self.config, context.max_length).tensors
 
     def _whole(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
         """The result of a call for whole sequences, and its keys and values."""
@@ -151,6 +152,7 @@ class SelfAttention:
         beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
         window = None if space.is_paged else self.window
         cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=window, beam=beam)
+        cache = chosen_cache().empty(space.mesh, dims, length, self.config, dtype, window=self.window, beam=beam)
         return cache.tensors
 
     def step(
@@ -171,14 +173,14 @@ class SelfAttention:
             return project_output(y, x.shape[-1], self.config), state
         held = state[0].shape["memory_length"].size
         # A cache shorter than the window holds all tokens, so nothing has to be overwritten.
-        cache = KeyValueCache(*state, is_window=self.window is not None and held == self.window)
+        cache = chosen_cache()(*state, is_window=self.window is not None and held == self.window)
         slots = context.slots if state[0].shape.has(BEAM_SLOTS) else None
         if slots is not None:
             k, v = slots.own(k), slots.own(v)
         cache = cache.write(position, k, v)
         pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), self._bias(x.mesh, context))
         attend = dot_product_attention if slots is None else slots.attention
-        y = attend(q, cache.k, cache.v, pattern, self._options(x.mesh))
+        y = attend(q, cache.k.astype(q.dtype), cache.v.astype(q.dtype), pattern, self._options(x.mesh))
         return project_output(y, x.shape[-1], self.config), cache.tensors
 
     def _bias(self, mesh: mtf.Mesh, context: Context) -> PositionBias | None:

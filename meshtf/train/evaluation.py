@@ -119,6 +119,12 @@ class Evaluator:
         if not num_batches:
             raise ConfigurationError(_NOTHING_HELD_OUT.format(task=task.name))
 
+    def warm_up(self) -> None:
+        """Runs the program on the first batch, so that the next evaluation's time is without compiling."""
+        for features in itertools.islice(self._batches(), 1):
+            program, fed = self._program_for(features)
+            program(**fed)
+
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
         """Returns every metric's mean over the held-out examples, for any batch size, or None if it was stopped before
         the end.

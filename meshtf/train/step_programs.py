@@ -20,11 +20,16 @@ from meshtf.train._metric_sums import (
     whole_batch_value,
 )
 from meshtf.train._model_metrics import check_names, model_metrics
+from meshtf.train.configuration import ConfigurationError
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
 
 GRADIENT_NORM = "gradient_norm"
 NUMERATORS, DENOMINATORS = "numerators", "denominators"
+
+_QUANTIZED = """\
+Training.quantization keeps the kernels in {weights}, which cannot be trained. Train the run that was quantized, and
+run meshtf-quantize again."""
 
 
 def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
@@ -39,7 +44,10 @@ def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
 
     Raises:
       LayoutError, LayoutWarning: if the layout does not fit the program, or has a rule for a missing dimension.
+      ConfigurationError: if the weights are quantized.
     """
+    if training.quantization is not None:
+        raise ConfigurationError(_QUANTIZED.format(weights=training.quantization.weights))
 
     def train_step(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:
         loss, grads, seen = _measured(training, features)
@@ -95,7 +103,8 @@ def evaluation_program(
 
     def evaluation_step(**features: mtf.Tensor) -> dict[str, dict[str, mtf.Tensor]]:
         weights = features.pop(WEIGHTS)
-        metrics = model_metrics(training, features, is_training=False)
+        with training.kept_weights():
+            metrics = model_metrics(training, features, is_training=False)
         of_whole_batch.extend(name for name, metric in metrics.items() if tells_of_whole_batch(name, metric))
         sums = {name: evaluation_sums(name, metric, weights) for name, metric in metrics.items()}
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -15,6 +16,7 @@ from meshtf.errors import MeshtfError, counted, nearest
 from meshtf.layout import LayoutLike
 from meshtf.mesh_impl.mesh_options import MeshOptionFields
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
+from meshtf.quantization import Quantization, quantized_weights
 from meshtf.train.callback import Callback
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.initial_checkpoint import InitialCheckpoint, initial_checkpoint_of
@@ -72,6 +74,7 @@ class Training(MeshOptionFields):
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
       initial_checkpoint: from which a training at step 0 takes its weights: the path of an imported folder, of a run
         or of a checkpoint, or an `InitialCheckpoint`, which has rules.
+      quantization: the form in which a run that meshtf-quantize wrote keeps its kernels. Such a run is not trained.
       callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
       peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
     """
@@ -95,6 +98,7 @@ class Training(MeshOptionFields):
     peak_flops_per_core: float | None = None
     initial_checkpoint: str | InitialCheckpoint | None = None
     callbacks: Sequence[Callback] = ()
+    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         self._check_is("model", callable(getattr(self.model, "metrics", None)) and not isinstance(self.model, type))
@@ -109,6 +113,7 @@ class Training(MeshOptionFields):
         self._check_boolean("check_gradients")
         self._check_activation_dtype()
         self._check_callbacks()
+        self._check_is("quantization", isinstance(self.quantization, Quantization | None))
         initial_checkpoint_of(self.initial_checkpoint)
         self._check_microbatches()
         self._check_vocabulary()
@@ -127,6 +132,10 @@ class Training(MeshOptionFields):
         """The options of the mesh."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(MeshOptionFields)}
         return mtf.MeshOptions(**{name: value for name, value in given.items() if value is not None})
+
+    def kept_weights(self) -> contextlib.AbstractContextManager[None]:
+        """The context in which a program reads the trained weights, in the form in which they are kept."""
+        return contextlib.nullcontext() if self.quantization is None else quantized_weights(self.quantization)
 
     @property
     def layout_text(self) -> str:

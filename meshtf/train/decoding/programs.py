@@ -191,7 +191,8 @@ def text_program(
     """Builds a program whose results are exported under their names, so that they can be fetched one by one."""
 
     def named(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
-        return {name: mtf.export(x, name) for name, x in body(**given).items()}
+        with training.kept_weights():
+            return {name: mtf.export(x, name) for name, x in body(**given).items()}
 
     with warnings.catch_warnings():
         # It may lack dimensions of the training step, where the rules have already been checked.
