@@ -85,14 +85,14 @@ class Question:
 
     @property
     def query(self) -> str:
-        """What to ask the tools."""
+        """The query to the tools."""
         if self.kind is SUM:
             return self.subject.replace("plus", "+").replace("minus", "-")
         return f"{self.subject} {self.kind.statement}"
 
     @property
     def evidence(self) -> str:
-        """What the tools answer."""
+        """The tools' answer to the query."""
         return f"{self.query} = {self.value}" if self.kind is SUM else self.statement(self.value)
 
 

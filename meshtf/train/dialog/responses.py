@@ -40,7 +40,7 @@ def drawn_response(question: Question, quality: Quality, draws: random.Random) -
 
 
 def ratings(question: Question, response: str) -> dict[str, bool]:
-    """Rates a response by rules. What is not sensible is neither specific nor interesting (Thoppilan et al. 2022).
+    """Rates a response by rules. Only a sensible response is specific or interesting.
 
     Examples:
       >>> from meshtf.train.dialog.questions import SUM

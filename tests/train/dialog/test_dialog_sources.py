@@ -27,7 +27,9 @@ def test_a_labelled_dialog_gives_what_it_promises() -> None:
         ends = [given.rsplit("\n", 1)[1] for given, _ in documents]
         assert ends == ["RESPONSE", *ATTRIBUTES, "TO", "TO", GROUNDED]
         learned = [text for _, text in documents]
-        assert all(text in (" 0", " 1") for text, end in zip(learned, ends, strict=True) if end not in ("RESPONSE", "TO"))
+        assert all(
+            text in (" 0", " 1") for text, end in zip(learned, ends, strict=True) if end not in ("RESPONSE", "TO")
+        )
         assert learned[5].startswith(" TS ")
         assert learned[6].startswith(" USER ")
         # The query, as it was learned, is part of what is given for the reply; so is the tool's answer.

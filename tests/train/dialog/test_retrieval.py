@@ -22,7 +22,11 @@ def test_scores_are_those_of_the_formula() -> None:
 
 
 def test_the_best_passages_come_first_and_strangers_never() -> None:
-    assert Retrieval(PASSAGES, num_answers=5).answers("cat sat") == ["a cat sat", "the cat and the cat", "a dog sat down"]
+    assert Retrieval(PASSAGES, num_answers=5).answers("cat sat") == [
+        "a cat sat",
+        "the cat and the cat",
+        "a dog sat down",
+    ]
     assert Retrieval(PASSAGES).answers("zebra") == []
     assert Retrieval([]).answers("cat") == []
     assert Retrieval(["same", "same too", "same"], num_answers=2).answers("same") == ["same", "same"]

@@ -29,7 +29,7 @@ class TextContinuations:
         RESPONSE 17 plus 25 is 42 .
         SENSIBLE<tab> 1
 
-    What ends a response, such as a newline, is part of its text.
+    The end of a response, such as a newline, is part of its text.
 
     Attributes:
       longest: the number of tokens of a continuation; a longer one is cut. The given text has the rest of the row.

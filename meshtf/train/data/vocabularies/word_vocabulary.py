@@ -20,7 +20,7 @@ _BYTES = ByteVocabulary()
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class WordVocabulary:
-    """A vocabulary of given words. What is none of them is written as bytes of UTF-8, so every text has ids.
+    """A vocabulary of given words. Other text is written as bytes of UTF-8, so every text has ids.
 
     At each place the longest word that fits is taken. A space before a word is part of it if it is written so. Ids up
     to 257 are those of a `ByteVocabulary`, and word w is the id 258 + w.
