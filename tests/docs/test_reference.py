@@ -49,6 +49,7 @@ PACKAGES = [
     "meshtf.train.callbacks",
     "meshtf.train.data",
     "meshtf.train.decoding",
+    "meshtf.train.dialog",
     "meshtf.train.quality",
 ]
 
@@ -78,7 +79,7 @@ def test_every_entry_is_public() -> None:
 
 
 PROGRAMS = [
-    *(train, eval, benchmark, compare, compile, decode, export),
+    *(train, eval, benchmark, compare, compile, decode, dialog, export),
     *(plan, probe, tokenize, vocab, import_gin, checkpoint, launch),
 ]
 
