@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -98,7 +99,10 @@ def toolset_of(values: flags.FlagValues) -> Toolset | None:
     return Toolset([Calculator(), *([Retrieval.of_files(paths)] if paths else [])])
 
 
-def write_results(work: Callable[[Output], None], open_one: Callable[[], Output]) -> int:
+def write_results(
+    work: Callable[[Output], None], open_one: Callable[[], contextlib.AbstractContextManager[Output]]
+) -> int:
+    """Runs the work with an open output."""
     with open_one() as output:
         work(output)
     return ExitStatus.DONE

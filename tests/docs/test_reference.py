@@ -19,6 +19,7 @@ from meshtf.bin import (
     compare,
     compile,  # noqa: A004
     decode,
+    dialog,
     eval,  # noqa: A004
     export,
     import_gin,
