@@ -34,6 +34,10 @@ def decode() -> None:
     start("decode")
 
 
+def dialog() -> None:
+    start("dialog")
+
+
 def export() -> None:
     start("export")
 

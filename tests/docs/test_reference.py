@@ -19,6 +19,7 @@ from meshtf.bin import (
     compare,
     compile,  # noqa: A004
     decode,
+    dialog,
     eval,  # noqa: A004
     export,
     import_gin,
@@ -50,6 +51,7 @@ PACKAGES = [
     "meshtf.train.callbacks",
     "meshtf.train.data",
     "meshtf.train.decoding",
+    "meshtf.train.dialog",
     "meshtf.train.quality",
 ]
 
@@ -81,6 +83,8 @@ def test_every_entry_is_public() -> None:
 PROGRAMS = [
     *(train, eval, benchmark, compare, compile, decode, export),
     *(plan, probe, tokenize, vocab, import_gin, checkpoint, serve, launch),
+    *(train, eval, benchmark, compare, compile, decode, dialog, export),
+    *(plan, probe, tokenize, vocab, import_gin, checkpoint, launch),
 ]
 
 

@@ -22,6 +22,7 @@ from meshtf.train.data.objectives.language_model import LanguageModel
 from meshtf.train.data.objectives.masked_language_model import MaskedLanguageModel
 from meshtf.train.data.objectives.prefix_language_model import PrefixLanguageModel
 from meshtf.train.data.objectives.span_corruption import SpanCorruption
+from meshtf.train.data.objectives.text_continuations import TextContinuations
 from meshtf.train.data.objectives.text_pairs import TextPairs
 from meshtf.train.data.printed_letters import printed_letters
 from meshtf.train.data.sources.huggingface_dataset import HuggingFaceDataset
@@ -41,6 +42,7 @@ from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVoc
 from meshtf.train.data.vocabularies.sentencepiece_vocabulary import SentencePieceVocabulary
 from meshtf.train.data.vocabularies.train_sentencepiece import train_sentencepiece
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.word_vocabulary import WordVocabulary
 
 __all__ = [
     "ArrayTask",
@@ -76,12 +78,14 @@ __all__ = [
     "SeqioTask",
     "SpanCorruption",
     "TensorflowDataset",
+    "TextContinuations",
     "TextFiles",
     "TextPairs",
     "TextTask",
     "TfRecords",
     "TokenRecords",
     "Vocabulary",
+    "WordVocabulary",
     "images_on_paper",
     "printed_letters",
     "python_library",
