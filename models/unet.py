@@ -112,7 +112,7 @@ class UNet:
         own = [mtf.one_hot(x, self.classes, dtype=tf.float32) for x in (found, labels)]
         shape = mtf.Shape([self.classes])
         both = mtf.reduce_sum(own[0] * own[1], output_shape=shape)
-        union = mtf.reduce_sum(mtf.maximum(*own), output_shape=shape)
+        union = mtf.reduce_sum(mtf.maximum(own[0], own[1]), output_shape=shape)
         return both / mtf.maximum(union, 1.0), union / float(labels.shape[0].size)
 
     def _spatial(self, x: mtf.Tensor) -> list[mtf.Dimension]:

@@ -41,6 +41,7 @@ def rows_sent(slide: Any, cores: int, *, is_transposed: bool) -> int:
 
 def bounds(graph: mtf.Graph, cores: int) -> Iterator[tuple[str, int]]:
     """Yields the name and the fewest bytes from each core of each convolution and pooling over split rows."""
+    operation: Any
     for operation in graph.operations:
         slides = operation.geometry.slides if hasattr(operation, "geometry") else [getattr(operation, "windows", None)]
         for slide in slides:

@@ -22,7 +22,7 @@ def average_precision(found: dict[str, np.ndarray], given: dict[str, np.ndarray]
             box = found["boxes"][image, number]
             best = max(free, key=lambda n: overlap(box, given["boxes"][image, n]), default=None)
             is_hit = best is not None and overlap(box, given["boxes"][image, best]) >= least
-            if is_hit:
+            if best is not None and is_hit:
                 free.remove(best)
             marks.append((float(scores[number]), is_hit))
     curve, right = list[tuple[float, float]](), 0
