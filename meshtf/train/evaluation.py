@@ -22,7 +22,7 @@ from meshtf.train.batches.part_batches import PartBatches
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, evaluation_program
 from meshtf.train.task import WEIGHTS, Batch, Task, TaskByRows, TaskOfParts
-from meshtf.train.training import Training
+from meshtf.train.training import Model, ModelOfWholeEvaluations, Training
 
 BITS_PER_BYTE = "bits_per_byte"
 
@@ -138,7 +138,7 @@ class Evaluator:
         """
         began = time.perf_counter()
         task, counted = self._training.task, self._counted_rows
-        sums = _Sums(task, counted.rows, self._whole_batch)
+        sums = _Sums(task, counted.rows, self._whole_batch, self._training.model)
         parts = task.parts_of_evaluation(self._training.batch_size) if isinstance(task, TaskOfParts) else None
         for number, features in enumerate(self._batches(), 1):
             if is_stopped():
@@ -190,9 +190,13 @@ class _Sums:
       task: the task that the examples are from.
       counted: an index of the rows of each batch whose bytes this process counts.
       whole_batch: returns a batch by its number, with all of its rows.
+      model: the model, which may be a `ModelOfWholeEvaluations`.
     """
 
-    def __init__(self, task: Task, counted: slice | np.ndarray, whole_batch: Callable[[int], Batch]) -> None:
+    def __init__(
+        self, task: Task, counted: slice | np.ndarray, whole_batch: Callable[[int], Batch], model: Model
+    ) -> None:
+        self._model = model
         self._task, self._counted, self._whole_batch = task, counted, whole_batch
         self._sums: dict[str, dict[str, np.ndarray]] = {NUMERATORS: {}, DENOMINATORS: {}}
         self._sums_of_parts: dict[str, dict[str, dict[str, float]]] = {}
@@ -238,6 +242,8 @@ class _Sums:
         means |= self._means_of_parts()
         vectors = {name: x for name, x in found.items() if np.ndim(x)}
         uncounted = tuple(name for name in denominators if name not in counted)
+        if isinstance(self._model, ModelOfWholeEvaluations):
+            means |= self._model.held_out_metrics(vectors)
         summed = {name: (float(numerators[name]), float(w)) for name, w in counted.items() if name in means}
         return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(uncounted), summed)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import gin
+import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
@@ -42,6 +43,18 @@ class Model(Protocol):
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Metric]:
         """Returns metrics by name, from features [batch, ...] by name. "loss" is among the metrics."""
+        ...
+
+
+@runtime_checkable
+class ModelOfWholeEvaluations(Model, Protocol):
+    """A model with metrics that are no means over examples, such as the average precision of a detector."""
+
+    def held_out_metrics(self, vectors: dict[str, np.ndarray]) -> dict[str, float]:
+        """Returns metrics of all held-out examples together, from the means of the model's vectors over them.
+
+        It may take vectors out that nobody is to see.
+        """
         ...
 
 

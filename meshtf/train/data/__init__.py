@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshtf.train.data.arrangement import Concatenate, Pack, Pad
 from meshtf.train.data.array_task import ArrayTask
+from meshtf.train.data.drawn_shapes import drawn_objects, drawn_regions
 from meshtf.train.data.images.augmentations.colour_jitter import ColourJitter
 from meshtf.train.data.images.augmentations.crops import CentralCrop, DistortedCrop
 from meshtf.train.data.images.augmentations.flip import Flip
@@ -86,6 +87,8 @@ __all__ = [
     "TokenRecords",
     "Vocabulary",
     "WordVocabulary",
+    "drawn_objects",
+    "drawn_regions",
     "images_on_paper",
     "printed_letters",
     "python_library",
