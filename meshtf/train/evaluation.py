@@ -9,6 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ import meshtf as mtf
 from meshtf.errors import IndexRangeError, MeshtfError, NonFiniteError, counted
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._metric_sums import MetricError
+from meshtf.train._ranked_scores import SCORES, RankedScores
 from meshtf.train.batches.feature_checks import check_features, first_non_finite_feature
 from meshtf.train.batches.own_rows import CountedRows, own_rows
 from meshtf.train.batches.part_batches import PartBatches
@@ -50,7 +52,7 @@ class Evaluation:
       uncounted: the metrics whose weights are all 0.
       problem: the reason why the loss is meaningless, or None.
       sums: the numerator and the denominator of each mean, float64. For "accuracy" they are exact counts: how many
-        examples are right, and how many there are.
+        examples are right, and how many there are. An area under the curve is no such mean.
       seconds: how long the evaluation took.
     """
 
@@ -200,14 +202,15 @@ class _Sums:
         self._task, self._counted, self._whole_batch = task, counted, whole_batch
         self._sums: dict[str, dict[str, np.ndarray]] = {NUMERATORS: {}, DENOMINATORS: {}}
         self._sums_of_parts: dict[str, dict[str, dict[str, float]]] = {}
+        self._scores = RankedScores()
         self._num_examples = 0
         self.num_bytes = 0
         self._not_finite: str | None = None
 
-    def add(
-        self, features: Batch, results: Mapping[str, Mapping[str, np.ndarray]], number: int, part: str | None
-    ) -> None:
+    def add(self, features: Batch, results: Mapping[str, Mapping[str, Any]], number: int, part: str | None) -> None:
         """Adds the results of a batch by its number. `part`: the part of the task that it belongs to, or None."""
+        self._scores.add(results.get(SCORES, {}), np.asarray(features[WEIGHTS]))
+        results = {kind: results[kind] for kind in (NUMERATORS, DENOMINATORS)}
         if part is not None:
             of_part = self._sums_of_parts.setdefault(part, {NUMERATORS: {}, DENOMINATORS: {}})
             for kind, values in results.items():
@@ -239,11 +242,13 @@ class _Sums:
         means = {name: float(x) for name, x in found.items() if not np.ndim(x)}
         if num_bytes:
             means[BITS_PER_BYTE] = float(numerators[LOSS]) / math.log(2) / num_bytes
-        means |= self._means_of_parts()
+        areas = self._scores.areas()
+        means |= {name: area for name, area in areas.items() if not math.isnan(area)} | self._means_of_parts()
         vectors = {name: x for name, x in found.items() if np.ndim(x)}
         uncounted = tuple(name for name in denominators if name not in counted)
         if isinstance(self._model, ModelOfWholeEvaluations):
             means |= self._model.held_out_metrics(vectors)
+        uncounted = tuple(name for name in (*denominators, *areas) if name not in {**counted, **means})
         summed = {name: (float(numerators[name]), float(w)) for name, w in counted.items() if name in means}
         return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(uncounted), summed)
 

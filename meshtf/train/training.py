@@ -23,11 +23,15 @@ from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.initial_checkpoint import InitialCheckpoint, initial_checkpoint_of
 from meshtf.train.task import Task
 
-Metric: TypeAlias = "mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]"
+Metric: TypeAlias = "mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor] | Mapping[str, mtf.Tensor]"
 """A tensor [batch, ...] stands for the mean of its elements, and a pair (values, weights) for their weighted mean.
 
 The two tensors of a pair have equal shapes. A metric without `batch` describes the batch as a whole: a scalar, or a
 vector [n] or [layers, n], such as each expert's load.
+
+A mapping {"scores": scores, "labels": labels}, both [batch], stands for the area under the curve: the share of pairs of
+an example with a positive label and one without in which the first has the larger score. An equal score counts half. An
+evaluation keeps all scores, so the area is exact over all batches.
 """
 
 LOSS = "loss"

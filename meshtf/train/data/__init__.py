@@ -5,6 +5,7 @@ from __future__ import annotations
 from meshtf.train.data.arrangement import Concatenate, Pack, Pad
 from meshtf.train.data.array_task import ArrayTask
 from meshtf.train.data.drawn_shapes import drawn_objects, drawn_regions
+from meshtf.train.data.images.augmentations.auto_augment import AutoAugment
 from meshtf.train.data.images.augmentations.colour_jitter import ColourJitter
 from meshtf.train.data.images.augmentations.crops import CentralCrop, DistortedCrop
 from meshtf.train.data.images.augmentations.flip import Flip
@@ -14,9 +15,11 @@ from meshtf.train.data.images.image_format import ImageFormat
 from meshtf.train.data.images.image_task import ImageTask
 from meshtf.train.data.images.images_on_paper import images_on_paper
 from meshtf.train.data.images.sources.class_folders import ClassFolders
+from meshtf.train.data.images.sources.huggingface_images import HuggingFaceImages
 from meshtf.train.data.images.sources.image_arrays import ImageArrays
 from meshtf.train.data.images.sources.image_records import ImageRecords
 from meshtf.train.data.images.sources.image_tars import ImageTars
+from meshtf.train.data.images.sources.tensorflow_dataset_images import TensorflowDatasetImages
 from meshtf.train.data.labelled_text_task import LabelledTextTask
 from meshtf.train.data.mixture import Mixture
 from meshtf.train.data.objectives.language_model import LanguageModel
@@ -47,6 +50,7 @@ from meshtf.train.data.vocabularies.word_vocabulary import WordVocabulary
 
 __all__ = [
     "ArrayTask",
+    "AutoAugment",
     "ByteVocabulary",
     "CentralCrop",
     "ClassFolders",
@@ -56,6 +60,7 @@ __all__ = [
     "DistortedCrop",
     "Flip",
     "HuggingFaceDataset",
+    "HuggingFaceImages",
     "HuggingFaceVocabulary",
     "ImageArrays",
     "ImageFormat",
@@ -80,6 +85,7 @@ __all__ = [
     "SpanCorruption",
     "TensorflowDataset",
     "TextContinuations",
+    "TensorflowDatasetImages",
     "TextFiles",
     "TextPairs",
     "TextTask",
