@@ -16,6 +16,7 @@ from meshtf.layers.attention import (
     AttentionOptions,
     AttentionPattern,
     Int8KeyValueCache,
+    KeyValueCache,
     PositionBias,
     RotaryScaling,
     Tokens,
@@ -150,8 +151,8 @@ class SelfAttention:
         dims, length, dtype = space.batch_dims, space.max_length, space.dtype
         # With few beams it is quicker to multiply with the keys of all slots than to copy the cache; see `stays`.
         beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
-        window = None if space.is_paged else self.window
-        cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=window, beam=beam)
+        if space.is_paged:  # pages hold all positions, in the dtype of activations
+            return KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, beam=beam).tensors
         cache = chosen_cache().empty(space.mesh, dims, length, self.config, dtype, window=self.window, beam=beam)
         return cache.tensors
 

@@ -101,7 +101,7 @@ class EngineLimits:
 
 @dataclasses.dataclass(frozen=True)
 class EngineStatus:
-    """What an engine does at a moment.
+    """The work of an engine at a moment.
 
     Attributes:
       num_running: the number of generations in the batch.

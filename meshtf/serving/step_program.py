@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import LayoutWarning
 from meshtf.layers.attention.pages import PageView
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.models import IncrementalDecoder
 from meshtf.serving.row_choice import choice_specs, chosen_tokens
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.decoding.programs import text_program
 from meshtf.train.decoding.step_decoder import token_logits
 from meshtf.train.training import Training
 
@@ -82,7 +80,7 @@ def step_program(
 
     def step(
         tokens: mtf.Tensor, positions: mtf.Tensor, table: mtf.Tensor, wanted: mtf.Tensor, **choice: mtf.Tensor
-    ) -> Mapping[str, mtf.Tensor]:
+    ) -> dict[str, mtf.Tensor]:
         decoder = make({}) if make is not None else None
         if not isinstance(decoder, IncrementalDecoder):
             raise ConfigurationError(_NO_DECODER.format(model=type(training.model).__name__))
@@ -92,15 +90,9 @@ def step_program(
         for old, after in zip(caches, new, strict=True):
             mtf.assign(old, after)
         found = chosen_tokens(token_logits(logits, decoder), choice, decoder.vocab, sizes.num_likeliest)
-        return {name: mtf.export(x, name) for name, x in found.items()}
+        return found
 
-    specs = sizes.specs
-    with warnings.catch_warnings():
-        # It may lack dimensions of the training step, where the rules have already been checked.
-        warnings.simplefilter("ignore", LayoutWarning)
-        return mtf.function(
-            step, mesh_impl, inputs=specs, name="serve", variables=variables, variable_dtype=training.variable_dtype
-        )
+    return text_program(step, training, mesh_impl, sizes.specs, name="serve", variables=variables)
 
 
 def _caches(decoder: IncrementalDecoder, mesh: mtf.Mesh, sizes: StepSizes, dtype: tf.DType) -> list[mtf.Tensor]:

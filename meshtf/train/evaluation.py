@@ -245,7 +245,6 @@ class _Sums:
         areas = self._scores.areas()
         means |= {name: area for name, area in areas.items() if not math.isnan(area)} | self._means_of_parts()
         vectors = {name: x for name, x in found.items() if np.ndim(x)}
-        uncounted = tuple(name for name in denominators if name not in counted)
         if isinstance(self._model, ModelOfWholeEvaluations):
             means |= self._model.held_out_metrics(vectors)
         uncounted = tuple(name for name in (*denominators, *areas) if name not in {**counted, **means})

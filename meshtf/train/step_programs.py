@@ -21,8 +21,8 @@ from meshtf.train._metric_sums import (
     whole_batch_value,
 )
 from meshtf.train._model_metrics import check_names, model_metrics
-from meshtf.train.configuration import ConfigurationError
 from meshtf.train._ranked_scores import SCORES, ranked
+from meshtf.train.configuration import ConfigurationError
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
 
@@ -109,7 +109,6 @@ def evaluation_program(
         weights = features.pop(WEIGHTS)
         with training.kept_weights():
             metrics = model_metrics(training, features, is_training=False)
-        metrics = model_metrics(training, features, is_training=False)
         of_curves = ranked(metrics, training.batch.name)
         metrics = {name: metric for name, metric in metrics.items() if name not in of_curves}
         of_whole_batch.extend(name for name, metric in metrics.items() if tells_of_whole_batch(name, metric))

@@ -25,7 +25,9 @@ from meshtf.bin import (
     import_gin,
     plan,
     probe,
+    quantize,
     serve,
+    sweep,
     tokenize,
     train,
     vocab,
@@ -82,9 +84,8 @@ def test_every_entry_is_public() -> None:
 
 PROGRAMS = [
     *(train, eval, benchmark, compare, compile, decode, export),
-    *(plan, probe, tokenize, vocab, import_gin, checkpoint, serve, launch),
-    *(train, eval, benchmark, compare, compile, decode, dialog, export),
     *(plan, probe, tokenize, vocab, import_gin, checkpoint, launch),
+    *(dialog, quantize, serve, sweep),
 ]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.ops.random.row_keys import prompt_keys, with_count
 from meshtf.train.decoding.generation import SAMPLES
 from meshtf.train.decoding.prompts import Prompts, repeated
 from meshtf.train.decoding.sampling import Sampling
@@ -124,9 +125,11 @@ class _Drawing:
     samples: mtf.Dimension
 
     def run(self, state: list[mtf.Tensor]) -> tuple[_Drawn, list[mtf.Tensor]]:
+        mesh = self.prompts.ids.mesh
+        keys = with_count(prompt_keys(mesh, self.prompts.batch_dims), mtf.range(mesh, self.samples))
         done = mtf.while_loop(
             lambda *values: mtf.reduce_any(mtf.logical_not(_Drawn(*values[:_NUM_DRAWN]).is_done)),
-            self._step,
+            lambda *values: self._step(keys, *values),
             [*self._start().tensors, *state],
             maximum_iterations=self.prompts.length.size,
             name="draw",
@@ -142,14 +145,14 @@ class _Drawing:
         is_done = mtf.broadcast(mtf.greater_equal(prompts.lengths, prompts.ends), rows)
         return _Drawn(position, prompts.at(position - 1, ids), ids, lengths, mtf.zeros(ids.mesh, rows), is_done)
 
-    def _step(self, *values: mtf.Tensor) -> list[mtf.Tensor]:
+    def _step(self, keys: mtf.Tensor, *values: mtf.Tensor) -> list[mtf.Tensor]:
         now, prompts = _Drawn(*values[:_NUM_DRAWN]), self.prompts
         position = now.position
         is_given = mtf.less(position, prompts.lengths)
         writes_at = mtf.where(is_given, -1, position)
         logits, state = self.decoder.step(now.before, position, writes_at, list(values[_NUM_DRAWN:]))
         logits, vocab = token_logits(logits, self.decoder), self.decoder.vocab
-        chosen = self.sampling.choose(logits, vocab)
+        chosen = self.sampling.choose(logits, vocab, with_count(keys, position))
         likelihood = mtf.gather(logits, chosen, vocab) - mtf.reduce_logsumexp(logits, vocab)
         is_open = mtf.logical_and(mtf.logical_not(now.is_done), mtf.logical_not(is_given))
         is_stop = mtf.equal(chosen, self.stop)

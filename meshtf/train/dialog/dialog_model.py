@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
@@ -21,6 +19,7 @@ from meshtf.train.decoding.programs import (
     generation_program,
     greatest_sizes,
     scoring_program,
+    text_program,
     vocabulary_of,
 )
 from meshtf.train.decoding.prompts import Prompts
@@ -129,18 +128,15 @@ class DialogModel:
             return found.by_name()
 
         inputs = sizes.features | {name: mtf.TensorSpec(sizes.one_each, tf.int32) for name in ("lengths", "ends")}
-        with warnings.catch_warnings():
-            # It may lack dimensions of the training step, where the rules have already been checked.
-            warnings.simplefilter("ignore", LayoutWarning)
-            return mtf.function(
-                drawn,
-                mesh_impl,
-                inputs=inputs,
-                variable_dtype=training.variable_dtype,
-                variables=self.forward.variables,
-                seed=options.seed,
-                name=CANDIDATES,
-            )
+        return text_program(
+            drawn,
+            training,
+            mesh_impl,
+            inputs,
+            variables=self.forward.variables,
+            seed=options.seed,
+            name=CANDIDATES,
+        )
 
     def _batches(self, prompts: Sequence[str]) -> Iterator[tuple[dict[str, np.ndarray], int]]:
         """The inputs of the programs, and how many of their rows are prompts. The others have no room for a token."""

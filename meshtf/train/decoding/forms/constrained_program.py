@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.ops.random.row_keys import prompt_keys
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.forms.constraints import TextRules, TokenRules
 from meshtf.train.decoding.options import Decoding
@@ -152,7 +153,10 @@ class ConstrainedProgram:
         logits, after = decoder.step(before, position, writes_at, state)
         logits = token_logits(logits, decoder)
         possible = mtf.where(allowed, logits, -math.inf, output_shape=logits.shape)
-        chosen = self._decoding.sampling.choose(possible, decoder.vocab)
+        sampling = self._decoding.sampling
+        # A step is a run of this program, so each token of a text has other keys.
+        keys = prompt_keys(logits.mesh, self._sizes.one_each) if sampling.temperature else None
+        chosen = sampling.choose(possible, decoder.vocab, keys)
         likelihood = mtf.gather(logits, chosen, decoder.vocab) - mtf.reduce_logsumexp(logits, decoder.vocab)
         found = {"chosen": chosen, "likelihood": likelihood}
         return found | {f"state_{i}": x for i, x in enumerate(after)}
