@@ -14,7 +14,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError, counted
 from meshtf.layers.attention import AttentionMask, BeamSlots, ScalingByLength, Tokens
-from meshtf.layers.attention.pages import PageView, paged
+from meshtf.layers.attention.caches.pages import PageView, paged
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import (
     ChainedStacks,

@@ -30,7 +30,7 @@ from meshtf.layers.attention import (
     ring_attention,
     rotary_embedding,
 )
-from meshtf.layers.attention.beam_slots import BEAM_SLOTS, stays
+from meshtf.layers.attention.caches.beam_slots import BEAM_SLOTS, stays
 from meshtf.layers.attention.cudnn import fused_attention, is_chosen_by_itself
 from meshtf.layers.attention.lean import attends_in_blocks
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory
@@ -168,7 +168,8 @@ class SelfAttention:
         mask = dataclasses.replace(context.mask, window=self.window)
         if context.pages is not None:
             state = [context.pages.written(pool, new) for pool, new in zip(state, (k, v), strict=True)]
-            cache = KeyValueCache(*map(context.pages.read, state))
+            keys, values = map(context.pages.read, state)
+            cache = KeyValueCache(keys, values)
             pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), self._bias(x.mesh, context))
             y = dot_product_attention(q, cache.k, cache.v, pattern, self._options(x.mesh))
             return project_output(y, x.shape[-1], self.config), state

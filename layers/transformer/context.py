@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.attention import AttentionMask, BeamSlots, PositionBias, Tokens
-from meshtf.layers.attention.pages import PageView
+from meshtf.layers.attention.caches.pages import PageView
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.layers.attention.pages import PageView
+from meshtf.layers.attention.caches.pages import PageView
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.models import IncrementalDecoder
 from meshtf.serving.row_choice import choice_specs, chosen_tokens

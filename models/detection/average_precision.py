@@ -81,7 +81,7 @@ def average_precisions(counts: np.ndarray, num_classes: int) -> np.ndarray:
     found = np.full(right.shape[:2], np.nan)
     for threshold, number in np.ndindex(*found.shape):
         if objects[number] > 0:
-            found[threshold, number] = _area(right[threshold, number], every[number], objects[number])
+            found[threshold, number] = _area(right[threshold, number], every[number], float(objects[number]))
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from meshtf.errors import MeshtfError
 from meshtf.files.regular_file import read_regular
 from meshtf.serving.http.api_error import ApiError
+from meshtf_programs.strict_json import json_text
 
 _LARGEST = 1 << 20
 _TEMPLATE_FILE, _CONFIGURATION = "chat_template.jinja", "tokenizer_config.json"
@@ -125,7 +126,7 @@ def _special_tokens(said: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json_text(value, ensure_ascii=False, indent=indent)
 
 
 def _refuse(message: object) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, cast
 
 from meshtf.errors import nearest
 from meshtf.serving.http.api_error import ApiError
+from meshtf_programs.strict_json import json_text
 
 _SHOWN = 60
 _LARGEST = 1e300  # an integer may be beyond every float
@@ -45,7 +46,7 @@ def kind_of(value: object) -> str:
 
 def shown(value: object) -> str:
     """Returns a value as JSON, or its kind if that is long."""
-    text = json.dumps(value)
+    text = json_text(value)
     return text if len(text) <= _SHOWN else kind_of(value)
 
 

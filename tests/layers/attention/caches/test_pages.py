@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import GraphError
 from meshtf.layers import DynamicRotaryScaling
-from meshtf.layers.attention.pages import PageView
+from meshtf.layers.attention.caches.pages import PageView
 from meshtf.layers.transformer import DistanceBias, RelativeBias, Rotary, SelfAttention
 from meshtf.models import TransformerLM
 from meshtf.testing import assert_close

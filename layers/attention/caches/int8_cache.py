@@ -9,7 +9,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.layers._operands import Dims
-from meshtf.layers.attention.cache import KeyValueCache
+from meshtf.layers.attention.caches.key_value_cache import KeyValueCache
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import Tokens
 from meshtf.takes_mesh import takes_mesh
