@@ -28,7 +28,7 @@ from meshtf.train.quality.timed_run import TimedRun, timed_run
 from meshtf.train.runs.signals import stop_request
 from meshtf.train.training import configured_training
 from meshtf_programs.command_lines.benchmark import PROGRAM, command_line
-from meshtf_programs.command_lines.command_line import FlagError
+from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.quality_tasks import task_file
 from meshtf_programs.user_paths import user_path

@@ -35,7 +35,7 @@ from meshtf_programs.command_lines.checkpoint import (
     help_text,
     parse,
 )
-from meshtf_programs.command_lines.command_line import FlagError
+from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.user_paths import UserPathError, user_path
 
 _REMOTE = """\

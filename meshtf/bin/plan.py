@@ -25,8 +25,8 @@ from meshtf.plan_view.plan_server import HOST, PlanServer
 from meshtf.plan_view.planned_layout import PlannedLayout, Settings
 from meshtf.plan_view.terminal import print_comparison, print_summary
 from meshtf.train.training import Training
-from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.command_lines.plan import PROGRAM, command_line
+from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.user_paths import user_path
 

@@ -18,8 +18,8 @@ from meshtf.gpu_probe import GpuProbeSizes, probe_gpus
 from meshtf.mesh_impl.pjrt.virtual_cores import virtual_gpus
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.probe import ProbeSizes, probe
-from meshtf_programs.command_lines.command_line import FlagError
 from meshtf_programs.command_lines.probe import PROGRAM, command_line
+from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
 from meshtf_programs.user_paths import user_path

@@ -34,7 +34,7 @@ from meshtf.train.runs.run_path import run_path
 from meshtf.train.runs.signals import stop_request
 from meshtf.train.trainer import Trainer
 from meshtf.train.training import configured_training
-from meshtf_programs.command_lines.command_line import FlagError
+from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.command_lines.train import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.packaged_configurations import shown

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.flag_groups import (
+from meshtf_programs.command_lines.shared.command_line import CommandLine
+from meshtf_programs.command_lines.shared.flag_groups import (
     define_allow_unread_bindings,
     define_gin_param,
     define_mesh_flags,
 )
-from meshtf_programs.command_lines.path_flags import define_path
+from meshtf_programs.command_lines.shared.path_flags import define_path
 from meshtf_programs.quality_tasks import listed_tasks
 
 PROGRAM = "meshtf-benchmark"

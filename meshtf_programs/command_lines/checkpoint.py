@@ -10,9 +10,9 @@ from typing import Any
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import HELP_FLAGS, FlagError, print_help
-from meshtf_programs.command_lines.flag_groups import define_tensorflow_logs
-from meshtf_programs.command_lines.path_flags import define_path
+from meshtf_programs.command_lines.shared.command_line import HELP_FLAGS, FlagError, print_help
+from meshtf_programs.command_lines.shared.flag_groups import define_tensorflow_logs
+from meshtf_programs.command_lines.shared.path_flags import define_path
 from meshtf_programs.nearest import nearest
 from meshtf_programs.user_paths import UserPathError, user_path
 

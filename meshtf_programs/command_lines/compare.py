@@ -8,8 +8,8 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import HELP_FLAGS, FlagError, print_help
-from meshtf_programs.command_lines.path_flags import define_path
+from meshtf_programs.command_lines.shared.command_line import HELP_FLAGS, FlagError, print_help
+from meshtf_programs.command_lines.shared.path_flags import define_path
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.user_paths import user_path
 

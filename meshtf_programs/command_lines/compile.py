@@ -7,13 +7,13 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.flag_groups import (
+from meshtf_programs.command_lines.shared.command_line import CommandLine
+from meshtf_programs.command_lines.shared.flag_groups import (
     define_gin_flags,
     define_layout_flags,
     define_recipe_flag,
 )
-from meshtf_programs.command_lines.path_flags import define_path
+from meshtf_programs.command_lines.shared.path_flags import define_path
 
 PROGRAM = "meshtf-compile"
 CACHE = Path("~/.cache/meshtf/compile")

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.flag_groups import (
+from meshtf_programs.command_lines.shared.command_line import CommandLine
+from meshtf_programs.command_lines.shared.flag_groups import (
     define_allow_unread_bindings,
     define_checkpoint_flags,
     define_decoding_flags,
     define_gin_param,
     define_mesh_flags,
 )
-from meshtf_programs.command_lines.path_flags import define_path, define_paths
+from meshtf_programs.command_lines.shared.path_flags import define_path, define_paths
 
 PROGRAM = "meshtf-decode"
 

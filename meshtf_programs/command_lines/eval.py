@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.flag_groups import (
+from meshtf_programs.command_lines.shared.command_line import CommandLine
+from meshtf_programs.command_lines.shared.flag_groups import (
     define_allow_unread_bindings,
     define_checkpoint_flags,
     define_gin_param,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.path_flags import define_path
+from meshtf_programs.command_lines.shared.command_line import CommandLine
+from meshtf_programs.command_lines.shared.path_flags import define_path
 
 PROGRAM = "meshtf-import-gin"
 

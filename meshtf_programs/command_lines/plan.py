@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.flag_groups import (
+from meshtf_programs.command_lines.shared.command_line import CommandLine
+from meshtf_programs.command_lines.shared.flag_groups import (
     define_gin_flags,
     define_layout_flags,
     define_machine_flag,
@@ -15,7 +15,7 @@ from meshtf_programs.command_lines.flag_groups import (
     define_search_flags,
     define_trust_config,
 )
-from meshtf_programs.command_lines.path_flags import define_path
+from meshtf_programs.command_lines.shared.path_flags import define_path
 
 PROGRAM = "meshtf-plan"
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.flag_groups import define_gin_file, define_gin_param
-from meshtf_programs.command_lines.path_flags import define_path
+from meshtf_programs.command_lines.shared.command_line import CommandLine
+from meshtf_programs.command_lines.shared.flag_groups import define_gin_file, define_gin_param
+from meshtf_programs.command_lines.shared.path_flags import define_path
 
 PROGRAM = "meshtf-tokenize"
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from meshtf_programs.command_lines.command_line import CommandLine
-from meshtf_programs.command_lines.flag_groups import (
+from meshtf_programs.command_lines.shared.command_line import CommandLine
+from meshtf_programs.command_lines.shared.flag_groups import (
     define_gin_flags,
     define_machine_flag,
     define_mesh_flags,
     define_recipe_flag,
     define_search_flags,
 )
-from meshtf_programs.command_lines.path_flags import define_path
+from meshtf_programs.command_lines.shared.path_flags import define_path
 
 PROGRAM = "meshtf-train"
 

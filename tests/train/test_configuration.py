@@ -13,7 +13,7 @@ from meshtf.bin.shared.mesh import mesh_for
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training, configured_training
-from meshtf_programs.command_lines.flag_groups import define_mesh_flags
+from meshtf_programs.command_lines.shared.flag_groups import define_mesh_flags
 from tests.fresh_process import run_fresh
 
 

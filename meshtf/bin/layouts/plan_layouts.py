@@ -26,7 +26,7 @@ from meshtf.train.layouts.automatic_layout import AUTO, chosen_layout
 from meshtf.train.monitoring.description import one_line
 from meshtf.train.step_programs import training_step, training_step_on
 from meshtf.train.training import Training, configured_training
-from meshtf_programs.command_lines.command_line import FlagError
+from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.packaged_configurations import recipe_file, recipes
 
 FLAG = "--compare"

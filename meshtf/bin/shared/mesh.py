@@ -21,7 +21,7 @@ from meshtf.mesh_impl.pjrt.of_this_process import accelerator
 from meshtf.planning.layouts.rules_by_place import unused_rules
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import Training
-from meshtf_programs.command_lines.command_line import FlagError
+from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.native_output import NATIVE_OUTPUT
 
 _NO_VIRTUAL_CPUS = "--virtual={virtual} is of --backend=gpu and --backend=tpu, and the backend is cpu"

@@ -25,7 +25,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.gin_files.bindings import where_written
 from meshtf.train.gin_files.errors import explained, user_frames
 from meshtf.train.runs.agreement import Agreement
-from meshtf_programs.command_lines.command_line import CommandLine, FlagError, HelpWanted, print_help
+from meshtf_programs.command_lines.shared.command_line import CommandLine, FlagError, HelpWanted, print_help
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
 from meshtf_programs.user_paths import UserPathError

@@ -20,7 +20,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.bin.shared.run_program import run_program
 from meshtf.cluster.cluster import Cluster
-from meshtf_programs.command_lines.command_line import CommandLine
+from meshtf_programs.command_lines.shared.command_line import CommandLine
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 from tests.bin.together import run_together, started

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf_programs.command_lines.flag_groups import define_tensorflow_logs
+from meshtf_programs.command_lines.shared.flag_groups import define_tensorflow_logs
 from meshtf_programs.exit_status import STATUSES, ExitStatus
 from meshtf_programs.packaged_configurations import listed_configurations, packaged_folder, recipes
 

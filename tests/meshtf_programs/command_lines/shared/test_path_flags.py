@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 
 from meshtf_programs.command_lines.checkpoint import define_flags
-from meshtf_programs.command_lines.path_flags import PathParser
+from meshtf_programs.command_lines.shared.path_flags import PathParser
 
 NOBODY = "~no_such_user_here"
 WITH_COMMAND_LINES = (

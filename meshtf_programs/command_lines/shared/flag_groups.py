@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from meshtf_programs.command_lines.path_flags import define_path, define_paths
+from meshtf_programs.command_lines.shared.path_flags import define_path, define_paths
 from meshtf_programs.packaged_configurations import recipes
 
 WEIGHTS = ("trained", "average")

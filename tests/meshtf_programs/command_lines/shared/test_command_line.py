@@ -15,7 +15,7 @@ from meshtf.train.data.vocabularies.train_sentencepiece import MODEL_TYPES
 from meshtf.train.decoding.options import OPTIONS_OF
 from meshtf.train.runs.saved_weights import Weights
 from meshtf_programs.command_lines.checkpoint import COMMANDS, DTYPES
-from meshtf_programs.command_lines.flag_groups import METHODS, WEIGHTS
+from meshtf_programs.command_lines.shared.flag_groups import METHODS, WEIGHTS
 from meshtf_programs.command_lines.vocab import MODEL_TYPES as MODEL_TYPES_OF_FLAG
 
 # Of all programs in one process, which says what it imported on the way.
