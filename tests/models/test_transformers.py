@@ -95,7 +95,7 @@ def one_core(made: Case) -> InterpretedTraining:
     [
         ("gpt2", LAYOUTS[::2]),
         ("bert", LAYOUTS[1::2]),
-        ("t5_1_0", LAYOUTS[1::2]),
+        pytest.param("t5_1_0", LAYOUTS[1::2], marks=pytest.mark.long),
         ("t5_1_1", LAYOUTS[4:5]),
         pytest.param("t5_1_0", LAYOUTS[::2], marks=pytest.mark.long),
     ],
