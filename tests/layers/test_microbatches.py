@@ -119,6 +119,7 @@ def test_microbatches_draw_what_the_whole_batch_draws(case: str) -> None:
 @pytest.mark.parametrize(
     "pipeline", [None, pytest.param(PipelineSchedule(2, 2), marks=pytest.mark.long)], ids=["scan", "pipeline"]
 )
+@pytest.mark.long
 def test_lean_and_ring_attention_drop_what_the_plain_form_drops(pipeline: PipelineSchedule | None) -> None:
     """Each weight by itself, in layers whose forward pass is made again, of micro-batches."""
     feeds = {"x": (mtf.Shape([BATCH, LENGTH, D_MODEL]), X)}
