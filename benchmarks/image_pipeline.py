@@ -6,6 +6,9 @@ It writes a folder of JPEG files of random smooth pictures, in the mean size of 
 224: decoding, the distorted crop and the flip, then the same with colours and RandAugment, and the same from decoded
 images in memory. An image costs as many core seconds as the process has used, divided by the images. So other work on
 the machine hardly changes the figure.
+
+Then it trains small residual networks, and measures how long a step waits for its batch. Here input and steps share the
+cores. So the wait is none only if the batch is ready in time; what making it costs the step is in the first table.
 """
 
 from __future__ import annotations
@@ -22,8 +25,22 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+import meshtf as mtf
 from benchmarks.measuring.machine import machine
-from meshtf.train.data import ClassFolders, ColourJitter, Flip, ImageTask, RandAugment
+from meshtf.models import ResNet
+from meshtf.train import Trainer, Training
+from meshtf.train.data import (
+    AutoAugment,
+    CentralCrop,
+    ClassFolders,
+    ColourJitter,
+    Flip,
+    ImageArrays,
+    ImageFormat,
+    ImageTask,
+    RandAugment,
+    printed_letters,
+)
 from meshtf.train.data.images.augmentations.augmentation import Augmentation
 
 HEIGHT, WIDTH = 400, 473
@@ -37,6 +54,7 @@ CORES_PER_HOST = 96
 
 CASES: dict[str, tuple[Sequence[Augmentation], bool]] = {
     "decode, crop, flip": ([Flip()], False),
+    "and AutoAugment": ([Flip(), AutoAugment()], False),
     "and colours, RandAugment": ([Flip(), ColourJitter(), RandAugment()], False),
     "decoded in memory, crop, flip": ([Flip()], True),
 }
@@ -69,12 +87,55 @@ def images_per_second(task: ImageTask, batch_size: int, count: int) -> tuple[flo
     return images / (time.perf_counter() - began), images / (time.process_time() - used)
 
 
+def letters() -> ImageTask:
+    """The letters that Matplotlib's fonts give, as images that are cropped when they are read."""
+    train = printed_letters().train
+    pixels = (train["images"] * 255).round().astype(np.uint8)
+    source = ImageArrays(pixels, train["labels"], "printed letters")
+    form = ImageFormat(size=16, channels=1, mean=(0.0,), std=(1.0,))
+    return ImageTask(source, 26, form, source, crop=CentralCrop(1.0), augmentations=())
+
+
+def photos(folder: str) -> ImageTask:
+    """JPEG files, made into 64 x 64."""
+    source = ClassFolders(folder)
+    return ImageTask(source, 2, ImageFormat(size=64), source)
+
+
+def waits(task: ImageTask, model: ResNet, batch_size: int, steps: int) -> tuple[float, float]:
+    """Returns the mean seconds of a step, the wait included, and of its wait for a batch."""
+    optimizer = mtf.optimize.MomentumOptimizer(0.01, momentum=0.9)
+    trainer = Trainer(Training(model, task, optimizer, "rows:2", "batch:rows", batch_size, steps))
+    batches, waited = trainer.batches(), 0.0
+    for step in range(WARM_UP + steps):
+        if step == WARM_UP:
+            began, waited = time.perf_counter(), 0.0
+        before = time.perf_counter()
+        features = next(batches)
+        waited += time.perf_counter() - before
+        trainer.train_step(**features)
+    return (time.perf_counter() - began) / steps, waited / steps
+
+
+def print_waits(folder: str, steps: int) -> None:
+    small = {"block": "basic", "stem": "plain"}
+    cases = {
+        "letters, batch 128": (letters(), ResNet(26, (1, 1, 1), 16, **small), 128),
+        "JPEG files, batch 32": (photos(folder), ResNet(2, (1, 1, 1), 16, **small), 32),
+    }
+    print(f"{'':32}{'step, ms':>24}{'of it waiting, ms':>24}{'share':>24}")
+    for name, (task, model, batch_size) in cases.items():
+        step, waited = waits(task, model, batch_size, steps)
+        print(f"{name:32}{step * 1e3:24,.1f}{waited * 1e3:24,.2f}{waited / step:24.1%}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", type=float, default=1.05e6, help="images per second of the whole machine")
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--batches", type=int, default=30)
     arguments = parser.parse_args()
+    mtf.virtual_cpus(2)
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
         size = write_images(Path(folder))
@@ -94,6 +155,7 @@ def main() -> None:
             needed = math.ceil(arguments.target / one)
             hosts = math.ceil(needed / CORES_PER_HOST)
             print(f"{name:32}{together:24,.0f}{one:24,.0f}{needed:24,}{hosts:24,}", flush=True)
+        print_waits(folder, arguments.batches)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from meshtf.layers.initializers import Initializer
 POOLINGS = ("sum", "mean")
 
 _ADVICE = """\
-the ids of table t are 0 to sizes[t] - 1, and a negative id stands for nothing; \
-with check_ids=False nothing is checked, and such an id counts as nothing"""
+the tables, counted along "{dim}", have these numbers of ids: {sizes}. Ids begin at 0, and a negative id stands for \
+nothing; with check_ids=False nothing is checked, and such an id counts as nothing"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,10 +151,14 @@ class EmbeddingTables:
             mtf.constant(ids.mesh, list(numbers), mtf.Shape([tables]), ids.dtype)
             for numbers in (self.sizes, np.cumsum([0, *self.sizes[:-1]]).tolist())
         )
-        if self.check_ids:
-            beyond = mtf.maximum(ids - (sizes - 1), 0)
-            mtf.check_indices(beyond, 1, message="an id's distance beyond its table's last id", advice=_ADVICE)
         is_known = mtf.logical_and(mtf.greater_equal(ids, 0), mtf.less(ids, sizes))
+        if self.check_ids:
+            # Every table has the id 0, so all ids above its last one are 1 or more.
+            is_beyond = mtf.cast(mtf.greater_equal(ids, sizes), tf.float32)
+            advice = _ADVICE.format(dim=tables.name, sizes=", ".join(map(str, self.sizes)))
+            mtf.check_indices(
+                ids, 1, weights=is_beyond, message="an id", fault="beyond the last id of its table", advice=advice
+            )
         numbers = mtf.where(is_known, ids, 0) + firsts
         rows = numbers % self.num_stripes * self._stripe + numbers // self.num_stripes
         return mtf.where(is_known, rows, -1)

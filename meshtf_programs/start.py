@@ -34,8 +34,16 @@ def decode() -> None:
     start("decode")
 
 
+def dialog() -> None:
+    start("dialog")
+
+
 def export() -> None:
     start("export")
+
+
+def quantize() -> None:
+    start("quantize")
 
 
 def plan() -> None:
@@ -72,6 +80,14 @@ def import_gin() -> None:
 
 def checkpoint() -> None:
     start("checkpoint")
+
+
+def serve() -> None:
+    start("serve")
+
+
+def sweep() -> None:
+    start("sweep")
 
 
 def start(program: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshtf.errors import unknown_name
+from meshtf.models.detection.default_boxes import DefaultBoxes
+from meshtf.models.detection.ssd import SSD
 from meshtf.models.dlrm import DLRM
 from meshtf.models.encoder_decoder import EncoderDecoder
 from meshtf.models.incremental_decoder import IncrementalDecoder
@@ -13,10 +15,13 @@ from meshtf.models.mlp_classifier import MLPClassifier
 from meshtf.models.resnet import ResNet, ResNet50
 from meshtf.models.text_classifier import TextClassifier
 from meshtf.models.transformer_lm import TransformerLM
+from meshtf.models.unet import UNet
 from meshtf.models.vision_transformer import VisionTransformer
 
 __all__ = [
     "DLRM",
+    "SSD",
+    "DefaultBoxes",
     "EncoderDecoder",
     "IncrementalDecoder",
     "MLPClassifier",
@@ -25,6 +30,7 @@ __all__ = [
     "ResNet50",
     "TextClassifier",
     "TransformerLM",
+    "UNet",
     "VisionTransformer",
 ]
 

@@ -102,19 +102,19 @@ class DLRM:
 
     def metrics(
         self, features: Mapping[str, mtf.Tensor], is_training: bool
-    ) -> dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]]:
+    ) -> dict[str, mtf.Tensor | Mapping[str, mtf.Tensor]]:
         """The "loss" and "accuracy" [batch] of `labels` [batch], 1 for a click and 0 for none.
 
-        In an evaluation also "auc", the area under the curve of each batch.
+        In an evaluation also "auc", the scores and labels from which the area under the curve of all batches is made.
         """
         logits, labels = self.logits(features), mtf.cast(features["labels"], tf.float32)
         is_right = mtf.equal(mtf.greater(logits, 0.0), mtf.greater(labels, 0.5))
-        found: dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]] = {
+        found: dict[str, mtf.Tensor | Mapping[str, mtf.Tensor]] = {
             "loss": mtf.layers.sigmoid_cross_entropy_with_logits(logits, labels),
             "accuracy": mtf.cast(is_right, tf.float32),
         }
         if not is_training:
-            found["auc"] = mtf.layers.area_under_curve(logits, labels)
+            found["auc"] = {"scores": logits, "labels": labels}
         return found
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:

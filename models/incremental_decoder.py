@@ -12,8 +12,9 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import ShapeError, counted
-from meshtf.layers.attention import AttentionMask, BeamSlots, Tokens
+from meshtf.errors import GraphError, ShapeError, counted
+from meshtf.layers.attention import AttentionMask, BeamSlots, ScalingByLength, Tokens
+from meshtf.layers.attention.caches.pages import PageView, paged
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import (
     ChainedStacks,
@@ -120,7 +121,7 @@ class IncrementalDecoder:
 
         Args:
           tokens: int32 [batch dimensions], the tokens before `position`. At the start any ids will do.
-          position: int32 scalar.
+          position: int32 scalar; or [batch dimensions] or fewer, where sequences stand at different positions.
           writes_at: int32 [batch dimensions] or fewer: `position`, or -1 where the state has that position already.
           state: the state of the step before.
 
@@ -141,6 +142,61 @@ class IncrementalDecoder:
         if slots is not None:
             state = [*state, slots.holders]
         return self.output.hidden_to_logits(x, self.d_model), state
+
+    def start_pages(self, mesh: mtf.Mesh, num_positions: int, dtype: tf.DType) -> list[mtf.Tensor]:
+        """The state of all sequences together, in the pages of one cache, before anything is written.
+
+        Args:
+          mesh: the program's mesh.
+          num_positions: the number of positions of all pages.
+          dtype: the dtype of activations.
+
+        Raises:
+          GraphError: the model cannot read its prompts in parts. The message says why.
+        """
+        self._check_is_paged()
+        context = Context(self.mask, Tokens())
+        space = DecodingSpace(mesh, mtf.Shape([]), num_positions, dtype, is_paged=True)
+        with mtf.variable_scope(self.scope):
+            return [paged(x) for x in self.stack.start(space, context)]
+
+    def step_in_pages(
+        self, tokens: mtf.Tensor, position: mtf.Tensor, pages: PageView, state: list[mtf.Tensor], wanted: mtf.Tensor
+    ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
+        """Reads one token in each row, at a position of its own. Several rows may be tokens of one sequence.
+
+        Args:
+          tokens: int32 [batch], the tokens that are read: at position 0 a `start_id`, behind it the one before each
+            position.
+          position: int32 [batch], negative in rows that are not used.
+          pages: the rows' places in the cache.
+          state: the state of the step before, or of `start_pages`.
+          wanted: int32 [batch], perhaps of another size: the rows whose logits are wanted, or -1 for none.
+
+        Returns:
+          Logits [batch, vocab] of the wanted rows, and the new state.
+        """
+        at = mtf.maximum(position, 0)
+        context = Context(self.mask, Tokens(position), at, pages=pages)
+        x = self.embedding(tokens, at, self.d_model, is_training=False, are_checked=True)
+        with mtf.variable_scope(self.scope):
+            x, state = self.stack.step(x, context, position, state)
+        rows = x.rename({tokens.shape[0].name: "rows_read"})
+        return self.output.hidden_to_logits(mtf.gather(rows, wanted, "rows_read"), self.d_model), state
+
+    def _check_is_paged(self) -> None:
+        if self.memory is not None:
+            raise GraphError("a model with an encoder keeps no cache in pages: its decoder attends to the inputs")
+        if self.mask.sees_prefix:
+            raise GraphError("sees_prefix lets the tokens of a prompt see each other, so it is not read in parts")
+        stacks = self.stack.stacks if isinstance(self.stack, ChainedStacks) else [self.stack]
+        for sublayer in (sublayer for stack in stacks for sublayer in stack.sublayers):
+            scaling = getattr(getattr(sublayer, "rotary", None), "scaling", None)
+            if isinstance(scaling, ScalingByLength):
+                raise GraphError(
+                    f"{type(scaling).__name__} turns keys by the length of the prompt in which they are read, and a "
+                    f"cache in pages reads a prompt in parts and shares them between prompts of other lengths"
+                )
 
     def _table(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int) -> list[mtf.Tensor]:
         """The table of hypotheses' keys and values while all beams are alike; empty without a beam."""

@@ -51,6 +51,7 @@ class ResNet:
     Attributes:
       num_classes: size of the dimension `classes`.
       stage_sizes: the blocks in each stage. Every stage but the first halves the image, and doubles the filters.
+      stage_strides: how many times smaller each stage makes the image; by default 1 in the first stage, and 2 after it.
       width: the filters of the stem and of the first stage's 3x3 convolutions.
       batch_norm_momentum: the share of the moving averages that a step leaves in them.
       batch_norm_epsilon: the number added to variances.
@@ -79,6 +80,7 @@ class ResNet:
     stem: str = "pooled"
     padding: str = "SAME"
     num_channels: int | None = None
+    stage_strides: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -94,6 +96,20 @@ class ResNet:
                 f"as (3, 4, 6, 3); they are {self.num_classes!r}, {self.width!r} and {self.stage_sizes!r}"
             )
 
+        strides = self.strides
+        if len(strides) != len(sizes) or not all(isinstance(stride, int) and stride > 0 for stride in strides):
+            raise ValueError(
+                f"{name}: stage_strides must be {len(sizes)} positive integers, one for each stage of stage_sizes, and "
+                f"is {self.stage_strides!r}"
+            )
+
+    @property
+    def strides(self) -> Sequence[int]:
+        """The stride of each stage's first block."""
+        if self.stage_strides is None:
+            return (1, *(2 for _ in self.stage_sizes[1:]))
+        return self.stage_strides if isinstance(self.stage_strides, list | tuple) else ()
+
     @property
     def classes(self) -> mtf.Dimension:
         return mtf.Dimension("classes", self.num_classes)
@@ -104,20 +120,27 @@ class ResNet:
         Raises:
           ShapeError: the images have other channels than `num_channels`.
         """
+        x = self.feature_map(images, is_training)
+        initializer = mtf.layers.NormalInitializer(stddev=0.01)
+        return mtf.layers.dense(x.mean(x.shape[-3:-1]), [self.classes], kernel_initializer=initializer, name="logits")
+
+    def feature_map(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
+        """The result of the last stage: [batch, height, width, channels] -> [batch, height, width, filters], smaller.
+
+        Raises:
+          ShapeError: the images have other channels than `num_channels`.
+        """
         if self.num_channels is not None and images.shape[-1].size != self.num_channels:
             raise ShapeError(
                 f"{type(self).__name__}: images [{images.shape}] do not have {self.num_channels} channels, for which "
                 f"its first convolution is; bring the images to that number of channels"
             )
         x = self._begun(images, is_training)
-        for stage, num_blocks in enumerate(self.stage_sizes):
+        for stage, (num_blocks, stride) in enumerate(zip(self.stage_sizes, self.strides, strict=True)):
             for block in range(num_blocks):
-                stride = 2 if stage and not block else 1
                 with mtf.variable_scope(f"stage_{stage}/block_{block}"):
-                    x = self._block(x, self.width * 2**stage, stride, is_training)
-        pooled = x.mean(x.shape[-3:-1])
-        initializer = mtf.layers.NormalInitializer(stddev=0.01)
-        return mtf.layers.dense(pooled, [self.classes], kernel_initializer=initializer, name="logits")
+                    x = self._block(x, self.width * 2**stage, 1 if block else stride, is_training)
+        return x
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
         """The "loss" and "accuracy" [batch], from `images` [batch, height, width, channels] and `labels` [batch]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,37 @@ from meshtf.tensorflow_private.xla_modules import parsed_hlo
 BATCH, LENGTH, D_KV = mtf.Dimension("batch", 4), mtf.Dimension("length", 256), mtf.Dimension("d_kv", 64)
 HEADS, GROUP, MEMORY = (mtf.Dimension(n, s) for n, s in (("heads", 4), ("queries_per_head", 2), ("memory_length", 256)))
 KINDS = ("plain", "causal", "window", "grouped", "segments", "bias")
+
+
+def outputs_and_gradients(
+    given: Sequence[mtf.Tensor],
+    dy: mtf.Tensor,
+    extra: Mapping[str, mtf.Tensor],
+    pattern: AttentionPattern,
+    otherwise: Callable[..., mtf.Tensor] | None,
+) -> list[mtf.Tensor]:
+    """Attends, and returns the outputs and their gradients.
+
+    Args:
+      given: queries, keys and values, float32.
+      dy: the gradient of the outputs.
+      extra: other inputs, of which "bias" has a gradient.
+      pattern: which keys a query sees.
+      otherwise: what fused attention, in bfloat16, does with what its kernel does not take; None: the matrix of scores
+        in float32.
+    """
+    if otherwise is None:
+        y = dot_product_attention(*given, pattern)
+    else:
+        y = mtf.to_float(fused_attention(*(mtf.to_bfloat16(x) for x in given), pattern, otherwise=otherwise))
+    wrt = [*given, *(x for name, x in extra.items() if name == "bias")]
+    return [y, *(g for g in mtf.gradients([y], wrt, [dy]) if g is not None)]
+
+
+def exact_in_bfloat16(shape: mtf.Shape, generator: np.random.Generator) -> np.ndarray:
+    """Returns float32 numbers that bfloat16 holds exactly, so that both forms are given the same."""
+    drawn = tf.cast(generator.normal(size=[d.size for d in shape]), tf.bfloat16)
+    return np.asarray(tf.cast(drawn, tf.float32))
 
 
 def check_cudnn_attention() -> list[str]:
@@ -45,8 +76,7 @@ def _arrays(kind: str) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {}
     for name, shape in _shapes(kind).items():
-        exact = tf.cast(generator.normal(size=[d.size for d in shape]), tf.bfloat16)
-        arrays[name] = tf.cast(exact, tf.float32).numpy() * (D_KV.size**-0.5 if name == "q" else 1.0)
+        arrays[name] = exact_in_bfloat16(shape, generator) * (D_KV.size**-0.5 if name == "q" else 1.0)
     if kind == "segments":
         segments = np.ones((BATCH.size, LENGTH.size), np.int32)
         segments[:, 100:] = 2
@@ -72,14 +102,8 @@ def _results(
     kind: str, mesh_impl: mtf.GpuMeshImpl, arrays: Mapping[str, np.ndarray], *, is_fused: bool
 ) -> list[np.ndarray]:
     def program(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, dy: mtf.Tensor, **extra: mtf.Tensor) -> list[mtf.Tensor]:
-        pattern = _pattern(kind, q.mesh, extra)
-        if is_fused:
-            narrow = [mtf.to_bfloat16(x) for x in (q, k, v)]
-            y = mtf.to_float(fused_attention(*narrow, pattern, otherwise=dot_product_attention))
-        else:
-            y = dot_product_attention(q, k, v, pattern)
-        wrt = [q, k, v, *(x for name, x in extra.items() if name == "bias")]
-        return [y, *(g for g in mtf.gradients([y], wrt, [dy]) if g is not None)]
+        otherwise = dot_product_attention if is_fused else None
+        return outputs_and_gradients([q, k, v], dy, extra, _pattern(kind, q.mesh, extra), otherwise)
 
     inputs = {n: mtf.TensorSpec(s) for n, s in _shapes(kind).items()}
     if "segments" in arrays:

@@ -19,8 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshtf.errors import unknown_name
-from meshtf.layers.attention.beam_slots import BeamSlots
-from meshtf.layers.attention.cache import KeyValueCache
+from meshtf.layers.attention.caches.beam_slots import BeamSlots
+from meshtf.layers.attention.caches.int8_cache import Int8KeyValueCache, chosen_cache
+from meshtf.layers.attention.caches.key_value_cache import KeyValueCache
+from meshtf.layers.attention.caches.latent_cache import LatentCache
 from meshtf.layers.attention.config import (
     AttentionConfig,
     AttentionInitializers,
@@ -29,7 +31,6 @@ from meshtf.layers.attention.config import (
 )
 from meshtf.layers.attention.dot_product import dot_product_attention
 from meshtf.layers.attention.latent import LatentConfig, project_latent_queries, project_latents
-from meshtf.layers.attention.latent_cache import LatentCache
 from meshtf.layers.attention.lean import lean_attention
 from meshtf.layers.attention.local import local_attention
 from meshtf.layers.attention.mask import AttentionMask
@@ -66,6 +67,7 @@ __all__ = [
     "AttentionPattern",
     "BeamSlots",
     "DynamicRotaryScaling",
+    "Int8KeyValueCache",
     "KeyValueCache",
     "LatentCache",
     "LatentConfig",
@@ -80,6 +82,7 @@ __all__ = [
     "ScalingByLength",
     "Tokens",
     "YarnRotaryScaling",
+    "chosen_cache",
     "dot_product_attention",
     "lean_attention",
     "learned_positions",

@@ -15,10 +15,12 @@ from meshtf.layers.attention import (
     AttentionConfig,
     AttentionOptions,
     AttentionPattern,
+    Int8KeyValueCache,
     KeyValueCache,
     PositionBias,
     RotaryScaling,
     Tokens,
+    chosen_cache,
     dot_product_attention,
     lean_attention,
     local_attention,
@@ -28,7 +30,7 @@ from meshtf.layers.attention import (
     ring_attention,
     rotary_embedding,
 )
-from meshtf.layers.attention.beam_slots import BEAM_SLOTS, stays
+from meshtf.layers.attention.caches.beam_slots import BEAM_SLOTS, stays
 from meshtf.layers.attention.cudnn import fused_attention, is_chosen_by_itself
 from meshtf.layers.attention.lean import attends_in_blocks
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory
@@ -121,7 +123,7 @@ class SelfAttention:
 
     @property
     def num_states(self) -> int:
-        return 2
+        return 4 if chosen_cache() is Int8KeyValueCache else 2
 
     @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
@@ -129,7 +131,7 @@ class SelfAttention:
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         y, k, v = self._whole(x, context)
-        return y, KeyValueCache.of_tokens(as_memory(k), as_memory(v), self.config, context.max_length).tensors
+        return y, chosen_cache().of_tokens(as_memory(k), as_memory(v), self.config, context.max_length).tensors
 
     def _whole(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
         """The result of a call for whole sequences, and its keys and values."""
@@ -149,7 +151,9 @@ class SelfAttention:
         dims, length, dtype = space.batch_dims, space.max_length, space.dtype
         # With few beams it is quicker to multiply with the keys of all slots than to copy the cache; see `stays`.
         beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
-        cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=self.window, beam=beam)
+        if space.is_paged:  # pages hold all positions, in the dtype of activations
+            return KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, beam=beam).tensors
+        cache = chosen_cache().empty(space.mesh, dims, length, self.config, dtype, window=self.window, beam=beam)
         return cache.tensors
 
     def step(
@@ -159,19 +163,26 @@ class SelfAttention:
         k, v = project_keys_and_values(x, self.config)
         if self.rotary is not None:
             q, k = (self.rotary(each, _positions(context)) for each in (q, k))
+        now = context.tokens.positions
+        assert now is not None
+        mask = dataclasses.replace(context.mask, window=self.window)
+        if context.pages is not None:
+            state = [context.pages.written(pool, new) for pool, new in zip(state, (k, v), strict=True)]
+            keys, values = map(context.pages.read, state)
+            cache = KeyValueCache(keys, values)
+            pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), self._bias(x.mesh, context))
+            y = dot_product_attention(q, cache.k, cache.v, pattern, self._options(x.mesh))
+            return project_output(y, x.shape[-1], self.config), state
         held = state[0].shape["memory_length"].size
         # A cache shorter than the window holds all tokens, so nothing has to be overwritten.
-        cache = KeyValueCache(*state, is_window=self.window is not None and held == self.window)
+        cache = chosen_cache()(*state, is_window=self.window is not None and held == self.window)
         slots = context.slots if state[0].shape.has(BEAM_SLOTS) else None
         if slots is not None:
             k, v = slots.own(k), slots.own(v)
         cache = cache.write(position, k, v)
-        now = context.tokens.positions
-        assert now is not None
-        mask = dataclasses.replace(context.mask, window=self.window)
         pattern = AttentionPattern(mask, Tokens(now), cache.tokens(now), self._bias(x.mesh, context))
         attend = dot_product_attention if slots is None else slots.attention
-        y = attend(q, cache.k, cache.v, pattern, self._options(x.mesh))
+        y = attend(q, cache.k.astype(q.dtype), cache.v.astype(q.dtype), pattern, self._options(x.mesh))
         return project_output(y, x.shape[-1], self.config), cache.tensors
 
     def _bias(self, mesh: mtf.Mesh, context: Context) -> PositionBias | None:

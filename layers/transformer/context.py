@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.attention import AttentionMask, BeamSlots, PositionBias, Tokens
+from meshtf.layers.attention.caches.pages import PageView
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Context:
       max_length: the positions for which the state has room, if tokens are read before others are decoded. None for no
         more than are read.
       slots: the places of each hypothesis's keys and values, in a step of a beam search whose caches stay in place.
+      pages: where rows have their keys and values, in a step whose caches lie in pages.
     """
 
     mask: AttentionMask
@@ -71,6 +73,7 @@ class Context:
     part: BatchPart | None = None
     max_length: int | None = None
     slots: BeamSlots | None = None
+    pages: PageView | None = None
 
     @property
     def is_bidirectional(self) -> bool:
@@ -97,3 +100,4 @@ class DecodingSpace:
     max_length: int
     dtype: tf.DType = tf.float32
     beam: mtf.Dimension | None = None
+    is_paged: bool = False

@@ -74,12 +74,17 @@ class LatentAttention:
         self, x: mtf.Tensor, context: Context, position: mtf.Tensor, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         queries, latent, rotated = self._projected(x, context)
-        cache = LatentCache(*state).write(position, latent, rotated)
-        now = context.tokens.positions
+        now, pages = context.tokens.positions, context.pages
         assert now is not None
+        if pages is None:
+            cache = LatentCache(*state).write(position, latent, rotated)
+            state = cache.tensors
+        else:
+            state = [pages.written(pool, new) for pool, new in zip(state, (latent, rotated), strict=True)]
+            cache = LatentCache(*map(pages.read, state))
         pattern = AttentionPattern(context.mask, Tokens(now), cache.tokens(now), context.bias)
         y = attend_to_latents(queries, cache.latent, cache.rotated, pattern, self.config, self.options)
-        return project_latent_output(y, x.shape[-1], self.config), cache.tensors
+        return project_latent_output(y, x.shape[-1], self.config), state
 
     def _whole(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
         """The result of a call for whole sequences, the latents, and the rotated parts of keys."""

@@ -77,7 +77,7 @@ class Graph(Scopes):
         self.makes_variables: list[Any] = []
         """The stacks of layers around, innermost last, which `mtf.get_variable` asks; see `mtf.layer_stack`."""
         self.variable_storage: list[Any] = []
-        """The other forms in which variables are kept, innermost last; see `mtf.quantization.int8_weights`."""
+        """The other forms in which variables are kept, innermost last; see `mtf.quantization.quantized_weights`."""
 
     def note_lowering(self, lowering: Any) -> None:
         """Remembers an `mtf.Lowering` of the graph while it exists, so that views of tensors show its layouts."""

@@ -1,4 +1,4 @@
-"""Quantization: tensors and weights as int8 numbers and float32 scales, and exact products of them.
+"""Quantization: tensors and weights as small numbers and float32 scales, and exact products of them.
 
 Scales are tensors with names. They are split by the rules that split their weights.
 """
@@ -6,11 +6,20 @@ Scales are tensors with names. They are split by the rules that split their weig
 from typing import TYPE_CHECKING
 
 from meshtf.errors import unknown_name
-from meshtf.quantization.int8_weights import int8_weights, quantize_store
+from meshtf.quantization.quantization import Quantization
 from meshtf.quantization.quantized_einsum import quantized_einsum
 from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize
+from meshtf.quantization.quantized_weights import keeps_int8_cache, quantize_store, quantized_weights
 
-__all__ = ["QuantizedTensor", "int8_weights", "quantize", "quantize_store", "quantized_einsum"]
+__all__ = [
+    "Quantization",
+    "QuantizedTensor",
+    "keeps_int8_cache",
+    "quantize",
+    "quantize_store",
+    "quantized_einsum",
+    "quantized_weights",
+]
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept every name
     __getattr__ = unknown_name(__name__, __all__)

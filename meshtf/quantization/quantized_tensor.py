@@ -71,8 +71,7 @@ class QuantizedTensor:
         Args:
           dtype: a floating dtype.
         """
-        wide = mtf.reshape(mtf.cast(self.values, tf.float32), in_groups(self.shape, self.scale.shape))
-        return mtf.cast(mtf.reshape(wide * self.scale, self.shape), dtype)
+        return mtf.cast(scaled(mtf.cast(self.values, tf.float32), self.scale), dtype)
 
 
 @language_function
@@ -111,10 +110,21 @@ def quantize(x: Tensor, reduced_dims: ShapeLike, *, group_size: int | None = Non
     reduced = x.shape.only(reduced_dims)
     scale_shape = x.shape - reduced if group_size is None else _grouped(x.shape, reduced, group_size)
     wide = mtf.reshape(mtf.cast(x, tf.float32), in_groups(x.shape, scale_shape))
-    scale = mtf.reduce_max(mtf.abs(wide), output_shape=scale_shape) / float(LARGEST)
-    scale = mtf.where(scale < _SMALLEST_SCALE, 1.0, scale)  # NaN stays NaN
+    scale = scale_of(x, scale_shape, float(LARGEST))
     whole = mtf.clip_by_value(mtf.round(wide / scale), -float(LARGEST), float(LARGEST))
     return QuantizedTensor(mtf.reshape(mtf.cast(whole, tf.int8), x.shape), scale)
+
+
+def scale_of(x: Tensor, scale_shape: Shape, largest: float) -> Tensor:
+    """The scales, float32, by which the largest magnitude of each group becomes `largest`. 1 for zeros."""
+    wide = mtf.reshape(mtf.cast(x, tf.float32), in_groups(x.shape, scale_shape))
+    scale = mtf.reduce_max(mtf.abs(wide), output_shape=scale_shape) / largest
+    return mtf.where(scale < _SMALLEST_SCALE, 1.0, scale)  # NaN stays NaN
+
+
+def scaled(numbers: Tensor, scale: Tensor) -> Tensor:
+    """Numbers in float32, each times its scale or its group's."""
+    return mtf.reshape(mtf.reshape(numbers, in_groups(numbers.shape, scale.shape)) * scale, numbers.shape)
 
 
 def in_groups(shape: Shape, scale_shape: Shape) -> Shape:

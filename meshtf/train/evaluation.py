@@ -9,6 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,14 @@ import meshtf as mtf
 from meshtf.errors import IndexRangeError, MeshtfError, NonFiniteError, counted
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._metric_sums import MetricError
+from meshtf.train._ranked_scores import SCORES, RankedScores
 from meshtf.train.batches.feature_checks import check_features, first_non_finite_feature
 from meshtf.train.batches.own_rows import CountedRows, own_rows
 from meshtf.train.batches.part_batches import PartBatches
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, evaluation_program
 from meshtf.train.task import WEIGHTS, Batch, Task, TaskByRows, TaskOfParts
-from meshtf.train.training import Training
+from meshtf.train.training import Model, ModelOfWholeEvaluations, Training
 
 BITS_PER_BYTE = "bits_per_byte"
 
@@ -50,7 +52,7 @@ class Evaluation:
       uncounted: the metrics whose weights are all 0.
       problem: the reason why the loss is meaningless, or None.
       sums: the numerator and the denominator of each mean, float64. For "accuracy" they are exact counts: how many
-        examples are right, and how many there are.
+        examples are right, and how many there are. An area under the curve is no such mean.
       seconds: how long the evaluation took.
     """
 
@@ -119,6 +121,12 @@ class Evaluator:
         if not num_batches:
             raise ConfigurationError(_NOTHING_HELD_OUT.format(task=task.name))
 
+    def warm_up(self) -> None:
+        """Runs the program on the first batch, so that the next evaluation's time is without compiling."""
+        for features in itertools.islice(self._batches(), 1):
+            program, fed = self._program_for(features)
+            program(**fed)
+
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
         """Returns every metric's mean over the held-out examples, for any batch size, or None if it was stopped before
         the end.
@@ -132,7 +140,7 @@ class Evaluator:
         """
         began = time.perf_counter()
         task, counted = self._training.task, self._counted_rows
-        sums = _Sums(task, counted.rows, self._whole_batch)
+        sums = _Sums(task, counted.rows, self._whole_batch, self._training.model)
         parts = task.parts_of_evaluation(self._training.batch_size) if isinstance(task, TaskOfParts) else None
         for number, features in enumerate(self._batches(), 1):
             if is_stopped():
@@ -184,20 +192,25 @@ class _Sums:
       task: the task that the examples are from.
       counted: an index of the rows of each batch whose bytes this process counts.
       whole_batch: returns a batch by its number, with all of its rows.
+      model: the model, which may be a `ModelOfWholeEvaluations`.
     """
 
-    def __init__(self, task: Task, counted: slice | np.ndarray, whole_batch: Callable[[int], Batch]) -> None:
+    def __init__(
+        self, task: Task, counted: slice | np.ndarray, whole_batch: Callable[[int], Batch], model: Model
+    ) -> None:
+        self._model = model
         self._task, self._counted, self._whole_batch = task, counted, whole_batch
         self._sums: dict[str, dict[str, np.ndarray]] = {NUMERATORS: {}, DENOMINATORS: {}}
         self._sums_of_parts: dict[str, dict[str, dict[str, float]]] = {}
+        self._scores = RankedScores()
         self._num_examples = 0
         self.num_bytes = 0
         self._not_finite: str | None = None
 
-    def add(
-        self, features: Batch, results: Mapping[str, Mapping[str, np.ndarray]], number: int, part: str | None
-    ) -> None:
+    def add(self, features: Batch, results: Mapping[str, Mapping[str, Any]], number: int, part: str | None) -> None:
         """Adds the results of a batch by its number. `part`: the part of the task that it belongs to, or None."""
+        self._scores.add(results.get(SCORES, {}), np.asarray(features[WEIGHTS]))
+        results = {kind: results[kind] for kind in (NUMERATORS, DENOMINATORS)}
         if part is not None:
             of_part = self._sums_of_parts.setdefault(part, {NUMERATORS: {}, DENOMINATORS: {}})
             for kind, values in results.items():
@@ -229,9 +242,12 @@ class _Sums:
         means = {name: float(x) for name, x in found.items() if not np.ndim(x)}
         if num_bytes:
             means[BITS_PER_BYTE] = float(numerators[LOSS]) / math.log(2) / num_bytes
-        means |= self._means_of_parts()
+        areas = self._scores.areas()
+        means |= {name: area for name, area in areas.items() if not math.isnan(area)} | self._means_of_parts()
         vectors = {name: x for name, x in found.items() if np.ndim(x)}
-        uncounted = tuple(name for name in denominators if name not in counted)
+        if isinstance(self._model, ModelOfWholeEvaluations):
+            means |= self._model.held_out_metrics(vectors)
+        uncounted = tuple(name for name in (*denominators, *areas) if name not in {**counted, **means})
         summed = {name: (float(numerators[name]), float(w)) for name, w in counted.items() if name in means}
         return Evaluation(self._num_examples, means, vectors, uncounted, self._problem(uncounted), summed)
 

@@ -264,7 +264,8 @@ def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batc
     names: list[str] = []
 
     def predict(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:
-        results = model.predict(features)
+        with training.kept_weights():
+            results = model.predict(features)
         names.extend(results)
         return {name: mtf.export(x, name) for name, x in results.items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,11 +21,17 @@ from meshtf.train._metric_sums import (
     whole_batch_value,
 )
 from meshtf.train._model_metrics import check_names, model_metrics
+from meshtf.train._ranked_scores import SCORES, ranked
+from meshtf.train.configuration import ConfigurationError
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
 
 GRADIENT_NORM = "gradient_norm"
 NUMERATORS, DENOMINATORS = "numerators", "denominators"
+
+_QUANTIZED = """\
+Training.quantization keeps the kernels in {weights}, which cannot be trained. Train the run that was quantized, and
+run meshtf-quantize again."""
 
 
 def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
@@ -39,7 +46,10 @@ def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
 
     Raises:
       LayoutError, LayoutWarning: if the layout does not fit the program, or has a rule for a missing dimension.
+      ConfigurationError: if the weights are quantized.
     """
+    if training.quantization is not None:
+        raise ConfigurationError(_QUANTIZED.format(weights=training.quantization.weights))
 
     def train_step(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:
         loss, grads, seen = _measured(training, features)
@@ -81,6 +91,8 @@ def evaluation_step(
 ) -> mtf.Function:
     """Builds a program that returns the "numerators" and the "denominators" of the model's metrics over a batch.
 
+    For areas under the curve it also returns "scores": the scores and labels [batch] of each.
+
     Its inputs are the task's, and `weights` [batch], 1 for an example and 0 for padding. A metric without `batch` also
     counts the padding: see `EvaluationProgram`.
     """
@@ -93,14 +105,18 @@ def evaluation_program(
     """Builds `evaluation_step`, and lists the metrics that need batches without padding."""
     of_whole_batch: list[str] = []
 
-    def evaluation_step(**features: mtf.Tensor) -> dict[str, dict[str, mtf.Tensor]]:
+    def evaluation_step(**features: mtf.Tensor) -> dict[str, dict[str, Any]]:
         weights = features.pop(WEIGHTS)
-        metrics = model_metrics(training, features, is_training=False)
+        with training.kept_weights():
+            metrics = model_metrics(training, features, is_training=False)
+        of_curves = ranked(metrics, training.batch.name)
+        metrics = {name: metric for name, metric in metrics.items() if name not in of_curves}
         of_whole_batch.extend(name for name, metric in metrics.items() if tells_of_whole_batch(name, metric))
         sums = {name: evaluation_sums(name, metric, weights) for name, metric in metrics.items()}
         return {
             NUMERATORS: {name: s.numerator for name, s in sums.items()},
             DENOMINATORS: {name: s.denominator for name, s in sums.items()},
+            **({SCORES: {name: _in_float32(metric) for name, metric in of_curves.items()}} if of_curves else {}),
         }
 
     weights = mtf.TensorSpec(mtf.Shape([training.batch]), tf.float32)
@@ -157,8 +173,13 @@ def _measured(
     return total.mean, [mtf.cast(grad, tf.float32) * scale for grad in summed], seen
 
 
+def _in_float32(tensors: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+    return {name: mtf.cast(x, tf.float32) for name, x in tensors.items()}
+
+
 def _of_the_whole_batch(metrics: Mapping[str, Metric]) -> dict[str, mtf.Tensor]:
-    values = {name: whole_batch_value(name, metric) for name, metric in metrics.items()}
+    curves = ranked(metrics)
+    values = {name: whole_batch_value(name, metric) for name, metric in metrics.items() if name not in curves}
     return {name: x for name, x in values.items() if x is not None}
 
 

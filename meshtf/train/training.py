@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import gin
+import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
@@ -15,16 +17,21 @@ from meshtf.errors import MeshtfError, counted, nearest
 from meshtf.layout import LayoutLike
 from meshtf.mesh_impl.mesh_options import MeshOptionFields
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
+from meshtf.quantization import Quantization, quantized_weights
 from meshtf.train.callback import Callback
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.initial_checkpoint import InitialCheckpoint, initial_checkpoint_of
 from meshtf.train.task import Task
 
-Metric: TypeAlias = "mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]"
+Metric: TypeAlias = "mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor] | Mapping[str, mtf.Tensor]"
 """A tensor [batch, ...] stands for the mean of its elements, and a pair (values, weights) for their weighted mean.
 
 The two tensors of a pair have equal shapes. A metric without `batch` describes the batch as a whole: a scalar, or a
 vector [n] or [layers, n], such as each expert's load.
+
+A mapping {"scores": scores, "labels": labels}, both [batch], stands for the area under the curve: the share of pairs of
+an example with a positive label and one without in which the first has the larger score. An equal score counts half. An
+evaluation keeps all scores, so the area is exact over all batches.
 """
 
 LOSS = "loss"
@@ -40,6 +47,18 @@ class Model(Protocol):
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Metric]:
         """Returns metrics by name, from features [batch, ...] by name. "loss" is among the metrics."""
+        ...
+
+
+@runtime_checkable
+class ModelOfWholeEvaluations(Model, Protocol):
+    """A model with metrics that are no means over examples, such as the average precision of a detector."""
+
+    def held_out_metrics(self, vectors: dict[str, np.ndarray]) -> dict[str, float]:
+        """Returns metrics of all held-out examples together, from the means of the model's vectors over them.
+
+        It may take vectors out that nobody is to see.
+        """
         ...
 
 
@@ -72,6 +91,7 @@ class Training(MeshOptionFields):
         is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
       initial_checkpoint: from which a training at step 0 takes its weights: the path of an imported folder, of a run
         or of a checkpoint, or an `InitialCheckpoint`, which has rules.
+      quantization: the form in which a run that meshtf-quantize wrote keeps its kernels. Such a run is not trained.
       callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
       peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
     """
@@ -95,6 +115,7 @@ class Training(MeshOptionFields):
     peak_flops_per_core: float | None = None
     initial_checkpoint: str | InitialCheckpoint | None = None
     callbacks: Sequence[Callback] = ()
+    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         self._check_is("model", callable(getattr(self.model, "metrics", None)) and not isinstance(self.model, type))
@@ -109,6 +130,7 @@ class Training(MeshOptionFields):
         self._check_boolean("check_gradients")
         self._check_activation_dtype()
         self._check_callbacks()
+        self._check_is("quantization", isinstance(self.quantization, Quantization | None))
         initial_checkpoint_of(self.initial_checkpoint)
         self._check_microbatches()
         self._check_vocabulary()
@@ -127,6 +149,10 @@ class Training(MeshOptionFields):
         """The options of the mesh."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(MeshOptionFields)}
         return mtf.MeshOptions(**{name: value for name, value in given.items() if value is not None})
+
+    def kept_weights(self) -> contextlib.AbstractContextManager[None]:
+        """The context in which a program reads the trained weights, in the form in which they are kept."""
+        return contextlib.nullcontext() if self.quantization is None else quantized_weights(self.quantization)
 
     @property
     def layout_text(self) -> str:

@@ -192,6 +192,7 @@ def define_decoding_flags(values: flags.FlagValues) -> None:
     _define_penalties(values)
     _define_beams_and_ranks(values)
     _define_ends(values)
+    _define_forms(values)
 
 
 def _define_draws(values: flags.FlagValues) -> None:
@@ -311,4 +312,12 @@ def _define_ends(values: flags.FlagValues) -> None:
         "A text that ends a sequence, and is no part of what is added. The vocabulary's end always ends it, too. May "
         "be given several times.",
         flag_values=values,
+    )
+
+
+def _define_forms(values: flags.FlagValues) -> None:
+    define_path(values, "json_schema", None, "The file of a JSON schema that each added text must have.")
+    define_path(values, "grammar", None, "The file of a grammar, in Lark's form, that each added text must have.")
+    flags.DEFINE_string(
+        "regex", None, "A regular expression that each added text must match as a whole.", flag_values=values
     )

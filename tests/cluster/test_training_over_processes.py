@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from meshtf.checkpoint.saving.writing_together import check_folder_is_shared
 from meshtf.cluster.cluster import Cluster
 from meshtf.cluster.straggling import waits_of_all
 from meshtf.errors import CheckpointError, ClusterError, DeviceError, SaveError, UsageError
+from meshtf.train import Training
+from meshtf.train.data import CentralCrop, ImageArrays, ImageFormat, ImageTask
+from meshtf.train.evaluation import Evaluator
 from tests.cluster.joined_processes import JoinedProcesses
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 8), mtf.Dimension("d_model", 8), mtf.Dimension("d_ff", 16)
@@ -62,6 +66,29 @@ def same_bits(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
 
 
+SCORES = np.array([30, 10, 40, 10, 50, 90, 20, 60, 50, 30, 50], np.uint8)
+CLICKS = np.array([1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0])
+
+
+class Brightness:
+    """A model without weights: the score of an image is its brightness."""
+
+    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
+        scores = mtf.reduce_mean(features["images"], output_shape=features["labels"].shape)
+        return {"loss": scores, "auc": {"scores": scores, "labels": features["labels"]}}
+
+
+def evaluated() -> dict[str, float]:
+    """Eleven images in batches of eight: in the last batch process 1 has padding only. Each process makes its rows."""
+    source = ImageArrays(np.broadcast_to(SCORES[:, None, None, None], [11, 2, 2, 1]), CLICKS)
+    format_ = ImageFormat(2, channels=1, mean=(0.0,), std=(1 / 255,))
+    task = ImageTask(source, 2, format_, source, evaluation_crop=CentralCrop(1.0))
+    training = Training(Brightness(), task, mtf.optimize.SgdOptimizer(0.1), "data:2;model:2", "batch:data", 8, 1)
+    evaluation = Evaluator(training, mesh(layout="batch:data")).evaluate()
+    assert evaluation is not None
+    return {**evaluation.means, "count": evaluation.num_examples}
+
+
 def train(cluster: Cluster) -> dict[str, object]:
     """What the tests below look at, all of it made in one go: each program costs a second."""
     joined, by_itself = Run.of(mesh()), Run.of(alone())
@@ -79,6 +106,7 @@ def train(cluster: Cluster) -> dict[str, object]:
         refusals.append(str(error))
     variables = joined.step.variables
     return {
+        "evaluated": evaluated(),
         "same": same_bits(results, expected),
         "same from parts": same_bits([x.numpy() for x in fed], [x.numpy() for x in expected_of_part]),
         "results": [x.tobytes() for x in results],
@@ -91,7 +119,10 @@ def train(cluster: Cluster) -> dict[str, object]:
 
 def test_two_processes_train_as_one(two_processes: JoinedProcesses) -> None:
     found = two_processes.run(train)
+    pairs = SCORES[CLICKS == 1][:, None] - SCORES[CLICKS == 0].astype(np.float64)
+    expected = {"loss": SCORES.mean(), "auc": np.mean((pairs > 0) + (pairs == 0) / 2), "count": 11}
     for index, own in enumerate(found):
+        assert own["evaluated"] == pytest.approx(expected, rel=1e-6)
         assert own["same"]
         assert own["same from parts"]
         assert own["results"] == found[0]["results"]

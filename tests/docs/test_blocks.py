@@ -26,6 +26,7 @@ from pages import PAGES, TREE, Block, blocks_of, name_of
 from meshtf.bin import compare, decode, eval, export, plan, tokenize, train, vocab  # noqa: A004
 from meshtf.bin import compile as compile_program
 from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf_programs.command_lines import checkpoint
 from meshtf_programs.launching import launch
 
 LANGUAGES = {"python", "bash", "gin", "json", "text"}
@@ -91,8 +92,7 @@ def test_every_block_has_a_language(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_runs_as_copied(page: Path, tmp_path: Path) -> None:
     blocks = [block for block in blocks_of(page.read_text()) if not block.is_long and not is_make(block)]
-    if page.name == "weights.md":
-        make_byte_gpt2(tmp_path / "gpt2")
+    make_sources(page, tmp_path)
     assert run_page(str(page), tmp_path, blocks) == ""
 
 
@@ -102,8 +102,15 @@ def test_long_blocks_run_as_copied(page: Path, tmp_path: Path) -> None:
     blocks = [shortened(block) for block in blocks_of(page.read_text()) if not is_make(block)]
     if any("runs/lm_tiny" in block.text for block in blocks):
         blocks.insert(0, MAKE_TRAIN)
+    make_sources(page, tmp_path)
     (tmp_path / ".venv").symlink_to(sys.prefix)
     assert run_page(str(page), tmp_path, blocks) == ""
+
+
+def make_sources(page: Path, folder: Path) -> None:
+    """Makes the published weights that a page begins with, small."""
+    if page.name == "weights.md":
+        make_byte_gpt2(folder / "gpt2")
 
 
 def make_byte_gpt2(folder: Path) -> None:
@@ -153,7 +160,7 @@ def check_command(words: Sequence[str]) -> None:
             read_configuration([find_gin_file(name) for name in values.gin_file], values.gin_param)
     elif words[0] == launch.PROGRAM:
         check_command(launch.parse(words).command)
-    elif words[0] == compare.PROGRAM:
-        compare.parse(words)
+    elif words[0] in {checkpoint.PROGRAM, compare.PROGRAM}:
+        {checkpoint.PROGRAM: checkpoint, compare.PROGRAM: compare}[words[0]].parse(words)
     else:
         assert words[0] in {"source", "printf"}

@@ -19,11 +19,15 @@ from meshtf.bin import (
     compare,
     compile,  # noqa: A004
     decode,
+    dialog,
     eval,  # noqa: A004
     export,
     import_gin,
     plan,
     probe,
+    quantize,
+    serve,
+    sweep,
     tokenize,
     train,
     vocab,
@@ -49,6 +53,7 @@ PACKAGES = [
     "meshtf.train.callbacks",
     "meshtf.train.data",
     "meshtf.train.decoding",
+    "meshtf.train.dialog",
     "meshtf.train.quality",
 ]
 
@@ -80,6 +85,7 @@ def test_every_entry_is_public() -> None:
 PROGRAMS = [
     *(train, eval, benchmark, compare, compile, decode, export),
     *(plan, probe, tokenize, vocab, import_gin, checkpoint, launch),
+    *(dialog, quantize, serve, sweep),
 ]
 
 

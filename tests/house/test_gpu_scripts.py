@@ -29,6 +29,7 @@ def test_without_a_gpu_each_part_is_skipped(
     assert f"{name}: skipped, since there is no GPU" in printed
 
 
+@pytest.mark.long
 def test_the_check_compares_operations_with_the_cpu() -> None:
     ended = run_fresh(["-m", "benchmarks.gpu.check", "--virtual=1", "--only=operations,memory"])
     assert ended.status == 0, ended.stderr

@@ -23,8 +23,8 @@ def outcome(layout: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         features = {"numbers": numbers, "ids": ids, "labels": labels}
         with_auc = MODEL.metrics(features, is_training=False)
         auc = with_auc.pop("auc")
-        assert isinstance(auc, tuple)
-        return {**with_auc, "auc": auc[0], "logits": MODEL.logits(features)}  # type: ignore[dict-item]
+        assert isinstance(auc, dict)
+        return {**with_auc, "auc": auc["scores"], "logits": MODEL.logits(features)}  # type: ignore[dict-item]
 
     made = interpret(program, INPUTS, "rows:2;cols:2", layout, seed=3)
     return made.results, made.variables
@@ -49,6 +49,7 @@ def test_the_logits_are_those_of_the_paper_under_every_layout() -> None:
     wanted = dense(top, "top/output", relu=False)[:, 0]
     assert set(results) == {"loss", "accuracy", "auc", "logits"}
     np.testing.assert_allclose(results["logits"], wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(results["auc"], results["logits"])
     for layout in ("batch:rows+cols;rows:rows+cols", "batch:rows;rows:cols", "batch:rows;rows:rows;hidden:cols"):
         for name, value in outcome(layout)[0].items():
             np.testing.assert_allclose(value, results[name], rtol=1e-4, atol=1e-5, err_msg=f"{layout} {name}")

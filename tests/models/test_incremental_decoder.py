@@ -217,6 +217,10 @@ def runs(variant: str) -> list[pytest.MarkDecorator]:
         pytest.param("window, sinusoidal positions", True, "rows:1", "", marks=pytest.mark.long),
         ("encoder and decoder", False, "rows:2", "memory_length:rows;vocab:rows;d_ff:rows"),
         ("grouped, relative bias", False, "rows:2;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"),
+        ("grouped, relative bias", True, "rows:2;cols:2", "heads:rows;memory_length:cols;vocab:cols"),
+        pytest.param(
+            "sinks, window", False, "rows:2;cols:3", "queries_per_head:rows;memory_length:cols", marks=pytest.mark.long
+        ),
         pytest.param(
             "window, sinusoidal positions", False, "rows:2", "d_kv:rows;d_ff:rows;vocab:rows", marks=pytest.mark.long
         ),

@@ -86,6 +86,17 @@ def test_the_largest_models_of_mesh_tensorflow(name: str, billions: float) -> No
     assert num_weights(name) / 1e9 == pytest.approx(billions, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("name", "layers", "d_model", "heads"), [("2b", 10, 2560, 40), ("8b", 16, 4096, 64), ("137b", 64, 8192, 128)]
+)
+def test_lamda_has_the_weights_of_its_shape(name: str, layers: int, d_model: int, heads: int) -> None:
+    """Attention of heads of 128, a gated layer 8 times as wide, norms, biases of 32 distances, and 32,000 pieces."""
+    layer = 4 * d_model * heads * 128 + 3 * d_model * 8 * d_model + 2 * d_model
+    weights = layers * layer + d_model + 32 * heads
+    assert weights / 1e9 == pytest.approx(float(name[:-1]), rel=0.08)
+    assert num_weights(f"lamda_{name}") == weights + 32_000 * d_model
+
+
 def one_core(made: Case) -> InterpretedTraining:
     return InterpretedTraining(made.training_step(LEARNING_RATE), made.specs, "rows:1;cols:1", "")
 

@@ -35,6 +35,7 @@ MODELS = {
 }
 WITH_TASKS_OR_EXPERTS = {
     "lm_tiny": "TransformerLM",
+    **dict.fromkeys((f"lamda_{size}" for size in ("2b", "8b", "137b", "tiny", "tiny_finetuned")), "TransformerLM"),
     "moe_tiny": "TransformerLM",
     "qwen3_30b_a3b": "TransformerLM",
     "mixtral_8x7b": "TransformerLM",

@@ -42,6 +42,7 @@ import meshtf.models
 
 for module in (meshtf, meshtf.layers, meshtf.models, meshtf.gin_configs):
     assert pathlib.Path(module.__file__).is_relative_to(sys.prefix), module.__file__
+print(meshtf.__version__)
 print("\\n".join(sorted(file.name for file in importlib.resources.files("meshtf.gin_configs").iterdir())))
 """
 
@@ -130,7 +131,7 @@ def test_wheel_holds_exactly_the_tree(wheel: Path) -> None:
     assert packed == expected
 
 
-def test_wheel_carries_its_license_and_version(wheel: Path, environment: Environment) -> None:
+def test_wheel_carries_its_license(wheel: Path) -> None:
     project = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]
     citation = (TREE / "CITATION.cff").read_text()
     with zipfile.ZipFile(wheel) as archive:
@@ -138,22 +139,20 @@ def test_wheel_carries_its_license_and_version(wheel: Path, environment: Environ
         (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         assert archive.read(license_file).decode() == (TREE / "LICENSE").read_text()
         assert f"License-Expression: {project['license']}\n" in archive.read(metadata).decode()
-    assert environment.run("python", "-c", "import meshtf; print(meshtf.__version__)").strip() == project["version"]
     assert f"\nversion: {project['version']}\n" in citation
     assert f"\nlicense: {project['license']}\n" in citation
 
 
-def test_installed_wheel_imports_from_another_folder(environment: Environment) -> None:
-    names = environment.run("python", "-W", "error", "-c", IMPORT_EVERYTHING).split()
+def test_installed_wheel_runs_from_another_folder(environment: Environment) -> None:
+    version, *names = environment.run("python", "-W", "error", "-c", IMPORT_EVERYTHING).split()
+    assert version == tomllib.loads((TREE / "pyproject.toml").read_text())["project"]["version"]
     in_tree = {path.name for path in (TREE / "gin_configs").glob("*.gin")}
     assert in_tree
     assert in_tree <= set(names)
-
-
-def test_installed_program_shows_its_help(environment: Environment) -> None:
     assert "--gin_file" in environment.run("meshtf-train", "--help")
 
 
+@pytest.mark.long
 def test_editable_install_finds_the_mapped_packages(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path / "tree")
     editable = make_environment(tmp_path, "--editable", str(tree))

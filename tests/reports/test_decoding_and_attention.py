@@ -16,6 +16,7 @@ from meshtf.layers.attention.dot_product import dot_product_attention
 from meshtf.layers.attention.lean import lean_attention
 from meshtf.layers.attention.local import local_attention
 from meshtf.layers.attention.ring import ring_attention
+from meshtf.ops.random.row_keys import prompt_keys
 from meshtf.testing import interpret
 from meshtf.train.decoding import MeshtfRules, Prompts, beam_search
 from meshtf.train.decoding.sampling import Sampling
@@ -121,7 +122,13 @@ def test_what_leaves_one_token_takes_the_first_of_the_largest(sampling: Sampling
         logits[0, 2] = 2.5
         logits = logits[:2]
     inputs = {"x": (f"n:{len(logits)} vocab:5", logits)}
-    chosen = interpret(lambda x: sampling.choose(x, vocab), inputs, "rows:2", layout, max_padding=0.9).results
+    chosen = interpret(
+        lambda x: sampling.choose(x, vocab, prompt_keys(x.mesh, x.shape - [vocab])),
+        inputs,
+        "rows:2",
+        layout,
+        max_padding=0.9,
+    ).results
     np.testing.assert_array_equal(chosen, [1, 4, 0][: len(logits)])
 
 

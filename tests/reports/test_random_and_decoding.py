@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.ops.random.row_keys import prompt_keys
 from meshtf.testing import interpret
 from meshtf.train.decoding.sampling import Sampling
 
@@ -51,7 +52,11 @@ def test_extreme_temperatures_draw_tokens_that_there_are(temperature: float) -> 
     logits = np.array([3.0, 1.0, -np.inf, 2.0], np.float32)
     vocab = mtf.Dimension("vocab", 4)
     for top_p in (1e-9, 0.5, 1.0):
-        program = lambda x: Sampling(temperature, top_p=top_p).choose(mtf.broadcast(x, "n:500 vocab:4"), vocab)  # noqa: B023, E731
+
+        def program(x: mtf.Tensor, top_p: float = top_p) -> mtf.Tensor:
+            keys = prompt_keys(x.mesh, mtf.Shape("n:500"))
+            return Sampling(temperature, top_p=top_p).choose(mtf.broadcast(x, "n:500 vocab:4"), vocab, keys)
+
         drawn = set(interpret(program, {"x": ("vocab:4", logits)}, "rows:1").results.tolist())
         assert 2 not in drawn
         if top_p < 0.01 or temperature < 1e-3:

@@ -123,6 +123,42 @@ def test_padding_never_counts_where_a_metric_tells_of_the_whole_batch(tiny_train
     assert_close(evaluation.means["greatest"], np.average(greatest, weights=[4, 4, 3]), terms=4, dtype="float32")
 
 
+@pytest.mark.parametrize(("layout", "of_whole_batch"), [("batch:rows", False), ("batch:rows", True), ("", False)])
+def test_the_area_under_the_curve_is_that_of_all_batches(
+    tiny_training: Make, layout: str, of_whole_batch: bool
+) -> None:
+    """Eleven examples in batches of four, with equal scores in other batches; padding, if any, never counts."""
+
+    def metrics(x: mtf.Tensor, w: mtf.Tensor) -> dict[str, Any]:
+        scores, labels = (mtf.gather(x, n, "length", output_shape=x.shape[:1] + x.shape[2:]) for n in (0, 1))
+        scores, labels = (mtf.reduce_sum(y, output_shape=x.shape[:1]) for y in (scores, labels))
+        found = {"loss": x, "auc": {"scores": scores, "labels": labels}}
+        return {**found, "greatest": mtf.reduce_max(x)} if of_whole_batch else found
+
+    x = np.zeros((11, 6, 4), np.float32)
+    x[:, 0, 0] = scores = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], np.float32) - 4
+    x[:, 1, 0] = labels = np.array([1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0], np.float32)
+    training = tiny_training(
+        model=Weighted(metrics), batch_size=4, layout=layout, task=first_held_out(tiny_training(), 11, x=x)
+    )
+    pairs = scores[labels == 1][:, None] - scores[labels == 0]
+    assert evaluated(training).means["auc"] == pytest.approx(np.mean((pairs > 0) + (pairs == 0) / 2), abs=1e-12)
+
+
+def test_labels_that_are_alike_have_no_area(tiny_training: Make) -> None:
+    def metrics(x: mtf.Tensor, w: mtf.Tensor) -> dict[str, Any]:
+        scores = mtf.reduce_sum(x, output_shape=x.shape[:1])
+        return {"loss": x, "auc": {"scores": scores, "labels": mtf.zeros_like(scores)}}
+
+    evaluation = evaluated(tiny_training(model=Weighted(metrics)))
+    assert evaluation.uncounted == ("auc",)
+    wrong = Weighted(lambda x, w: {"loss": x, "auc": {"scores": x, "labels": x}})
+    with pytest.raises(
+        MetricError, match=r'"auc" of the model is a mapping, .* both tensors \[batch\], and has "scores"'
+    ):
+        evaluated(tiny_training(model=wrong))
+
+
 def test_a_model_that_cannot_be_built_for_the_last_examples_is_refused_before_anything_runs(
     tiny_training: Make,
 ) -> None:

@@ -51,14 +51,10 @@ class CheckIndicesOperation(Operation):
     def lower(self, planner: Planner) -> None:
         # Fed arrays are on the host already, and can be checked before any core begins.
         if planner.is_program and all(_is_fed(x) for x in self.inputs):
-            planner.checks.add_of_feeds(CheckOfFeeds(self, self._limit, f"{self._message} {self._range}", self._advice))
+            planner.checks.add_of_feeds(CheckOfFeeds(self, self._limit, self._message, self._advice))
             planner.write(self.outputs[0], planner.tensors.held(self.inputs[0]))
         else:
             self._lower_on_cores(planner)
-
-    @property
-    def _range(self) -> str:
-        return f"outside of 0 to {self._limit - 1}"
 
     def _lower_on_cores(self, planner: Planner) -> None:
         indices, *weights = self.inputs
@@ -82,7 +78,7 @@ class CheckIndicesOperation(Operation):
         (failures,) = planner.compute("check_indices", emit, values, [failure_spec(axes)], flops=flops)
         places = Places.of(indices.shape, value.layout, planner)
         finding = first_place(planner, places, values, is_outside, tells_first=True)
-        fact = f"{self._message} {self._range} in {_described(indices, places.whole)}"
+        fact = f"{self._message} in {_described(indices, places.whole)}"
         planner.checks.add(OpenCheck(self, fact, failures, IndexRangeError, True, finding, self._advice))
         planner.write(self.outputs[0], value)
 
@@ -151,6 +147,7 @@ def check_indices(
     *,
     weights: Tensor | None = None,
     message: str = "an index",
+    fault: str | None = None,
     advice: str = "",
     name: str | None = None,
 ) -> Tensor:
@@ -165,6 +162,7 @@ def check_indices(
       dim: the dimension that they point into, or its size.
       weights: over dimensions of `indices`. Where it is 0, as for padding, an index may be any number.
       message: the name of an index, such as "a label".
+      fault: what is wrong with an index, instead of text such as "outside of 0 to 9".
       advice: a line of the error that says what to do.
       name: the operation's name.
 
@@ -188,8 +186,10 @@ def check_indices(
             if not indices.shape.has(own):
                 raise ShapeError(f'the weights have dimension "{own}", which the indices [{indices.shape}] lack')
             indices.shape.axis(own)
-    if not isinstance(message, str) or not isinstance(advice, str):
-        raise GraphError(f"message and advice are text, and not {message!r} and {advice!r}")
+    for text in (message, advice, fault or ""):
+        if not isinstance(text, str):
+            raise GraphError(f"message, fault and advice are text, and not {text!r}")
+    message = f"{message} {fault or f'outside of 0 to {limit - 1}'}"
     return CheckIndicesOperation(indices, limit, weights, message, advice, name or "check_indices").outputs[0]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike, shape_of
+from meshtf.dimension import Dimension, Shape, ShapeLike, shape_of
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph.dtypes import dtype_of
 from meshtf.graph.mesh import Mesh, check_mesh
@@ -34,7 +34,7 @@ class MakesVariables(Protocol):
 
 
 class StoresVariables(Protocol):
-    """Keeps some variables in another form than layers read them in; see `mtf.quantization.int8_weights`."""
+    """Keeps some variables in another form than layers read them in; see `mtf.quantization.quantized_weights`."""
 
     def stores(self, spec: VariableSpec) -> bool: ...
 
@@ -67,7 +67,7 @@ def get_variable(
         same names, and sizes that are no larger. The rest starts as zeros. The store, checkpoints and initial values
         that are arrays have only what is inside.
       matrix: the dimensions that a layer sums over and those that it makes, such as ("d_model", "heads d_kv"),
-        if optimizers and `mtf.quantization.int8_weights` should see a matrix of these. The other dimensions count
+        if optimizers and `mtf.quantization.quantized_weights` should see a matrix of these. The other dimensions count
         matrices. Nothing else depends on it.
 
     Raises:
@@ -160,10 +160,16 @@ def part_of_variable(
     mesh: Mesh, whole: VariableSpec, name: str, shape: Shape, dtype: tf.DType, initializer: Initializer
 ) -> Tensor:
     """A variable that belongs to another, `<its name>/<name>`, over some of its dimensions. It is not trainable."""
-    own = Shape([whole.unpadded_shape.dims[whole.shape.axis(d)] for d in shape])
+    own = Shape([_unpadded(whole, d) for d in shape])
     full_name = f"{whole.full_name}/{name}"
     spec = VariableSpec(full_name, shape, VariableDType(dtype), initializer, False, own, whole.layer_scopes)
     return make_variable(mesh, spec)
+
+
+def _unpadded(whole: VariableSpec, dim: Dimension) -> Dimension:
+    """A dimension of a part without its padding. The part may have it in another size, such as that of groups."""
+    place = whole.shape.axis(dim.name)
+    return whole.unpadded_shape.dims[place] if whole.shape.dims[place] == dim else dim
 
 
 def _matrix(name: str, shape: Shape, summed: Shape, made: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -9,6 +9,7 @@ import gin
 import numpy as np
 
 import meshtf as mtf
+from meshtf.train._ranked_scores import area_under_curve
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.array_task import ArrayTask
 
@@ -133,12 +134,3 @@ def click_log(
         train=train,
         held_out=held_out,
     )
-
-
-def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
-    """How often an example of label 1 [examples] has a higher score than one of label 0; equal scores count as half."""
-    values, place = np.unique(scores, return_inverse=True)
-    positives = np.bincount(place, labels, len(values))
-    negatives = np.bincount(place, 1 - labels, len(values))
-    won = positives * (np.cumsum(negatives) - negatives / 2)
-    return float(won.sum() / (positives.sum() * negatives.sum()))

@@ -7,6 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.ops.random.row_keys import prompt_keys, with_count
 from meshtf.train.decoding.penalties import Penalties, TokensSoFar
 from meshtf.train.decoding.prompts import Prompts
 from meshtf.train.decoding.sampling import Sampling
@@ -31,7 +32,8 @@ def generate(
     """Continues prompts until every sequence has ended by `stops`, or reaches its greatest length.
 
     One pass reads the prompts, and the loop starts behind the shortest of them. Log-likelihoods are the model's own,
-    whatever is drawn from.
+    whatever is drawn from. Draws depend on the program's seed, the number of the prompt (counted over all runs of the
+    program), the number of the sample, and the position. So a batch's size changes no draw.
 
     Args:
       decoder: the decoder of the program.
@@ -93,11 +95,11 @@ class _Generation:
 
     def run(self) -> Sequences:
         state = self.prompts.state(self.decoder, self.samples)
-        start = self._start()
+        start, keys = self._start(), self._keys()
         told = self._nothing_told(start.ids)
         done = mtf.while_loop(
             self._goes_on,
-            self._step,
+            lambda *values: self._step(keys, *values),
             [*start.tensors, *told, *state],
             num_loop_vars=_NUM_CARRIED + len(told),
             maximum_iterations=self.prompts.length.size,
@@ -142,7 +144,14 @@ class _Generation:
     def _goes_on(self, *values: mtf.Tensor) -> mtf.Tensor:
         return mtf.reduce_any(mtf.logical_not(_Carried(*values[:_NUM_CARRIED]).is_done))
 
-    def _step(self, *values: mtf.Tensor) -> list[mtf.Tensor]:
+    def _keys(self) -> mtf.Tensor | None:
+        """The packed keys of the rows, int64; None if nothing is drawn."""
+        if not self.sampling.temperature:
+            return None
+        keys = prompt_keys(self.prompts.ids.mesh, self.prompts.batch_dims)
+        return keys if self.samples is None else with_count(keys, mtf.range(keys.mesh, self.samples))
+
+    def _step(self, keys: mtf.Tensor | None, *values: mtf.Tensor) -> list[mtf.Tensor]:
         now, prompts = _Carried(*values[:_NUM_CARRIED]), self.prompts
         first_state = _NUM_CARRIED + self._num_told
         told, state = values[_NUM_CARRIED:first_state], list(values[first_state:])
@@ -150,7 +159,8 @@ class _Generation:
         is_given = mtf.less(position, prompts.lengths)
         logits, state = self.decoder.step(now.before, position, mtf.where(is_given, -1, position), state)
         logits, vocab = token_logits(logits, self.decoder), self.decoder.vocab
-        chosen = self.sampling.choose(self._penalized(logits, now), vocab)
+        own_keys = None if keys is None else with_count(keys, position)
+        chosen = self.sampling.choose(self._penalized(logits, now), vocab, own_keys)
         normalizer = mtf.reduce_logsumexp(logits, vocab)
         likelihood = mtf.gather(logits, chosen, vocab) - normalizer
         is_added = mtf.logical_and(mtf.logical_not(now.is_done), mtf.logical_not(is_given))

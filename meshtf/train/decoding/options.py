@@ -12,20 +12,23 @@ from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.beam_rules import BeamRules, MeshtfRules, TransformersRules
+from meshtf.train.decoding.forms.constraints import GRAMMAR, JSON_SCHEMA, REGEX, Constraint
 from meshtf.train.decoding.penalties import Penalties
 from meshtf.train.decoding.sampling import Sampling
 from meshtf.train.decoding.stops import Stops
 from meshtf.train.gin_files.bindings import present_bindings
+from meshtf_programs.user_paths import user_path
 
 GREEDY, SAMPLE, BEAM, RANK = "greedy", "sample", "beam", "rank"
 
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _BANS = ("no_repeat_ngram_size", "min_new_tokens")
+_FORMS = (JSON_SCHEMA, GRAMMAR, REGEX)
 _DRAWS = ("temperature", "top_k", "top_p", "min_p")
 
 OPTIONS_OF = {
-    GREEDY: (*_PENALTIES, *_BANS, "logprobs"),
-    SAMPLE: (*_DRAWS, *_PENALTIES, *_BANS, "logprobs"),
+    GREEDY: (*_PENALTIES, *_BANS, "logprobs", *_FORMS),
+    SAMPLE: (*_DRAWS, *_PENALTIES, *_BANS, "logprobs", *_FORMS),
     BEAM: ("beam_size", "num_results", "beam_rules", "alpha", "length_penalty", "early_stopping", *_BANS),
     RANK: (*_DRAWS, *_PENALTIES, *_BANS, "num_samples", "num_results", "logprobs"),
 }
@@ -82,6 +85,9 @@ class Decoding:
       stop_texts: texts that end a sequence. They are no part of the added text.
       batch_size: the number of prompts that are continued at a time; None: all, but no more than the training's batch.
       seed: the seed of the draws.
+      json_schema: the file of a JSON schema that added text must have, or None. It is for "greedy" and "sample".
+      grammar: the file of a grammar in Lark's form, or None. The same.
+      regex: a regular expression that the whole added text must match, or None. The same.
 
     Raises:
       ConfigurationError: if a value is impossible.
@@ -112,6 +118,9 @@ class Decoding:
     stop_texts: Sequence[str] = ()
     batch_size: int | None = None
     seed: int = 0
+    json_schema: str | None = None
+    grammar: str | None = None
+    regex: str | None = None
 
     def __post_init__(self) -> None:
         if self.method not in OPTIONS_OF:
@@ -146,6 +155,13 @@ class Decoding:
         self._check("beam_rules", " or ".join(OPTIONS_OF_RULES), self.beam_rules in OPTIONS_OF_RULES)
         self._check("stop_ids", "ids", all(_is_integer(i, 0) for i in self.stop_ids))
         self._check("end_ids", "ids, or None", all(_is_integer(i, 0) for i in self.end_ids or ()))
+        forms = [name for name in _FORMS if getattr(self, name) is not None]
+        if len(forms) > 1:
+            raise ConfigurationError(f"Decoding has {' and '.join(forms)}; added text can have one of them")
+        if forms and forms[0] not in OPTIONS_OF[self.method]:
+            raise ConfigurationError(
+                f"Decoding.{forms[0]} is for greedy and sample, and Decoding.method is {self.method}"
+            )
         texts = self.stop_texts
         is_list = not isinstance(texts, str) and all(isinstance(text, str) and text for text in texts)
         self._check("stop_texts", "a list of texts that are not empty", is_list)
@@ -165,6 +181,14 @@ class Decoding:
             self.no_repeat_ngram_size,
             self.min_new_tokens,
         )
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """The form that added text must have. Raises ConfigurationError if its file cannot be read."""
+        for kind in _FORMS:
+            if (given := getattr(self, kind)) is not None:
+                return Constraint(kind, given if kind == REGEX else _text_of(kind, given))
+        return None
 
     @property
     def rules(self) -> BeamRules:
@@ -214,6 +238,13 @@ def keep_decoding() -> None:
     """
     if any(binding.configurable == Decoding.__name__ for binding in present_bindings()):
         configured_decoding()
+
+
+def _text_of(kind: str, name: str) -> str:
+    try:
+        return user_path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the file of Decoding.{kind}, {name}, cannot be read: {error}") from None
 
 
 def _is_integer(value: object, least: int) -> bool:

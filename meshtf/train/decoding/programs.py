@@ -35,6 +35,11 @@ TransformerLM and EncoderDecoder do. For other models, meshtf-eval evaluates hel
 exports the ones that have a predict, such as MaskedLM."""
 
 
+_ONE_PROGRAM = """\
+Decoding.{kind} is for meshtf-decode alone: the host says between two tokens which may come, and this program has all
+tokens in one loop."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Sizes:
     """The sizes of a program's batches.
@@ -97,9 +102,9 @@ def scoring_program(
     features["targets_weights"] = mtf.TensorSpec(features[TARGETS].shape, tf.float32)
 
     def score(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
-        return {LOG_LIKELIHOODS: token_log_likelihoods(_model(training), given)}
+        return {LOG_LIKELIHOODS: token_log_likelihoods(text_model(training), given)}
 
-    return _program(score, training, mesh_impl, features, name=SCORE, variables=variables)
+    return text_program(score, training, mesh_impl, features, name=SCORE, variables=variables)
 
 
 def generation_program(
@@ -117,7 +122,7 @@ def generation_program(
     - `ends` [batch]: where the sequences end at the latest;
     - `inputs`, if the model has an encoder.
 
-    Random tokens depend on the seed and on how often the program has run.
+    Random tokens depend on the seed and on the number of the prompt, counted over all runs of the program.
 
     Raises:
       ConfigurationError: if a stop is beyond the vocabulary, or not for the method.
@@ -127,9 +132,11 @@ def generation_program(
 
     def continued(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
         prompts = Prompts(given.pop(TARGETS), given.pop("lengths"), given.pop("ends"), sizes.prompts)
-        return decoded(_model(training), given, prompts, decoding, stops).by_name()
+        return decoded(text_model(training), given, prompts, decoding, stops).by_name()
 
-    return _program(continued, training, mesh_impl, features, name=GENERATE, variables=variables, seed=decoding.seed)
+    return text_program(
+        continued, training, mesh_impl, features, name=GENERATE, variables=variables, seed=decoding.seed
+    )
 
 
 def decoded(
@@ -148,6 +155,8 @@ def decoded(
 
 
 def _continued(decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stops: Stops) -> Sequences:
+    if decoding.constraint is not None:
+        raise ConfigurationError(_ONE_PROGRAM.format(kind=decoding.constraint.kind))
     penalties = decoding.penalties
     if decoding.method == BEAM:
         size, rules = decoding.beam_size, decoding.rules
@@ -166,12 +175,13 @@ def _continued(decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stops
     )
 
 
-def _model(training: Training) -> TextModel:
+def text_model(training: Training) -> TextModel:
+    """Returns the model of a training that has `greatest_sizes`."""
     assert isinstance(training.model, TextModel)
     return training.model
 
 
-def _program(
+def text_program(
     body: Callable[..., dict[str, mtf.Tensor]],
     training: Training,
     mesh_impl: MeshImpl,
@@ -181,7 +191,8 @@ def _program(
     """Builds a program whose results are exported under their names, so that they can be fetched one by one."""
 
     def named(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
-        return {name: mtf.export(x, name) for name, x in body(**given).items()}
+        with training.kept_weights():
+            return {name: mtf.export(x, name) for name, x in body(**given).items()}
 
     with warnings.catch_warnings():
         # It may lack dimensions of the training step, where the rules have already been checked.

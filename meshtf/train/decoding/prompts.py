@@ -68,10 +68,10 @@ class Prompts:
         if beside is None or not state:
             return state
         like = decoder.start(self.ids.mesh, self.batch_dims + [beside], self.length.size, state[0].dtype)
-        return [_repeated(x, y.shape) for x, y in zip(state, like, strict=True)]
+        return [repeated(x, y.shape) for x, y in zip(state, like, strict=True)]
 
 
-def _repeated(x: mtf.Tensor, like: mtf.Shape) -> mtf.Tensor:
+def repeated(x: mtf.Tensor, like: mtf.Shape) -> mtf.Tensor:
     """Returns x with the dimensions that it lacks, at their places in `like`."""
     dims = x.shape.dims
     for place, dim in enumerate(like):

@@ -8,8 +8,9 @@ import math
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.ops.random.row_keys import row_gumbel
 
-_REACHED = 1.0 - 2.0**-16
+REACHED = 1.0 - 2.0**-16
 """The share of `top_p` that counts as all of it. Rounding logits to float32, if they are up to 100 times the
 temperature, changes a token's probability by at most 100 * 2**-23 of it. That is less than the share that may be
 missing here. So a sum that is `top_p` but for rounding, as with equal logits, reaches it on every mesh and CPU."""
@@ -19,8 +20,8 @@ missing here. So a sum that is `top_p` but for rounding, as with equal logits, r
 class Sampling:
     """Draws from softmax(logits / temperature), or from a part of it.
 
-    It is exact over a vocabulary that is split, and draws the same samples on every mesh. If logits are equal, the one
-    with the lower id comes first.
+    It is exact over a vocabulary that is split, and draws the same samples on every mesh and in every batch. If logits
+    are equal, the one with the lower id comes first.
 
     Attributes:
       temperature: the temperature. 0 takes the largest logit.
@@ -37,17 +38,25 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
 
-    def choose(self, logits: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
-        """Returns the chosen tokens, int32 [..], for logits [.., vocab] in float32, which are -inf where there
-        is no token.
+    def choose(self, logits: mtf.Tensor, vocab: mtf.Dimension, keys: mtf.Tensor | None = None) -> mtf.Tensor:
+        """Returns the chosen tokens, int32 [..]: the ones with the largest logits + temperature * noise.
+
+        Args:
+          logits: float32 [.., vocab], -inf where there is no token.
+          vocab: the dimension of the tokens.
+          keys: int64 [..], the packed keys of the rows at this position. A token's noise depends on its id and on the
+            key alone. A temperature of 0 needs none.
         """
         if not self.temperature:
             return mtf.argmax(logits, vocab)
+        assert keys is not None
+        noise = row_gumbel(keys, vocab)
         if self.top_k is None and self.top_p >= 1.0:
-            return mtf.sample_with_temperature(self._probable(logits, vocab), vocab, self.temperature)
+            return mtf.argmax(self._probable(logits, vocab) + self.temperature * noise, vocab)
         candidates = mtf.Dimension("candidates", min(self.top_k or vocab.size, vocab.size))
         values, ids = self.candidates(logits, vocab, candidates)
-        chosen = mtf.sample_with_temperature(self._probable(values, candidates), candidates, self.temperature)
+        own = mtf.gather(noise, ids, vocab, output_shape=values.shape)
+        chosen = mtf.argmax(self._probable(values, candidates) + self.temperature * own, candidates)
         return mtf.gather(ids, chosen, candidates)
 
     def _probable(self, logits: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
@@ -66,5 +75,5 @@ class Sampling:
             return values, ids
         probabilities = mtf.softmax(mtf.cast(values, tf.float64) * (1.0 / self.temperature), candidates)
         before = mtf.cumsum(probabilities, candidates, exclusive=True)
-        is_reached = mtf.greater_equal(before, self.top_p * _REACHED)
+        is_reached = mtf.greater_equal(before, self.top_p * REACHED)
         return mtf.where(is_reached, -math.inf, values), ids

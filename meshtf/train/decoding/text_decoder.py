@@ -19,6 +19,7 @@ from meshtf.train.decoding.encoded_text import (
     fitting_sizes,
     id_features,
 )
+from meshtf.train.decoding.forms.constrained_program import ConstrainedProgram
 from meshtf.train.decoding.options import Decoding
 from meshtf.train.decoding.programs import (
     LOG_LIKELIHOODS,
@@ -67,7 +68,8 @@ class ContinuedTexts:
         self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         # Drawn tokens depend on a counter of runs. It is a variable beside the model's, and no checkpoint has it.
         self.forward = scoring_program(training, mesh_impl, self._sizes, variables)
-        self.program = generation_program(training, mesh_impl, self._sizes, decoding, self.forward.variables)
+        make = generation_program if decoding.constraint is None else ConstrainedProgram
+        self.program = make(training, mesh_impl, self._sizes, decoding, self.forward.variables)
 
     @property
     def has_encoder(self) -> bool:

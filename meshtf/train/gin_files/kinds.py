@@ -118,6 +118,8 @@ def _without_macros(value: Any, macros: Mapping[str, Any]) -> Any:
 
 def _fits(value: Any, hint: Any, is_ours: bool) -> bool:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
     if origin in _UNIONS:
         return any(_fits(value, argument, is_ours) for argument in arguments)
     if origin is typing.Literal:

@@ -1,5 +1,5 @@
-"""Makes the optimizers, schedules and clips of `meshtf.optimize` known to gin, since the language knows nothing
-of gin.
+"""Makes the optimizers, schedules and clips of `meshtf.optimize`, and the policy of `meshtf.quantization`, known to
+gin, since the language knows nothing of gin.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import inspect
 import gin
 
 from meshtf import optimize
+from meshtf.quantization import Quantization
 
 
 def _configurables() -> list[type]:
@@ -20,3 +21,4 @@ def _configurables() -> list[type]:
 
 for _class in _configurables():
     gin.external_configurable(_class, module="meshtf.optimize")
+gin.external_configurable(Quantization, module="meshtf.quantization")

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.attention import AttentionMask, LatentConfig, Tokens
-from meshtf.layers.attention.latent_cache import LatentCache
+from meshtf.layers.attention.caches.latent_cache import LatentCache
 from meshtf.layers.transformer import Context, LatentAttention, RmsNorm
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, largest
 from tests.layers.chosen_values import results_by_layout

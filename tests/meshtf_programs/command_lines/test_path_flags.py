@@ -14,7 +14,7 @@ from meshtf_programs.command_lines.path_flags import PathParser
 NOBODY = "~no_such_user_here"
 WITH_COMMAND_LINES = (
     *("compile", "decode", "eval", "export", "import_gin"),
-    *("plan", "probe", "tokenize", "train", "vocab"),
+    *("plan", "probe", "quantize", "tokenize", "train", "vocab"),
 )
 
 NO_PATHS = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from meshtf.train._ranked_scores import area_under_curve
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.click_log import ClickLog, area_under_curve, click_log
+from meshtf.train.data.click_log import ClickLog, click_log
 
 SIZES = (50, 20, 3)
 

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.ops.random.row_keys import prompt_keys
 from meshtf.testing import interpret
 from meshtf.train.decoding.sampling import Sampling
 from meshtf.train.decoding.step_decoder import token_logits
@@ -25,7 +26,8 @@ def drawn(sampling: Sampling, layout: str = "", seed: int = 0) -> np.ndarray:
 
     def program(logits: mtf.Tensor) -> mtf.Tensor:
         decoder = SimpleNamespace(vocab=VOCAB, output=SimpleNamespace(vocab_size=TRUE_SIZE))
-        return sampling.choose(token_logits(logits, decoder), VOCAB)
+        keys = prompt_keys(logits.mesh, mtf.Shape([ROWS]))
+        return sampling.choose(token_logits(logits, decoder), VOCAB, keys)
 
     inputs = {"logits": ([ROWS, VOCAB], np.tile(LOGITS, [ROWS.size, 1]))}
     return interpret(program, inputs, "rows:2;cols:2", layout, seed=seed).results

@@ -35,17 +35,18 @@ def test_a_residual_network_reads_the_digits() -> None:
     assert right >= 0.985 * 360
 
 
-def test_large_batches_are_as_good_as_small_ones_with_lars_and_its_schedule_alone() -> None:
+NOISE = 2 * (2 * 0.995 * 0.005 / 936) ** 0.5
+"""Two standard deviations of the difference of two accuracies of 0.995, each on its own 936 letters."""
+
+
+def test_large_batches_are_as_good_as_small_ones_with_a_schedule_alone() -> None:
+    """Each run goes 24 times through the letters."""
     small = trained(
         "letters_resnet.gin",
-        *("ResNet.width = 8", "Training.num_steps = 1200", "PolynomialSchedule.num_steps = 1160"),
-    )
-    large = trained("letters_resnet_2048.gin")
-    # The rate grows with the batch, and nothing else changes.
-    plain = trained(
-        "letters_resnet_2048.gin",
-        *("Training.optimizer = @MomentumOptimizer()", "MomentumOptimizer.momentum = 0.9"),
-        *("MomentumOptimizer.learning_rate = @PolynomialSchedule()", "PolynomialSchedule.num_steps = 150"),
-    )
-    assert large.means["accuracy"] >= small.means["accuracy"]
-    assert plain.means["accuracy"] < small.means["accuracy"]
+        *("ResNet.width = 8", "Training.num_steps = 2400", "PolynomialSchedule.num_steps = 2360"),
+    ).means["accuracy"]
+    large = trained("letters_resnet_2048.gin").means["accuracy"]
+    constant = trained("letters_resnet_2048.gin", "LarsOptimizer.learning_rate = 1.6").means["accuracy"]
+    assert small >= 0.98
+    assert large >= small - NOISE
+    assert constant < 0.5 * small

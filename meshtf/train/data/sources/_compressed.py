@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from meshtf.files.regular_file import open_regular
 from meshtf.files.text_content import BROKEN, NoTextError, is_plain, text_stream
 from meshtf.train.configuration import ConfigurationError
-
-MISSING_PYARROW = """\
-{what} reads with pyarrow, which is not installed.
-Install it with the project's extra: pip install 'meshtf[arrow]'"""
+from meshtf.train.data.packages.pyarrow_modules import MISSING_PYARROW
 
 NO_TEXT = """\
 {path} cannot be read as text: {error}.
@@ -34,18 +30,6 @@ def begins_anywhere(path: Path) -> bool:
             return is_plain(file)
     except OSError:
         return False
-
-
-def import_pyarrow(module: str, what: str) -> Any:
-    """Returns a module of pyarrow, which is an optional dependency. `what`: the name of the thing that needs it.
-
-    Raises:
-      ConfigurationError: if it is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigurationError(MISSING_PYARROW.format(what=what)) from error
 
 
 @contextlib.contextmanager

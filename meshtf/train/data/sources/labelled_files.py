@@ -14,7 +14,8 @@ import gin
 from meshtf.errors import counted, nearest
 from meshtf.files.regular_file import open_regular
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.sources._compressed import import_pyarrow, opened
+from meshtf.train.data.packages.pyarrow_modules import import_pyarrow
+from meshtf.train.data.sources._compressed import opened
 from meshtf.train.data.sources.parquet_files import ROWS_AT_ONCE
 from meshtf.train.data.sources.text_files import files_matching
 

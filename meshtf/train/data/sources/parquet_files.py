@@ -10,8 +10,8 @@ import gin
 
 from meshtf.files.regular_file import open_regular
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.packages.pyarrow_modules import import_pyarrow
 from meshtf.train.data.sources._arrow_texts import check_column, texts_in
-from meshtf.train.data.sources._compressed import import_pyarrow
 from meshtf.train.data.sources.document import Document
 from meshtf.train.data.sources.text_files import files_matching
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +10,8 @@ import gin
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.packages.prepared_dataset import import_tensorflow_datasets, loading
 from meshtf.train.data.sources.document import Document
-
-MISSING_TENSORFLOW_DATASETS = """\
-TensorflowDataset reads with TensorFlow Datasets, which is not installed.
-Install it with the project's extra: pip install 'meshtf[datasets]'"""
 
 
 @gin.configurable(module="meshtf.train")
@@ -49,22 +45,11 @@ class TensorflowDataset:
                 yield document
 
     def _examples(self) -> Any:
-        try:
-            tensorflow_datasets = importlib.import_module("tensorflow_datasets")  # an optional dependency
-        except ImportError as error:
-            raise ConfigurationError(MISSING_TENSORFLOW_DATASETS) from error
-        try:
+        tensorflow_datasets = import_tensorflow_datasets("TensorflowDataset")
+        with loading(self.dataset, self.split):
             dataset = tensorflow_datasets.load(
                 self.dataset, split=self.split, data_dir=self.data_dir, shuffle_files=False
             )
-        except (AssertionError, OSError, RuntimeError, ValueError) as error:
-            name, known = self.dataset.split("/")[0], tensorflow_datasets.list_builders()
-            # For an unknown name the package lists all of its data sets, more than a thousand.
-            fact = str(error).partition("\nAvailable datasets")[0].strip()
-            raise ConfigurationError(
-                f'TensorFlow Datasets cannot load "{self.dataset}" ({self.split}): {fact}'
-                f"{'' if name in known else nearest(name, known)}"
-            ) from error
         return tensorflow_datasets.as_numpy(dataset)
 
     def _text(self, example: Any) -> bytes:

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from benchmarks.gpu.attention import exact_in_bfloat16, outputs_and_gradients
 from meshtf.graph.platform_kernels import PlatformKernels
 from meshtf.layers.attention import (
     AttentionConfig,
@@ -59,12 +60,11 @@ def pattern_of(kind: str, mesh: mtf.Mesh, extra: dict[str, mtf.Tensor]) -> Atten
 
 
 def arrays(kind: str) -> dict[str, tuple[mtf.Shape, np.ndarray]]:
-    """Inputs that bfloat16 holds exactly, so that both forms are given the same numbers."""
+    """The inputs of a kind."""
     generator = np.random.default_rng(0)
 
     def rounded(shape: mtf.Shape) -> tuple[mtf.Shape, np.ndarray]:
-        x = tf.cast(generator.normal(size=[d.size for d in shape]), tf.bfloat16)
-        return shape, tf.cast(x, tf.float32).numpy()
+        return shape, exact_in_bfloat16(shape, generator)
 
     q, k = shapes(kind)
     found = {"q": rounded(q), "k": rounded(k), "v": rounded(k), "dy": rounded(q)}
@@ -82,14 +82,8 @@ def results(kind: str, layout: str, *, is_fused: bool) -> list[np.ndarray]:
     """The outputs and the gradients: fused in bfloat16, or by the matrix of scores in float32."""
 
     def program(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, dy: mtf.Tensor, **extra: mtf.Tensor) -> list[mtf.Tensor]:
-        pattern = pattern_of(kind, q.mesh, extra)
-        if is_fused:
-            given = [mtf.to_bfloat16(x) for x in (q, k, v)]
-            y = mtf.to_float(fused_attention(*given, pattern, otherwise=refused))
-        else:
-            y = dot_product_attention(q, k, v, pattern)
-        wrt = [q, k, v, *(x for name, x in extra.items() if name == "bias")]
-        return [y, *(g for g in mtf.gradients([y], wrt, [dy]) if g is not None)]
+        otherwise = refused if is_fused else None
+        return outputs_and_gradients([q, k, v], dy, extra, pattern_of(kind, q.mesh, extra), otherwise)
 
     return interpret(program, arrays(kind), "rows:2;cols:2", layout).results
 

@@ -45,6 +45,30 @@ def auto_contrast(image: tf.Tensor) -> tf.Tensor:
     return tf.where(most > least, (image - least) * scale, image)
 
 
+def equalized(image: tf.Tensor) -> tf.Tensor:
+    """Makes all values of each channel about equally frequent, as Pillow does with whole numbers."""
+    values = tf.cast(tf.round(tf.clip_by_value(image, 0.0, BRIGHTEST)), tf.int32)
+    return tf.cast(tf.stack([_equalized_channel(each) for each in tf.unstack(values, axis=-1)], axis=-1), tf.float32)
+
+
+def _equalized_channel(values: tf.Tensor) -> tf.Tensor:
+    counts = tf.math.bincount(tf.reshape(values, [-1]), minlength=256, maxlength=256)
+    step = (tf.reduce_sum(counts) - tf.gather(counts, tf.reduce_max(values))) // 255
+    table = tf.minimum((tf.cumsum(counts, exclusive=True) + step // 2) // tf.maximum(step, 1), 255)
+    return tf.where(step > 0, tf.gather(table, values), values)
+
+
+def sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Scales the differences from a smoothed image. The pixels at the border stay as they are."""
+    kernel = tf.constant([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]]) / 13
+    kernels = tf.tile(kernel[..., tf.newaxis, tf.newaxis], [1, 1, image.shape[-1], 1])
+    smooth = tf.nn.depthwise_conv2d(image[tf.newaxis], kernels, [1, 1, 1, 1], "SAME")[0]
+    height, width = (tf.range(tf.shape(image)[axis]) for axis in (0, 1))
+    rows, columns = ((places > 0) & (places < places[-1]) for places in (height, width))
+    is_inside = (rows[:, tf.newaxis] & columns)[..., tf.newaxis]
+    return blended(tf.where(is_inside, smooth, image), image, factor)
+
+
 def inverted(image: tf.Tensor) -> tf.Tensor:
     return BRIGHTEST - image
 

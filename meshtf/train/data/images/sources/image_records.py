@@ -59,7 +59,7 @@ class ImageRecords:
     def images(self) -> Images:
         files = files_matching(self.patterns)
         check_shards(files, "ImageRecords.patterns")
-        parts = _records(files)
+        parts = record_parts(files)
         self._check_features(parts)
         spec: dict[str, Any] = {
             self.image: tf.io.FixedLenFeature([], tf.string),
@@ -90,7 +90,7 @@ class ImageRecords:
                 )
 
 
-def _records(files: Sequence[Path]) -> FileParts:
+def record_parts(files: Sequence[Path]) -> FileParts:
     """Finds the data of all records."""
     lengths = [_lengths_of(path) for path in files]
     counts = np.array([len(each) for each in lengths], np.int64)

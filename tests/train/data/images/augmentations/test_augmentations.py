@@ -12,9 +12,10 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import CentralCrop, ColourJitter, CutMix, DistortedCrop, Flip, ImageFormat, Mixup, RandAugment
 from meshtf.train.data.images.augmentations import pixel_operations
 from meshtf.train.data.images.augmentations.augmentation import Augmentation
+from meshtf.train.data.images.augmentations.changes import CHANGES
 from meshtf.train.data.images.augmentations.crops import Crop
 from meshtf.train.data.images.augmentations.mixes import Mix
-from meshtf.train.data.images.augmentations.rand_augment import CHANGES
+from meshtf.train.data.images.augmentations.rand_augment import NAMES
 
 ULP = 255 * 2.0**-22
 """A few roundings of float32 values up to 255."""
@@ -114,13 +115,13 @@ def test_rand_augment(image: np.ndarray) -> None:
     assert isinstance(RandAugment(), Augmentation)
     x = tf.constant(image)
     found = {augment(x, seed(i)).numpy().tobytes() for i in range(250)}
-    single = ("identity", "auto_contrast", "posterize", "solarize")
-    signs = {name: (-1.0,) if name in single else (-1.0, 1.0) for name in CHANGES}
+    single = ("identity", "auto_contrast", "equalize", "posterize", "solarize")
+    signs = {name: (-1.0,) if name in single else (-1.0, 1.0) for name in NAMES}
     half = tf.constant(0.5)
     all_changes = {
         tf.function(change)(x, half, tf.constant(sign)).numpy().tobytes()
         for name, change in CHANGES.items()
-        for sign in signs[name]
+        for sign in signs.get(name, ())
     }
     assert found == all_changes
     np.testing.assert_array_equal(RandAugment(0)(x, seed(1)), image)

@@ -10,7 +10,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.layers._operands import Dims
-from meshtf.layers.attention.beam_slots import slots_of
+from meshtf.layers.attention.caches.beam_slots import slots_of
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens
 from meshtf.takes_mesh import takes_mesh

@@ -15,7 +15,7 @@ from meshtf.errors import GraphError
 from meshtf.layers import AttentionConfig, VocabularyEmbedding
 from meshtf.layers.transformer import FeedForward, SelfAttention, TokenEmbedding, TransformerStack
 from meshtf.models import TransformerLM
-from meshtf.quantization import int8_weights, quantize_store
+from meshtf.quantization import quantize_store, quantized_weights
 from meshtf.testing import assert_close, interpret
 
 LAYOUT = "batch:rows;heads:cols;d_ff:cols;vocab:cols"
@@ -31,16 +31,16 @@ def losses(targets: mtf.Tensor, model: TransformerLM = MODEL) -> mtf.Tensor:
 
 
 def int8_losses(targets: mtf.Tensor) -> mtf.Tensor:
-    with int8_weights():
+    with quantized_weights():
         return losses(targets)
 
 
 def unrolled_int8_losses(targets: mtf.Tensor) -> mtf.Tensor:
-    with int8_weights():
+    with quantized_weights():
         return losses(targets, UNROLLED)
 
 
-def test_a_trained_transformer_runs_with_int8_weights(tmp_path: Path) -> None:
+def test_a_trained_transformer_runs_with_quantized_weights(tmp_path: Path) -> None:
     """Its losses are those of the weights that the numbers stand for. A layout changes no number and no scale.
 
     A checkpoint of the store is read on another mesh, with the layers unrolled.
@@ -88,7 +88,7 @@ def summed_axes(program: mtf.Function, name: str) -> tuple[int, ...]:
 
 def test_without_weights_a_program_gives_nan() -> None:
     def body(x: mtf.Tensor) -> mtf.Tensor:
-        with int8_weights():
+        with quantized_weights():
             y = mtf.layers.dense(x, "d_ff:3", use_bias=False)
         return mtf.layers.dense(y, "out:2", name="after")
 

@@ -1,8 +1,9 @@
-"""Weights that are kept in int8: how a program reads them, and how a store of trained weights becomes one of these."""
+"""Quantized weights: how a program reads them, and how a store of trained weights becomes one of these."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import warnings
 from collections.abc import Iterator
@@ -20,28 +21,29 @@ from meshtf.graph.tensor import Tensor
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.ops.variables.get_variable import make_variable, part_of_variable
 from meshtf.ops.variables.variable import Variable, VariableSpec
-from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize
-
-VALUES, SCALE = "int8", "int8_scale"
-"""The names of both parts of a weight, under its own."""
+from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, to_numbers
+from meshtf.quantization.quantization import Quantization
 
 
 @contextlib.contextmanager
-def int8_weights() -> Iterator[None]:
-    """Keeps the kernels of the layers inside in int8, with a float32 scale for each output. Layers read them as before.
+def quantized_weights(quantization: Quantization | None = None) -> Iterator[None]:
+    """Keeps the kernels of the layers inside as small numbers with float32 scales. Layers read them as before.
 
     A kernel is a floating variable that has a `matrix`: dense layers, projections of attention, feed-forward layers and
-    experts have one. Embeddings, norms, biases and routers stay as they are. For a kernel `layer/kernel` the store has
-    `layer/kernel/int8` and `layer/kernel/int8_scale`. `quantize_store` makes them from trained weights. Without it they
-    start as 0 and NaN, so a program that runs without weights gives NaN.
+    experts have one. Embeddings, norms, biases and routers stay as they are. For a kernel `layer/kernel` in int8 the
+    store has `layer/kernel/int8` and `layer/kernel/int8_scale`; other formats are named so too. `quantize_store` makes
+    them from trained weights. Without it they start as 0 and NaN, so a program that runs without weights gives NaN.
 
     This is for inference: the weights are no variables of the program, and cannot be trained.
+
+    Args:
+      quantization: the numbers and who shares a scale; by default int8, with a scale for each output.
 
     Raises:
       GraphError: no graph is being built here.
 
     Examples:
-      >>> with mtf.quantization.int8_weights():
+      >>> with mtf.quantization.quantized_weights():
       ...     y = mtf.layers.dense(x, "d_ff:32", name="layer")
       >>> for name, variable in mesh.graph.variables.items():
       ...     print(name, variable.shape, variable.slice_dtype.name)
@@ -50,34 +52,57 @@ def int8_weights() -> Iterator[None]:
       layer/bias d_ff:32 float32
     """
     storage = current_graph().variable_storage
-    storage.append(_Int8Storage())
+    storage.append(_QuantizedStorage(quantization or Quantization()))
     try:
         yield
     finally:
         storage.pop()
 
 
-class _Int8Storage:
-    """Keeps kernels as int8 numbers and scales."""
+def keeps_int8_cache() -> bool:
+    """Whether a cache of decoding that is made here keeps its numbers in int8; see `Quantization.cache`.
+
+    Where no graph is being built, it does not.
+
+    Examples:
+      >>> with mtf.quantization.quantized_weights(mtf.quantization.Quantization(cache="int8")):
+      ...     mtf.quantization.keeps_int8_cache()
+      True
+    """
+    try:
+        storages = reversed(current_graph().variable_storage)
+    except GraphError:
+        return False
+    return next((s.quantization.cache is not None for s in storages if isinstance(s, _QuantizedStorage)), False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _QuantizedStorage:
+    """Keeps kernels as numbers and scales."""
+
+    quantization: Quantization
 
     def stores(self, spec: VariableSpec) -> bool:
-        return _is_kernel(spec)
+        return is_kernel(spec)
 
     def read(self, mesh: Mesh, spec: VariableSpec) -> Tensor:
         assert spec.dtype.activation_dtype is not None
-        return QuantizedTensor(*_parts(mesh, spec)).dequantized(spec.dtype.activation_dtype)
+        values, scale = _parts(mesh, spec, self.quantization)
+        weight = from_numbers(values, scale, spec.shape, self.quantization)
+        return mtf.cast(weight, spec.dtype.activation_dtype)
 
 
 @says_where
-def quantize_store(program: Function) -> VariableStore:
-    """A store with a trained program's kernels in int8, for the program that is built inside `int8_weights()`.
+def quantize_store(program: Function, quantization: Quantization | None = None) -> VariableStore:
+    """A store with a trained program's kernels as small numbers, for a program built inside `quantized_weights`.
 
     Each core quantizes its own slices, so no weight is ever whole on one device. The other variables of the program are
     shared with its own store, which stays as it is. Variables that the program does not use, such as an optimizer's
     state, are left out.
 
     Args:
-      program: a program that reads the weights, built without `int8_weights()`. Its store has their values.
+      program: a program that reads the weights, built without `quantized_weights`. Its store has their values.
+      quantization: the same as for `quantized_weights`.
 
     Raises:
       GraphError: the program has no kernel, or its store lacks a variable.
@@ -91,8 +116,9 @@ def quantize_store(program: Function) -> VariableStore:
       >>> list(mtf.quantization.quantize_store(program))
       ['logits/bias', 'logits/kernel/int8', 'logits/kernel/int8_scale']
     """
+    chosen = quantization or Quantization()
     variables = [v for v in program.graph.variables.values() if isinstance(v, Variable)]
-    kernels = [v.spec for v in variables if _is_kernel(v.spec)]
+    kernels = [v.spec for v in variables if is_kernel(v.spec)]
     if not kernels:
         raise GraphError(
             f'program "{program.name}" has no kernel to quantize; its floating variables with a `matrix` are kernels'
@@ -101,7 +127,7 @@ def quantize_store(program: Function) -> VariableStore:
 
     def quantize_weights(mesh: Mesh) -> None:
         for spec in kernels:
-            _assign_quantized(mesh, spec)
+            _assign_quantized(mesh, spec, chosen)
 
     with warnings.catch_warnings():
         # It lacks dimensions of the program, such as the batch, for which the layout has rules.
@@ -112,26 +138,27 @@ def quantize_store(program: Function) -> VariableStore:
     return whole
 
 
-def _assign_quantized(mesh: Mesh, spec: VariableSpec) -> None:
+def _assign_quantized(mesh: Mesh, spec: VariableSpec, quantization: Quantization) -> None:
     assert spec.matrix is not None
     weight = mtf.read_variable(make_variable(mesh, spec), spec.dtype.slice_dtype)
-    quantized = quantize(weight, spec.matrix[0])
-    values, scale = _parts(mesh, spec)
-    mtf.assign(values, quantized.values)
-    mtf.assign(scale, quantized.scale)
+    new = to_numbers(weight, quantization, spec.matrix[0])
+    for variable, value in zip(_parts(mesh, spec, quantization), new, strict=True):
+        mtf.assign(variable, value)
 
 
-def _is_kernel(spec: VariableSpec) -> bool:
+def is_kernel(spec: VariableSpec) -> bool:
+    """Whether a variable is a floating one that has a `matrix`."""
     assert spec.dtype.slice_dtype is not None
     return spec.matrix is not None and spec.dtype.slice_dtype.is_floating
 
 
-def _parts(mesh: Mesh, spec: VariableSpec) -> tuple[Tensor, Tensor]:
-    """The variables of a weight's int8 numbers and of its scales, one for each output of each matrix."""
+def _parts(mesh: Mesh, spec: VariableSpec, quantization: Quantization) -> tuple[Tensor, Tensor]:
+    """The variables of a weight's numbers and of its scales."""
     assert spec.matrix is not None
-    outputs = Shape([d for d in spec.shape if d.name not in spec.matrix[0]])
-    values = part_of_variable(mesh, spec, VALUES, spec.shape, tf.int8, mtf.zeros)
-    return values, part_of_variable(mesh, spec, SCALE, outputs, tf.float32, _nan)
+    name, chosen = quantization.weights, NUMBER_FORMATS[quantization.weights]
+    values = part_of_variable(mesh, spec, name, chosen.kept_shape(spec.shape), tf.int8, mtf.zeros)
+    groups = quantization.scale_shape(spec.shape, spec.matrix[0])
+    return values, part_of_variable(mesh, spec, f"{name}_scale", groups, tf.float32, _nan)
 
 
 def _nan(mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:

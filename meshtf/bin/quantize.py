@@ -1,0 +1,177 @@
+"""meshtf-quantize: writes a run's checkpoint with quantized kernels, as a run that the other programs read."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import gin
+from absl import flags
+
+import meshtf as mtf
+from meshtf.bin.shared.configuration_flags import mesh_bindings
+from meshtf.bin.shared.mesh import mesh_for
+from meshtf.bin.shared.run_program import run_program
+from meshtf.files.remote.failures import without_secrets
+from meshtf.files.remote.remote_folder import is_remote
+from meshtf.files.replaced_file import replace_file
+from meshtf.quantization import quantize_store
+from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
+from meshtf.train.evaluation import Evaluation, Evaluator
+from meshtf.train.gin_files.bindings import Parameter
+from meshtf.train.runs.agreement import Agreement
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.training import LOSS
+from meshtf_programs.command_lines.quantize import PROGRAM, command_line
+from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
+
+MOST_CHANGE = 0.005
+"""A larger relative change of the perplexity is pointed out."""
+
+_QUANTIZED = """\
+{folder} is quantized already: its Training.quantization keeps the kernels in {weights}. Give the run that it was made
+of."""
+
+_MOVED = """\
+the perplexity changed by {change:+.2%}, more than {most:.1%}: smaller groups (--group_size), or more bits
+(--format=int8), keep more of it."""
+
+__all__ = ["PROGRAM", "command_line", "main", "run"]
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Quantizes, and returns the exit status."""
+    return run_program(command_line(), prepare, arguments)
+
+
+def prepare(values: flags.FlagValues) -> Callable[[], int]:
+    """Reads the configuration twice, as it is and as it will be, and builds and checks the programs of both."""
+    folder, output = RunFolder.existing(values.model_dir), output_of(values)
+    given = [*values.gin_param, *mesh_bindings(values)]
+    training = folder.read_training(given, trust_config=values.trust_config)
+    if training.quantization is not None:
+        raise ConfigurationError(_QUANTIZED.format(folder=folder.shown, weights=training.quantization.weights))
+    mesh_impl = mesh_for(values, training)
+    before = Evaluator(training, mesh_impl)
+    before.check()
+    training = folder.read_training([*given, *quantization_bindings(values)], trust_config=values.trust_config)
+    assert training.quantization is not None
+    if not values.allow_unread_bindings:
+        check_every_binding_is_read(of_flags_alone=True)
+    after = Evaluator(training, mesh_impl)
+    quantized = functools.partial(quantize_store, before.step, training.quantization)
+    check_has_kernels(before.step, after.step)
+    if values.dry_run:
+        return functools.partial(tell_bytes, before.step, after.step)
+    step = folder.restore(before.step, step=values.step, weights=values.weights)
+    print(f"quantizing:    step {step} of {folder.shown}, kernels in {training.quantization.weights}", flush=True)
+    made = Comparison(before, lambda store: Evaluator(training, mesh_impl, store), quantized)
+    return functools.partial(write_quantized, made, output, step, gin.operative_config_str())
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A comparison of a run with its quantized form.
+
+    Attributes:
+      before: the evaluation of the run.
+      after: makes the evaluation of the quantized run from its store.
+      store: makes the store with quantized kernels.
+    """
+
+    before: Evaluator
+    after: Callable[[mtf.VariableStore], Evaluator]
+    store: Callable[[], mtf.VariableStore]
+
+
+def output_of(values: flags.FlagValues) -> Path:
+    """Returns the folder to write. Raises ConfigurationError if it is there, or on remote storage."""
+    if is_remote(values.output_dir):
+        raise ConfigurationError(f"--output_dir={without_secrets(values.output_dir)} must be a folder of this machine")
+    output = user_path(values.output_dir)
+    if output.exists():
+        raise ConfigurationError(f"--output_dir={output} is there already; give another, or remove it")
+    return output
+
+
+def quantization_bindings(values: flags.FlagValues) -> list[Parameter]:
+    """Returns the gin bindings that --format, --group_size and --cache stand for."""
+    return [
+        Parameter("--format", "Training.quantization = @Quantization()"),
+        Parameter("--format", f"Quantization.weights = {values.format!r}"),
+        Parameter("--group_size", f"Quantization.group_size = {values.group_size!r}"),
+        Parameter("--cache", f"Quantization.cache = {values.cache!r}"),
+    ]
+
+
+def check_has_kernels(before: mtf.Function, after: mtf.Function) -> None:
+    """Raises ConfigurationError for a model whose variables stay as they are."""
+    if set(before.graph.variables) == set(after.graph.variables):
+        raise ConfigurationError(
+            "the model has no kernel to quantize: none of its floating variables was made with a `matrix`"
+        )
+
+
+def write_quantized(made: Comparison, output: Path, step: int, configuration: str) -> int:
+    """Evaluates, quantizes, evaluates again, and writes the run's folder."""
+    first = evaluated(made.before)
+    store = made.store()
+    after = made.after(store)
+    second = evaluated(after)
+    if Agreement.of_this_process().is_leader:
+        folder = RunFolder.made(output)
+        folder.write_versions()
+        replace_file(folder.operative_config, configuration.encode())
+    RunFolder(output).checkpoints().save(step, store, {})
+    tell_bytes(made.before.step, after.step)
+    for name, evaluation in {"before": first, "after": second}.items():
+        print(f"{name + ':':<14} {evaluation}, in {evaluation.seconds:.2f} s")
+    tell_perplexity(first, second)
+    print(f"written to:    {RunFolder(output).shown}")
+    return ExitStatus.DONE
+
+
+def evaluated(evaluator: Evaluator) -> Evaluation:
+    """Returns the evaluation. Its time is without compiling. Raises its problem, if it has one."""
+    evaluator.warm_up()
+    evaluation = evaluator.evaluate()
+    assert evaluation is not None
+    evaluation.check()
+    return evaluation
+
+
+def tell_bytes(before: mtf.Function, after: mtf.Function) -> int:
+    """Prints the bytes of the weights before and after."""
+    first, second = map(bytes_of, (before, after))
+    print(f"bytes:         {first:,} before, {second:,} after ({second / first:.1%})")
+    return ExitStatus.DONE
+
+
+def bytes_of(program: mtf.Function) -> int:
+    """Returns the bytes of all variables of a program, each counted once."""
+    variables = [v for v in program.graph.variables.values() if isinstance(v, mtf.Variable)]
+    return sum(v.unpadded_shape.size * v.slice_dtype.size for v in variables)
+
+
+def tell_perplexity(before: Evaluation, after: Evaluation) -> None:
+    """Prints exp(loss) before and after, and a line if it has changed by more than `MOST_CHANGE`."""
+    losses = [evaluation.means[LOSS] for evaluation in (before, after)]
+    first, second = (math.exp(min(loss, 700.0)) for loss in losses)
+    change = math.expm1(losses[1] - losses[0])
+    print(f"perplexity:    {first:.4f} before, {second:.4f} after ({change:+.3%}), which is exp(loss)")
+    if abs(change) > MOST_CHANGE:
+        print(_MOVED.format(change=change, most=MOST_CHANGE))
+
+
+if __name__ == "__main__":
+    run()

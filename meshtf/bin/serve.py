@@ -1,0 +1,161 @@
+"""meshtf-serve: serves a trained model over HTTP, from a checkpoint of its run."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from meshtf.bin.shared.cluster import wants_cluster
+from meshtf.bin.shared.configuration_flags import mesh_bindings
+from meshtf.bin.shared.mesh import mesh_for
+from meshtf.bin.shared.run_program import run_program
+from meshtf.serving.engine_options import EngineOptions
+from meshtf.serving.http.chat_template import ChatTemplate
+from meshtf.serving.http.server_options import ServerOptions
+from meshtf.serving.model_engine import ModelEngine
+from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
+from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
+from meshtf.train.decoding.options import configured_decoding
+from meshtf.train.decoding.programs import greatest_sizes, vocabulary_of
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf_programs.command_lines.serve import PROGRAM, command_line, with_run
+from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
+
+if TYPE_CHECKING:
+    from meshtf.serving.http.served_model import ServedModel
+
+_PACKAGES = ("starlette", "uvicorn", "prometheus_client", "jinja2")
+_MISSING = """\
+{program} needs the packages {names}, which are not installed: pip install 'meshtf[serve]'"""
+_TWO_TOKENS = "--token and --token_file are both given; leave one out"
+_NO_TOKEN = "--token_file={path} must have one line that is not empty, of letters, digits and signs of ASCII"
+_OPEN = """\
+{program}: everyone who reaches {host} may use this server; --token_file=FILE asks them for a token"""
+_ONE_PROCESS = "{program} runs in one process: leave out --cluster, and start it without meshtf-launch"
+
+_ORIGINAL = "original"
+"""The folder of an import that has the tokenizer's files."""
+
+__all__ = ["PROGRAM", "command_line", "main", "run"]
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves until a signal comes, and returns the exit status."""
+    return run_program(command_line(), prepare, with_run(arguments))
+
+
+def prepare(values: flags.FlagValues) -> Callable[[], int]:
+    """Reads the configuration, takes the port, builds the engine, and restores the checkpoint."""
+    _check_packages()
+    options = server_options(values)
+    if wants_cluster(values):
+        raise ConfigurationError(_ONE_PROCESS.format(program=PROGRAM))
+    folder = RunFolder.existing(values.model_dir)
+    training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
+    greatest_sizes(training)
+    vocabulary = vocabulary_of(training)
+    template = chat_template(values, folder, vocabulary)
+    stop_ids = configured_decoding().stops(vocabulary).ids
+    from meshtf.serving.http.served_model import ServedModel
+    from meshtf.serving.http.server import bound_socket
+
+    bound = bound_socket(options.host, options.port)
+    mesh_impl = mesh_for(values, training)
+    engine = ModelEngine(training, mesh_impl, engine_options(values))
+    if not values.allow_unread_bindings:
+        check_every_binding_is_read(of_flags_alone=True)
+    step = engine.restore(folder, values.step, values.weights)
+    name = values["name"].value or Path(values.model_dir).name or "model"
+    model = ServedModel(name, engine, vocabulary, stop_ids, template, int(time.time()))
+    print(
+        f"serving step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]",
+        file=sys.stderr,
+        flush=True,
+    )
+    return functools.partial(serve, model, engine, options, bound)
+
+
+def serve(model: ServedModel, engine: ModelEngine, options: ServerOptions, bound: socket.socket) -> int:
+    """Serves until a signal comes. Returns the exit status."""
+    from meshtf.serving.http.app import App
+    from meshtf.serving.http.server import Server
+
+    engine.start()
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each client that leaves in the middle of a reply
+    server = Server(App(model, options), bound)
+    if not options.is_loopback and options.token is None:
+        print(_OPEN.format(program=PROGRAM, host=options.host), file=sys.stderr, flush=True)
+    print(f"{model.name} is at {server.address}", file=sys.stderr, flush=True)
+    return ExitStatus.DONE if server.run() else ExitStatus.FAILED
+
+
+def server_options(values: flags.FlagValues) -> ServerOptions:
+    """Returns the options that flags give."""
+    return ServerOptions(
+        host=values.host,
+        port=values.port,
+        token=_token(values),
+        max_body_bytes=values.max_body_bytes,
+        max_connections=values.max_connections,
+        request_seconds=values.request_seconds,
+        drain_seconds=values.drain_seconds,
+    )
+
+
+def engine_options(values: flags.FlagValues) -> EngineOptions:
+    """Returns the engine's options that flags give."""
+    names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "queue_length")
+    given: dict[str, Any] = {name: values[name].value for name in names}
+    return EngineOptions(**{name: value for name, value in given.items() if value is not None})
+
+
+def chat_template(values: flags.FlagValues, folder: RunFolder, vocabulary: Any) -> ChatTemplate | None:
+    """Returns the template of --chat_template, or the one that came with the checkpoint or the tokenizer."""
+    folders = [folder.path / _ORIGINAL, folder.path]
+    if isinstance(vocabulary, HuggingFaceVocabulary):
+        path = user_path(str(vocabulary.path))
+        folders.append(path if path.is_dir() else path.parent)
+    if values.chat_template is not None:
+        return ChatTemplate.of_file(user_path(values.chat_template), folders)
+    return ChatTemplate.of_checkpoint(folders)
+
+
+def _token(values: flags.FlagValues) -> str | None:
+    if values.token_file is None:
+        return values.token
+    if values.token is not None:
+        raise ConfigurationError(_TWO_TOKENS)
+    try:
+        token = user_path(values.token_file).read_text("ascii").strip()
+    except UnicodeDecodeError:
+        token = ""
+    except OSError as error:
+        raise ConfigurationError(f"--token_file={values.token_file} cannot be read: {error.strerror}") from None
+    if not token or not token.isprintable() or " " in token:
+        raise ConfigurationError(_NO_TOKEN.format(path=values.token_file))
+    return token
+
+
+def _check_packages() -> None:
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(_MISSING.format(program=PROGRAM, names=", ".join(missing)))
+
+
+if __name__ == "__main__":
+    run()

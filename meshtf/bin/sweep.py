@@ -1,0 +1,128 @@
+"""meshtf-sweep: trains with many values of some bindings, and ranks the results."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from absl import flags
+from rich.console import Console
+
+from meshtf.bin.shared.run_program import run_program
+from meshtf.errors import counted
+from meshtf.files.replaced_file import replace_file
+from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf.train.gin_files.bindings import Parameter
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.runs.signals import stop_request
+from meshtf.train.sweeps.running import SweepRun
+from meshtf.train.sweeps.sweep import configured_sweep
+from meshtf.train.sweeps.sweep_folder import ENDED, FAILED, SweepFolder
+from meshtf.train.sweeps.sweep_picture import draw_sweep
+from meshtf.train.sweeps.sweep_results import results_table, sweep_results, write_results
+from meshtf.train.sweeps.trials import Trial, first_values, grid, numbered, samples
+from meshtf_programs.command_lines.sweep import PROGRAM, command_line
+from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.user_paths import user_path
+
+__all__ = ["PROGRAM", "command_line", "main", "run"]
+
+TRAIN = (sys.executable, "-m", "meshtf.bin.train")
+"""The program of a trial that runs here."""
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a sweep, and returns the exit status."""
+    return run_program(command_line(), prepare, arguments)
+
+
+def prepare(values: flags.FlagValues) -> Callable[[], int]:
+    """Reads the choices, and checks the name and the kind of each."""
+    files, sweep_file = [find_gin_file(name) for name in values.gin_file], find_gin_file(values.sweep_file)
+    read_configuration([*files, sweep_file], values.gin_param)
+    sweep = configured_sweep()
+    for combination in first_values(sweep):
+        chosen = [Parameter(f"Sweep ({sweep_file.name}): {n}", f"{n} = {text}") for n, text in combination.items()]
+        read_configuration(files, [*values.gin_param, *chosen])
+    drawn = grid(sweep) if values.samples is None else samples(sweep, values.samples, values.seed)
+    place = user_path(f"sweeps/{sweep_file.stem}" if values.sweep_dir is None else values.sweep_dir).absolute()
+    place.mkdir(parents=True, exist_ok=True)
+    folder = SweepFolder(place)
+    base = _base(values)
+    before, states = folder.read_plan(base)
+    trials = numbered(drawn, before)
+    for trial in trials:
+        states[trial.number] = folder.state(trial, states.get(trial.number, "waiting"))
+    everything = [*before, *(trial for trial in trials if trial not in before)]
+    save = functools.partial(folder.write_plan, base, everything, states)
+    command = functools.partial(_command, values, folder, base)
+    if values.write_jobs is not None:
+        return functools.partial(_write_jobs, user_path(values.write_jobs), trials, states, command, save)
+    lock = RunFolder(place).lock()
+
+    def run() -> int:
+        with lock:
+            save()
+            sweep_run = SweepRun(sweep, folder, states=states, command=command, save=save)
+            return _run(sweep_run, trials, values.jobs)
+
+    return run
+
+
+def _base(values: flags.FlagValues) -> list[str]:
+    """Returns the flags that all trials share."""
+    files = [f"--gin_file={name}" for name in values.gin_file]
+    return [*files, *(f"--gin_param={binding}" for binding in values.gin_param)]
+
+
+def _command(
+    values: flags.FlagValues, folder: SweepFolder, base: Sequence[str], trial: Trial, train: Sequence[str] | None = None
+) -> list[str]:
+    chosen = [f"--gin_param={binding}" for binding in trial.bindings]
+    launch = [] if values.launch is None else shlex.split(values.launch)
+    return [*launch, *(TRAIN if train is None else train), *base, *chosen, f"--model_dir={folder.trial(trial)}"]
+
+
+def _write_jobs(
+    path: Path,
+    trials: Sequence[Trial],
+    states: dict[int, str],
+    command: Callable[..., list[str]],
+    save: Callable[[], None],
+) -> int:
+    save()
+    left = [trial for trial in trials if states[trial.number] not in ENDED]
+    lines = [shlex.join(command(trial, train=["meshtf-train"])) for trial in left]
+    replace_file(path, "".join(f"{line}\n" for line in lines).encode())
+    print(f"{counted(len(left), 'command')} in {path}; {len(trials) - len(left)} of {len(trials)} trials have ended")
+    return ExitStatus.DONE
+
+
+def _run(sweep_run: SweepRun, trials: Sequence[Trial], jobs: int) -> int:
+    sweep, folder, states = sweep_run.sweep, sweep_run.folder, sweep_run.states
+    ended = sum(states[trial.number] in ENDED for trial in trials)
+    print(f"{counted(len(trials), 'trial')} in {folder.path}; {ended} ended before", flush=True)
+    with stop_request() as stop:
+        sweep_run.run(trials, jobs, stop)
+        if stop.signal is not None:
+            print(f"{stop.signal.name}: the sweep is stopped. The same command goes on.")
+            return ExitStatus.of_signal(stop.signal)
+    results = sweep_results(sweep, folder, trials, states)
+    Console().print(results_table(sweep, results))
+    write_results(sweep, results, folder.path)
+    problem = draw_sweep(sweep, results, folder.path / "results.png")
+    written = "results.csv, results.json" if problem is not None else "results.csv, results.json, results.png"
+    print(f"written to:    {folder.path} ({written})" + (f"\n{problem}" if problem else ""))
+    return ExitStatus.FAILED if any(each.state == FAILED for each in results) else ExitStatus.DONE
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,66 @@
+"""The policy of quantization: the form in which a program keeps the weights of a trained model."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.errors import DtypeError, ShapeError, nearest
+
+INT8, INT4 = "int8", "int4"
+FORMATS = (INT8, INT4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantization:
+    """The form in which a program keeps kernels, the variables that layers make with a `matrix`.
+
+    Attributes:
+      weights: the numbers of a kernel. "int8": -127 to 127. "int4": -7 to 7, two in a byte. Both
+        are kept with float32 scales. Layers read a kernel as before.
+      group_size: how many neighbours share a scale, along the last dimension that a layer sums over. Where it does not
+        divide that dimension, the groups have the greatest divisor below it. None: each output has one scale.
+      cache: "int8" if self-attention, as it decodes, keeps keys and values in int8 with a scale for each head and
+        position. None: in the dtype of the activations.
+
+    Raises:
+      DtypeError: there is no such format, of weights or of the cache.
+      ShapeError: the group size is not 1 or more.
+
+    Examples:
+      >>> mtf.quantization.Quantization("int4", group_size=32)
+      Quantization(weights='int4', group_size=32, cache=None)
+    """
+
+    weights: str = INT8
+    group_size: int | None = None
+    cache: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.weights not in FORMATS:
+            raise DtypeError(
+                f"Quantization.weights must be one of {', '.join(FORMATS)}, and is {self.weights!r}"
+                f"{nearest(str(self.weights), FORMATS)}"
+            )
+        if self.cache not in (None, INT8):
+            raise DtypeError(f"Quantization.cache must be int8 or None, and is {self.cache!r}")
+        size = self.group_size
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            raise ShapeError(f"Quantization.group_size must be an integer, 1 or more, or None, and is {size!r}")
+
+    def scale_shape(self, shape: Shape, summed: tuple[str, ...]) -> Shape:
+        """The shape of a kernel's scales.
+
+        Args:
+          shape: the kernel's.
+          summed: the names of the dimensions that a layer sums over.
+        """
+        if self.group_size is None or not summed:
+            return Shape([d for d in shape if d.name not in summed])
+        grouped = summed[-1]
+        return Shape([_groups(d, self.group_size) if d.name == grouped else d for d in shape])
+
+
+def _groups(dim: Dimension, most: int) -> Dimension:
+    size = next(size for size in range(min(most, dim.size), 0, -1) if dim.size % size == 0)
+    return Dimension(dim.name, dim.size // size)

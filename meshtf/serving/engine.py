@@ -1,0 +1,160 @@
+"""The interface between a server's front and the engine that runs the model: requests in token ids, tokens back."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Protocol
+
+
+class Finish(enum.Enum):
+    """The reason for which a generation ended. The values are the ones of the OpenAI-style schema, where it has one."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+
+class EngineBusyError(Exception):
+    """The engine's queue is full, or it drains: the request may come again later."""
+
+
+class RequestError(ValueError):
+    """The engine cannot run this request: for example, its prompt is too long. The message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationRequest:
+    """A prompt and the way in which it is continued.
+
+    Attributes:
+      prompt: the ids of the prompt.
+      max_new_tokens: the greatest number of tokens that are added.
+      temperature, top_k, top_p, min_p: as in `meshtf.train.decoding.sampling.Sampling`. A temperature of 0 takes the
+        most likely token.
+      repetition_penalty, presence_penalty, frequency_penalty, min_new_tokens: as in
+        `meshtf.train.decoding.penalties.Penalties`.
+      stop_ids: the tokens that end the generation.
+      seed: the seed of the draws. A request draws the same tokens whatever else the engine runs.
+      num_likeliest: the number of the most likely tokens that are told with each token; None tells no likelihoods.
+      deadline_seconds: the time after which the generation ends as timed out, counted from its submission.
+      client: the name of whom the engine treats fairly beside others.
+    """
+
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_new_tokens: int = 0
+    stop_ids: tuple[int, ...] = ()
+    seed: int = 0
+    num_likeliest: int | None = None
+    deadline_seconds: float | None = None
+    client: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class GeneratedToken:
+    """A token that the model added.
+
+    Attributes:
+      id: its id.
+      log_likelihood: its log-likelihood in nats, if the request asked for it.
+      likeliest: the ids and log-likelihoods of the most likely tokens, the likeliest first.
+    """
+
+    id: int
+    log_likelihood: float | None = None
+    likeliest: tuple[tuple[int, float], ...] = ()
+
+
+class Listener(Protocol):
+    """Hears of one generation. The engine calls it from its own thread, and it must return at once."""
+
+    def token(self, token: GeneratedToken) -> None: ...
+
+    def finished(self, reason: Finish) -> None: ...
+
+    def failed(self, message: str) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineLimits:
+    """The sizes that requests must keep.
+
+    Attributes:
+      max_length: the greatest number of tokens of a prompt and its continuation together.
+      vocab_size: the number of token ids.
+      max_likeliest: the greatest `num_likeliest`.
+    """
+
+    max_length: int
+    vocab_size: int
+    max_likeliest: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineStatus:
+    """The work of an engine at a moment.
+
+    Attributes:
+      num_running: the number of generations in the batch.
+      num_waiting: the number of generations in the queue.
+      num_pages, num_free_pages: the pages of the cache.
+      num_steps: the number of steps that ran.
+      num_tokens: the number of tokens that were added.
+      num_prompt_tokens: the number of prompt tokens that were read.
+      num_shared_tokens: the number of prompt tokens that were found in the cache.
+    """
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_pages: int = 0
+    num_free_pages: int = 0
+    num_steps: int = 0
+    num_tokens: int = 0
+    num_prompt_tokens: int = 0
+    num_shared_tokens: int = 0
+
+
+class Engine(Protocol):
+    """Runs many generations at once. All methods may be called from any thread."""
+
+    @property
+    def limits(self) -> EngineLimits: ...
+
+    def submit(self, request: GenerationRequest, listener: Listener) -> int:
+        """Queues a generation, and returns its number.
+
+        Raises:
+          RequestError: if it cannot run.
+          EngineBusyError: if the queue is full, or the engine drains.
+        """
+        ...
+
+    def cancel(self, number: int) -> None:
+        """Ends a generation early. Does nothing if it has ended."""
+        ...
+
+    def score(self, ids: tuple[int, ...]) -> list[float]:
+        """Returns the log-likelihood of each token of a sequence, in nats.
+
+        Raises:
+          RequestError: if it is too long.
+        """
+        ...
+
+    def status(self) -> EngineStatus: ...
+
+    def drain(self, seconds: float) -> bool:
+        """Takes no more requests, and waits until all have ended. Cancels the rest after `seconds`, and then
+        returns False."""
+        ...
+
+    def close(self) -> None: ...

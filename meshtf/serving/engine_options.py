@@ -1,0 +1,45 @@
+"""The sizes of an engine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from meshtf.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineOptions:
+    """The sizes of an engine. Its programs are compiled once for them.
+
+    Attributes:
+      num_rows: the number of generations that run at once.
+      num_prompt_tokens: the number of prompt tokens that a step reads besides.
+      page_size: the number of positions of a page.
+      num_pages: the number of pages. The default is enough for `num_rows` sequences of the greatest length.
+      queue_length: the number of generations that may wait.
+      max_likeliest: the greatest number of most likely tokens that are told.
+
+    Raises:
+      UsageError: if a size is less than 1.
+    """
+
+    num_rows: int = 8
+    num_prompt_tokens: int = 32
+    page_size: int = 16
+    num_pages: int | None = None
+    queue_length: int = 256
+    max_likeliest: int = 20
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not (value is None and field.name == "num_pages") and (not isinstance(value, int) or value < 1):
+                raise UsageError(f"EngineOptions: {field.name} must be an integer, 1 or more, and is {value!r}")
+
+    def pages_for(self, length: int) -> int:
+        """The number of pages of a sequence of this length."""
+        return -(-length // self.page_size)
+
+    def pages(self, max_length: int) -> int:
+        """The number of pages of the cache, for sequences of this greatest length."""
+        return self.num_rows * self.pages_for(max_length) if self.num_pages is None else self.num_pages

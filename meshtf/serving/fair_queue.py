@@ -1,0 +1,54 @@
+"""A queue that takes from its clients in turn."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Items wait in the order in which they came, one line for each client. Clients take turns.
+
+    Examples:
+      >>> queue = FairQueue()
+      >>> for client, item in [("a", 1), ("a", 2), ("b", 3)]:
+      ...     queue.add(client, item)
+      >>> [queue.pop() for _ in range(3)]
+      [1, 3, 2]
+    """
+
+    def __init__(self) -> None:
+        self._lines: collections.OrderedDict[str, collections.deque[T]] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def add(self, client: str, item: T) -> None:
+        self._lines.setdefault(client, collections.deque()).append(item)
+
+    def first(self) -> T | None:
+        """Returns the item that comes next, and leaves it."""
+        return next(iter(self._lines.values()))[0] if self._lines else None
+
+    def pop(self) -> T:
+        """Takes the item that comes next. Its client's turn comes again after all others."""
+        client, line = next(iter(self._lines.items()))
+        item = line.popleft()
+        del self._lines[client]
+        if line:
+            self._lines[client] = line
+        return item
+
+    def taken_if(self, condition: Callable[[T], bool]) -> list[T]:
+        """Takes all items for which the condition holds."""
+        taken = [item for line in self._lines.values() for item in line if condition(item)]
+        for client, line in list(self._lines.items()):
+            kept = collections.deque(item for item in line if not condition(item))
+            if kept:
+                self._lines[client] = kept
+            else:
+                del self._lines[client]
+        return taken

@@ -1,0 +1,103 @@
+"""A generation that an engine runs: its tokens, its pages, and how far it has come."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+
+from meshtf.serving.engine import Finish, GeneratedToken, GenerationRequest, Listener
+from meshtf.serving.page_pool import ROOT, PagePool
+from meshtf.serving.row_choice import RowChoice
+
+
+@dataclasses.dataclass(eq=False)
+class Generation:
+    """The state of one request.
+
+    Attributes:
+      number: its number.
+      request: the request.
+      listener: hears of it.
+      choice: how its tokens are chosen.
+      tokens: the tokens that the model reads: the one before the text, the prompt, and the added ones.
+      num_given: how many of them were given.
+      submitted_at: the time of its submission, by `time.monotonic`.
+      pages: the pages that it holds, in order.
+      num_read: how many of its tokens the cache has.
+      num_registered: how many of its pages are full and known to others.
+      text: the number of the text in these pages.
+      is_cancelled: whether it is to end early.
+    """
+
+    number: int
+    request: GenerationRequest
+    listener: Listener
+    choice: RowChoice
+    tokens: list[int]
+    num_given: int
+    submitted_at: float = dataclasses.field(default_factory=time.monotonic)
+    pages: list[int] = dataclasses.field(default_factory=list)
+    num_read: int = 0
+    num_registered: int = 0
+    text: int = ROOT
+    is_cancelled: bool = False
+
+    @property
+    def num_waiting(self) -> int:
+        """The number of tokens that are still to be read before the next one can be chosen."""
+        return len(self.tokens) - self.num_read
+
+    @property
+    def greatest_length(self) -> int:
+        """The greatest number of tokens that are read; the last one that is added never is."""
+        return self.num_given + self.request.max_new_tokens - 1
+
+    @property
+    def is_late(self) -> bool:
+        limit = self.request.deadline_seconds
+        return limit is not None and time.monotonic() - self.submitted_at >= limit
+
+    def early_end(self) -> Finish | None:
+        """Tells why it is to end now, whatever its tokens are; None if it goes on."""
+        if self.is_cancelled:
+            return Finish.CANCELLED
+        return Finish.TIMED_OUT if self.is_late else None
+
+    def admitted(self, pool: PagePool) -> bool:
+        """Takes all pages that it may need, and says whether there were enough. So it never waits for a page later."""
+        # The last given token is read in any case: its logits are wanted.
+        shared = pool.found(self.tokens[: self.num_given - 1])
+        wanted = -(-self.greatest_length // pool.page_size)
+        pages = pool.take(shared, wanted - len(shared))
+        if pages is None:
+            return False
+        self.pages, self.num_registered = pages, len(shared)
+        self.num_read = len(shared) * pool.page_size
+        self.text = pool.number_of(shared[-1]) if shared else ROOT
+        return True
+
+    def has_read(self, count: int, pool: PagePool) -> None:
+        """Counts tokens that the cache has now, and makes its full pages known."""
+        self.num_read += count
+        size = pool.page_size
+        while (self.num_registered + 1) * size <= self.num_read:
+            first = self.num_registered * size
+            own = tuple(self.tokens[first : first + size])
+            self.text = pool.register(self.pages[self.num_registered], self.text, own)
+            self.num_registered += 1
+
+    def add(self, token: GeneratedToken) -> Finish | None:
+        """Adds a token. Returns the reason for which the generation has ended, if it has."""
+        self.tokens.append(token.id)
+        with contextlib.suppress(Exception):  # a listener's faults are its own
+            self.listener.token(token)
+        if token.id in self.request.stop_ids:
+            return Finish.STOP
+        return Finish.LENGTH if len(self.tokens) - self.num_given >= self.request.max_new_tokens else None
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """The tokens that may not come next."""
+        is_early = len(self.tokens) - self.num_given < self.request.min_new_tokens
+        return self.request.stop_ids if is_early else ()

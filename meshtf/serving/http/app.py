@@ -1,0 +1,138 @@
+"""The app: its paths, and what each answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from importlib import resources
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from meshtf.errors import nearest
+from meshtf.serving.http.api_error import ApiError
+from meshtf.serving.http.generation import likelihoods
+from meshtf.serving.http.guard import Guard, error_response
+from meshtf.serving.http.json_response import JsonResponse
+from meshtf.serving.http.replies import Replies, models_reply, score_reply
+from meshtf.serving.http.request_body import request_object
+from meshtf.serving.http.requests import TextRequest, chat_request, completion_request, score_request
+from meshtf.serving.http.served_model import ServedModel
+from meshtf.serving.http.server_metrics import ServerMetrics
+from meshtf.serving.http.server_options import ServerOptions
+from meshtf.serving.http.text_reply import TextReply
+
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_GRACE_SECONDS = 30.0
+"""How much longer than its generation a reply may take to be read."""
+
+_Reader = Callable[[Mapping[str, Any], ServedModel], TextRequest]
+
+
+@dataclasses.dataclass
+class App:
+    """Answers requests with a model.
+
+    Attributes:
+      model: the model.
+      options: the bounds.
+      is_ready: whether it takes requests for text.
+    """
+
+    model: ServedModel
+    options: ServerOptions = dataclasses.field(default_factory=ServerOptions)
+    is_ready: bool = True
+
+    def __post_init__(self) -> None:
+        self.metrics = ServerMetrics(self.model.engine)
+
+    @functools.cached_property
+    def asgi(self) -> ASGIApp:
+        """The app in the form that servers call."""
+        routes = [
+            Route("/", self._page),
+            Route("/health", self._health),
+            Route("/ready", self._ready),
+            Route("/metrics", self._metrics),
+            Route("/v1/models", self._models),
+            Route("/v1/models/{name:path}", self._one_model),
+            Route("/v1/completions", functools.partial(self._text, completion_request, "cmpl"), methods=["POST"]),
+            Route("/v1/chat/completions", functools.partial(self._text, chat_request, "chatcmpl"), methods=["POST"]),
+            Route("/v1/score", self._score, methods=["POST"]),
+        ]
+        self._paths = tuple(route.path for route in routes)
+        handlers: dict[Any, Any] = {HTTPException: self._no_such_path, ApiError: _api_error}
+        inner = Starlette(routes=routes, exception_handlers=handlers)
+        return Guard(inner, self.options, self.metrics, self._paths)
+
+    async def _text(self, reader: _Reader, prefix: str, request: Request) -> Response:
+        body = await request_object(request, self.options)
+        said = reader(body, self.model)
+        client = said.options.client or (request.client.host if request.client else "")
+        options = dataclasses.replace(said.options, client=client, deadline_seconds=self.options.request_seconds)
+        replies = Replies(
+            self.model,
+            dataclasses.replace(said, options=options),
+            f"{prefix}-{secrets.token_hex(12)}",
+            int(time.time()),
+        )
+        return TextReply(replies, self.metrics, self.options.request_seconds + _GRACE_SECONDS)
+
+    async def _score(self, request: Request) -> Response:
+        texts = score_request(await request_object(request, self.options), self.model)
+        scores = [await likelihoods(self.model, text) for text in texts]
+        return JsonResponse(score_reply(self.model, texts, scores))
+
+    async def _models(self, _: Request) -> Response:
+        return JsonResponse(models_reply(self.model))
+
+    async def _one_model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name != self.model.name:
+            hint = nearest(name, [self.model.name]) or f'; this server has "{self.model.name}".'
+            raise ApiError(f"There is no model {name[:60]!r}{hint}", 404, "model", "model_not_found")
+        return JsonResponse(models_reply(self.model)["data"][0])
+
+    async def _health(self, _: Request) -> Response:
+        return JsonResponse({"status": "alive"})
+
+    async def _ready(self, _: Request) -> Response:
+        if not self.is_ready:
+            raise ApiError("The server ends, and takes no more requests.", 503, retry_after=1)
+        return JsonResponse({"status": "ready"})
+
+    async def _metrics(self, _: Request) -> Response:
+        return Response(self.metrics.text(), media_type=_PROMETHEUS)
+
+    async def _page(self, _: Request) -> Response:
+        page = resources.files("meshtf.serving.http") / "assets" / "chat.html"
+        return Response(page.read_bytes(), media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
+
+    async def _no_such_path(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path, status = request.url.path[:60], error.status_code
+        message = f"{request.method} is not what {path} takes."
+        if status == 404:
+            hint = nearest(path, self._paths) or "; GET /v1/models and POST /v1/completions are there."
+            message = f"There is no path {path!r}{hint}"
+        reply = error_response(ApiError(message, status))
+        reply.headers.update(error.headers or {})
+        return reply
+
+
+async def _api_error(_: Request, error: Exception) -> Response:
+    return error_response(error)

@@ -1,0 +1,165 @@
+"""One generation of an engine, heard from an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+
+from meshtf.serving.engine import EngineBusyError, Finish, GeneratedToken, GenerationRequest, RequestError
+from meshtf.serving.http.api_error import ApiError
+from meshtf.serving.http.requests import Prompt
+from meshtf.serving.http.served_model import ServedModel
+from meshtf.serving.http.token_text import StopTexts, TokenText
+
+_BUSY_SECONDS = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ShownToken:
+    """A token whose text is shown.
+
+    Attributes:
+      token: the engine's token.
+      text: its text by itself.
+      offset: the number of characters before it.
+    """
+
+    token: GeneratedToken
+    text: str
+    offset: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """The news of a generation since the last piece.
+
+    Attributes:
+      text: the text that may be shown.
+      tokens: the tokens that belong to it.
+      finish: why the generation ended, in the last piece.
+      num_tokens: the number of tokens so far.
+    """
+
+    text: str = ""
+    tokens: tuple[ShownToken, ...] = ()
+    finish: Finish | None = None
+    num_tokens: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Failure:
+    message: str
+
+
+class _Mailbox:
+    """Hears an engine's thread, and puts what it says into a queue of an event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.events: asyncio.Queue[GeneratedToken | Finish | _Failure] = asyncio.Queue()
+
+    def token(self, token: GeneratedToken) -> None:
+        self._put(token)
+
+    def finished(self, reason: Finish) -> None:
+        self._put(reason)
+
+    def failed(self, message: str) -> None:
+        self._put(_Failure(message))
+
+    def _put(self, event: GeneratedToken | Finish | _Failure) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody listens
+            self._loop.call_soon_threadsafe(self.events.put_nowait, event)
+
+
+class Generation:
+    """A generation that was submitted. `close` ends it wherever it is.
+
+    Raises:
+      ApiError: if the engine refuses it.
+    """
+
+    def __init__(self, model: ServedModel, request: GenerationRequest, stops: Sequence[str]) -> None:
+        self._model, self._request = model, request
+        self._stops = StopTexts(stops)
+        self._mailbox = _Mailbox()
+        self._text = TokenText(model.vocabulary, request.prompt)
+        self._waiting: list[ShownToken] = []
+        self._num_tokens = self._num_decoded = self._num_shown = 0
+        self._is_done = False
+        try:
+            self._number = model.engine.submit(request, self._mailbox)
+        except RequestError as error:
+            raise ApiError(_sentence(error)) from None
+        except EngineBusyError as error:
+            raise ApiError(_sentence(error), 503, code="overloaded", retry_after=_BUSY_SECONDS) from None
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """Yields a piece for each token, the last with the reason of the end.
+
+        Raises:
+          ApiError: if the generation fails.
+        """
+        while not self._is_done:
+            event = await self._mailbox.events.get()
+            if isinstance(event, _Failure):
+                self._is_done = True
+                raise ApiError(f"The generation failed: {event.message}", 500)
+            yield self._ended(event) if isinstance(event, Finish) else self._added(event)
+
+    def close(self) -> None:
+        """Cancels the generation, if it has not ended."""
+        if not self._is_done:
+            self._is_done = True
+            self._model.engine.cancel(self._number)
+
+    def _added(self, token: GeneratedToken) -> Piece:
+        self._num_tokens += 1
+        if token.id in self._request.stop_ids:
+            return Piece(num_tokens=self._num_tokens)
+        self._waiting.append(ShownToken(token, self._model.token_text(token.id), self._num_decoded))
+        new = self._text.add(token.id)
+        self._num_decoded += len(new)
+        shown = self._shown(self._stops.add(new))
+        if self._stops.is_found:
+            self.close()
+            return dataclasses.replace(shown, finish=Finish.STOP)
+        return shown
+
+    def _ended(self, reason: Finish) -> Piece:
+        self._is_done = True
+        text = self._stops.add(self._text.rest())
+        text += self._stops.rest()
+        finish = Finish.STOP if self._stops.is_found else reason
+        shown = self._shown(text)
+        rest = () if self._stops.is_found else tuple(self._waiting)
+        return Piece(shown.text, shown.tokens + rest, finish, self._num_tokens)
+
+    def _shown(self, text: str) -> Piece:
+        """A piece with text, and with the tokens that begin in it. A token without text waits for the next."""
+        self._num_shown += len(text)
+        count = sum(1 for each in self._waiting if each.offset < self._num_shown)
+        tokens, self._waiting = tuple(self._waiting[:count]), self._waiting[count:]
+        return Piece(text, tokens, None, self._num_tokens)
+
+
+async def likelihoods(model: ServedModel, prompt: Prompt) -> list[float]:
+    """Returns the log-likelihood of each token of a text.
+
+    Raises:
+      ApiError: if the engine refuses the text.
+    """
+    if not prompt.ids:
+        return []
+    try:
+        return await asyncio.to_thread(model.engine.score, prompt.ids)
+    except RequestError as error:
+        raise ApiError(_sentence(error)) from None
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).strip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?")) else f"{text}."

@@ -1,0 +1,145 @@
+"""Replies in the OpenAI-style schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from meshtf.serving.engine import Finish
+from meshtf.serving.http.generation import Piece, ShownToken
+from meshtf.serving.http.requests import Prompt, TextRequest
+from meshtf.serving.http.served_model import ServedModel
+
+_LEAST = -9999.0
+"""The log-likelihood of what is impossible, as OpenAI writes it: JSON has no infinity."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Replies:
+    """Makes the replies to one request.
+
+    Attributes:
+      model: the model.
+      request: the request.
+      name: the reply's own name.
+      created: when it began, in seconds since 1970.
+    """
+
+    model: ServedModel
+    request: TextRequest
+    name: str
+    created: int
+
+    def whole(self, choices: Sequence[dict[str, Any]], num_added: int) -> dict[str, Any]:
+        """Returns a reply with all of every choice."""
+        kind = "chat.completion" if self.request.is_chat else "text_completion"
+        return {**self._head(kind), "choices": list(choices), "usage": self.usage(num_added)}
+
+    def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, int] | None = None) -> dict[str, Any]:
+        """Returns one event of a stream."""
+        kind = "chat.completion.chunk" if self.request.is_chat else "text_completion"
+        said = {"usage": usage} if self.request.tells_usage else {}
+        return {**self._head(kind), "choices": list(choices), **said}
+
+    def usage(self, num_added: int) -> dict[str, int]:
+        """Returns how many tokens a request took."""
+        prompt = sum(len(prompt.ids) for prompt in self.request.prompts)
+        return {"prompt_tokens": prompt, "completion_tokens": num_added, "total_tokens": prompt + num_added}
+
+    def choice(
+        self, index: int, piece: Piece, echo: Echo | None = None, *, is_delta: bool = False, is_first: bool = False
+    ) -> dict[str, Any]:
+        """Returns a choice, or with `is_delta` what is new of it."""
+        found: dict[str, Any] = {"index": index, "finish_reason": None if piece.finish is None else piece.finish.value}
+        has_logprobs = self.request.options.num_likeliest is not None
+        if not self.request.is_chat:
+            told = echo if is_first or not is_delta else None
+            shift = 0 if echo is None else len(echo.prompt.text)
+            text = piece.text if told is None else told.prompt.text + piece.text
+            logprobs = self._legacy_logprobs(piece.tokens, told, shift) if has_logprobs else None
+            return {"text": text, **found, "logprobs": logprobs}
+        role = {"role": "assistant"} if is_first or not is_delta else {}
+        content = {} if is_delta and not piece.text and not is_first else {"content": piece.text}
+        said: dict[str, Any] = {**role, **content} if is_delta else {**role, **content, "refusal": None}
+        logprobs = {"content": [self._chat_logprob(x) for x in piece.tokens], "refusal": None} if has_logprobs else None
+        return {**found, "delta" if is_delta else "message": said, "logprobs": logprobs}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.name, "object": kind, "created": self.created, "model": self.model.name}
+
+    def _legacy_logprobs(self, tokens: Sequence[ShownToken], echo: Echo | None, shift: int) -> dict[str, Any]:
+        before = [] if echo is None else [*zip(echo.prompt.ids, echo.log_likelihoods, strict=True)]
+        texts = [self.model.token_text(token) for token, _ in before]
+        offsets: list[int] = []
+        place = 0
+        for text in texts:
+            offsets.append(min(place, shift))
+            place += len(text)
+        num_likeliest = self.request.options.num_likeliest
+        likeliest = [None] * len(before) + [self._likeliest(each) for each in tokens]
+        return {
+            "tokens": texts + [each.text for each in tokens],
+            "token_logprobs": [finite(value) for _, value in before] + [finite(x.token.log_likelihood) for x in tokens],
+            "top_logprobs": likeliest if num_likeliest else None,
+            "text_offset": offsets + [shift + each.offset for each in tokens],
+        }
+
+    def _likeliest(self, shown: ShownToken) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        for token, value in shown.token.likeliest:
+            found.setdefault(self.model.token_text(token), finite(value))
+        return found
+
+    def _chat_logprob(self, shown: ShownToken) -> dict[str, Any]:
+        likeliest = [self._named(self.model.token_text(x), value) for x, value in shown.token.likeliest]
+        return {**self._named(shown.text, shown.token.log_likelihood), "top_logprobs": likeliest}
+
+    def _named(self, text: str, value: float | None) -> dict[str, Any]:
+        return {"token": text, "logprob": finite(value), "bytes": None if "\ufffd" in text else list(text.encode())}
+
+
+@dataclasses.dataclass(frozen=True)
+class Echo:
+    """A prompt that is told again, with the log-likelihoods of its tokens if they are asked for."""
+
+    prompt: Prompt
+    log_likelihoods: Sequence[float]
+
+
+def finite(value: float | None) -> float | None:
+    """Returns a log-likelihood that JSON can hold."""
+    return value if value is None or math.isfinite(value) else _LEAST
+
+
+def score_reply(model: ServedModel, texts: Sequence[Prompt], scores: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Returns the reply with the scores of texts."""
+    data: list[dict[str, Any]] = []
+    for index, (text, values) in enumerate(zip(texts, scores, strict=True)):
+        total = math.fsum(values)
+        found: dict[str, Any] = {
+            "index": index,
+            "object": "score",
+            "log_likelihood": finite(total),
+            "num_tokens": len(values),
+            "num_bytes": model.vocabulary.num_bytes(text.ids),
+            "tokens": [model.token_text(token) for token in text.ids],
+            "token_logprobs": [finite(value) for value in values],
+        }
+        data.append(found)
+    num_tokens = sum(len(text.ids) for text in texts)
+    usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    return {"object": "list", "model": model.name, "data": data, "usage": usage}
+
+
+def models_reply(model: ServedModel) -> dict[str, Any]:
+    """Returns the list of models."""
+    return {
+        "object": "list",
+        "data": [{"id": model.name, "object": "model", "created": model.created, "owned_by": "meshtf"}],
+    }
+
+
+FULL = Piece(finish=Finish.LENGTH)
+"""The piece of a choice that asks for no token."""

@@ -1,0 +1,48 @@
+"""The model that a server has: its name, its engine, its vocabulary, its template for chats."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from meshtf.errors import nearest
+from meshtf.serving.engine import Engine
+from meshtf.serving.http.api_error import ApiError
+from meshtf.serving.http.chat_template import ChatTemplate
+from meshtf.serving.http.fields import Fields
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedModel:
+    """A model.
+
+    Attributes:
+      name: its name in requests.
+      engine: runs it.
+      vocabulary: its tokens.
+      stop_ids: the tokens that end every generation.
+      template: makes a prompt of a chat.
+      created: when the server began, in seconds since 1970.
+    """
+
+    name: str
+    engine: Engine
+    vocabulary: Vocabulary
+    stop_ids: tuple[int, ...]
+    template: ChatTemplate | None = None
+    created: int = 0
+
+    def check_name(self, fields: Fields) -> None:
+        """Raises ApiError if a request names another model."""
+        given = fields.text("model", self.name)
+        if given != self.name:
+            hint = nearest(given, [self.name]) or f'; this server has "{self.name}".'
+            raise ApiError(f"There is no model {given[:60]!r}{hint}", 404, "model", "model_not_found")
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Returns the ids of a prompt."""
+        return tuple(self.vocabulary.encode(text))
+
+    def token_text(self, token: int) -> str:
+        """Returns the text of a token by itself."""
+        return self.vocabulary.decode([token])

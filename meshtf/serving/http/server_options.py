@@ -1,0 +1,48 @@
+"""The bounds of a server, and who may use it."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerOptions:
+    """The options of a server.
+
+    Attributes:
+      host: the address to listen on.
+      port: the port to listen on. 0 stands for any free one.
+      token: the token that requests must bring, or None.
+      max_body_bytes: the most bytes of a request's body.
+      max_connections: the most connections at once.
+      request_seconds: the seconds after which a generation ends as it is.
+      head_seconds: the seconds in which a request's head and body must come, and for which a connection may be idle.
+      drain_seconds: the seconds that generations have to end when the server is asked to stop.
+    """
+
+    host: str = LOOPBACK
+    port: int = 8000
+    token: str | None = None
+    max_body_bytes: int = 1 << 20
+    max_connections: int = 1024
+    request_seconds: float = 600.0
+    head_seconds: float = 30.0
+    drain_seconds: float = 30.0
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches the server."""
+        return is_loopback_name(self.host)
+
+
+def is_loopback_name(host: str) -> bool:
+    """Whether a name or an address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,86 @@
+"""Tokens become text one by one: characters come whole, and stop texts never come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+
+_REPLACEMENT = "\ufffd"
+_MOST_MISSING = 3
+"""The most bytes of a character of UTF-8 that are there while one is missing."""
+_CONTEXT, _LONGEST = 8, 24
+
+
+class TokenText:
+    """The text of tokens that come one by one.
+
+    A vocabulary may write a piece differently at the beginning of a text. So the last tokens before are decoded with
+    each new one. Bytes that may be the first of a character are held back until the character is whole.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int]) -> None:
+        self._vocabulary = vocabulary
+        self._ids = list(prompt[-_CONTEXT:])
+        self._num_given = len(_whole(vocabulary.decode(self._ids)))
+
+    def add(self, token: int) -> str:
+        """Returns the text that is new with a token."""
+        self._ids.append(token)
+        text = self._vocabulary.decode(self._ids)
+        whole = _whole(text)
+        new = whole[self._num_given :]
+        self._num_given = max(self._num_given, len(whole))
+        if len(self._ids) > _LONGEST and self._num_given == len(text):
+            self._ids = self._ids[-_CONTEXT:]
+            self._num_given = len(self._vocabulary.decode(self._ids))
+        return new
+
+    def rest(self) -> str:
+        """Returns the text that was held back, when no token comes any more."""
+        return self._vocabulary.decode(self._ids)[self._num_given :]
+
+
+def _whole(text: str) -> str:
+    """Returns a text without the replacements at its end, which may stand for the first bytes of a character."""
+    end = len(text)
+    while end > 0 and len(text) - end < _MOST_MISSING and text[end - 1] == _REPLACEMENT:
+        end -= 1
+    return text[:end]
+
+
+class StopTexts:
+    """Text that passes until a stop text comes. Text that may begin a stop is held back.
+
+    Attributes:
+      is_found: whether a stop came. Nothing passes behind it.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops, self._held = stops, ""
+        self.is_found = False
+
+    def add(self, text: str) -> str:
+        """Returns the text that passes now."""
+        if self.is_found:
+            return ""
+        self._held += text
+        places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
+        if places:
+            self.is_found = True
+            passed, self._held = self._held[: min(places)], ""
+            return passed
+        end = len(self._held) - max((_common(self._held, stop) for stop in self._stops), default=0)
+        passed, self._held = self._held[:end], self._held[end:]
+        return passed
+
+    def rest(self) -> str:
+        """Returns the text that was held back, when none comes any more."""
+        rest, self._held = self._held, ""
+        return rest
+
+
+def _common(text: str, stop: str) -> int:
+    """Returns how many characters at a text's end may begin a stop."""
+    lengths = range(min(len(text), len(stop) - 1), 0, -1)
+    return next((length for length in lengths if stop.startswith(text[-length:])), 0)

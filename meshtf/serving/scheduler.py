@@ -1,0 +1,130 @@
+"""Decides what each step reads: who joins the batch, who leaves it, and which tokens are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from meshtf.serving.engine import EngineStatus, Finish, GeneratedToken
+from meshtf.serving.engine_options import EngineOptions
+from meshtf.serving.fair_queue import FairQueue
+from meshtf.serving.generation import Generation
+from meshtf.serving.page_pool import PagePool
+from meshtf.serving.step_program import StepSizes
+
+Reads = list[tuple[Generation, int]]
+"""The generations of a step, and how many tokens of each are read."""
+
+
+class Scheduler:
+    """The batch, the queue and the pages. One thread uses it at a time.
+
+    Each step reads one token of every generation in the batch. The other rows go to prompts, the oldest first. A
+    generation joins when there is a row for it and all pages that it may need are free. The one that comes next waits
+    until then, and others wait behind it, so that a long text is not passed by for ever.
+    """
+
+    def __init__(self, options: EngineOptions, num_pages: int) -> None:
+        self.options, self.pool = options, PagePool(num_pages, options.page_size)
+        self.queue: FairQueue[Generation] = FairQueue()
+        self.running: list[Generation] = []
+        self.num_steps = self.num_tokens = self.num_prompt_tokens = self.num_shared_tokens = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running) or len(self.queue) > 0
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(
+            num_running=len(self.running),
+            num_waiting=len(self.queue),
+            num_pages=self.pool.num_pages,
+            num_free_pages=self.pool.num_free,
+            num_steps=self.num_steps,
+            num_tokens=self.num_tokens,
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_shared_tokens=self.num_shared_tokens,
+        )
+
+    def ended_early(self) -> list[tuple[Generation, Finish]]:
+        """Takes out the generations that are cancelled or late."""
+        ended = [x for x in self.running if x.early_end() is not None]
+        for one in ended:
+            self.leave(one)
+        ended += self.queue.taken_if(lambda x: x.early_end() is not None)
+        return [(one, one.early_end() or Finish.CANCELLED) for one in ended]
+
+    def admit(self) -> None:
+        """Lets generations join, while there are rows and pages."""
+        while len(self.running) < self.options.num_rows:
+            first = self.queue.first()
+            if first is None or not first.admitted(self.pool):
+                return
+            self.queue.pop()
+            self.num_shared_tokens += first.num_read
+            self.running.append(first)
+
+    def leave(self, one: Generation) -> None:
+        """Takes a generation out of the batch."""
+        self.running.remove(one)
+        self.pool.release(one.pages)
+
+    def restart(self) -> list[Generation]:
+        """Takes out all of the batch, and forgets what is in the pages. Returns what was in the batch."""
+        ended, self.running = self.running, []
+        self.pool = PagePool(self.pool.num_pages, self.pool.page_size)
+        return ended
+
+    def reads(self) -> Reads:
+        """The tokens that the next step reads."""
+        spare, found = self.options.num_prompt_tokens, []
+        for one in self.running:
+            more = min(one.num_waiting - 1, spare)
+            spare -= more
+            found.append((one, 1 + more))
+        return found
+
+    def done(self, reads: Reads, results: Mapping[str, np.ndarray]) -> list[tuple[Generation, Finish]]:
+        """Adds the tokens that a step chose. Returns the generations that have ended; they have left the batch."""
+        ended = []
+        self.num_steps += 1
+        for row, (one, count) in enumerate(reads):
+            self.num_prompt_tokens += max(0, min(one.num_given, one.num_read + count) - one.num_read)
+            one.has_read(count, self.pool)
+            if one.num_waiting:
+                continue
+            self.num_tokens += 1
+            reason = one.add(_token(one, {name: x[row] for name, x in results.items()}))
+            if reason is not None:
+                self.leave(one)
+                ended.append((one, reason))
+        return ended
+
+
+def step_arrays(reads: Reads, sizes: StepSizes) -> dict[str, np.ndarray]:
+    """The inputs of a step that reads these tokens."""
+    arrays, slot = sizes.empty(), 0
+    for row, (one, count) in enumerate(reads):
+        first, end = one.num_read, one.num_read + count
+        slots = slice(slot, slot + count)
+        arrays["tokens"][slots] = one.tokens[first:end]
+        arrays["positions"][slots] = np.arange(first, end)
+        arrays["table"][slots, : len(one.pages)] = one.pages
+        slot += count
+        if end < len(one.tokens):
+            continue
+        arrays["wanted"][row], arrays["at"][row] = slot - 1, end - 1
+        one.choice.write(arrays, row)
+        arrays["history"][row, :end] = one.tokens
+        arrays["first_added"][row] = one.num_given
+        arrays["banned"][row, : len(one.banned)] = one.banned
+    return arrays
+
+
+def _token(one: Generation, found: Mapping[str, np.ndarray]) -> GeneratedToken:
+    token, count = int(found["ids"]), one.request.num_likeliest
+    if count is None:
+        return GeneratedToken(token)
+    pairs = zip(found["likeliest_ids"][:count].tolist(), found["likeliest"][:count].tolist(), strict=True)
+    return GeneratedToken(token, float(found["log_likelihoods"]), tuple(pairs))

@@ -1,0 +1,1 @@
+"""Optional packages with data sets, and the files that they write."""

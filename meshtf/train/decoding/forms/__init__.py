@@ -1,0 +1,1 @@
+"""Forms of added text: JSON schemas, grammars and regular expressions."""

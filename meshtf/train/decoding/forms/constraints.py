@@ -1,0 +1,142 @@
+"""Constrains added text by a JSON schema, a grammar or a regular expression, with the library llguidance."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+
+JSON_SCHEMA, GRAMMAR, REGEX = "json_schema", "grammar", "regex"
+
+_NO_LIBRARY = """\
+Decoding.{kind} needs llguidance (pip install 'meshtf[constrained]')"""
+
+_WRONG = """\
+Decoding.{kind} cannot be used: {told}"""
+
+_DEAD_END = """\
+no token of the vocabulary goes on with {text!r} as Decoding.{kind} asks. The vocabulary lacks a token for a character \
+of it; tokens that are only a part of a character are never chosen."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """The form that added text must have.
+
+    Attributes:
+      kind: "json_schema", "grammar" (of Lark's form, as llguidance reads it), or "regex".
+      text: the schema, the grammar, or the regular expression itself.
+    """
+
+    kind: str
+    text: str
+
+
+class TokenRules:
+    """Tells which tokens may come next, on the host. One serves all texts of a vocabulary and a constraint.
+
+    Args:
+      constraint: the form of the text.
+      vocabulary: the vocabulary of its tokens.
+
+    Raises:
+      ConfigurationError: if the library is missing, or the constraint is wrong.
+    """
+
+    def __init__(self, constraint: Constraint, vocabulary: Vocabulary) -> None:
+        try:
+            import llguidance
+        except ImportError:
+            raise ConfigurationError(_NO_LIBRARY.format(kind=constraint.kind)) from None
+        self._library: Any = llguidance
+        self.constraint, self.vocabulary = constraint, vocabulary
+        matcher = self._library.LLMatcher
+        make = {
+            JSON_SCHEMA: matcher.grammar_from_json_schema,
+            GRAMMAR: matcher.grammar_from_lark,
+            REGEX: matcher.grammar_from_regex,
+        }[constraint.kind]
+        try:
+            self._grammar = make(constraint.text)
+            tokenizer = _Tokenizer(vocabulary)
+            self._tokenizer = self._library.LLTokenizer(self._library.TokenizerWrapper(tokenizer))
+        except ValueError as error:
+            raise ConfigurationError(_WRONG.format(kind=constraint.kind, told=error)) from None
+        # A forced text is encoded as a whole, so the library may also ask for a token without bytes.
+        self.is_known = np.array([bool(x) for x in tokenizer.tokens])
+        self.is_known[vocabulary.end_id] = True
+        self._start = self._new()
+
+    def begin(self) -> TextRules:
+        """Returns the rules of one text, before its first token."""
+        return TextRules(self, self._start.deep_copy())
+
+    def _new(self) -> Any:
+        matcher = self._library.LLMatcher(self._tokenizer, self._grammar, log_level=0)
+        if told := matcher.get_error().strip():
+            raise ConfigurationError(_WRONG.format(kind=self.constraint.kind, told=told))
+        return matcher
+
+
+class TextRules:
+    """The tokens that may come next in one text."""
+
+    def __init__(self, rules: TokenRules, matcher: Any) -> None:
+        self._rules, self._matcher, self._added = rules, matcher, list[int]()
+
+    def allowed(self) -> np.ndarray:
+        """Returns whether each token may come next, bool [vocab]. The end may come where the text is whole.
+
+        Raises:
+          ConfigurationError: if none may.
+        """
+        is_whole = self._matcher.is_accepting()
+        bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little")
+        found = bits[: self._rules.vocabulary.size].astype(bool) & self._rules.is_known
+        if not is_whole:  # where nothing can follow, the library lets a text end
+            found[self._rules.vocabulary.end_id] = False
+        if not found.any():
+            text = self._rules.vocabulary.decode(self._added)
+            raise ConfigurationError(_DEAD_END.format(text=text, kind=self._rules.constraint.kind))
+        return found
+
+    def add(self, token: int) -> None:
+        """Adds a token that is allowed."""
+        self._added.append(token)
+        assert self._matcher.consume_token(token)
+
+
+def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
+    """Returns the bytes of each token inside of a text.
+
+    Tokens that stand for no whole characters have none, but in a vocabulary of bytes.
+    """
+    if isinstance(vocabulary, ByteVocabulary):
+        return [bytes([t - FIRST_BYTE]) if t in vocabulary.text_ids else b"" for t in range(vocabulary.size)]
+    anchor = vocabulary.encode("a")[-1:]
+    before = vocabulary.decode(anchor)
+    found = [b""] * vocabulary.size
+    for token in vocabulary.text_ids:
+        text = vocabulary.decode([*anchor, token])
+        if text.startswith(before) and "\N{REPLACEMENT CHARACTER}" not in text:
+            found[token] = text[len(before) :].encode()
+    return found
+
+
+class _Tokenizer:
+    """A vocabulary as llguidance asks for it."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self.eos_token_id, self.bos_token_id = vocabulary.end_id, None
+        self.tokens = token_bytes(vocabulary)
+        self.special_token_ids = [vocabulary.end_id]
+
+    def __call__(self, text: str | bytes) -> Sequence[int]:
+        return self._vocabulary.encode(text.decode(errors="replace") if isinstance(text, bytes) else text)

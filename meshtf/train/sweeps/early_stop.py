@@ -1,0 +1,83 @@
+"""Finds hopeless trials, by the rules of the library optuna."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.sweeps.sweep import Sweep
+
+if TYPE_CHECKING:
+    import optuna
+
+_NO_OPTUNA = """\
+Sweep.stop_early = "{rule}" needs optuna (pip install 'meshtf[sweep]')"""
+
+Curve = tuple[Sequence[int], Sequence[float]]
+
+
+class EarlyStop:
+    """Judges trials by their values so far, in comparison with the others'.
+
+    It makes no trials: it gives optuna the values of each, and asks its pruner.
+
+    Raises:
+      ConfigurationError: if optuna is needed and not installed.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        try:
+            import optuna
+        except ImportError:
+            raise ConfigurationError(_NO_OPTUNA.format(rule=sweep.stop_early)) from None
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        if sweep.stop_early == "median":
+            pruner: Any = optuna.pruners.MedianPruner(
+                n_startup_trials=sweep.start_up_trials, n_warmup_steps=sweep.warm_up_steps
+            )
+        else:
+            pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=max(1, sweep.warm_up_steps))
+        direction = "minimize" if sweep.mode == "min" else "maximize"
+        self._study = optuna.create_study(direction=direction, pruner=pruner)
+        self._state = optuna.trial.TrialState
+
+    def begin(self) -> JudgedTrial:
+        """Returns a trial that has no values yet."""
+        return JudgedTrial(self._study, self._study.ask())
+
+    def add(self, curve: Curve) -> None:
+        """Adds a trial that ended before, in another process. `curve`: its steps and values."""
+        trial = self.begin()
+        trial.is_hopeless(curve)
+        trial.end()
+
+
+class JudgedTrial:
+    """A trial that runs, as the rules see it."""
+
+    def __init__(self, study: optuna.Study, trial: optuna.Trial) -> None:
+        self._study, self._trial = study, trial
+        self._last, self._value = -1, None
+        self._is_hopeless = False
+
+    def is_hopeless(self, curve: Curve) -> bool:
+        """Adds the values of new steps. Tells whether the trial shall end."""
+        for step, value in zip(*curve, strict=True):
+            if step > self._last and not self._is_hopeless:
+                self._trial.report(value, step)
+                self._last, self._value = step, value
+                self._is_hopeless = self._trial.should_prune()
+        return self._is_hopeless
+
+    def end(self) -> None:
+        """Notes that the trial has ended."""
+        import optuna
+
+        states = optuna.trial.TrialState
+        if self._value is None:
+            self._study.tell(self._trial, state=states.FAIL)
+        elif self._is_hopeless:
+            self._study.tell(self._trial, state=states.PRUNED)
+        else:
+            self._study.tell(self._trial, self._value)

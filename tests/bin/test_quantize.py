@@ -1,0 +1,112 @@
+"""meshtf-quantize: the run that it writes is read by the other programs, and says what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.bin import decode, export, quantize
+from meshtf.testing import FUNCTION_TERMS, assert_close
+from meshtf.train import RunFolder
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.step_programs import training_step
+from meshtf_programs.exit_status import ExitStatus
+from tests.train.decoding.small_run import write_small_run
+
+TERMS = 2 * (3 * 32 + 4 * (32 + 8 + 24) + 64 + 8 * FUNCTION_TERMS) + 300
+TEXT = "\n".join(f"line {number} of the text" for number in range(40))
+ROW = [ord(c) + 2 for c in "cdef"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose task has text: the evaluation needs some."""
+    path = tmp_path_factory.mktemp("run")
+    (path / "a.txt").write_text(TEXT)
+    lines = f'TextFiles.patterns = "{path}/*.txt"', 'TextFiles.document = "line"', "TextTask.held_out = 0.5"
+    write_small_run(path, *lines, "TextTask.num_evaluation_examples = 4")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _clear_gin() -> Iterator[None]:
+    yield
+    gin.clear_config()
+
+
+def status_of(*arguments: object) -> int:
+    return quantize.main(["meshtf-quantize", *map(str, arguments)])
+
+
+def test_the_written_run_is_scored_and_exported(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """int4 by groups: plain TensorFlow computes from the SavedModel what meshtf-decode does from the run."""
+    run, saved = tmp_path / "int4", tmp_path / "saved"
+    flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=8", "--cache=int8")
+    assert status_of(*flags, "--dry_run") == ExitStatus.DONE
+    assert not run.exists()
+    assert status_of(*flags) == ExitStatus.DONE
+    told = capsys.readouterr().out
+    before, after = told_bytes(told)
+    checkpoint = RunFolder.existing(run).checkpoint()
+    assert after == sum(np.prod(t.shape, dtype=int) * t.dtype.size for t in checkpoint.tensors.values()) < before
+    assert "perplexity:" in told
+    assert "Quantization.weights = 'int4'" in (run / "operative_config.gin").read_text()
+
+    score = ["--score", "--format=jsonl", "--prompt=cdef"]
+    assert decode.main(["meshtf-decode", f"--model_dir={run}", *score]) == ExitStatus.DONE
+    expected = json.loads(capsys.readouterr().out)["log_likelihood"]
+    assert decode.main(["meshtf-decode", f"--model_dir={folder}", *score]) == ExitStatus.DONE
+    assert abs(json.loads(capsys.readouterr().out)["log_likelihood"] - expected) > 1e-3, "4 bits change the result"
+    assert export.main(["meshtf-export", f"--model_dir={run}", f"--output={saved}"]) == ExitStatus.DONE
+    model = tf.saved_model.load(str(saved))
+    found = model.signatures["score"](ids=tf.constant([ROW]))["log_likelihood"].numpy()
+    assert_close(found, [expected], terms=TERMS, dtype="float32")
+    generated = model.signatures["generate"](ids=tf.constant([ROW]), seed=tf.constant(0))["ids"].numpy()[0].tolist()
+    assert decode.main(["meshtf-decode", f"--model_dir={run}", "--format=jsonl", "--prompt=cdef"]) == ExitStatus.DONE
+    added = json.loads(capsys.readouterr().out.splitlines()[-1])["ids"]
+    assert generated[len(ROW) : len(ROW) + len(added)] == added
+    assert sum(v.dtype == tf.int8 for v in model.parameters.values()) == 6
+
+    with pytest.raises(ConfigurationError, match="keeps the kernels in int4, which cannot be trained"):
+        training_step(RunFolder.existing(run).read_training(), mtf.PlanMeshImpl("rows:2", "batch:rows"))
+    assert status_of(f"--model_dir={run}", f"--output_dir={tmp_path / 'again'}") == ExitStatus.BAD_CONFIGURATION
+    assert "is quantized already: its Training.quantization keeps the kernels in int4" in capsys.readouterr().err
+
+
+def told_bytes(text: str) -> tuple[int, int]:
+    words = next(line for line in text.splitlines() if line.startswith("bytes:")).split()
+    return int(words[1].replace(",", "")), int(words[3].replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model_dir={folder}"], "--output_dir is needed"),
+        (["--model_dir={folder}", "--output_dir={folder}"], "is there already; give another, or remove it"),
+        (["--model_dir={folder}", "--output_dir=s3://me:word@b/x"], "=s3://b/x must be a folder of this machine"),
+        (["--model_dir={folder}", "--output_dir=x", "--format=int3"], "value should be one of <int8|int4>"),
+    ],
+)
+def test_mistakes_are_told(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [each.format(folder=folder) for each in arguments]
+    assert status_of(*given) == ExitStatus.BAD_CONFIGURATION
+    assert message in capsys.readouterr().err
+
+
+def test_a_model_without_kernels_is_told() -> None:
+    program = mtf.function(
+        lambda x: x * mtf.get_variable(x.mesh, "w", []), mtf.PlanMeshImpl("all:1", ""), {"x": mtf.TensorSpec("n:2")}
+    )
+    with pytest.raises(ConfigurationError, match="the model has no kernel to quantize: none of its floating"):
+        quantize.check_has_kernels(program, program)

@@ -1,0 +1,137 @@
+"""meshtf-serve, on the folder of a run of a small language model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gin
+import httpx2
+import pytest
+
+from meshtf.bin import decode, serve
+from meshtf_programs.exit_status import ExitStatus
+from tests.fresh_process import FreshProcess
+from tests.own_ports import own_ports
+from tests.train.decoding.small_run import write_small_run
+
+PATIENCE = 300.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("served")
+    write_small_run(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _clear_gin() -> Iterator[None]:
+    yield
+    gin.clear_config()
+
+
+def wait_until_ready(client: httpx2.Client, process: FreshProcess) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and process.is_running:
+        with contextlib.suppress(httpx2.TransportError):
+            if client.get("/ready").status_code == 200:
+                return
+        time.sleep(0.1)
+    pytest.fail(f"it is not ready: {process.finish(10)}")
+
+
+def decoded(
+    folder: Path, capsys: pytest.CaptureFixture[str], prompts: list[str], *options: str
+) -> list[dict[str, Any]]:
+    """What meshtf-decode adds to each prompt."""
+    given = [f"--prompt={prompt}" for prompt in prompts]
+    assert (
+        decode.main(["meshtf-decode", f"--model_dir={folder}", "--format=jsonl", *given, *options]) == ExitStatus.DONE
+    )
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_one_program_answers_as_decode_does_and_ends_by_a_signal(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While others run beside it, and behind wrong requests. SIGTERM lets the last one end."""
+    (port,) = own_ports(1)
+    (tmp_path / "token").write_text("secret\n")
+    options = [f"--port={port}", f"--token_file={tmp_path / 'token'}", "--num_rows=4", "--name=tiny"]
+    process = FreshProcess(["-m", "meshtf.bin.serve", str(folder), *options])
+    try:
+        headers = {"Authorization": "Bearer secret"}
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=PATIENCE) as client:
+            wait_until_ready(client, process)
+            _check_answers(client, folder, capsys)
+            slow = threading.Thread(target=_ask_until_the_end, args=(client, found := list[str]()))
+            slow.start()
+            while slow.is_alive() and "meshtf_generations_running 0.0\n" in client.get("/metrics").text:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            slow.join(PATIENCE)
+            done = process.finish(PATIENCE)
+    except BaseException:
+        process.kill()
+        raise
+    assert done.status == 0, done.stderr
+    assert [x["finish_reason"] in ("length", "stop") for x in json.loads(found[0])["choices"]] == [True] * 4
+    assert f"serving step 3 of {folder}" in done.stderr
+    assert f"tiny is at http://127.0.0.1:{port}" in done.stderr
+    assert "SIGTERM: no more requests are taken" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _ask_until_the_end(client: httpx2.Client, found: list[str]) -> None:
+    found.append(client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 20, "n": 4, "seed": 1}).text)
+
+
+def _check_answers(client: httpx2.Client, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert client.post("/v1/completions", json={"prompt": "x" * 24}).status_code == 400
+    assert client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]}).status_code == 400
+    prompts = ["def f(", "impörté", ""]
+    body = {"prompt": prompts, "max_tokens": 8, "logprobs": 3}
+    greedy = client.post("/v1/completions", json={**body, "temperature": 0}).json()
+    wanted = decoded(folder, capsys, prompts, "--max_new_tokens=8")
+    assert [choice["text"] for choice in greedy["choices"]] == [each["text"] for each in wanted]
+    assert greedy["usage"]["completion_tokens"] == sum(each["num_tokens"] for each in wanted)
+    drawn = {"temperature": 0.7, "top_p": 0.9, "seed": 5, "presence_penalty": 0.5, "stop": ["e"]}
+    reply = client.post("/v1/completions", json={**body, **drawn}).json()
+    flags = ["--method=sample", "--temperature=0.7", "--top_p=0.9", "--seed=5", "--presence_penalty=0.5", "--stop=e"]
+    (alone,) = decoded(folder, capsys, prompts[:1], *flags, "--max_new_tokens=8")
+    assert reply["choices"][0]["text"] == alone["text"]
+    score = client.post("/v1/score", json={"input": "abc"}).json()["data"][0]
+    assert (score["num_tokens"], len(score["token_logprobs"])) == (3, 3)
+    assert score["log_likelihood"] < 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--model_dir is needed, for example: meshtf-serve runs/lm_tiny --port=8000"),
+        (["/dev/null/run"], "/dev/null/run is not the folder of a run"),
+        (["{folder}", "--prot=1"], "Unknown command line flag 'prot'. Did you mean: port"),
+        (["{folder}", "--port=70000"], "flag --port=70000"),
+        (["{folder}", "--token=a", "--token_file=b"], "--token and --token_file are both given; leave one out"),
+        (["{folder}", "--token_file={folder}/gone"], "gone cannot be read: No such file or directory"),
+        (["{folder}", "--token_file=/dev/null"], "--token_file=/dev/null must have one line that is not empty"),
+        (["{folder}", "--host=203.0.113.1"], "--host=203.0.113.1 --port=8000 cannot be listened on: Cannot assign"),
+        (["{folder}", "--chat_template={folder}/gone"], "gone cannot be read"),
+        (["{folder}", "--cluster"], "meshtf-serve runs in one process: leave out --cluster"),
+    ],
+)
+def test_a_mistake_is_a_message_and_status_2(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [each.format(folder=folder) for each in arguments]
+    assert serve.main(["meshtf-serve", *given]) == ExitStatus.BAD_CONFIGURATION
+    captured = capsys.readouterr()
+    assert captured.err.startswith("meshtf-serve: error: ")
+    assert message in captured.err

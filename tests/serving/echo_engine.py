@@ -1,0 +1,110 @@
+"""An engine without a model: each new token is the one before plus one. Its faults and delays are asked for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+from meshtf.serving.engine import (
+    EngineBusyError,
+    EngineLimits,
+    EngineStatus,
+    Finish,
+    GeneratedToken,
+    GenerationRequest,
+    Listener,
+    RequestError,
+)
+
+FIRST_BYTE = 2
+FAULT, REFUSED = ord("!") + FIRST_BYTE, ord("#") + FIRST_BYTE
+
+
+class EchoEngine:
+    """Continues "ab" as "cdef". A prompt that ends in "!" fails after a token, and one in "#" is refused.
+
+    Attributes:
+      limits: the sizes that requests must keep.
+      script: ids that are drawn in place of the counting.
+      delay: the seconds between two tokens.
+      most: the most generations at once.
+      requests: what was submitted.
+      cancelled: the numbers that were cancelled before their end.
+    """
+
+    def __init__(self, script: tuple[int, ...] = (), delay: float = 0.0, most: int = 1000) -> None:
+        self.limits = EngineLimits(max_length=64, vocab_size=258, max_likeliest=5)
+        self.script, self.delay, self.most = script, delay, most
+        self.requests: list[GenerationRequest] = []
+        self.cancelled: list[int] = []
+        self._running: dict[int, threading.Event] = {}
+        self._is_draining = False
+
+    def submit(self, request: GenerationRequest, listener: Listener) -> int:
+        if request.prompt[-1:] == (REFUSED,):
+            raise RequestError("the prompt ends in #")
+        if self._is_draining or len(self._running) >= self.most:
+            raise EngineBusyError("the queue is full")
+        number = len(self.requests)
+        self.requests.append(request)
+        cancel = self._running[number] = threading.Event()
+        threading.Thread(target=self._run, args=(number, request, listener, cancel), daemon=True).start()
+        return number
+
+    def _run(self, number: int, request: GenerationRequest, listener: Listener, cancel: threading.Event) -> None:
+        ids, reason = self._ids(request), Finish.LENGTH
+        end = time.monotonic() + (request.deadline_seconds or 1e9)
+        for count in range(request.max_new_tokens):
+            if cancel.wait(self.delay) if self.delay else cancel.is_set():
+                reason = Finish.CANCELLED
+                break
+            if time.monotonic() > end:
+                reason = Finish.TIMED_OUT
+                break
+            if count and request.prompt[-1:] == (FAULT,):
+                del self._running[number]
+                return listener.failed("the prompt ends in !")
+            token = next(ids)
+            listener.token(self._told(token, request))
+            if token in request.stop_ids:
+                reason = Finish.STOP
+                break
+        del self._running[number]
+        return listener.finished(reason)
+
+    def _told(self, token: int, request: GenerationRequest) -> GeneratedToken:
+        if request.num_likeliest is None:
+            return GeneratedToken(token)
+        return GeneratedToken(token, -0.5, tuple((token + i, -0.5 - i) for i in range(request.num_likeliest)))
+
+    def _ids(self, request: GenerationRequest) -> Iterator[int]:
+        last = request.prompt[-1] if request.prompt else FIRST_BYTE + ord("a") - 1
+        yield from self.script
+        while True:
+            last += 1
+            yield last
+
+    def cancel(self, number: int) -> None:
+        if number in self._running:
+            self.cancelled.append(number)
+            self._running[number].set()
+
+    def score(self, ids: tuple[int, ...]) -> list[float]:
+        return [float("-inf") if each == FAULT else -float(place + 1) for place, each in enumerate(ids)]
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(num_running=len(self._running), num_pages=8, num_free_pages=7)
+
+    def drain(self, seconds: float) -> bool:
+        self._is_draining = True
+        end = time.monotonic() + seconds
+        while self._running and time.monotonic() < end:
+            time.sleep(0.01)
+        is_whole = not self._running
+        for number in list(self._running):
+            self.cancel(number)
+        return is_whole
+
+    def close(self) -> None:
+        self._is_draining = True

@@ -1,0 +1,35 @@
+"""A server with an engine without a model, on a port of its own, in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from meshtf.serving.http.app import App
+from meshtf.serving.http.chat_template import ChatTemplate
+from meshtf.serving.http.served_model import ServedModel
+from meshtf.serving.http.server import Server, bound_socket
+from meshtf.serving.http.server_options import ServerOptions
+from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
+from tests.serving.echo_engine import EchoEngine
+
+PATIENCE = 60.0
+
+
+@contextlib.contextmanager
+def running(engine: EchoEngine, options: ServerOptions, results: list[bool] | None = None) -> Iterator[Server]:
+    """The server runs inside. `results` gets what `Server.run` returns."""
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")
+    app = App(ServedModel("tiny", engine, ByteVocabulary(), (1,), template), options)
+    server = Server(app, bound_socket(options.host, options.port))
+    found = results if results is not None else []
+    thread = threading.Thread(target=lambda: found.append(server.run()))
+    thread.start()
+    server.wait_until_started(PATIENCE)
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()

@@ -1,0 +1,189 @@
+"""The engine against the program of meshtf-decode: joining, leaving and sharing pages change no token."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshtf as mtf
+from meshtf.serving.engine import EngineBusyError, Finish, GenerationRequest, RequestError
+from meshtf.serving.engine_options import EngineOptions
+from meshtf.serving.model_engine import ModelEngine
+from meshtf.testing import assert_close
+from meshtf.train import RunFolder, Training
+from meshtf.train.decoding import Decoding
+from meshtf.train.decoding.prompt_text import PromptText
+from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
+from meshtf.train.trainer import mesh_of
+from tests.train.decoding.small_run import write_small_run
+
+OPTIONS = EngineOptions(num_rows=4, num_prompt_tokens=4, page_size=4, num_pages=16, queue_length=8, max_likeliest=3)
+SAMPLED = {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "min_p": 0.01}
+PENALIZED = {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2, "min_new_tokens": 3}
+WAYS: list[dict[str, Any]] = [{}, {"temperature": 1.0}, SAMPLED, {**SAMPLED, **PENALIZED}]
+PROMPTS = ["the same beginning a", "the same beginning b", "x", "", "the same beginning"]
+TERMS = 5000
+"""Roundings of a layer of attention, a feed-forward layer, and the logits of a byte."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, RunFolder]:
+    path: Path = tmp_path_factory.mktemp("run")
+    training = write_small_run(path, 'Training.mesh_shape = "rows:1"', 'Training.layout = ""')
+    return training, RunFolder(path)
+
+
+@pytest.fixture(scope="module")
+def engine(run: tuple[Training, RunFolder]) -> Any:
+    training, folder = run
+    made = ModelEngine(training, mesh_of(training), OPTIONS)
+    assert made.restore(folder) == 3
+    made.start()
+    yield made
+    made.close()
+
+
+def request(training: Training, prompt: str, **options: Any) -> GenerationRequest:
+    ids = tuple(training.task.vocabulary.encode(prompt))
+    return GenerationRequest(ids, **{"max_new_tokens": 24 - len(ids), **options})
+
+
+def submitted(engine: ModelEngine, asked: GenerationRequest, listener: Any) -> Any:
+    engine.submit(asked, listener)
+    return listener
+
+
+def test_requests_that_join_and_leave_get_what_each_gets_alone(
+    run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any
+) -> None:
+    """Whatever their ways to choose are, and although they share pages. Two are compared with `meshtf-decode`."""
+    training, folder = run
+    stop, before = training.task.vocabulary.end_id, engine.status()
+    asked = [
+        request(training, PROMPTS[n % 5], stop_ids=(stop,), seed=seed, num_likeliest=2, client=str(n % 2), **way)
+        for n in range(2)
+        for seed, way in enumerate(WAYS)
+    ]
+    alone = [submitted(engine, each, heard()).wait() for each in asked]
+    together = [submitted(engine, each, heard()) for each in asked]
+    for one, other in zip(together, alone, strict=True):
+        assert one.wait().ids == other.ids
+        assert one.reason is other.reason is (Finish.STOP if one.ids[-1] == stop else Finish.LENGTH)
+    after = engine.status()
+    assert after.num_shared_tokens > before.num_shared_tokens, "the prompts begin alike"
+    assert after.num_steps - before.num_steps < sum(len(each.ids) for each in [*alone, *together])
+    assert after.num_free_pages == after.num_pages == OPTIONS.num_pages
+    assert len(engine.programs) == 2
+    for seed, way in ((1, WAYS[1]), (3, WAYS[3])):
+        decoding = Decoding("sample" if way else "greedy", seed=seed, logprobs=2, **way)
+        work = ContinuedTexts(training, mesh_of(training), decoding, [PromptText(PROMPTS[0], "a prompt")])
+        work.restore(folder)
+        ((expected,),), found = list(work), alone[seed]
+        assert found.ids == list(expected.ids), way
+        tokens = expected.tokens or ()
+        likelihoods = np.array([token.log_likelihood for token in tokens], np.float32)
+        assert_close(np.array([x.log_likelihood for x in found.tokens], np.float32), likelihoods, terms=TERMS)
+        assert [[i for i, _ in x.likeliest] for x in found.tokens] == [[t.id for t in x.likeliest] for x in tokens]
+
+
+def test_requests_end_early_wait_and_are_refused(
+    run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any
+) -> None:
+    training, _ = run
+    long = request(training, "x", client="a")
+    late = submitted(engine, request(training, "x", deadline_seconds=0.0), heard())
+    assert late.wait().reason is Finish.TIMED_OUT
+    listeners = [heard() for _ in range(6)]
+    numbers = [engine.submit(long, listener) for listener in listeners]
+    engine.cancel(numbers[-1])
+    assert listeners[-1].wait().reason is Finish.CANCELLED
+    assert all(one.wait().reason is Finish.LENGTH for one in listeners[:-1])  # six texts of six pages, of which 16 are
+    engine.cancel(numbers[0])
+    for change, message in (
+        ({"prompt": (999999,)}, "id 999999 at place 0 of the prompt is none of the"),
+        ({"max_new_tokens": 99}, "the prompt has 1 token, and 99 more are asked for; together they may be 24"),
+        ({"temperature": -1.0}, "temperature must be a number, 0 or more, and is -1.0"),
+        ({"num_likeliest": 4}, "num_likeliest must be an integer from 0 to 3, or None, and is 4"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            engine.submit(dataclasses.replace(long, **change), heard())
+    with pytest.raises(RequestError, match="the text has 25 tokens, and may have 24 at most"):
+        engine.score(tuple(range(25)))
+
+
+def test_a_score_is_the_one_of_meshtf_decode(run: tuple[Training, RunFolder], engine: ModelEngine) -> None:
+    training, folder = run
+    work = ScoredTexts(training, mesh_of(training), Decoding(), [PromptText("some text", "a text")])
+    work.restore(folder)
+    (expected,) = work
+    found = engine.score(tuple(training.task.vocabulary.encode("some text")))
+    assert_close(np.float32(sum(found)), np.float32(expected.log_likelihood), terms=TERMS)
+
+
+def test_a_mesh_changes_no_token(run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any) -> None:
+    training, folder = run
+    mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols")
+    asked = [request(training, prompt, seed=3, **SAMPLED, **PENALIZED) for prompt in PROMPTS[:3]]
+    expected = [submitted(engine, each, heard()).wait().ids for each in asked]
+    split = ModelEngine(training, mesh_impl, OPTIONS)
+    split.restore(folder)
+    split.start()
+    found = [submitted(split, each, heard()) for each in asked]
+    assert [one.wait().ids for one in found] == expected
+    split.close()
+
+
+@pytest.mark.long
+def test_random_requests_and_cancels_lose_no_page(
+    run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any
+) -> None:
+    training, _ = run
+    rng, listeners = np.random.default_rng(0), []
+    for _ in range(400):
+        prompt = "".join(rng.choice(list("ab"), size=rng.integers(0, 12)))
+        way = WAYS[rng.integers(4)]
+        asked = request(training, prompt, max_new_tokens=int(rng.integers(1, 12)), client=str(rng.integers(3)), **way)
+        try:
+            listeners.append((asked, heard()))
+            number = engine.submit(asked, listeners[-1][1])
+        except EngineBusyError:
+            listeners.pop()[1].finished(Finish.CANCELLED)
+            listeners[0][1].wait()
+            continue
+        if rng.random() < 0.2:
+            engine.cancel(number)
+    for asked, one in listeners:
+        if one.wait().reason is Finish.LENGTH:
+            assert len(one.ids) == asked.max_new_tokens
+        else:
+            assert one.reason is Finish.CANCELLED
+    assert engine.status().num_free_pages == OPTIONS.num_pages
+    for asked, one in listeners[::20]:
+        if one.reason is Finish.LENGTH:
+            assert submitted(engine, asked, heard()).wait().ids == one.ids
+
+
+def test_a_failed_step_ends_its_batch_alone_and_a_drained_engine_takes_no_more(
+    run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test: it leaves the engine closed to requests."""
+    training, _ = run
+    asked, whole = request(training, "x"), dict(engine.programs)
+
+    def fail(**_: Any) -> None:
+        raise RuntimeError("no memory")
+
+    first = submitted(engine, asked, heard()).wait()
+    monkeypatch.setattr(engine, "programs", dict.fromkeys(whole, fail))
+    assert submitted(engine, asked, heard()).wait().message == "the step of the model failed: no memory"
+    monkeypatch.setattr(engine, "programs", whole)
+    assert submitted(engine, asked, heard()).wait().ids == first.ids
+    running = submitted(engine, asked, heard())
+    assert engine.drain(60.0)
+    assert running.reason is Finish.LENGTH
+    with pytest.raises(EngineBusyError, match="takes no more requests"):
+        engine.submit(asked, heard())

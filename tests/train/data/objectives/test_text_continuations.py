@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data import ByteVocabulary, Pack, TextContinuations, TextTask
+from meshtf.train.data.sources.document import Document
+from meshtf.train.dialog import LabelledDialogs
+
+
+class TwoDocuments:
+    """A response, and its rating."""
+
+    def documents(self) -> list[Document]:
+        return [Document("response", b"Q R\t ok\n"), Document("rating", b"Q R ok\nSAFE\t 1")]
+
+
+def test_only_the_continuation_has_weights() -> None:
+    """Byte b is the token 2 + b. The weights are written out: nothing of what is given, and no end, counts."""
+    task = TextTask(TwoDocuments(), ByteVocabulary(), TextContinuations(longest=8), 24, Pack(), held_out=TwoDocuments())
+    (batch,) = task.evaluation_batches(1)
+    response, rating = "Q R ok\n", "Q R ok\nSAFE 1"
+    assert batch["targets"][0].tolist() == [2 + b for b in (response + rating).encode()] + [0] * 4
+    assert batch["targets_weights"][0].tolist() == [0] * 3 + [1] * 4 + [0] * 11 + [1] * 2 + [0] * 4
+    assert batch["targets_segmentation"][0].tolist() == [1] * 7 + [2] * 13 + [0] * 4
+    assert batch["targets_position"][0].tolist() == [*range(7), *range(13), *[0] * 4]
+
+
+def test_labels_have_weights_on_the_response_the_query_the_reply_and_the_rating_alone() -> None:
+    """Of all documents of some dialogs: the weighted bytes are those behind the tab."""
+    objective, vocabulary = TextContinuations(), ByteVocabulary()
+    for document in LabelledDialogs(count=5).documents():
+        given, learned = document.content.decode().split("\t")
+        parts = [np.array(vocabulary.encode(text), np.int32) for text in (given, learned)]
+        example = objective.example(parts, vocabulary, None)  # type: ignore[arg-type]
+        weighted = example["targets"][example["targets_weights"] != 0]
+        assert vocabulary.decode(example["targets"]) == given + learned
+        assert vocabulary.decode(weighted) == learned
+
+
+def test_what_is_too_long_is_cut() -> None:
+    assert TextContinuations(longest=3).limits([10]) == (7, 3)
+    assert TextContinuations().lengths([4, 2]) == (6,)
+
+
+@pytest.mark.parametrize(("document", "tabs"), [("no tab", 0), ("a\tb\tc", 2), ("nothing to learn\t", 1)])
+def test_a_document_of_another_form(document: str, tabs: int) -> None:
+    with pytest.raises(ValueError, match=rf"a given text, a tab and its continuation.* here are {tabs} tabs"):
+        TextContinuations().parts(document)
+
+
+def test_a_continuation_must_leave_room() -> None:
+    with pytest.raises(ConfigurationError, match=r"longest must be from 1 to below TextTask.length, 8, and is 8"):
+        TextContinuations(longest=8).check([8], ByteVocabulary())

@@ -1,0 +1,82 @@
+"""Which tokens a form allows next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+
+from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.decoding.forms.constraints import Constraint, TokenRules, token_bytes
+
+BYTES = ByteVocabulary()
+
+
+def allowed(kind: str, text: str, before: bytes = b"") -> bytes:
+    rules = TokenRules(Constraint(kind, text), BYTES).begin()
+    for byte in before:
+        rules.add(2 + byte)
+    found = np.flatnonzero(rules.allowed())
+    return bytes(0 if token == BYTES.end_id else token - 2 for token in found)
+
+
+def test_the_tokens_that_may_come_next() -> None:
+    assert allowed("regex", "ab+c?") == b"a"
+    assert allowed("regex", "ab+c?", b"ab") == b"\0bc"  # 0 stands for the end
+    assert allowed("regex", "ab+c?", b"abc") == b"\0"
+    assert allowed("grammar", 'start: "yes" | "no"') == b"ny"
+    assert b"{" in allowed("json_schema", '{"type": "object"}')
+
+
+def test_characters_of_several_bytes() -> None:
+    assert allowed("regex", "[éè]") == b"\xc3"
+    assert allowed("regex", "[éè]", b"\xc3") == bytes([0xA8, 0xA9])
+
+
+class Pieces:
+    """A vocabulary of padding, the end, "a", "b" and a byte that is no character by itself."""
+
+    size, text_ids, end_id = 5, range(2, 5), 1
+
+    def encode(self, text: str) -> list[int]:
+        return [2 + "ab".index(letter) for letter in text if letter in "ab"]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(("", "", "a", "b", "\N{REPLACEMENT CHARACTER}")[i] for i in ids)
+
+
+def test_a_form_that_the_vocabulary_cannot_write_is_an_error() -> None:
+    pieces = cast("Vocabulary", Pieces())
+    assert token_bytes(pieces) == [b"", b"", b"a", b"b", b""]
+    rules = TokenRules(Constraint("regex", "a(b|c)é"), pieces).begin()
+    for token in (2, 3):
+        assert np.flatnonzero(rules.allowed()).tolist() == [token]
+        rules.add(token)
+    with pytest.raises(ConfigurationError, match=r"vocabulary goes on with 'ab' as Decoding\.regex asks"):
+        rules.allowed()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("regex", "[z-a]", "invalid character class range"),
+        ("grammar", "start: foo", 'unknown name: "foo"'),
+        ("json_schema", '{"type": "objekt"}', "Invalid type: objekt"),
+        ("json_schema", "{", "Decoding.json_schema cannot be used: "),
+    ],
+)
+def test_a_wrong_form_is_an_error(kind: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        TokenRules(Constraint(kind, text), BYTES)
+    assert message in str(raised.value)
+
+
+def test_without_the_library_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'meshtf\[constrained\]'"):
+        TokenRules(Constraint("regex", "a"), BYTES)
