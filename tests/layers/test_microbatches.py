@@ -15,6 +15,7 @@ from meshtf.layers.attention import AttentionConfig, AttentionMask, AttentionOpt
 from meshtf.layers.moe import Capacity, Gates, MixtureOfExperts, SwitchRouter, Top2Router
 from meshtf.layers.transformer import Context, FeedForward, Residual, SelfAttention, TransformerStack
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, largest
+from tests.house.sharpest import sharpest
 
 BATCH, LENGTH, D_MODEL = mtf.Dimension("batch", 8), mtf.Dimension("length", 6), mtf.Dimension("d_model", 4)
 X = np.random.default_rng(0).normal(size=[8, 6, 4]).astype(np.float32)
@@ -71,6 +72,18 @@ CASES: dict[str, tuple[Layer, tuple[str, str]]] = {
     ),
 }  # fmt: skip
 
+SHARPEST = (
+    "dropout of whole sequences",
+    "dropout of a plain layer",
+    "attention",
+    "lean attention of each weight by itself",
+    "ring attention",
+    "local attention",
+    "dropout of experts",
+    "second experts",
+    "parts of sequences in a pipeline",
+)
+
 
 def program(layer: Layer, num_splits: int) -> Callable[..., Any]:
     """What the layer gives, and the gradients of its weights."""
@@ -91,7 +104,7 @@ def program(layer: Layer, num_splits: int) -> Callable[..., Any]:
     return step
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sharpest(CASES, SHARPEST))
 def test_microbatches_draw_what_the_whole_batch_draws(case: str) -> None:
     layer, split = CASES[case]
     feeds = {"x": (mtf.Shape([BATCH, LENGTH, D_MODEL]), X)}
@@ -106,6 +119,7 @@ def test_microbatches_draw_what_the_whole_batch_draws(case: str) -> None:
 @pytest.mark.parametrize(
     "pipeline", [None, pytest.param(PipelineSchedule(2, 2), marks=pytest.mark.long)], ids=["scan", "pipeline"]
 )
+@pytest.mark.long
 def test_lean_and_ring_attention_drop_what_the_plain_form_drops(pipeline: PipelineSchedule | None) -> None:
     """Each weight by itself, in layers whose forward pass is made again, of micro-batches."""
     feeds = {"x": (mtf.Shape([BATCH, LENGTH, D_MODEL]), X)}

@@ -70,9 +70,9 @@ def plain() -> Any:
 @pytest.mark.parametrize(
     ("schedule", "recompute", "mesh_shape", "layout"),
     [
-        (PipelineSchedule(1, 2), None, "data:2", "batch:data"),
-        (PipelineSchedule(2, 1), "products", "stages:2", "stage:stages"),
-        (PipelineSchedule(4, 2), "nothing", "stages:2", "stage:stages"),
+        pytest.param(PipelineSchedule(1, 2), None, "data:2", "batch:data", marks=pytest.mark.long),
+        pytest.param(PipelineSchedule(2, 1), "products", "stages:2", "stage:stages", marks=pytest.mark.long),
+        pytest.param(PipelineSchedule(4, 2), "nothing", "stages:2", "stage:stages", marks=pytest.mark.long),
         (PipelineSchedule(2, 4, 2), "nested", "stages:2", "stage:stages"),
         (PipelineSchedule(2, 2), None, "data:2;stages:2;model:2", "batch:data;stage:stages;d_ff:model"),
         (PipelineSchedule(2, 2, 2), "nothing", "data:2;stages:2", "batch:data;stage:stages"),
@@ -100,7 +100,9 @@ def check_alike(found: Any, plain: Any, terms: tuple[int, ...]) -> None:
         pytest.param(
             10, PipelineSchedule(4, 2), "nothing", "stages:4", "stage:stages", marks=pytest.mark.long
         ),  # 3, 3, 3 and 1
-        (10, PipelineSchedule(4, 4, 2), "nested", "stages:2", "stage:stages"),  # 2, 2, 1 and none, twice
+        pytest.param(
+            10, PipelineSchedule(4, 4, 2), "nested", "stages:2", "stage:stages", marks=pytest.mark.long
+        ),  # 2, 2, 1 and none, twice
         (7, PipelineSchedule(2, 4), "products", "stages:2;data:2", "stage:stages;batch:data"),
         pytest.param(5, PipelineSchedule(3, 1), None, "all:1", "", marks=pytest.mark.long),
     ],

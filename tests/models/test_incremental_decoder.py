@@ -195,7 +195,12 @@ SPLIT_OTHERWISE = {
     "encoder and decoder",
 }
 """Variants that the short run has under another layout."""
-LIKE_OTHERS = {"relative bias of each layer", "a window as long as the sequence"}
+LIKE_OTHERS = {
+    "relative bias of each layer",
+    "a window as long as the sequence",
+    "lean, window",
+    "sinks, window",
+}
 """Variants of which the short run has the parts in others."""
 
 
@@ -207,7 +212,7 @@ def runs(variant: str) -> list[pytest.MarkDecorator]:
     ("variant", "unroll", "mesh_shape", "layout"),
     [
         *(pytest.param(variant, False, "rows:2", "batch:rows", marks=runs(variant)) for variant in VARIANTS),
-        ("multi-head, rotary", True, "rows:2", "heads:rows"),
+        pytest.param("multi-head, rotary", True, "rows:2", "heads:rows", marks=pytest.mark.long),
         pytest.param("encoder and decoder", True, "rows:2", "heads:rows;d_ff:rows", marks=pytest.mark.long),
         pytest.param("window, sinusoidal positions", True, "rows:1", "", marks=pytest.mark.long),
         ("encoder and decoder", False, "rows:2", "memory_length:rows;vocab:rows;d_ff:rows"),
@@ -216,9 +221,11 @@ def runs(variant: str) -> list[pytest.MarkDecorator]:
         pytest.param(
             "sinks, window", False, "rows:2;cols:3", "queries_per_head:rows;memory_length:cols", marks=pytest.mark.long
         ),
-        ("window, sinusoidal positions", False, "rows:2", "d_kv:rows;d_ff:rows;vocab:rows"),
+        pytest.param(
+            "window, sinusoidal positions", False, "rows:2", "d_kv:rows;d_ff:rows;vocab:rows", marks=pytest.mark.long
+        ),
         ("local, rotary, relative bias", False, "rows:2", "layers:rows;memory_length:rows"),
-        ("multi-query, learned positions", False, "rows:2", "length:rows"),
+        pytest.param("multi-query, learned positions", False, "rows:2", "length:rows", marks=pytest.mark.long),
     ],
 )
 def test_token_by_token(variant: str, unroll: bool, mesh_shape: str, layout: str) -> None:

@@ -93,6 +93,7 @@ class _WithoutPadding(ByteVocabulary):
         return -1
 
 
+@pytest.mark.long
 def test_a_vocabulary_whose_first_id_is_a_token(text_training: Training, tmp_path: Path) -> None:
     assert isinstance(text_training.task, TextTask)
     task = dataclasses.replace(text_training.task, vocabulary=_WithoutPadding())

@@ -144,11 +144,12 @@ def test_lean_attention(mesh: str, layout: str, options: dict[str, Any]) -> None
     on_one_core(lean_attention, TEXT).check(mesh, layout, **options)
 
 
-@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS, 1))
+@pytest.mark.parametrize(("mesh", "layout", "options"), mostly_long(ATTENTION_LAYOUTS))
 def test_local_attention(mesh: str, layout: str, options: dict[str, Any]) -> None:
     on_one_core(local_attention, TEXT).check(mesh, layout, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mesh", "layout", "options"), MODEL_LAYOUTS[:1])
 def test_language_model(mesh: str, layout: str, options: dict[str, Any]) -> None:
     model_on_one_core("gpt2").check(mesh, layout, **options)

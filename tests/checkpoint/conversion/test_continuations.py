@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import meshtf as mtf
 from meshtf.train.decoding import Decoding, Prompts, Stops
 from meshtf.train.decoding.programs import decoded
 from tests.checkpoint.conversion.imported_models import MODELS, all_interpreted, run
+from tests.house.sharpest import sharpest
 
 FOLDER = Path(__file__).parent
 STORED = json.loads((FOLDER / "continuations.json").read_text())
@@ -85,8 +87,9 @@ def usual(case: Case) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("are_usual", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("name", "are_usual"), sharpest(itertools.product(NAMES, [True, False]), [("llama", True), ("t5", True)])
+)
 def test_continuations_are_those_of_transformers(name: str, are_usual: bool, tmp_path: Path) -> None:
     assert run("import", MODELS / name, tmp_path / "imported") == 0
     cases = [case for case in STORED if case["model"] == name and usual(case) == are_usual]

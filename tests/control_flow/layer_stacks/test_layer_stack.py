@@ -76,7 +76,7 @@ def by_saved_name(step: mtf.Function) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     "recompute",
-    [None, "nested", pytest.param("nothing", marks=pytest.mark.long), pytest.param("products", marks=pytest.mark.long)],
+    ["nested", *(pytest.param(other, marks=pytest.mark.long) for other in (None, "nothing", "products"))],
 )
 def test_a_scan_and_unrolled_layers_have_the_same_variables_random_bits_and_updates(recompute: str | None) -> None:
     mesh_impl = mtf.SpmdMeshImpl("rows:2", "batch:rows")

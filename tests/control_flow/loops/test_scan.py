@@ -63,7 +63,14 @@ def test_values_and_gradients_to_second_order(twins: Any) -> None:
     twins(scanned(), unrolled(), STACKED, LAYOUTS)
 
 
-@pytest.mark.parametrize("recompute", [True, "nested", "products", mtf.RecomputePolicy("nothing", names=("tanh",))])
+@pytest.mark.parametrize(
+    "recompute",
+    [
+        "nested",
+        mtf.RecomputePolicy("nothing", names=("tanh",)),
+        *(pytest.param(x, marks=pytest.mark.long) for x in (True, "products")),
+    ],
+)
 def test_recomputation_changes_nothing(twins: Any, recompute: Any) -> None:
     twins(scanned(recompute), unrolled(), STACKED, ["batch:rows;hidden:cols", "layers:rows"])
 

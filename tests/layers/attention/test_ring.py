@@ -23,6 +23,7 @@ from meshtf.layers import (
 )
 from meshtf.lowering.report.report import Report
 from meshtf.testing import assert_close, assert_layout_invariant, interpret
+from tests.house.sharpest import sharpest
 
 CAUSAL = AttentionMask(is_causal=True)
 BLOCKS = 4
@@ -93,13 +94,16 @@ def test_scores_are_never_whole_and_what_lies_ahead_is_not_computed() -> None:
 
 @pytest.mark.parametrize(
     ("together", "mask", "length"),
-    [
-        (("length",), CAUSAL, 8),
-        (("memory_length",), CAUSAL, 8),
-        (("length", "memory_length", "heads"), CAUSAL, 8),
-        (("heads",), AttentionMask(), 8),
-        ((), CAUSAL, 13),
-    ],
+    sharpest(
+        [
+            (("length",), CAUSAL, 8),
+            (("memory_length",), CAUSAL, 8),
+            (("length", "memory_length", "heads"), CAUSAL, 8),
+            (("heads",), AttentionMask(), 8),
+            ((), CAUSAL, 13),
+        ],
+        [(("memory_length",), CAUSAL, 8), (("heads",), AttentionMask(), 8), ((), CAUSAL, 13)],
+    ),
 )
 def test_dropout_drops_what_the_plain_form_drops(together: tuple[str, ...], mask: AttentionMask, length: int) -> None:
     """Of grouped heads; with each weight by itself, of two packed sequences that do not divide into the blocks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from meshtf.layers import (
     ring_attention,
 )
 from meshtf.testing import assert_close, interpret
+from tests.house.sharpest import sharpest
 
 MASKS = {
     "bidirectional": AttentionMask(),
@@ -95,9 +97,12 @@ def test_layouts_of_the_ring(layouts: list[str], check_layers: Any) -> None:
     check_layers(with_tokens(ring, mask), written_out(mask, sizes), inputs_of(sizes), layouts)
 
 
-@pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize(
-    "attend", [dot_product_attention, lean, local_attention, pytest.param(ring, marks=pytest.mark.long)]
+    ("attend", "heads"),
+    sharpest(
+        itertools.product([dot_product_attention, lean, local_attention, ring], HEADS),
+        [(dot_product_attention, "multi-query"), (lean, "grouped-query"), (local_attention, "grouped-query")],
+    ),
 )
 def test_layouts(attend: Callable[..., mtf.Tensor], heads: str, check_layers: Any) -> None:
     mask, sizes = MASKS["window"], HEADS[heads]
@@ -121,8 +126,13 @@ def test_relative_bias_and_its_gradient(attend: Callable[..., mtf.Tensor], check
     check_layers(with_tokens(attend, mask, config), formula, inputs_of(sizes), layouts)
 
 
-@pytest.mark.parametrize("attend", [dot_product_attention, lean, ring])
-@pytest.mark.parametrize("extra", [0.5, None])
+@pytest.mark.parametrize(
+    ("attend", "extra"),
+    sharpest(
+        itertools.product([dot_product_attention, lean, ring], [0.5, None]),
+        [(dot_product_attention, 0.5), (lean, 0.5), (lean, None), (ring, None)],
+    ),
+)
 def test_extra_logit(attend: Callable[..., mtf.Tensor], extra: float | None, check_layers: Any) -> None:
     """A number, or one learned for each head, which has a gradient."""
     sizes, mask = HEADS["multi-head"], MASKS["causal"]

@@ -15,6 +15,7 @@ from meshtf.layers.moe import Capacity, ExpertChoiceRouter, MixtureOfExperts, Sw
 from meshtf.layers.transformer import TokenEmbedding, TransformerStack
 from meshtf.models import TransformerLM
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
+from tests.house.sharpest import sharpest
 
 EXPERTS = 4
 SHAPE = [BATCH, LENGTH, D_MODEL]
@@ -34,8 +35,17 @@ def counts(gates: np.ndarray, is_routed: np.ndarray, num_choices: int) -> np.nda
     return found
 
 
-@pytest.mark.parametrize("is_padded", [False, True])
-@pytest.mark.parametrize(("router", "num_choices"), [(Top2Router(), 2), (SwitchRouter(), 1)])
+@pytest.mark.parametrize(
+    ("router", "num_choices", "is_padded"),
+    sharpest(
+        [
+            (router, n, is_padded)
+            for router, n in ((Top2Router(), 2), (SwitchRouter(), 1))
+            for is_padded in (False, True)
+        ],
+        [(Top2Router(), 2, True), (SwitchRouter(), 1, False)],
+    ),
+)
 def test_load_and_importance_are_of_the_tokens_that_are_no_padding(
     router: Any, num_choices: int, is_padded: bool, normal: Callable[..., Any]
 ) -> None:

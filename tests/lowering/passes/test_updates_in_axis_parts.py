@@ -42,7 +42,7 @@ def test_fifty_steps_as_without(name: str) -> None:
 
 
 @hypothesis.settings(
-    max_examples=12, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    max_examples=5, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
 @hypothesis.given(
     st.tuples(*[st.integers(2, 30)] * 3),

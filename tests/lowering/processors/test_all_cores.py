@@ -48,9 +48,15 @@ def run(mesh_impl: mtf.SpmdMeshImpl, steps: int = 3) -> tuple[mtf.Function, list
 
 
 def test_loops_branches_and_updates() -> None:
-    """As on one core, and as by TensorFlow's collectives; each segment is traced once, and nothing waits for a core."""
+    """As on one core, as by TensorFlow's collectives, and the same bits again.
+
+    Each segment is traced once, and nothing waits for a core.
+    """
     one, expected = run(mtf.SpmdMeshImpl("all:1", ""))
-    shared, found = run(SHARED)
+    (shared, found), (_, again) = run(SHARED), run(SHARED)
+    for own, other in zip(found, again, strict=True):
+        for y, z in zip(own, other, strict=True):
+            np.testing.assert_array_equal(y, z)
     by_runtime, others = run(mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;d:cols", share_memory=False))
     terms = 3 * LAYERS.size * (D.size + FUNCTION_TERMS) * B.size
     for step in range(3):
@@ -62,13 +68,6 @@ def test_loops_branches_and_updates() -> None:
     assert_close(by_runtime.variables["w"], one.variables["w"], terms=terms, magnitude=4.0)
     assert set(cores_in_memory(shared).traces.values()) == {1}
     assert not [n.op for n in nodes_in(graph_of(shared)) if n.op.startswith("Collective")]
-
-
-def test_the_same_bits_again() -> None:
-    (_, first), (_, second) = run(SHARED), run(SHARED)
-    for one, other in zip(first, second, strict=True):
-        for y, z in zip(one, other, strict=True):
-            np.testing.assert_array_equal(y, z)
 
 
 def test_a_gathered_weight_is_there_once() -> None:

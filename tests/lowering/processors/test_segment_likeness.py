@@ -80,8 +80,14 @@ def scaled(factor: Any) -> Layer:
     "layer",
     [
         pytest.param(scaled(lambda n: 1.0 + n), id="a number"),
-        pytest.param(lambda x, n: [mtf.relu, mtf.tanh, mtf.sigmoid, mtf.square][n](dense(x, n)), id="a function"),
-        pytest.param(lambda x, n: mtf.cast(mtf.cast(dense(x, n), TYPES[n]), tf.float32), id="a type"),
+        pytest.param(
+            lambda x, n: [mtf.relu, mtf.tanh, mtf.sigmoid, mtf.square][n](dense(x, n)),
+            id="a function",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            lambda x, n: mtf.cast(mtf.cast(dense(x, n), TYPES[n]), tf.float32), id="a type", marks=pytest.mark.long
+        ),
         pytest.param(lambda x, n: dense(x, n) - x if n % 2 else x - dense(x, n), id="the order of operands"),
     ],
 )

@@ -12,6 +12,7 @@ import meshtf as mtf
 from meshtf.lowering.processors import work_done_once
 from meshtf.lowering.processors.cores_in_one_memory import CoresInOneMemory
 from meshtf.planning.plan import Compute, Loop, walk
+from tests.house.sharpest import sharpest
 from tests.lowering.emitted import CALLS, LOOPS, cores_in_memory, graph_of
 
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 8), mtf.Dimension("d_model", 64), mtf.Dimension("d_ff", 512)
@@ -57,7 +58,7 @@ def done_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_done_once, "CALL_FLOPS", 0)
 
 
-@pytest.mark.parametrize("model", [layers_one_by_one, layers_in_a_loop])
+@pytest.mark.parametrize("model", sharpest([layers_one_by_one, layers_in_a_loop], [layers_in_a_loop]))
 def test_results_are_the_same_to_the_bit(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses and every variable, as where each core does all of its work."""
     each = trained(model)

@@ -19,9 +19,9 @@ from meshtf.mesh_impl.spmd._group_facts import GroupFacts
 from meshtf.testing import assert_close
 
 REVERSED_PAIRS = (3, 1, 0, 2, 7, 5, 6, 4, 11, 9, 10, 8, 15, 13, 12, 14)
-IN_ORDER = ("rows:2;cols:2", "a:2;b:2;c:2")
+IN_ORDER = ("rows:2;cols:2",)
 PERMUTED = ("all:12",)
-FURTHER_IN_ORDER = ("rows:2;cols:4", "all:16")
+FURTHER_IN_ORDER = ("a:2;b:2;c:2", "rows:2;cols:4", "all:16")
 FURTHER_PERMUTED = ("rows:4;cols:4", "rows:2;cols:4", "all:8", "a:2;b:2;c:2", "rows:3;cols:4")
 
 

@@ -14,6 +14,7 @@ import meshtf as mtf
 import meshtf.compat.mesh_tensorflow as original
 from meshtf.errors import DtypeError, LayoutError, ShapeError, UsageError
 from meshtf.testing import assert_close, assert_layout_invariant, interpret, plan
+from tests.house.sharpest import sharpest
 from tests.lowering.emitted import graph_of, nodes_in
 
 RNG = np.random.default_rng(0)
@@ -23,6 +24,10 @@ LAYOUTS = ["c:rows", "h:rows", "h:rows;w:cols", "h:cols+rows", "c:rows;h:cols", 
 GRID = [
     ([2, 2], [2, 2]), ([3, 2], [1, 1]), ([3, 3], [2, 1]), ([2, 1], [3, 2]), ([5, 7], [1, 1]), ([4, 4], [4, 2]),
 ]  # fmt: skip
+
+TWO_DIMENSIONS = [(kind, *sizes, padding) for kind in ("max", "avg") for sizes in GRID for padding in ("SAME", "VALID")]
+SHARPEST = [*TWO_DIMENSIONS[2:12:3], *TWO_DIMENSIONS[15::4]]
+"""Of either kind, windows that overlap, that leave gaps, and that reach over several slices."""
 
 
 def legal(ours: Any, shape: str) -> list[str]:
@@ -36,9 +41,7 @@ def legal(ours: Any, shape: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("padding", ["SAME", "VALID"])
-@pytest.mark.parametrize(("ksize", "strides"), GRID)
-@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize(("kind", "ksize", "strides", "padding"), sharpest(TWO_DIMENSIONS, SHARPEST))
 def test_two_dimensions_and_gradients(
     agrees: Any, kind: str, ksize: list[int], strides: list[int], padding: str
 ) -> None:

@@ -26,7 +26,7 @@ LAYOUTS = [
     "batch:cols;experts:cols;f:rows",
 ]  # fmt: skip
 FURTHER_ON_DEVICES = [
-    (1, ""),
+    *((1, layout) for layout in ("", "experts:cols")),
     *((4, layout) for layout in ("", "batch:rows;experts:cols", "experts:rows+cols", "d:cols;batch:rows")),
 ]
 
@@ -49,10 +49,12 @@ def written_out(x: tf.Tensor, w: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
     return tf.einsum("brd,edf,bre->brf", x, w, own)
 
 
-def test_values_and_gradients_to_the_second(agrees: Any) -> None:
-    agrees(product, written_out, INPUTS, LAYOUTS)
+@pytest.mark.parametrize("layouts", [LAYOUTS[2::2], pytest.param(LAYOUTS, marks=pytest.mark.long)], ids=len)
+def test_values_and_gradients_to_the_second(agrees: Any, layouts: list[str]) -> None:
+    agrees(product, written_out, INPUTS, layouts)
 
 
+@pytest.mark.long
 def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
     inputs = {
         "x": ("rows:12 d:12", RNG.standard_normal((12, 12))),
@@ -85,7 +87,6 @@ def test_matrices_of_several_sets_and_dimensions_in_any_order(agrees: Any) -> No
 @pytest.mark.parametrize(
     ("tables", "layout"),
     [
-        (1, "experts:cols"),
         (4, "batch:rows;experts:rows;f:cols"),
         *(pytest.param(*more, marks=pytest.mark.long) for more in FURTHER_ON_DEVICES),
     ],
@@ -153,7 +154,9 @@ def test_rows_in_no_tile_or_group_are_zeros(core: Any) -> None:
             assert_close(found.numpy(), wanted, terms=3)
 
 
-@pytest.mark.parametrize("layout", ["", pytest.param("batch:rows;d:cols", marks=pytest.mark.long), "experts:cols"])
+@pytest.mark.parametrize(
+    "layout", ["experts:cols", *(pytest.param(layout, marks=pytest.mark.long) for layout in ("", "batch:rows;d:cols"))]
+)
 def test_in_a_loop_that_is_compiled(layout: str) -> None:
     """By XLA, for one core and for all cores at once, to what it gives operation by operation."""
 

@@ -20,11 +20,11 @@ W = _RNG.normal(size=8).astype(np.float32)
 N = _RNG.integers(1, 4, size=4).astype(np.int32)
 INPUTS: dict[str, Any] = {"x": ("batch:4 hidden:8 d:6", X), "w": ("hidden:8", W), "n": ("batch:4", N)}
 MESHES = [
-    ("all:1", ""),
+    pytest.param("all:1", "", marks=pytest.mark.long),
     ("rows:2;cols:4", "batch:rows;hidden:cols"),
     pytest.param("rows:2;cols:2", "hidden:rows+cols", marks=pytest.mark.long),
     ("rows:2;cols:2", "hidden:cols+rows"),
-    ("rows:2;cols:2", "d:rows;hidden:cols"),
+    pytest.param("rows:2;cols:2", "d:rows;hidden:cols", marks=pytest.mark.long),
     pytest.param("rows:2;cols:2", "batch:rows", marks=pytest.mark.long),
     pytest.param("rows:4;cols:8", "batch:rows;hidden:cols", marks=pytest.mark.long),
 ]

@@ -147,9 +147,9 @@ class HasNoState(Callback):
     ("callback", "event", "step", "saved"),
     [
         (Fails("on_start", 0), "on_start", 0, []),
-        (Fails("on_step"), "on_step", 2, [2]),
+        pytest.param(Fails("on_step"), "on_step", 2, [2], marks=pytest.mark.long),
         (Fails("on_evaluation"), "on_evaluation", 2, [2]),
-        (Fails("on_checkpoint"), "on_checkpoint", 3, [3]),
+        pytest.param(Fails("on_checkpoint"), "on_checkpoint", 3, [3], marks=pytest.mark.long),
         (Fails("on_end"), "on_end", 3, [3]),
         (HasNoState(), "state_dict", 0, []),
     ],

@@ -86,6 +86,7 @@ def test_a_batch_changes_no_continuation(lm_training: Training) -> None:
     assert first.as_text(1, shows_prompt=True).endswith(f", 3 tokens, cut\nab{first.text}")
 
 
+@pytest.mark.long
 def test_a_stop_is_not_in_the_text(lm_training: Training) -> None:
     ((free,),) = continued(lm_training, texts("ab"), max_new_tokens=4)
     stop = free.ids[1]

@@ -108,17 +108,19 @@ def test_a_training_begins_with_the_imported_weights(
         main(decode, f"--model_dir={place}", *prompts, "--format=jsonl", f"--output={output}")
     assert (folder / "below" / "a").read_text() == (folder / "below" / "b").read_text()
     assert run("export", "run", "exported") == 0
-    main(
-        train,
-        "--gin_file=../imported/model.gin",
-        "--gin_file=../fine_tuning.gin",
-        "--model_dir=other",
-        "--gin_param=Training.initial_checkpoint=None",
-    )
-    assert "begins with:" not in capsys.readouterr().out
     shutil.rmtree(folder / "imported" / "checkpoints")
     main(train, "--gin_file=../imported/model.gin", "--gin_file=../fine_tuning.gin", "--model_dir=third", status=2)
     assert f"{folder}/imported is neither the folder of a checkpoint, as step_00001000, nor" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_training_may_begin_without_the_imported_weights(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    files = ("--gin_file=imported/model.gin", "--gin_file=fine_tuning.gin")
+    main(train, *files, "--model_dir=other", "--gin_param=Training.initial_checkpoint=None")
+    assert "begins with:" not in capsys.readouterr().out
 
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "dull", "film", "play", "a"]

@@ -64,12 +64,14 @@ def of_length(length: int, **more: Any) -> Sizes:
 MASKS = [CAUSAL, *(AttentionMask(is_causal=True, window=n) for n in (1, 3, 6))]
 SIZES = [(16, 4), (16, 1), (13, 3)]
 """Of the length and of blocks."""
+SHARPEST = {(0, 2), (1, 0), (2, 0), (2, 2), (3, 1)}
+"""Places of masks and sizes."""
 
 
 @pytest.mark.parametrize(
     ("mask", "length", "block_size"),
     [
-        pytest.param(mask, *sizes, marks=[] if i % 2 == 0 or j == 0 else [pytest.mark.long])
+        pytest.param(mask, *sizes, marks=[] if (i, j) in SHARPEST else [pytest.mark.long])
         for i, mask in enumerate(MASKS)
         for j, sizes in enumerate(SIZES)
     ],
@@ -106,7 +108,11 @@ def test_heads_that_share_keys(heads: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "together",
-    [("length", "heads"), ("memory_length",), (), pytest.param(("length",), marks=pytest.mark.long)],
+    [
+        ("length", "heads"),
+        (),
+        *(pytest.param(dims, marks=pytest.mark.long) for dims in (("length",), ("memory_length",))),
+    ],
 )
 def test_dropout_drops_what_the_plain_form_drops(together: tuple[str, ...]) -> None:
     """Also of a length that is padded."""

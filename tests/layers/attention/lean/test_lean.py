@@ -117,6 +117,7 @@ def test_second_derivatives() -> None:
         assert_close(found, wanted, terms=2 * sizes.gradient_terms)
 
 
+@pytest.mark.long
 def test_on_devices() -> None:
     config = AttentionConfig(num_heads=2, d_kv=4)
 

@@ -9,6 +9,7 @@ import pytest
 import meshtf as mtf
 from meshtf.errors import NonFiniteError
 from meshtf.lowering.passes.updates.update_fusion import updates_in_place
+from tests.house.sharpest import sharpest
 
 pytestmark = pytest.mark.plain_cpu
 
@@ -50,16 +51,19 @@ GOOD = np.linspace(-1, 1, 4 * 64, dtype=np.float32).reshape(4, 64)
 BAD = np.where(np.arange(4 * 64).reshape(4, 64) == 7, np.nan, GOOD).astype(np.float32)
 
 
-@pytest.mark.parametrize("finite", [loss_is_checked, gradient_is_checked])
-@pytest.mark.parametrize("share_memory", [True, False])
-@pytest.mark.parametrize(
-    ("mesh", "options"),
-    [
+CHECKED: list[tuple[Any, bool, tuple[str, str], dict[str, Any]]] = [
+    (finite, share_memory, mesh, options)
+    for finite in (loss_is_checked, gradient_is_checked)
+    for share_memory in (True, False)
+    for mesh, options in (
+        (("all:2", "batch:all"), {"parameter_layout": "rows:all"}),
         (("all:1", ""), {}),
         (("all:2", "batch:all"), {"shard_weight_update": False}),  # written where they are, behind the checks
-        (("all:2", "batch:all"), {"parameter_layout": "rows:all"}),
-    ],
-)
+    )
+]
+
+
+@pytest.mark.parametrize(("finite", "share_memory", "mesh", "options"), sharpest(CHECKED, CHECKED[::5]))
 def test_a_step_that_a_check_refuses_changes_no_variable(
     finite: Finite, mesh: tuple[str, str], options: dict[str, Any], share_memory: bool
 ) -> None:
