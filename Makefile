@@ -28,7 +28,7 @@ HAS_CUDA = $(if $(shell command -v nvidia-smi),$(VENV)/has-$(CUDA))
 TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/lowering/emit/test_xla_refusals.py \
     tests/lowering/emit/test_oversized.py tests/lowering/passes/test_gathered_reductions.py \
     tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py \
-    tests/bin/virtual_tpu/test_on_virtual_tpu.py tests/bin/virtual_tpu/test_whole_programs_on_virtual_tpu.py tests/train/batches/test_steps_ahead.py \
+    tests/backends/test_on_virtual_tpu.py tests/backends/test_whole_programs_on_virtual_tpu.py tests/train/batches/test_steps_ahead.py \
     tests/cluster/test_tpu_over_processes.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
 
