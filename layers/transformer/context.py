@@ -93,6 +93,8 @@ class DecodingSpace:
       beam: the batch dimension of a beam search. After each step, a state that has it is put in the order of the
         hypotheses. A state that has `beam_slots` in its place stays as it is, and the step's `Context.slots` says
         where each hypothesis has its own. None if sequences stay, or all states are put in order.
+      is_paged: whether the state has the positions of all sequences in pages: `max_length` is their number, and there
+        are no batch dimensions.
     """
 
     mesh: mtf.Mesh

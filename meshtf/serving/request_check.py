@@ -40,7 +40,7 @@ def check_ids(ids: Sequence[int], vocab_size: int, what: str) -> None:
     """
     for place, token in enumerate(ids):
         if not _is_count(token, 0) or token >= vocab_size:
-            raise RequestError(f"id {token!r} at place {place} of {what} is none of the {vocab_size} tokens")
+            raise RequestError(f"id {token!r} at place {place} of {what} is none of the {counted(vocab_size, 'token')}")
 
 
 def _check_choice(request: GenerationRequest, limits: EngineLimits) -> None:
@@ -66,7 +66,7 @@ def _check_choice(request: GenerationRequest, limits: EngineLimits) -> None:
         ),
         (
             "stop_ids",
-            f"{NUM_BANNED} ids at most with min_new_tokens",
+            f"{counted(NUM_BANNED, 'id')} at most with min_new_tokens",
             not request.min_new_tokens or len(request.stop_ids) <= NUM_BANNED,
         ),
     ):

@@ -23,7 +23,7 @@ import safetensors.numpy
 from page_run import run_page
 from pages import PAGES, TREE, Block, blocks_of, name_of
 
-from meshtf.bin import compare, decode, eval, export, plan, tokenize, train, vocab  # noqa: A004
+from meshtf.bin import compare, decode, dialog, eval, export, plan, quantize, serve, sweep, tokenize, train, vocab  # noqa: A004
 from meshtf.bin import compile as compile_program
 from meshtf.train.configuration import find_gin_file, read_configuration
 from meshtf_programs.command_lines import checkpoint
@@ -31,7 +31,8 @@ from meshtf_programs.launching import launch
 
 LANGUAGES = {"python", "bash", "gin", "json", "text"}
 CONFIGURED = {
-    module.PROGRAM: module for module in (compile_program, decode, eval, export, plan, tokenize, train, vocab)
+    module.PROGRAM: module
+    for module in (compile_program, decode, dialog, eval, export, plan, quantize, serve, sweep, tokenize, train, vocab)
 }
 LONG_PAGES = [page for page in PAGES if any(block.is_long for block in blocks_of(page.read_text()))]
 

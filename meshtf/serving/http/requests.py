@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from meshtf.errors import counted
 from meshtf.serving.engine import GenerationRequest
 from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.fields import Fields, checked_text
@@ -132,8 +133,8 @@ def _request(
     num_choices = fields.integer("n", 1, MOST_CHOICES) or 1
     if num_choices * len(prompts) > MOST_CHOICES:
         raise ApiError(
-            f"{len(prompts)} prompts with n = {num_choices} are {num_choices * len(prompts)} choices; a request has at "
-            f"most {MOST_CHOICES}.",
+            f"{counted(len(prompts), 'prompt')} with n = {num_choices} are {num_choices * len(prompts)} choices; a "
+            f"request has at most {MOST_CHOICES}.",
             param="n",
         )
     stops, seed = fields.texts("stop", _MOST_STOPS), fields.integer("seed", 0, _LARGEST_SEED)
@@ -185,7 +186,7 @@ def prompts_of(fields: Fields, name: str, model: ServedModel) -> tuple[Prompt, .
     if not isinstance(each, list) or not each:
         fields.refuse(name, wanted)
     if len(each) > MOST_CHOICES:
-        raise ApiError(f"{name} has {len(each)} texts; a request has at most {MOST_CHOICES}.", param=name)
+        raise ApiError(f"{name} has {counted(len(each), 'text')}; a request has at most {MOST_CHOICES}.", param=name)
     found: list[Prompt] = []
     for one in each:
         if isinstance(one, str):
@@ -216,7 +217,7 @@ def _check_length(length: int, added: int, model: ServedModel) -> None:
     most = model.engine.limits.max_length
     if length + added > most:
         raise ApiError(
-            f"The prompt has {length} tokens and asks for {added} more, and this model has room for {most}.",
+            f"The prompt has {counted(length, 'token')} and asks for {added} more, and this model has room for {most}.",
             param="max_tokens" if length < most else "prompt",
             code="context_length_exceeded",
         )
@@ -286,7 +287,8 @@ def score_request(body: Mapping[str, Any], model: ServedModel) -> tuple[Prompt, 
     for text in texts:
         if len(text.ids) > model.engine.limits.max_length:
             raise ApiError(
-                f"A text has {len(text.ids)} tokens, and this model has room for {model.engine.limits.max_length}.",
+                f"A text has {counted(len(text.ids), 'token')}, and this model has room for "
+                f"{model.engine.limits.max_length}.",
                 param="input",
                 code="context_length_exceeded",
             )

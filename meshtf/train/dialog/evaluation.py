@@ -12,7 +12,7 @@ from meshtf.train.dialog.questions import Question, drawn_question, library
 from meshtf.train.dialog.responses import ratings
 from meshtf.train.dialog.retrieval import Retrieval
 from meshtf.train.dialog.roles import GROUNDED, INTERESTING, SAFE, SENSIBLE, SPECIFIC, USER, turn
-from meshtf.train.dialog.tool_loop import Answer, answered
+from meshtf.train.dialog.tool_loop import answered
 from meshtf.train.dialog.tools import Toolset
 
 METRICS = (SENSIBLE, SPECIFIC, INTERESTING, SAFE, GROUNDED)
@@ -69,14 +69,3 @@ def shares(questions: Sequence[Question], texts: Sequence[Sequence[str]]) -> dic
     """The share of the texts that have each attribute, over all texts for each question."""
     rated = [ratings(question, text) for question, own in zip(questions, texts, strict=True) for text in own]
     return {name: sum(one[name] for one in rated) / len(rated) for name in METRICS}
-
-
-def rating_accuracy(questions: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
-    """How often the model's rating of a candidate is on the right side of one half, for each attribute."""
-    pairs = [
-        (candidate.ratings, ratings(question, candidate.text))
-        for question, answer in zip(questions, answers, strict=True)
-        for candidate in answer.candidates
-    ]
-    names = pairs[0][0]
-    return {name: sum((own[name] > 0.5) == true[name] for own, true in pairs) / len(pairs) for name in names}
