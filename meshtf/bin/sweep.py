@@ -20,7 +20,7 @@ from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.signals import stop_request
 from meshtf.train.sweeps.running import SweepRun
 from meshtf.train.sweeps.sweep import configured_sweep
-from meshtf.train.sweeps.sweep_folder import ENDED, FAILED, SweepFolder
+from meshtf.train.sweeps.sweep_folder import ENDED, FAILED, WAITING, SweepFolder
 from meshtf.train.sweeps.sweep_picture import draw_sweep
 from meshtf.train.sweeps.sweep_results import results_table, sweep_results, write_results
 from meshtf.train.sweeps.trials import Trial, first_values, grid, numbered, samples
@@ -60,7 +60,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     before, states = folder.read_plan(base)
     trials = numbered(drawn, before)
     for trial in trials:
-        states[trial.number] = folder.state(trial, states.get(trial.number, "waiting"))
+        states[trial.number] = folder.state(trial, states.get(trial.number, WAITING))
     everything = [*before, *(trial for trial in trials if trial not in before)]
     save = functools.partial(folder.write_plan, base, everything, states)
     command = functools.partial(_command, values, folder, base)

@@ -52,7 +52,7 @@ def detection_counts(found: Detections, boxes: mtf.Tensor, labels: mtf.Tensor, c
 
     They are: right detections [thresholds, classes, bins of scores], all detections [classes, bins], objects [classes].
     """
-    mesh, batch = labels.mesh, labels.shape[0]
+    batch = labels.shape[0]
     bins = mtf.Dimension("bins", NUM_BINS)
     place = mtf.cast(mtf.minimum(found.scores * NUM_BINS, NUM_BINS - 1.0), tf.int32)
     is_one = mtf.cast(mtf.greater(found.scores, 0.0), tf.float32)
@@ -64,7 +64,6 @@ def detection_counts(found: Detections, boxes: mtf.Tensor, labels: mtf.Tensor, c
     every = mtf.einsum([of_class, of_bin], output_shape=mtf.Shape([classes, bins]))
     is_object = mtf.cast(mtf.greater(labels, 0), tf.float32)
     objects = mtf.reduce_sum(mtf.one_hot(labels, classes, dtype=tf.float32) * is_object, output_shape=[classes])
-    assert mesh is found.scores.mesh
     flat = [mtf.reshape(x, [("counts", x.size)]) for x in (right, every, objects)]
     return mtf.concat(flat, "counts") / float(batch.size)
 

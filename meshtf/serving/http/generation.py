@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from meshtf.serving.engine import EngineBusyError, Finish, GeneratedToken, GenerationRequest, RequestError
 from meshtf.serving.http.api_error import ApiError
@@ -89,12 +89,8 @@ class Generation:
         self._waiting: list[ShownToken] = []
         self._num_tokens = self._num_decoded = self._num_shown = 0
         self._is_done = False
-        try:
+        with _refusals():
             self._number = model.engine.submit(request, self._mailbox)
-        except RequestError as error:
-            raise ApiError(_sentence(error)) from None
-        except EngineBusyError as error:
-            raise ApiError(_sentence(error), 503, code="overloaded", retry_after=_BUSY_SECONDS) from None
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yields a piece for each token, the last with the reason of the end.
@@ -153,10 +149,19 @@ async def likelihoods(model: ServedModel, prompt: Prompt) -> list[float]:
     """
     if not prompt.ids:
         return []
-    try:
+    with _refusals():
         return await asyncio.to_thread(model.engine.score, prompt.ids)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turns what an engine refuses into a reply."""
+    try:
+        yield
     except RequestError as error:
         raise ApiError(_sentence(error)) from None
+    except EngineBusyError as error:
+        raise ApiError(_sentence(error), 503, code="overloaded", retry_after=_BUSY_SECONDS) from None
 
 
 def _sentence(error: Exception) -> str:

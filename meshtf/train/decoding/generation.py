@@ -47,8 +47,30 @@ def generate(
         likelihood of the added token alone, and None nothing.
     """
     samples = None if num_samples is None else mtf.Dimension(SAMPLES, num_samples)
-    found = _Generation(decoder, prompts, sampling, stops, penalties, samples, num_likeliest).run()
+    found = _Generation(decoder, prompts, sampling, stops, penalties, samples, num_likeliest).run().sequences
     return found if samples is None else ranked(found, samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Generated:
+    """Sequences, and what the loop leaves behind.
+
+    Attributes:
+      sequences: the sequences over [batch, (samples)], in the order in which they were drawn.
+      position: int32 scalar, the position at which the loop ended.
+      state: the state of the decoder, if it was kept. Positions behind a row's own length are to be written anew.
+    """
+
+    sequences: Sequences
+    position: mtf.Tensor
+    state: list[mtf.Tensor]
+
+
+def generate_samples(
+    decoder: StepDecoder, prompts: Prompts, sampling: Sampling, stops: Stops, samples: mtf.Dimension
+) -> Generated:
+    """Continues each prompt over `samples`, as `generate` does, and keeps the state, from which others go on."""
+    return _Generation(decoder, prompts, sampling, stops, NO_PENALTIES, samples, None, keeps_state=True).run()
 
 
 def ranked(found: Sequences, samples: mtf.Dimension) -> Sequences:
@@ -92,8 +114,9 @@ class _Generation:
     penalties: Penalties
     samples: mtf.Dimension | None
     num_likeliest: int | None
+    keeps_state: bool = False
 
-    def run(self) -> Sequences:
+    def run(self) -> Generated:
         state = self.prompts.state(self.decoder, self.samples)
         start, keys = self._start(), self._keys()
         told = self._nothing_told(start.ids)
@@ -101,16 +124,18 @@ class _Generation:
             self._goes_on,
             lambda *values: self._step(keys, *values),
             [*start.tensors, *told, *state],
-            num_loop_vars=_NUM_CARRIED + len(told),
+            num_loop_vars=None if self.keeps_state else _NUM_CARRIED + len(told),
             maximum_iterations=self.prompts.length.size,
             compiled=True,
             name="generate",
         )
-        end, tokens = _Carried(*done[:_NUM_CARRIED]), done[_NUM_CARRIED:]
+        first_state = _NUM_CARRIED + len(told)
+        end, tokens = _Carried(*done[:_NUM_CARRIED]), done[_NUM_CARRIED:first_state]
         added = mtf.cast(end.lengths - self.prompts.lengths, tf.float32)
         scores = end.log_likelihoods / mtf.maximum(added, 1.0)
         likelihoods = TokenLikelihoods(*tokens) if tokens else None
-        return Sequences(end.ids, end.lengths, end.log_likelihoods, scores, likelihoods)
+        sequences = Sequences(end.ids, end.lengths, end.log_likelihoods, scores, likelihoods)
+        return Generated(sequences, end.position, list(done[first_state:]))
 
     def _start(self) -> _Carried:
         prompts = self.prompts

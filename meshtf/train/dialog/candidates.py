@@ -13,11 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.ops.random.row_keys import prompt_keys, with_count
-from meshtf.train.decoding.generation import SAMPLES
+from meshtf.train.decoding.generation import SAMPLES, generate_samples
 from meshtf.train.decoding.prompts import Prompts, repeated
 from meshtf.train.decoding.sampling import Sampling
+from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import StepDecoder, token_logits
+from meshtf.train.decoding.stops import Stops
 
 ATTRIBUTES, ASKED = "attributes", "asked"
 
@@ -84,90 +85,33 @@ def rated_candidates(
       form: the tokens that ask for ratings.
     """
     samples = mtf.Dimension(SAMPLES, num_samples)
-    state = prompts.state(decoder, samples)
-    drawn, state = _Drawing(decoder, prompts, sampling, stop, samples).run(state)
-    ratings, end = _Rating(decoder, prompts, drawn, form).run(state)
+    found = generate_samples(decoder, prompts, sampling, Stops((stop,)), samples)
+    drawn = _Drawn.of(found.sequences, prompts, stop)
+    ratings, end = _Rating(decoder, prompts, drawn, form).run(found.state)
     return RatedCandidates(
         drawn.ids,
         drawn.lengths,
-        drawn.log_likelihoods,
+        found.sequences.log_likelihoods,
         ratings,
-        drawn.position - mtf.reduce_min(prompts.lengths),
+        found.position - mtf.reduce_min(prompts.lengths),
         end - mtf.reduce_min(drawn.lengths),
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Drawn:
-    """The state of the first loop, over rows [batch, samples]."""
+    """Continuations [batch, samples, length] without the token that ended them, and their lengths."""
 
-    position: mtf.Tensor
-    before: mtf.Tensor
     ids: mtf.Tensor
     lengths: mtf.Tensor
-    log_likelihoods: mtf.Tensor
-    is_done: mtf.Tensor
 
-    @property
-    def tensors(self) -> list[mtf.Tensor]:
-        return [getattr(self, field.name) for field in dataclasses.fields(self)]
-
-
-_NUM_DRAWN = len(dataclasses.fields(_Drawn))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Drawing:
-    decoder: StepDecoder
-    prompts: Prompts
-    sampling: Sampling
-    stop: int
-    samples: mtf.Dimension
-
-    def run(self, state: list[mtf.Tensor]) -> tuple[_Drawn, list[mtf.Tensor]]:
-        mesh = self.prompts.ids.mesh
-        keys = with_count(prompt_keys(mesh, self.prompts.batch_dims), mtf.range(mesh, self.samples))
-        done = mtf.while_loop(
-            lambda *values: mtf.reduce_any(mtf.logical_not(_Drawn(*values[:_NUM_DRAWN]).is_done)),
-            lambda *values: self._step(keys, *values),
-            [*self._start().tensors, *state],
-            maximum_iterations=self.prompts.length.size,
-            name="draw",
-        )
-        return _Drawn(*done[:_NUM_DRAWN]), list(done[_NUM_DRAWN:])
-
-    def _start(self) -> _Drawn:
-        prompts = self.prompts
-        rows = prompts.batch_dims + [self.samples]
-        ids = mtf.broadcast(prompts.only(), rows + [prompts.length])
-        position = mtf.reduce_min(prompts.lengths)
-        lengths = mtf.broadcast(prompts.lengths, rows)
-        is_done = mtf.broadcast(mtf.greater_equal(prompts.lengths, prompts.ends), rows)
-        return _Drawn(position, prompts.at(position - 1, ids), ids, lengths, mtf.zeros(ids.mesh, rows), is_done)
-
-    def _step(self, keys: mtf.Tensor, *values: mtf.Tensor) -> list[mtf.Tensor]:
-        now, prompts = _Drawn(*values[:_NUM_DRAWN]), self.prompts
-        position = now.position
-        is_given = mtf.less(position, prompts.lengths)
-        writes_at = mtf.where(is_given, -1, position)
-        logits, state = self.decoder.step(now.before, position, writes_at, list(values[_NUM_DRAWN:]))
-        logits, vocab = token_logits(logits, self.decoder), self.decoder.vocab
-        chosen = self.sampling.choose(logits, vocab, with_count(keys, position))
-        likelihood = mtf.gather(logits, chosen, vocab) - mtf.reduce_logsumexp(logits, vocab)
-        is_open = mtf.logical_and(mtf.logical_not(now.is_done), mtf.logical_not(is_given))
-        is_stop = mtf.equal(chosen, self.stop)
-        is_added = mtf.logical_and(is_open, mtf.logical_not(is_stop))
-        token = mtf.where(is_added, chosen, prompts.at(position, now.ids))
-        is_last = mtf.logical_or(is_stop, mtf.greater_equal(position + 1, prompts.ends))
-        after = _Drawn(
-            position + 1,
-            token,
-            prompts.with_token(now.ids, position, token),
-            mtf.where(is_added, position + 1, now.lengths),
-            now.log_likelihoods + mtf.where(is_open, likelihood, 0.0),
-            mtf.logical_or(now.is_done, mtf.logical_and(is_open, is_last)),
-        )
-        return [*after.tensors, *state]
+    @classmethod
+    def of(cls, found: Sequences, prompts: Prompts, stop: int) -> _Drawn:
+        last = mtf.gather(found.ids, found.lengths - 1, prompts.length)
+        is_stopped = mtf.logical_and(mtf.equal(last, stop), mtf.greater(found.lengths, prompts.lengths))
+        lengths = found.lengths - mtf.to_int32(is_stopped)
+        is_text = mtf.less(prompts.places(), lengths, output_shape=found.ids.shape)
+        return cls(mtf.where(is_text, found.ids, 0), lengths)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,7 +109,8 @@ class TextRules:
     def add(self, token: int) -> None:
         """Adds a token that is allowed."""
         self._added.append(token)
-        assert self._matcher.consume_token(token)
+        is_taken = self._matcher.consume_token(token)
+        assert is_taken, self._matcher.get_error()
 
 
 def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
