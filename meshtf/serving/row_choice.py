@@ -106,6 +106,13 @@ def _penalized(logits: mtf.Tensor, given: dict[str, mtf.Tensor], vocab: mtf.Dime
 
 
 def _chosen(logits: mtf.Tensor, given: dict[str, mtf.Tensor], vocab: mtf.Dimension) -> mtf.Tensor:
+    """The chosen tokens. A vocabulary is sorted only in steps that draw."""
+    is_drawn = mtf.reduce_any(mtf.greater(given["temperature"], 0.0))
+    (chosen,) = mtf.cond(is_drawn, lambda: _drawn(logits, given, vocab), lambda: mtf.argmax(logits, vocab))
+    return chosen
+
+
+def _drawn(logits: mtf.Tensor, given: dict[str, mtf.Tensor], vocab: mtf.Dimension) -> mtf.Tensor:
     candidates = mtf.Dimension("candidates", vocab.size)
     values, ids = mtf.top_k(logits, vocab, candidates)
     rank = mtf.range(logits.mesh, candidates)

@@ -20,8 +20,8 @@ _WORD = re.compile(r"\w+")
 class Retrieval:
     """A `Tool` that ranks passages by Okapi BM25 (Robertson et al. 1994), with the usual constants k1 and b.
 
-    A passage that shares no word with the query is no answer. Of two passages with equal scores the earlier comes
-    first.
+    A passage that shares no word with the query is no answer. The earlier of two passages with equal scores
+    comes first.
 
     Attributes:
       passages: the passages.
