@@ -74,6 +74,10 @@ _NOT_ON_A_TPU = {
     "TPU_WORKER_ID": "0",
 }
 
+_SMALL = 1 << 18
+"""The elements of an array that is copied here: a GPU's runtime may let a caller wait, until the step before is done,
+to have done with an array."""
+
 _EXECUTABLE_BUILD_OPTIONS, _DEBUG_OPTIONS, _XLA_BACKEND_EXTRA_OPTIONS = 3, 3, 500
 """Numbers of fields: in XLA's CompileOptionsProto, ExecutableBuildOptionsProto and DebugOptions."""
 
@@ -304,22 +308,22 @@ class Cores:
         found = [getattr(d, "compute_capability", None) for d in self._devices]
         return min((tuple(map(int, c.split("."))) for c in found if c), default=()) if all(found) else ()
 
-    def put(self, pieces: Sequence[np.ndarray]) -> CoreArray:
-        """Hands each core of this process an array, in row-major order, which nobody may write to any more."""
+    def put(self, pieces: Sequence[np.ndarray], *, may_change: bool = False) -> CoreArray:
+        """Hands each core of this process an array, in row-major order.
+
+        Nobody may write to the arrays any more, unless they may change: then the runtime copies them at once.
+        """
+        if may_change and pieces[0].size <= _SMALL:
+            copies = {id(p): p.copy() for p in pieces}
+            return self.put([copies[id(p)] for p in pieces])
         first = pieces[0]
         if all(p is first for p in pieces):
-            return self._put(first.shape, pieces, self._local, self._alike)
+            return self._put(first.shape, pieces, self._local, self._alike, may_change)
         if not first.ndim:
             return self._joined(first.shape, [self._put_on(p, position) for position, p in enumerate(pieces)])
         # If they were copies of one array to JAX, it would send only the first. So they are parts of a larger one.
-        return self._put((len(self._devices) * first.shape[0], *first.shape[1:]), pieces, self._local, self._in_parts)
-
-    def put_copies(self, pieces: Sequence[np.ndarray]) -> CoreArray:
-        """Does as `put`, and has done with the arrays when it returns."""
-        if self._client.platform == "cpu":  # whose arrays stay where they are
-            copies = {id(piece): piece.copy() for piece in pieces}
-            return self.put([copies[id(piece)] for piece in pieces])
-        return self.put(pieces).block_until_ready()
+        together = (len(self._devices) * first.shape[0], *first.shape[1:])
+        return self._put(together, pieces, self._local, self._in_parts, may_change)
 
     def send(self, array: CoreArray, position: int = 0) -> None:
         """Lets one core's piece of a result come to the host as soon as it is there, before anyone waits for it."""
@@ -352,13 +356,22 @@ class Cores:
         device = self._local[position]
         return self._put(piece.shape, [piece], [device], _jax.SingleDeviceSharding(device))
 
-    def _put(self, shape: Sequence[int], pieces: Sequence[Any], devices: Sequence[Any], sharding: Any) -> Any:
+    def _put(
+        self,
+        shape: Sequence[int],
+        pieces: Sequence[Any],
+        devices: Sequence[Any],
+        sharding: Any,
+        may_change: bool = False,
+    ) -> Any:
+        semantics = _jax.HostBufferSemantics
         return _jax.batched_device_put(
             ShapedArray(tuple(shape), pieces[0].dtype),
             sharding,
             pieces,
             devices,
             committed=True,
+            host_buffer_semantics=semantics.IMMUTABLE_ONLY_DURING_CALL if may_change else semantics.ZERO_COPY,
             enable_x64=True,
         )
 

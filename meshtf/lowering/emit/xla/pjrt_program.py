@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ class PjrtProgram:
         self._none_failed: CoreArray | None = None
         self._earlier: CoreArray | None = None
         self._failures_seen = 0
+        self._fed_before: dict[int, tuple[weakref.ref[tf.Tensor], CoreArray]] = {}
 
     def __call__(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Results:
         """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
@@ -55,7 +57,7 @@ class PjrtProgram:
         If a check of one fails, those that were started after it assign nothing either, and fail the same.
         """
         program, assigned = self._compiled
-        pieces = [self._fed(feed, x) for feed, x in zip(self._plan.feeds, feeds, strict=True)]
+        pieces = [self._fed(number, x) for number, x in enumerate(feeds)]
         if self._none_failed is None:
             self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
         earlier = self._none_failed if self._earlier is None else self._earlier
@@ -118,12 +120,31 @@ class PjrtProgram:
             cluster.barrier(cluster.meeting("compiled"), _COMPILE_SECONDS)
         return program, {number: self._variables[place] for number, place in numbers.items()}
 
-    def _fed(self, feed: Feed, given: tf.Tensor | np.ndarray) -> CoreArray:
-        """Each core's part of an array, which is nobody else's: a step may still run when its caller goes on."""
-        array = np.asarray(given)  # a tensor's own memory, which never changes
+    def _fed(self, number: int, given: tf.Tensor | np.ndarray) -> CoreArray:
+        """Each core's part of the array for one of the feeds.
+
+        The cores keep the parts of a tensor, which never changes, for as long as it lives and no other is fed there.
+        """
+        if isinstance(given, np.ndarray):
+            return self._cores.put(self._cut(self._plan.feeds[number], given), may_change=True)
+        before = self._fed_before.get(number)
+        if before is not None and before[0]() is given:
+            return before[1]
+        parts = self._cores.put(self._cut(self._plan.feeds[number], np.asarray(given)))
+        kept = self._fed_before
+
+        def forget(reference: weakref.ref[tf.Tensor]) -> None:
+            if number in kept and kept[number][0] is reference:
+                del kept[number]
+
+        kept[number] = (weakref.ref(given, forget), parts)
+        return parts
+
+    def _cut(self, feed: Feed, array: np.ndarray) -> list[np.ndarray]:
+        """Each core's part of an array."""
         axes, size = feed.output.layout.axes, feed.output.slice_shape
         parts: dict[tuple[int, ...], np.ndarray] = {}
-        pieces = []
+        pieces: list[np.ndarray] = []
         for core in self._cores.numbers:
             block = core_positions.block(core, axes, self._plan.mesh_shape)
             if block not in parts:
@@ -132,7 +153,7 @@ class PjrtProgram:
                 ends = [(0, n - have) for n, have in zip(size, held.shape, strict=True)]
                 parts[block] = np.ascontiguousarray(np.pad(held, ends) if any(map(any, ends)) else held).reshape(size)
             pieces.append(parts[block])
-        return self._cores.put_copies(pieces) if isinstance(given, np.ndarray) else self._cores.put(pieces)
+        return pieces
 
     def _on_every_core(self, array: np.ndarray) -> CoreArray:
         return self._cores.put([array] * len(self._cores.numbers))

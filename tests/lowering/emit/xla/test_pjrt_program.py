@@ -1,0 +1,53 @@
+"""Arrays that programs on accelerators are fed: copied once if they are the user's, and never if they are tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import meshtf as mtf
+from meshtf.errors import NonFiniteError
+from meshtf.mesh_impl.pjrt.pjrt import Cores
+
+LENGTH = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def summed() -> mtf.Function:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.reduce_sum(mtf.check_finite(x, "the input"), reduced_dim="length")
+
+    inputs = {"x": mtf.TensorSpec([("batch", 8), ("length", LENGTH)])}
+    return mtf.function(program, mtf.GpuMeshImpl("all:2", "batch:all"), inputs=inputs)
+
+
+def test_an_array_may_change_once_a_run_has_been_started(summed: mtf.Function) -> None:
+    """A large one is the runtime's to copy. A failure is found in the array as it was."""
+    x = np.ones([8, LENGTH], np.float32)
+    waits = []
+    for n in range(3):
+        x[...] = n
+        waits.append(summed.start(x=x))
+    x[2, 5] = np.nan
+    failing = summed.start(x=x)
+    x[...] = 7
+    for n, wait in enumerate(waits):
+        np.testing.assert_array_equal(wait(), np.full([8], n * LENGTH, np.float32))
+    with pytest.raises(NonFiniteError, match="batch 2, length 5"):
+        failing()
+
+
+def test_a_tensor_is_sent_once(summed: mtf.Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[int, ...]] = []
+    put = Cores.put
+
+    def counted(self: Cores, pieces: list[np.ndarray], **options: bool) -> object:
+        sent.append(pieces[0].shape)
+        return put(self, pieces, **options)
+
+    monkeypatch.setattr(Cores, "put", counted)
+    one, two = (tf.fill([8, LENGTH], value) for value in (1.0, 2.0))
+    for x, expected in ((one, 1), (one, 1), (two, 2), (two, 2), (one, 1)):
+        np.testing.assert_array_equal(summed(x=x), np.full([8], expected * LENGTH, np.float32))
+    assert sent.count((4, LENGTH)) == 3
