@@ -83,7 +83,7 @@ def _why_no_gpu(virtual: int | None) -> str | None:
 def _measured_rows(
     names: Sequence[str], virtual: int | None, steps: int, until: float
 ) -> Mapping[str, Mapping[str, Measured]]:
-    """For each name, what each system took."""
+    """Measures each program with each system."""
     with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(_AT_ONCE) as pool:
         options = [f"--steps={steps}", f"--turn={turn.name}", *([] if virtual is None else [f"--virtual={virtual}"])]
         both = [*itertools.product(names, _SYSTEMS)]

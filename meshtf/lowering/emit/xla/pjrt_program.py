@@ -121,7 +121,7 @@ class PjrtProgram:
         return program, {number: self._variables[place] for number, place in numbers.items()}
 
     def _fed(self, number: int, given: tf.Tensor | np.ndarray) -> CoreArray:
-        """Each core's part of the array for one of the feeds.
+        """Gives each core its part of the array for one of the feeds.
 
         The cores keep the parts of a tensor, which never changes, for as long as it lives and no other is fed there.
         """
@@ -141,7 +141,7 @@ class PjrtProgram:
         return parts
 
     def _cut(self, feed: Feed, array: np.ndarray) -> list[np.ndarray]:
-        """Each core's part of an array."""
+        """Cuts an array into the part of each core."""
         axes, size = feed.output.layout.axes, feed.output.slice_shape
         parts: dict[tuple[int, ...], np.ndarray] = {}
         pieces: list[np.ndarray] = []
