@@ -6,9 +6,10 @@ import dataclasses
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import DtypeError, ShapeError, nearest
+from meshtf.number_checks import is_integer
 
-INT8, INT4 = "int8", "int4"
-FORMATS = (INT8, INT4)
+INT8, INT4, FLOAT8 = "int8", "int4", "float8_e4m3"
+FORMATS = (INT8, INT4, FLOAT8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +17,9 @@ class Quantization:
     """The form in which a program keeps kernels, the variables that layers make with a `matrix`.
 
     Attributes:
-      weights: the numbers of a kernel. "int8": -127 to 127. "int4": -7 to 7, two in a byte. Both
-        are kept with float32 scales. Layers read a kernel as before.
+      weights: the numbers of a kernel. "int8": -127 to 127. "int4": -7 to 7, two in a byte. "float8_e4m3": floating
+        numbers with 4 bits of exponent and 3 of fraction, up to 448. All are kept with float32 scales. Layers read a
+        kernel as before.
       group_size: how many neighbours share a scale, along the last dimension that a layer sums over. Where it does not
         divide that dimension, the groups have the greatest divisor below it. None: each output has one scale.
       cache: "int8" if self-attention, as it decodes, keeps keys and values in int8 with a scale for each head and
@@ -45,7 +47,7 @@ class Quantization:
         if self.cache not in (None, INT8):
             raise DtypeError(f"Quantization.cache must be int8 or None, and is {self.cache!r}")
         size = self.group_size
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        if size is not None and not is_integer(size, 1):
             raise ShapeError(f"Quantization.group_size must be an integer, 1 or more, or None, and is {size!r}")
 
     def scale_shape(self, shape: Shape, summed: tuple[str, ...]) -> Shape:

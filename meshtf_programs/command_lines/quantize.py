@@ -16,7 +16,7 @@ from meshtf_programs.command_lines.shared.flag_groups import (
 from meshtf_programs.command_lines.shared.path_flags import define_path
 
 PROGRAM = "meshtf-quantize"
-FORMATS = ("int8", "int4")
+FORMATS = ("int8", "int4", "float8_e4m3")
 
 
 def answer(arguments: Sequence[str]) -> int | None:
@@ -44,7 +44,7 @@ def command_line() -> CommandLine:
         "format",
         FORMATS[0],
         FORMATS,
-        "The numbers of the kernels: int8 (the default), or int4 (two in a byte).",
+        "The numbers of the kernels: int8 (the default), int4 (two in a byte), or float8_e4m3.",
         flag_values=line.flags,
     )
     flags.DEFINE_integer(

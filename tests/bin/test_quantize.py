@@ -93,7 +93,7 @@ def told_bytes(text: str) -> tuple[int, int]:
         (["--model_dir={folder}"], "--output_dir is needed"),
         (["--model_dir={folder}", "--output_dir={folder}"], "is there already; give another, or remove it"),
         (["--model_dir={folder}", "--output_dir=s3://me:word@b/x"], "=s3://b/x must be a folder of this machine"),
-        (["--model_dir={folder}", "--output_dir=x", "--format=int3"], "value should be one of <int8|int4>"),
+        (["--model_dir={folder}", "--output_dir=x", "--format=int3"], "value should be one of <int8|int4|float8_e4m3>"),
     ],
 )
 def test_mistakes_are_told(
