@@ -131,6 +131,12 @@ def to_numbers(weight: Tensor, quantization: Quantization, summed: tuple[str, ..
     return chosen.kept(mtf.reshape(wide / scale, weight.shape)), scale
 
 
+def integers(kept: Tensor, shape: Shape, quantization: Quantization) -> Tensor:
+    """The numbers of a format of integers, as int8."""
+    chosen = NUMBER_FORMATS[quantization.weights]
+    return kept if quantization.weights == INT8 else mtf.cast(chosen.read(kept, shape), tf.int8)
+
+
 def from_numbers(kept: Tensor, scale: Tensor, shape: Shape, quantization: Quantization) -> Tensor:
     """The weight of this shape that kept numbers and scales stand for: float32."""
     return scaled(NUMBER_FORMATS[quantization.weights].read(kept, shape), scale)

@@ -10,6 +10,8 @@ from meshtf.number_checks import is_integer
 
 INT8, INT4, FLOAT8 = "int8", "int4", "float8_e4m3"
 FORMATS = (INT8, INT4, FLOAT8)
+DYNAMIC, STATIC = "dynamic", "static"
+ACTIVATIONS = (DYNAMIC, STATIC)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,19 +26,24 @@ class Quantization:
         divide that dimension, the groups have the greatest divisor below it. None: each output has one scale.
       cache: "int8" if self-attention, as it decodes, keeps keys and values in int8 with a scale for each head and
         position. None: in the dtype of the activations.
+      activations: the inputs of products with kernels. "dynamic": int8, with a scale for each row, which the program
+        finds. "static": int8, with one scale for each kernel, which calibration or training found. The products are
+        then exact; see `mtf.quantization.quantized_einsum`. None: floating numbers.
 
     Raises:
-      DtypeError: there is no such format, of weights or of the cache.
+      DtypeError: there is no such format, of weights, of the cache or of activations; or activations in int8 would be
+        multiplied by floating weights.
       ShapeError: the group size is not 1 or more.
 
     Examples:
       >>> mtf.quantization.Quantization("int4", group_size=32)
-      Quantization(weights='int4', group_size=32, cache=None)
+      Quantization(weights='int4', group_size=32, cache=None, activations=None)
     """
 
     weights: str = INT8
     group_size: int | None = None
     cache: str | None = None
+    activations: str | None = None
 
     def __post_init__(self) -> None:
         if self.weights not in FORMATS:
@@ -46,6 +53,16 @@ class Quantization:
             )
         if self.cache not in (None, INT8):
             raise DtypeError(f"Quantization.cache must be int8 or None, and is {self.cache!r}")
+        if self.activations not in (None, *ACTIVATIONS):
+            raise DtypeError(
+                f"Quantization.activations must be one of {', '.join(ACTIVATIONS)}, or None, and is "
+                f"{self.activations!r}{nearest(str(self.activations), ACTIVATIONS)}"
+            )
+        if self.activations is not None and self.weights == FLOAT8:
+            raise DtypeError(
+                f"Quantization.activations = {self.activations!r} makes products of integers, and the weights are "
+                f"{FLOAT8}; give weights of {INT8} or {INT4}, or leave activations out"
+            )
         size = self.group_size
         if size is not None and not is_integer(size, 1):
             raise ShapeError(f"Quantization.group_size must be an integer, 1 or more, or None, and is {size!r}")

@@ -28,9 +28,9 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
     The products of int8 numbers are summed in int32, over cores too, which is exact. Then each sum is converted to
     float32, and multiplied by the scale of x and that of y. So every layout gives the same result, to the bit.
 
-    Where a scale is in groups along a dimension that is summed, each group has an int32 sum of its own. These sums are
-    added in int64, each as often as its scale is larger than the smallest part: the largest scale divided by 2^30. This
-    rounds a scale by at most 2^-31 of the largest one, and adding is exact again.
+    Where a scale has a dimension that is summed, in groups perhaps, each group has an int32 sum of its own. The scales
+    of groups are rounded to multiples of a small part: 2^-30 of the largest one. The int32 sums, each times its
+    multiple, are added in int64. So adding is exact again.
 
     Args:
       x: numbers whose scale is over dimensions of the result, such as activations with one scale for each row. It may
@@ -39,9 +39,9 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
       output_shape: dimensions of the result, in order.
 
     Raises:
-      ShapeError: a scale differs for each number along a dimension that is summed, or is in groups along a dimension of
-        the result. Or both are in groups, but not in the same ones. Or sizes disagree. Or more than 131,071 products
-        are summed, for which int32 may be too small.
+      ShapeError: a scale is in groups along a dimension of the result. Or both scales have a dimension that is summed,
+        but not in the same groups. Or sizes disagree. Or more than 131,071 products are summed, for which int32 may be
+        too small.
 
     Examples:
       >>> w = mtf.ones(mesh, "hidden:8 d_ff:2")
@@ -76,28 +76,26 @@ def _sum_of_groups(totals: Tensor, scales: list[Tensor], result: Shape) -> Tenso
 
 
 def _groups(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> Shape:
-    """The summed dimensions along which a scale is in groups, in the size of the number of groups."""
+    """The summed dimensions that a scale has, in the size of the number of groups."""
     found: dict[str, Dimension] = {}
     for q in (x, y):
         for dim in q.scale.shape:
-            if (size := q.shape.dims[q.shape.axis(dim.name)].size) == dim.size and result.has(dim.name):
-                continue
             if result.has(dim.name):
-                raise ShapeError(
-                    f'the scale [{q.scale.shape}] of values [{q.shape}] is in groups along "{dim.name}", a dimension '
-                    f"of the result; multiply the dequantized() tensors"
-                )
-            if size == dim.size:
-                raise ShapeError(
-                    f'the scale [{q.scale.shape}] of values [{q.shape}] has dimension "{dim.name}", which is summed; '
-                    f"quantize over it, in groups perhaps, or multiply the dequantized() tensors"
-                )
-            if found.setdefault(dim.name, dim) != dim:
+                _check_has_no_groups(q, dim)
+            elif found.setdefault(dim.name, dim) != dim:
                 raise ShapeError(
                     f'the scales [{x.scale.shape}] and [{y.scale.shape}] are in other groups along "{dim.name}", which '
                     f"is summed; give both the same group_size, or multiply the dequantized() tensors"
                 )
     return Shape(list(found.values()))
+
+
+def _check_has_no_groups(q: QuantizedTensor, dim: Dimension) -> None:
+    if q.shape.dims[q.shape.axis(dim.name)] != dim:
+        raise ShapeError(
+            f'the scale [{q.scale.shape}] of values [{q.shape}] is in groups along "{dim.name}", a dimension of the '
+            f"result; multiply the dequantized() tensors"
+        )
 
 
 def _check_terms(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> None:
