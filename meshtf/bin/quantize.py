@@ -21,7 +21,9 @@ from meshtf.errors import counted
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
 from meshtf.files.replaced_file import replace_file
-from meshtf.quantization import INPUT_RANGE, STATIC, quantize_store
+from meshtf.quantization import quantize_store
+from meshtf.quantization.quantization import STATIC
+from meshtf.quantization.quantization_aware import INPUT_RANGE
 from meshtf.train.calibration import calibrated_ranges
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.evaluation import Evaluation, Evaluator

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from meshtf.errors import unknown_name
 from meshtf.quantization.kernels import kernel_product
 from meshtf.quantization.observed_inputs import observed_inputs
-from meshtf.quantization.quantization import STATIC, Quantization
-from meshtf.quantization.quantization_aware import INPUT_RANGE, QuantizationAware, move_ranges, quantization_aware
+from meshtf.quantization.quantization import Quantization
+from meshtf.quantization.quantization_aware import QuantizationAware, move_ranges, quantization_aware
 from meshtf.quantization.quantized_einsum import quantized_einsum
 from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize
 from meshtf.quantization.quantized_weights import keeps_int8_cache, quantize_store, quantized_weights
 
 __all__ = [
-    "INPUT_RANGE",
-    "STATIC",
     "Quantization",
     "QuantizationAware",
     "QuantizedTensor",

@@ -196,6 +196,11 @@ class _RoundedKernels:
         return mtf.greater_equal(_step(mesh), self._policy.start_step)
 
 
+def begins_with_training(name: str) -> bool:
+    """Whether a variable of this name is of quantization-aware training alone: a range, or the count of steps."""
+    return name == _STEP or name.endswith(f"/{INPUT_RANGE}")
+
+
 def _step(mesh: Mesh) -> Tensor:
     """The number of steps so far: a variable of the program."""
     with mesh.graph.root_scope():

@@ -17,7 +17,7 @@ from meshtf.checkpoint.reading.name_rules import NameRules
 from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError, counted
 from meshtf.files.remote.remote_folder import place_of
 from meshtf.layers.low_rank import SCALE, A, B
-from meshtf.quantization import INPUT_RANGE
+from meshtf.quantization.quantization_aware import begins_with_training
 from meshtf.train.configuration import ConfigurationError
 
 _ADVICE = """\
@@ -103,14 +103,14 @@ class InitialCheckpoint:
         return adapters
 
     def _new_names(self, source: TensorSource, step: mtf.Function, evaluation: mtf.Function) -> list[str]:
-        """Returns the tensors that begin anew, and that no rule names: state that is no weight, and the ranges of
+        """Returns the tensors that begin anew, and that no rule names: state that is no weight, and the state of
         quantization-aware training that the checkpoint lacks.
         """
         names: list[str] = []
         for variable in step.graph.variables.values():
             if isinstance(variable, mtf.Variable):
                 is_state = not self.with_optimizer_state and variable.full_name not in evaluation.graph.variables
-                is_range = variable.full_name.endswith(f"/{INPUT_RANGE}")
+                is_range = begins_with_training(variable.full_name)
                 names += [n for n in variable.saved_names if is_state or (is_range and n not in source.tensors)]
         return [name for name in names if not any(re.fullmatch(pattern, name) for pattern, _ in self.rules)]
 

@@ -13,7 +13,8 @@ import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.optimize.norms import global_norm
-from meshtf.quantization import INPUT_RANGE, move_ranges
+from meshtf.quantization import move_ranges
+from meshtf.quantization.quantization_aware import INPUT_RANGE
 from meshtf.train._metric_sums import (
     MetricSums,
     evaluation_sums,
