@@ -109,6 +109,14 @@ def move_ranges(policy: QuantizationAware, ranges: Mapping[str, Tensor]) -> None
 
     Raises:
       GraphError: no graph is being built here; or it has several meshes.
+
+    Examples:
+      >>> policy = mtf.quantization.QuantizationAware(mtf.quantization.Quantization(activations="static"))
+      >>> with mtf.quantization.quantization_aware(policy, is_training=True) as ranges:
+      ...     y = mtf.layers.dense(mtf.ones(mesh, "batch:4 hidden:8"), "d_ff:32", name="layer")
+      >>> mtf.quantization.move_ranges(policy, ranges)
+      >>> value(mtf.read_variable(mesh.graph.variables["layer/kernel/input_range"]))
+      np.float32(1.0)
     """
     graph = current_graph()
     for name, largest in ranges.items():

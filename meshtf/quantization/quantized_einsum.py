@@ -50,8 +50,8 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
       >>> y.shape, y.dtype
       (Shape[batch:4 d_ff:2], tf.float32)
       >>> by_groups = quantize(w, "hidden", group_size=4)
-      >>> value(mtf.quantization.quantized_einsum(quantize(x, "hidden"), by_groups, "batch d_ff") - y).max()
-      np.float32(0.0)
+      >>> value(mtf.quantization.quantized_einsum(quantize(mtf.ones(mesh, "hidden:8"), "hidden"), by_groups, "d_ff"))
+      array([8., 8.], dtype=float32)
     """
     result = mtf.convert_to_shape(output_shape, [x.shape, y.shape])
     groups = _groups(x, y, result)
