@@ -12,7 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.control_flow.notes import note, noting
 from meshtf.dimension import Shape
-from meshtf.errors import GraphError, MeshtfError
+from meshtf.errors import GraphError
 from meshtf.graph.graph import current_graph
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
@@ -46,7 +46,7 @@ class QuantizationAware:
       momentum: the share of a moving range that a step leaves in it. The first step sets the range.
 
     Raises:
-      MeshtfError: `start_step` is no integer, 0 or more; or `momentum` is not from 0 up to 1.
+      GraphError: `start_step` is no integer, 0 or more; or `momentum` is not from 0 up to 1.
 
     Examples:
       >>> mtf.quantization.QuantizationAware(mtf.quantization.Quantization("int4"), start_step=100).momentum
@@ -59,9 +59,9 @@ class QuantizationAware:
 
     def __post_init__(self) -> None:
         if not is_integer(self.start_step, 0):
-            raise MeshtfError(f"QuantizationAware.start_step must be an integer, 0 or more, and is {self.start_step!r}")
+            raise GraphError(f"QuantizationAware.start_step must be an integer, 0 or more, and is {self.start_step!r}")
         if not is_number(self.momentum) or not 0 <= self.momentum < 1:
-            raise MeshtfError(
+            raise GraphError(
                 f"QuantizationAware.momentum must be a number from 0 up to 1, without 1, and is {self.momentum!r}"
             )
 
