@@ -69,19 +69,18 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     mesh_impl = mesh_for(values, training)
     before = Evaluator(training, mesh_impl)
     before.check()
-    not_quantized = training
-    training = folder.read_training([*given, *quantization_bindings(values)], trust_config=values.trust_config)
-    assert training.quantization is not None
+    quantized = folder.read_training([*given, *quantization_bindings(values)], trust_config=values.trust_config)
+    assert quantized.quantization is not None
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
-    after = Evaluator(training, mesh_impl)
-    quantized = functools.partial(quantized_store, before.step, not_quantized, training, values.calibration_batches)
+    after = Evaluator(quantized, mesh_impl)
     check_has_kernels(before.step, after.step)
     if values.dry_run:
         return functools.partial(tell_bytes, before.step, after.step)
     step = folder.restore(before.step, step=values.step, weights=values.weights)
-    print(f"quantizing:    step {step} of {folder.shown}, kernels in {training.quantization.weights}", flush=True)
-    made = Comparison(before, lambda store: Evaluator(training, mesh_impl, store), quantized)
+    print(f"quantizing:    step {step} of {folder.shown}, kernels in {quantized.quantization.weights}", flush=True)
+    store = functools.partial(quantized_store, before.step, training, quantized, values.calibration_batches)
+    made = Comparison(before, lambda store: Evaluator(quantized, mesh_impl, store), store)
     return functools.partial(write_quantized, made, output, step, gin.operative_config_str())
 
 

@@ -24,6 +24,7 @@ from meshtf.ops.variables.variable import Variable, VariableSpec
 from meshtf.quantization.kernels import is_kernel, of_layers
 from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, integers, to_numbers
 from meshtf.quantization.quantization import STATIC, Quantization
+from meshtf.quantization.quantization_aware import begins_with_training
 from meshtf.quantization.quantized_einsum import quantized_einsum
 from meshtf.quantization.quantized_tensor import LARGEST, QuantizedTensor, quantize, quantized_by
 
@@ -120,7 +121,7 @@ def quantize_store(
 
     Each core quantizes its own slices, so no weight is ever whole on one device. The other variables of the program are
     shared with its own store, which stays as it is. Variables that the program does not use, such as an optimizer's
-    state, are left out.
+    state, are left out, and so are the ranges of quantization-aware training.
 
     Args:
       program: a program that reads the weights, built without `quantized_weights`. Its store has their values.
@@ -163,8 +164,8 @@ def quantize_store(
         # It lacks dimensions of the program, such as the batch, for which the layout has rules.
         warnings.simplefilter("ignore", LayoutWarning)
         mtf.function(quantize_weights, program.lowering.mesh_impl, variables=whole)()
-    for spec in kernels:
-        del whole[spec.full_name]
+    for name in [name for name in whole if begins_with_training(name)] + [spec.full_name for spec in kernels]:
+        del whole[name]
     return whole
 
 

@@ -77,8 +77,8 @@ def test_steps_are_numpys_and_inference_computes_the_same() -> None:
     np.testing.assert_allclose(step.variables["kernel/input_range"], moved, rtol=3 * 2.0**-24)
 
     program = mtf.function(evaluation, mesh_impl, SPECS, variables=step.variables)
-    plain = mtf.function(product, mesh_impl, SPECS, variables=step.variables)
-    store = quantize_store(plain, STATIC, {"kernel": step.variables["kernel/input_range"]})
+    store = quantize_store(program, STATIC, {"kernel": step.variables["kernel/input_range"]})
+    assert sorted(store) == ["kernel/int4", "kernel/int4_input_scale", "kernel/int4_scale"]
     exact = mtf.function(inference, mesh_impl, SPECS, variables=store)(x=second).numpy()
     assert_close(program(x=second).numpy(), exact, terms=24, magnitude=float(limit))
 
