@@ -61,7 +61,7 @@ def dense(
         kernel = mtf.get_variable(
             x.mesh, "kernel", experts + reduced + new, initializer=initializer, matrix=(reduced, new)
         )
-        y = mtf.einsum([x, kernel.astype(x.dtype)], output_shape=x.shape - reduced + new)
+        y = mtf.quantization.kernel_product(x, kernel, x.shape - reduced + new)
         if use_bias:
             bias = mtf.get_variable(x.mesh, "bias", experts + new, initializer=mtf.zeros)
             y += bias.astype(x.dtype)

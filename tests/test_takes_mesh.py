@@ -43,9 +43,6 @@ CALLS: dict[str, Callable[..., object]] = {
     "mtf.import_tf_tensor": lambda *mesh: mtf.import_tf_tensor(*mesh, np.ones(2), "n:2"),
     "mtf.layers.BeamSlots.start": lambda *mesh: mtf.layers.BeamSlots.start(*mesh, [("batch", 4), BEAM], 16, BEAM),
     "mtf.layers.KeyValueCache.empty": lambda *mesh: mtf.layers.KeyValueCache.empty(*mesh, "batch:4", 16, CONFIG),
-    "mtf.layers.Int8KeyValueCache.empty": lambda *mesh: mtf.layers.Int8KeyValueCache.empty(
-        *mesh, "batch:4", 16, CONFIG
-    ),
     "mtf.layers.LatentCache.empty": lambda *mesh: mtf.layers.LatentCache.empty(*mesh, "batch:4", 16, LATENT),
     "mtf.layers.LinearBias.make": lambda *mesh: mtf.layers.LinearBias.make(*mesh, CONFIG),
     "mtf.layers.RelativePositionBias.make": lambda *mesh: mtf.layers.RelativePositionBias.make(

@@ -147,8 +147,9 @@ def expanded(latent: mtf.Tensor, rotated: mtf.Tensor, config: LatentConfig) -> t
 
     Both have a `d_kv` of one size, as functions that attend ask for; zeros stand behind the smaller ones.
     """
-    k = _projected(latent, "k", mtf.Shape([config.latent]), [config.heads, config.part(config.d_kv)], config)
-    v = _projected(latent, "v", mtf.Shape([config.latent]), [config.heads, config.part(config.d_value)], config)
+    kernels = _kernels_of_latent(latent, config)
+    # Not by `kernel_product`: decoding multiplies other tensors by these kernels, and must give the same.
+    k, v = (mtf.einsum([latent, w], output_shape=latent.shape - [config.latent] + w.shape[1:]) for w in kernels)
     return joined(k, mtf.broadcast(rotated, k.shape[:-1] + rotated.shape[-1:]), config), _padded(v, config)
 
 
@@ -194,8 +195,7 @@ def attend_to_latents(
     """
     own, q_rotated = queries
     dtype, memory = logits_dtype(own, options), latent.shape[MEMORY_LENGTH]
-    k = _kernel(latent, "k", mtf.Shape([config.latent]), [config.heads, config.part(config.d_kv)], config)
-    v = _kernel(latent, "v", mtf.Shape([config.latent]), [config.heads, config.part(config.d_value)], config)
+    k, v = _kernels_of_latent(latent, config)
     rows = own.shape[:-1]
     q_latent = mtf.einsum([own, k], output_shape=rows + [config.latent])
     logits = mtf.einsum([q_latent.astype(dtype), latent.astype(dtype)], output_shape=rows + [memory])
@@ -227,11 +227,18 @@ def _projected(
     use_bias: bool = False,
 ) -> mtf.Tensor:
     kernel = _kernel(x, name, reduced, new, config)
-    y = mtf.einsum([x, kernel], output_shape=x.shape - reduced + mtf.Shape(new))
+    y = mtf.quantization.kernel_product(x, kernel, x.shape - reduced + mtf.Shape(new))
     if not use_bias:
         return y
     bias = mtf.get_variable(x.mesh, f"{name}_bias", mtf.Shape(new), initializer=mtf.zeros)
     return y + bias.astype(x.dtype)
+
+
+def _kernels_of_latent(latent: mtf.Tensor, config: LatentConfig) -> list[mtf.Tensor]:
+    """The kernels of all heads that make keys and values of latents, in the dtype of these."""
+    sizes = {"k": config.d_kv, "v": config.d_value}
+    made = {name: [config.heads, config.part(size)] for name, size in sizes.items()}
+    return [_kernel(latent, n, mtf.Shape([config.latent]), new, config).astype(latent.dtype) for n, new in made.items()]
 
 
 def _kernel(
@@ -239,5 +246,4 @@ def _kernel(
 ) -> mtf.Tensor:
     made = mtf.Shape(new)
     initializer = config.kernel_initializer(reduced, made)
-    kernel = mtf.get_variable(x.mesh, name, reduced + made, initializer=initializer, matrix=(reduced, made))
-    return kernel.astype(x.dtype)
+    return mtf.get_variable(x.mesh, name, reduced + made, initializer=initializer, matrix=(reduced, made))

@@ -88,7 +88,7 @@ def project_output(y: mtf.Tensor, d_model: DimensionLike, config: AttentionConfi
 def _projected(x: mtf.Tensor, name: str, reduced: mtf.Shape, new: mtf.Shape, config: AttentionConfig) -> mtf.Tensor:
     initializer = getattr(config.initializers, name)(reduced, new)
     kernel = mtf.get_variable(x.mesh, name, reduced + new, initializer=initializer, matrix=(reduced, new))
-    y = mtf.einsum([x, kernel.astype(x.dtype)], output_shape=x.shape - reduced + new)
+    y = mtf.quantization.kernel_product(x, kernel, x.shape - reduced + new)
     if config.low_rank is not None and name in config.low_rank.projections:
         y += low_rank_product(x, name, reduced, new, config.low_rank)
     if not config.has_bias(name):

@@ -10,22 +10,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import gin
+import numpy as np
 from absl import flags
 
 import meshtf as mtf
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.mesh import mesh_for
 from meshtf.bin.shared.run_program import run_program
+from meshtf.errors import counted
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
 from meshtf.files.replaced_file import replace_file
 from meshtf.quantization import quantize_store
+from meshtf.quantization.quantization import STATIC
+from meshtf.quantization.quantization_aware import INPUT_RANGE
+from meshtf.train.calibration import calibrated_ranges
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.evaluation import Evaluation, Evaluator
 from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.runs.agreement import Agreement
 from meshtf.train.runs.run_folder import RunFolder
-from meshtf.train.training import LOSS
+from meshtf.train.training import LOSS, Training
 from meshtf_programs.command_lines.quantize import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.user_paths import user_path
@@ -64,19 +69,43 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     mesh_impl = mesh_for(values, training)
     before = Evaluator(training, mesh_impl)
     before.check()
-    training = folder.read_training([*given, *quantization_bindings(values)], trust_config=values.trust_config)
-    assert training.quantization is not None
+    quantized = folder.read_training([*given, *quantization_bindings(values)], trust_config=values.trust_config)
+    assert quantized.quantization is not None
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
-    after = Evaluator(training, mesh_impl)
-    quantized = functools.partial(quantize_store, before.step, training.quantization)
+    after = Evaluator(quantized, mesh_impl)
     check_has_kernels(before.step, after.step)
     if values.dry_run:
         return functools.partial(tell_bytes, before.step, after.step)
     step = folder.restore(before.step, step=values.step, weights=values.weights)
-    print(f"quantizing:    step {step} of {folder.shown}, kernels in {training.quantization.weights}", flush=True)
-    made = Comparison(before, lambda store: Evaluator(training, mesh_impl, store), quantized)
+    print(f"quantizing:    step {step} of {folder.shown}, kernels in {quantized.quantization.weights}", flush=True)
+    store = functools.partial(quantized_store, before.step, training, quantized, values.calibration_batches)
+    made = Comparison(before, lambda store: Evaluator(quantized, mesh_impl, store), store)
     return functools.partial(write_quantized, made, output, step, gin.operative_config_str())
+
+
+def quantized_store(
+    before: mtf.Function, training: Training, quantized: Training, calibration_batches: int
+) -> mtf.VariableStore:
+    """Returns the store with quantized kernels. Ranges of activations that training has not found are observed."""
+    assert quantized.quantization is not None
+    if quantized.quantization.activations != STATIC:
+        return quantize_store(before, quantized.quantization)
+    ranges = trained_ranges(before)
+    if ranges:
+        print(f"activations:   the ranges of {counted(len(ranges), 'kernel')} are those of training", flush=True)
+    else:
+        ranges = calibrated_ranges(training, before.lowering.mesh_impl, before.variables, calibration_batches)
+        over = counted(calibration_batches, "training batch", "training batches")
+        print(f"activations:   the ranges of {counted(len(ranges), 'kernel')} are observed over {over}", flush=True)
+    return quantize_store(before, quantized.quantization, ranges)
+
+
+def trained_ranges(program: mtf.Function) -> dict[str, np.ndarray]:
+    """Returns the moving ranges of quantization-aware training, by the names of the kernels."""
+    end = f"/{INPUT_RANGE}"
+    names = [name for name in program.graph.variables if name.endswith(end)]
+    return {name.removesuffix(end): program.variables[name] for name in names}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,12 +134,13 @@ def output_of(values: flags.FlagValues) -> Path:
 
 
 def quantization_bindings(values: flags.FlagValues) -> list[Parameter]:
-    """Returns the gin bindings that --format, --group_size and --cache stand for."""
+    """Returns the gin bindings that --format, --group_size, --activations and --cache, where given, stand for."""
+    names = {"format": "weights", "group_size": "group_size", "activations": "activations", "cache": "cache"}
+    given = {flag: name for flag, name in names.items() if values[flag].value is not None}
     return [
         Parameter("--format", "Training.quantization = @Quantization()"),
-        Parameter("--format", f"Quantization.weights = {values.format!r}"),
-        Parameter("--group_size", f"Quantization.group_size = {values.group_size!r}"),
-        Parameter("--cache", f"Quantization.cache = {values.cache!r}"),
+        Parameter("--format", "Training.quantization_aware = None"),
+        *(Parameter(f"--{flag}", f"Quantization.{name} = {values[flag].value!r}") for flag, name in given.items()),
     ]
 
 

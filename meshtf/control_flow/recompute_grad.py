@@ -14,6 +14,7 @@ from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
 from meshtf.control_flow._inline_block import InlineOperation
+from meshtf.control_flow.notes import NotesOfBlock
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept, unnested_policy
 from meshtf.graph.blocks import Block
 from meshtf.graph.dtypes import is_differentiable
@@ -77,9 +78,10 @@ def recompute_grad(
     """
     inputs = explicit_tensors(explicit_inputs)
     policy = unnested_policy(recompute)
-    operations, results = build_block(inputs[0].mesh, fn, inputs, "the function of mtf.recompute_grad")
+    notes = NotesOfBlock(inputs[0].graph)
+    what = "the function of mtf.recompute_grad"
+    operations, (results, noted) = build_block(inputs[0].mesh, notes.collected(fn), inputs, what)
     policy.check(operations)
-    outputs = as_tensors(results, "the function")
-    block = Block(operations, (), tuple(outputs))
-    made = list(RecomputeOperation(block, inputs[0].mesh, policy, name).outputs)
+    block = Block(operations, (), (*as_tensors(results, "the function"), *noted))
+    made = notes.handed_on(RecomputeOperation(block, inputs[0].mesh, policy, name).outputs)
     return made[0] if isinstance(results, Tensor) else made

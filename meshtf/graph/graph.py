@@ -78,6 +78,8 @@ class Graph(Scopes):
         """The stacks of layers around, innermost last, which `mtf.get_variable` asks; see `mtf.layer_stack`."""
         self.variable_storage: list[Any] = []
         """The other forms in which variables are kept, innermost last; see `mtf.quantization.quantized_weights`."""
+        self.notes: list[tuple[Place, list[tuple[str, Tensor]]]] = []
+        """Where notes go, innermost last, and the place in which each collects; see `control_flow/notes.py`."""
 
     def note_lowering(self, lowering: Any) -> None:
         """Remembers an `mtf.Lowering` of the graph while it exists, so that views of tensors show its layouts."""

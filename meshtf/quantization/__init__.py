@@ -6,15 +6,23 @@ Scales are tensors with names. They are split by the rules that split their weig
 from typing import TYPE_CHECKING
 
 from meshtf.errors import unknown_name
+from meshtf.quantization.kernels import kernel_product
+from meshtf.quantization.observed_inputs import observed_inputs
 from meshtf.quantization.quantization import Quantization
+from meshtf.quantization.quantization_aware import QuantizationAware, move_ranges, quantization_aware
 from meshtf.quantization.quantized_einsum import quantized_einsum
 from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize
 from meshtf.quantization.quantized_weights import keeps_int8_cache, quantize_store, quantized_weights
 
 __all__ = [
     "Quantization",
+    "QuantizationAware",
     "QuantizedTensor",
     "keeps_int8_cache",
+    "kernel_product",
+    "move_ranges",
+    "observed_inputs",
+    "quantization_aware",
     "quantize",
     "quantize_store",
     "quantized_einsum",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Protocol
 
 import tensorflow as tf
@@ -9,7 +10,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph.tensor import Tensor
-from meshtf.quantization.quantization import INT4, INT8, Quantization
+from meshtf.quantization.quantization import FLOAT8, INT4, INT8, Quantization
 from meshtf.quantization.quantized_tensor import in_groups, scale_of, scaled
 
 _PAIR = "_pair"
@@ -83,7 +84,37 @@ class _Int4:
         return mtf.reshape(mtf.where(is_low, both - 16.0 * high, high, output_shape=pairs), shape)
 
 
-NUMBER_FORMATS: dict[str, NumberFormat] = {INT8: _Int8(), INT4: _Int4()}
+class _Float8:
+    """The byte of an E4M3 number: a sign, an exponent e of 4 bits, and a fraction f of 3 (Micikevicius et al. 2022).
+
+    The number is (8 + f) * 2^(e - 10), and f * 2^-9 for e = 0. Bytes are made and read with integers: TensorFlow has no
+    kernels that slice float8 on CPUs. The bytes of NaN, of which the fraction and the exponent are all ones, are not
+    made.
+    """
+
+    largest = 448.0
+
+    def kept_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def kept(self, x: Tensor) -> Tensor:
+        size = mtf.minimum(mtf.abs(x), self.largest)
+        # Comparisons, because a logarithm is not exact. The exponent is that of the number's power of 2.
+        above = [mtf.to_int32(size >= 2.0**power) for power in range(-5, 9)]
+        exponent = functools.reduce(mtf.add, above)
+        steps = mtf.to_int32(mtf.round(size / _power_of_2(exponent, -9)))  # a fraction that is rounded up to 16 carries
+        code = mtf.left_shift(exponent, 3) + steps
+        return mtf.cast(mtf.where(x < 0.0, code - 128, code), tf.int8)
+
+    def read(self, kept: Tensor, shape: Shape) -> Tensor:
+        code = mtf.bitwise_and(mtf.to_int32(kept), 127)
+        exponent = mtf.right_shift(code, 3)
+        fraction = mtf.bitwise_and(code, 7) + 8 * mtf.to_int32(exponent > 0)
+        size = mtf.to_float(fraction) * _power_of_2(mtf.maximum(exponent, 1), -10)
+        return mtf.where(kept < 0, -size, size)
+
+
+NUMBER_FORMATS: dict[str, NumberFormat] = {INT8: _Int8(), INT4: _Int4(), FLOAT8: _Float8()}
 
 
 def to_numbers(weight: Tensor, quantization: Quantization, summed: tuple[str, ...]) -> tuple[Tensor, Tensor]:
@@ -100,9 +131,20 @@ def to_numbers(weight: Tensor, quantization: Quantization, summed: tuple[str, ..
     return chosen.kept(mtf.reshape(wide / scale, weight.shape)), scale
 
 
+def integers(kept: Tensor, shape: Shape, quantization: Quantization) -> Tensor:
+    """The numbers of a format of integers, as int8."""
+    chosen = NUMBER_FORMATS[quantization.weights]
+    return kept if quantization.weights == INT8 else mtf.cast(chosen.read(kept, shape), tf.int8)
+
+
 def from_numbers(kept: Tensor, scale: Tensor, shape: Shape, quantization: Quantization) -> Tensor:
     """The weight of this shape that kept numbers and scales stand for: float32."""
     return scaled(NUMBER_FORMATS[quantization.weights].read(kept, shape), scale)
+
+
+def _power_of_2(exponent: Tensor, more: int) -> Tensor:
+    """2^(exponent + more), which is exact for exponents from 0 to 30."""
+    return mtf.to_float(mtf.left_shift(mtf.ones_like(exponent), exponent)) * 2.0**more
 
 
 def _rounded(x: Tensor, largest: float) -> Tensor:

@@ -6,9 +6,12 @@ import dataclasses
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import DtypeError, ShapeError, nearest
+from meshtf.number_checks import is_integer
 
-INT8, INT4 = "int8", "int4"
-FORMATS = (INT8, INT4)
+INT8, INT4, FLOAT8 = "int8", "int4", "float8_e4m3"
+FORMATS = (INT8, INT4, FLOAT8)
+DYNAMIC, STATIC = "dynamic", "static"
+ACTIVATIONS = (DYNAMIC, STATIC)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,25 +19,31 @@ class Quantization:
     """The form in which a program keeps kernels, the variables that layers make with a `matrix`.
 
     Attributes:
-      weights: the numbers of a kernel. "int8": -127 to 127. "int4": -7 to 7, two in a byte. Both
-        are kept with float32 scales. Layers read a kernel as before.
+      weights: the numbers of a kernel. "int8": -127 to 127. "int4": -7 to 7, two in a byte. "float8_e4m3": floating
+        numbers with 4 bits of exponent and 3 of fraction, up to 448. All are kept with float32 scales. Layers read a
+        kernel as before.
       group_size: how many neighbours share a scale, along the last dimension that a layer sums over. Where it does not
         divide that dimension, the groups have the greatest divisor below it. None: each output has one scale.
       cache: "int8" if self-attention, as it decodes, keeps keys and values in int8 with a scale for each head and
         position. None: in the dtype of the activations.
+      activations: the inputs of products with kernels. "dynamic": int8, with a scale for each row, which the program
+        finds. "static": int8, with one scale for each kernel, which calibration or training found. The products are
+        then exact; see `mtf.quantization.quantized_einsum`. None: floating numbers.
 
     Raises:
-      DtypeError: there is no such format, of weights or of the cache.
+      DtypeError: there is no such format, of weights, of the cache or of activations; or activations in int8 would be
+        multiplied by floating weights.
       ShapeError: the group size is not 1 or more.
 
     Examples:
       >>> mtf.quantization.Quantization("int4", group_size=32)
-      Quantization(weights='int4', group_size=32, cache=None)
+      Quantization(weights='int4', group_size=32, cache=None, activations=None)
     """
 
     weights: str = INT8
     group_size: int | None = None
     cache: str | None = None
+    activations: str | None = None
 
     def __post_init__(self) -> None:
         if self.weights not in FORMATS:
@@ -44,8 +53,18 @@ class Quantization:
             )
         if self.cache not in (None, INT8):
             raise DtypeError(f"Quantization.cache must be int8 or None, and is {self.cache!r}")
+        if self.activations not in (None, *ACTIVATIONS):
+            raise DtypeError(
+                f"Quantization.activations must be one of {', '.join(ACTIVATIONS)}, or None, and is "
+                f"{self.activations!r}{nearest(str(self.activations), ACTIVATIONS)}"
+            )
+        if self.activations is not None and self.weights == FLOAT8:
+            raise DtypeError(
+                f"Quantization.activations = {self.activations!r} makes products of integers, and the weights are "
+                f"{FLOAT8}; give weights of {INT8} or {INT4}, or leave activations out"
+            )
         size = self.group_size
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        if size is not None and not is_integer(size, 1):
             raise ShapeError(f"Quantization.group_size must be an integer, 1 or more, or None, and is {size!r}")
 
     def scale_shape(self, shape: Shape, summed: tuple[str, ...]) -> Shape:

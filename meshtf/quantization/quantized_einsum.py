@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.dimension import Shape, ShapeLike
+from meshtf.dimension import Dimension, Shape, ShapeLike
 from meshtf.errors import ShapeError
 from meshtf.graph.tensor import Tensor
-from meshtf.quantization.quantized_tensor import QuantizedTensor
+from meshtf.quantization.quantized_tensor import QuantizedTensor, in_groups
 
 MOST_TERMS = (2**31 - 1) // 128**2
 """The number of products of int8 numbers whose sum int32 holds, whatever the numbers are."""
+
+_SHARE_BITS = 30
+"""The largest scale of a sum's groups counts as 2^30: 31 bits of an int32 sum and these are less than int64 has."""
 
 
 @language_function
@@ -24,14 +28,20 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
     The products of int8 numbers are summed in int32, over cores too, which is exact. Then each sum is converted to
     float32, and multiplied by the scale of x and that of y. So every layout gives the same result, to the bit.
 
+    Where a scale has a dimension that is summed, in groups perhaps, each group has an int32 sum of its own. The scales
+    of groups are rounded to multiples of a small part: 2^-30 of the largest one. The int32 sums, each times its
+    multiple, are added in int64. So adding is exact again.
+
     Args:
-      x: numbers whose scale is over dimensions of the result, such as activations with one scale for each row.
+      x: numbers whose scale is over dimensions of the result, such as activations with one scale for each row. It may
+        be in groups along a dimension that is summed.
       y: the same, such as weights with one scale for each output.
       output_shape: dimensions of the result, in order.
 
     Raises:
-      ShapeError: a scale differs along a dimension that is summed, or is in groups; or sizes disagree; or more than
-        131,071 products are summed, for which int32 may be too small.
+      ShapeError: a scale is in groups along a dimension of the result. Or both scales have a dimension that is summed,
+        but not in the same groups. Or sizes disagree. Or more than 131,071 products are summed, for which int32 may be
+        too small.
 
     Examples:
       >>> w = mtf.ones(mesh, "hidden:8 d_ff:2")
@@ -39,29 +49,63 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
       >>> y = mtf.quantization.quantized_einsum(quantize(x, "hidden"), quantize(w, "hidden"), "batch d_ff")
       >>> y.shape, y.dtype
       (Shape[batch:4 d_ff:2], tf.float32)
+      >>> by_groups = quantize(w, "hidden", group_size=4)
+      >>> value(mtf.quantization.quantized_einsum(quantize(mtf.ones(mesh, "hidden:8"), "hidden"), by_groups, "d_ff"))
+      array([8., 8.], dtype=float32)
     """
-    wide = [mtf.cast(q.values, tf.int32) for q in (x, y)]
-    total = mtf.einsum(wide, output_shape=output_shape)
+    result = mtf.convert_to_shape(output_shape, [x.shape, y.shape])
+    groups = _groups(x, y, result)
+    _check_terms(x, y, result)
+    wide = [mtf.reshape(mtf.cast(q.values, tf.int32), in_groups(q.shape, groups)) for q in (x, y)]
+    total = mtf.einsum(wide, output_shape=groups + result)
+    factors = [q.scale for q in (x, y) if not _has_any(q.scale, groups)]
+    if not groups.ndims:
+        return functools.reduce(mtf.multiply, factors, mtf.cast(total, tf.float32))
+    scales = [q.scale for q in (x, y) if _has_any(q.scale, groups)]
+    return functools.reduce(mtf.multiply, factors, _sum_of_groups(total, scales, result))
+
+
+def _sum_of_groups(totals: Tensor, scales: list[Tensor], result: Shape) -> Tensor:
+    """The sum of int32 sums, each times the scales of its group. It is exact until it is converted to float32."""
+    scale = functools.reduce(mtf.multiply, scales)
+    largest = mtf.reduce_max(mtf.abs(scale), output_shape=[d for d in scale.shape if result.has(d.name)])
+    divisor = mtf.where(mtf.equal(largest, 0.0), 1.0, largest)
+    shares = mtf.cast(mtf.round(scale / divisor * 2.0**_SHARE_BITS), tf.int64)
+    total = mtf.einsum([mtf.cast(totals, tf.int64), shares], output_shape=result)
+    return mtf.cast(total, tf.float32) * 2.0**-_SHARE_BITS * largest
+
+
+def _groups(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> Shape:
+    """The summed dimensions that a scale has, in the size of the number of groups."""
+    found: dict[str, Dimension] = {}
     for q in (x, y):
-        _check_scale(q, total.shape)
-    sizes = {d.name: d.size for q in (x, y) for d in q.shape if not total.shape.has(d.name)}
+        for dim in q.scale.shape:
+            if result.has(dim.name):
+                _check_has_no_groups(q, dim)
+            elif found.setdefault(dim.name, dim) != dim:
+                raise ShapeError(
+                    f'the scales [{x.scale.shape}] and [{y.scale.shape}] are in other groups along "{dim.name}", which '
+                    f"is summed; give both the same group_size, or multiply the dequantized() tensors"
+                )
+    return Shape(list(found.values()))
+
+
+def _check_has_no_groups(q: QuantizedTensor, dim: Dimension) -> None:
+    if q.shape.dims[q.shape.axis(dim.name)] != dim:
+        raise ShapeError(
+            f'the scale [{q.scale.shape}] of values [{q.shape}] is in groups along "{dim.name}", a dimension of the '
+            f"result; multiply the dequantized() tensors"
+        )
+
+
+def _check_terms(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> None:
+    sizes = {d.name: d.size for q in (x, y) for d in q.shape if not result.has(d.name)}
     if math.prod(sizes.values()) > MOST_TERMS:
         raise ShapeError(
             f"a sum of {math.prod(sizes.values())} products of int8, over {', '.join(sizes)}, may be more than int32 "
             f"holds; sum at most {MOST_TERMS}, or multiply the dequantized() tensors"
         )
-    return mtf.cast(total, tf.float32) * x.scale * y.scale
 
 
-def _check_scale(q: QuantizedTensor, result: Shape) -> None:
-    for dim in q.scale.shape:
-        if not result.has(dim.name):
-            raise ShapeError(
-                f'the scale [{q.scale.shape}] of values [{q.shape}] has dimension "{dim.name}", which is summed; '
-                f"quantize over it, or multiply the dequantized() tensors"
-            )
-        if q.shape.dims[q.shape.axis(dim.name)].size != dim.size:
-            raise ShapeError(
-                f'the scale [{q.scale.shape}] of values [{q.shape}] is in groups along "{dim.name}"; multiply the '
-                f"dequantized() tensors"
-            )
+def _has_any(scale: Tensor, groups: Shape) -> bool:
+    return any(scale.shape.has(d.name) for d in groups)

@@ -115,6 +115,12 @@ def quantize(x: Tensor, reduced_dims: ShapeLike, *, group_size: int | None = Non
     return QuantizedTensor(mtf.reshape(mtf.cast(whole, tf.int8), x.shape), scale)
 
 
+def quantized_by(x: Tensor, scale: Tensor) -> QuantizedTensor:
+    """x as int8 numbers times scales that are known. Numbers beyond 127 scales become 127."""
+    whole = mtf.round(mtf.cast(x, tf.float32) / scale)
+    return QuantizedTensor(mtf.cast(mtf.clip_by_value(whole, -float(LARGEST), float(LARGEST)), tf.int8), scale)
+
+
 def scale_of(x: Tensor, scale_shape: Shape, largest: float) -> Tensor:
     """The scales, float32, by which the largest magnitude of each group becomes `largest`. 1 for zeros."""
     wide = mtf.reshape(mtf.cast(x, tf.float32), in_groups(x.shape, scale_shape))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
-from meshtf.errors import GraphError, LayoutWarning
+from meshtf.errors import GraphError, LayoutWarning, nearest
 from meshtf.function.program import Function
 from meshtf.graph.graph import current_graph
 from meshtf.graph.mesh import Mesh
@@ -21,8 +21,12 @@ from meshtf.graph.tensor import Tensor
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.ops.variables.get_variable import make_variable, part_of_variable
 from meshtf.ops.variables.variable import Variable, VariableSpec
-from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, to_numbers
-from meshtf.quantization.quantization import Quantization
+from meshtf.quantization.kernels import is_kernel, of_layers
+from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, integers, to_numbers
+from meshtf.quantization.quantization import STATIC, Quantization
+from meshtf.quantization.quantization_aware import begins_with_training
+from meshtf.quantization.quantized_einsum import quantized_einsum
+from meshtf.quantization.quantized_tensor import LARGEST, QuantizedTensor, quantize, quantized_by
 
 
 @contextlib.contextmanager
@@ -76,36 +80,59 @@ def keeps_int8_cache() -> bool:
     return next((s.quantization.cache is not None for s in storages if isinstance(s, _QuantizedStorage)), False)
 
 
-@dataclasses.dataclass(frozen=True)
 class _QuantizedStorage:
     """Keeps kernels as numbers and scales."""
 
-    quantization: Quantization
+    def __init__(self, quantization: Quantization) -> None:
+        self.quantization = quantization
+        self._kept: dict[Tensor, tuple[VariableSpec, Tensor, Tensor]] = {}
 
     def stores(self, spec: VariableSpec) -> bool:
         return is_kernel(spec)
 
     def read(self, mesh: Mesh, spec: VariableSpec) -> Tensor:
         assert spec.dtype.activation_dtype is not None
-        values, scale = _parts(mesh, spec, self.quantization)
-        weight = from_numbers(values, scale, spec.shape, self.quantization)
-        return mtf.cast(weight, spec.dtype.activation_dtype)
+        parts = _parts(mesh, spec, self.quantization)
+        weight = from_numbers(*parts, spec.shape, self.quantization)
+        made = mtf.cast(weight, spec.dtype.activation_dtype)
+        self._kept[made] = spec, *parts
+        return made
+
+    def product(self, x: Tensor, kernel: Tensor, output_shape: Shape) -> Tensor | None:
+        if self.quantization.activations is None or kernel not in self._kept:
+            return None
+        spec, kept, scale = self._kept[kernel]
+        assert spec.matrix is not None
+        numbers = QuantizedTensor(integers(kept, spec.shape, self.quantization), scale)
+        if self.quantization.activations == STATIC:
+            given = quantized_by(x, _input_scale(x.mesh, spec, self.quantization))
+        else:
+            given = quantize(x, spec.matrix[0])
+        return mtf.cast(quantized_einsum(given, numbers, output_shape), x.dtype)
 
 
 @says_where
-def quantize_store(program: Function, quantization: Quantization | None = None) -> VariableStore:
+def quantize_store(
+    program: Function,
+    quantization: Quantization | None = None,
+    input_ranges: Mapping[str, float | np.ndarray] | None = None,
+) -> VariableStore:
     """A store with a trained program's kernels as small numbers, for a program built inside `quantized_weights`.
 
     Each core quantizes its own slices, so no weight is ever whole on one device. The other variables of the program are
     shared with its own store, which stays as it is. Variables that the program does not use, such as an optimizer's
-    state, are left out.
+    state, are left out, and so are the ranges of quantization-aware training.
 
     Args:
       program: a program that reads the weights, built without `quantized_weights`. Its store has their values.
       quantization: the same as for `quantized_weights`.
+      input_ranges: for static activations: the largest magnitude of each kernel's input, by the kernel's name, as
+        `observed_inputs` gives them. The scale is this range divided by 127. A kernel without one is multiplied by
+        floating numbers.
 
     Raises:
-      GraphError: the program has no kernel, or its store lacks a variable.
+      GraphError: the program has no kernel, or its store lacks a variable; or activations are static, and there
+        are no ranges, or one of something that is no kernel.
 
     Examples:
       >>> def logits(x: mtf.f32["batch:2 hidden:4"]):
@@ -115,6 +142,9 @@ def quantize_store(program: Function, quantization: Quantization | None = None) 
       >>> program.initialize()
       >>> list(mtf.quantization.quantize_store(program))
       ['logits/bias', 'logits/kernel/int8', 'logits/kernel/int8_scale']
+      >>> static = mtf.quantization.Quantization(activations="static")
+      >>> mtf.quantization.quantize_store(program, static, {"logits/kernel": 12.7})["logits/kernel/int8_input_scale"]
+      array(0.1, dtype=float32)
     """
     chosen = quantization or Quantization()
     variables = [v for v in program.graph.variables.values() if isinstance(v, Variable)]
@@ -123,33 +153,47 @@ def quantize_store(program: Function, quantization: Quantization | None = None) 
         raise GraphError(
             f'program "{program.name}" has no kernel to quantize; its floating variables with a `matrix` are kernels'
         )
+    scales = _checked_scales(kernels, input_ranges or {}) if chosen.activations == STATIC else {}
     whole = program.variables.renamed({v.full_name: v.full_name for v in variables})
 
     def quantize_weights(mesh: Mesh) -> None:
         for spec in kernels:
-            _assign_quantized(mesh, spec, chosen)
+            _assign_quantized(mesh, spec, chosen, scales.get(spec.full_name))
 
     with warnings.catch_warnings():
         # It lacks dimensions of the program, such as the batch, for which the layout has rules.
         warnings.simplefilter("ignore", LayoutWarning)
         mtf.function(quantize_weights, program.lowering.mesh_impl, variables=whole)()
-    for spec in kernels:
-        del whole[spec.full_name]
+    for name in [name for name in whole if begins_with_training(name)] + [spec.full_name for spec in kernels]:
+        del whole[name]
     return whole
 
 
-def _assign_quantized(mesh: Mesh, spec: VariableSpec, quantization: Quantization) -> None:
+def _checked_scales(kernels: Sequence[VariableSpec], ranges: Mapping[str, float | np.ndarray]) -> dict[str, np.ndarray]:
+    """The scale of each kernel's input. It is 1 for an input that was always 0."""
+    if not ranges:
+        raise GraphError(
+            "static activations need the range of each kernel's input, and input_ranges has none; observe them with "
+            "mtf.quantization.observed_inputs, or take dynamic activations"
+        )
+    names = [spec.full_name for spec in kernels]
+    if unknown := [name for name in ranges if name not in names]:
+        raise GraphError(f'input_ranges has "{unknown[0]}", which is no kernel{nearest(unknown[0], names)}')
+    scales = {name: np.asarray(x, np.float32) / np.float32(LARGEST) for name, x in ranges.items()}
+    return {name: np.where(scale == 0, np.float32(1), scale) for name, scale in scales.items()}
+
+
+def _assign_quantized(
+    mesh: Mesh, spec: VariableSpec, quantization: Quantization, input_scale: np.ndarray | None
+) -> None:
     assert spec.matrix is not None
     weight = mtf.read_variable(make_variable(mesh, spec), spec.dtype.slice_dtype)
     new = to_numbers(weight, quantization, spec.matrix[0])
     for variable, value in zip(_parts(mesh, spec, quantization), new, strict=True):
         mtf.assign(variable, value)
-
-
-def is_kernel(spec: VariableSpec) -> bool:
-    """Whether a variable is a floating one that has a `matrix`."""
-    assert spec.dtype.slice_dtype is not None
-    return spec.matrix is not None and spec.dtype.slice_dtype.is_floating
+    if input_scale is not None:
+        variable = _input_scale(mesh, spec, quantization)
+        mtf.assign(variable, mtf.constant(mesh, input_scale, variable.shape))
 
 
 def _parts(mesh: Mesh, spec: VariableSpec, quantization: Quantization) -> tuple[Tensor, Tensor]:
@@ -159,6 +203,11 @@ def _parts(mesh: Mesh, spec: VariableSpec, quantization: Quantization) -> tuple[
     values = part_of_variable(mesh, spec, name, chosen.kept_shape(spec.shape), tf.int8, mtf.zeros)
     groups = quantization.scale_shape(spec.shape, spec.matrix[0])
     return values, part_of_variable(mesh, spec, f"{name}_scale", groups, tf.float32, _nan)
+
+
+def _input_scale(mesh: Mesh, spec: VariableSpec, quantization: Quantization) -> Tensor:
+    """The variable of the scale of a kernel's input, one for each layer of a stack."""
+    return part_of_variable(mesh, spec, f"{quantization.weights}_input_scale", of_layers(spec), tf.float32, _nan)
 
 
 def _nan(mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from meshtf.errors import counted
+from meshtf.number_checks import is_integer, is_number
 from meshtf.serving.engine import EngineLimits, GenerationRequest, RequestError
 from meshtf.serving.row_choice import NUM_BANNED
 
@@ -18,7 +18,7 @@ def check_request(request: GenerationRequest, limits: EngineLimits, num_pages: i
     """
     check_ids(request.prompt, limits.vocab_size, "the prompt")
     check_ids(request.stop_ids, limits.vocab_size, "stop_ids")
-    _require(_is_count(request.max_new_tokens, 1), "max_new_tokens", "an integer, 1 or more", request.max_new_tokens)
+    _require(is_integer(request.max_new_tokens, 1), "max_new_tokens", "an integer, 1 or more", request.max_new_tokens)
     length = len(request.prompt) + request.max_new_tokens
     if length > limits.max_length:
         raise RequestError(
@@ -39,30 +39,30 @@ def check_ids(ids: Sequence[int], vocab_size: int, what: str) -> None:
       RequestError: if one is not.
     """
     for place, token in enumerate(ids):
-        if not _is_count(token, 0) or token >= vocab_size:
+        if not is_integer(token, 0) or token >= vocab_size:
             raise RequestError(f"id {token!r} at place {place} of {what} is none of the {counted(vocab_size, 'token')}")
 
 
 def _check_choice(request: GenerationRequest, limits: EngineLimits) -> None:
     for name, wanted, holds in (
-        ("temperature", "a number, 0 or more", _is_number(request.temperature) and request.temperature >= 0),
-        ("top_k", "an integer, 1 or more, or None", request.top_k is None or _is_count(request.top_k, 1)),
-        ("top_p", "a number above 0, at most 1", _is_number(request.top_p) and 0 < request.top_p <= 1),
-        ("min_p", "a number from 0 to 1", _is_number(request.min_p) and 0 <= request.min_p <= 1),
+        ("temperature", "a number, 0 or more", is_number(request.temperature) and request.temperature >= 0),
+        ("top_k", "an integer, 1 or more, or None", request.top_k is None or is_integer(request.top_k, 1)),
+        ("top_p", "a number above 0, at most 1", is_number(request.top_p) and 0 < request.top_p <= 1),
+        ("min_p", "a number from 0 to 1", is_number(request.min_p) and 0 <= request.min_p <= 1),
         (
             "repetition_penalty",
             "a number above 0",
-            _is_number(request.repetition_penalty) and request.repetition_penalty > 0,
+            is_number(request.repetition_penalty) and request.repetition_penalty > 0,
         ),
-        ("presence_penalty", "a number", _is_number(request.presence_penalty)),
-        ("frequency_penalty", "a number", _is_number(request.frequency_penalty)),
-        ("min_new_tokens", "an integer, 0 or more", _is_count(request.min_new_tokens, 0)),
-        ("seed", "an integer from 0 to 2**63 - 1", _is_count(request.seed, 0) and request.seed < 2**63),
+        ("presence_penalty", "a number", is_number(request.presence_penalty)),
+        ("frequency_penalty", "a number", is_number(request.frequency_penalty)),
+        ("min_new_tokens", "an integer, 0 or more", is_integer(request.min_new_tokens, 0)),
+        ("seed", "an integer from 0 to 2**63 - 1", is_integer(request.seed, 0)),
         (
             "num_likeliest",
             f"an integer from 0 to {limits.max_likeliest}, or None",
             request.num_likeliest is None
-            or (_is_count(request.num_likeliest, 0) and request.num_likeliest <= limits.max_likeliest),
+            or (is_integer(request.num_likeliest, 0) and request.num_likeliest <= limits.max_likeliest),
         ),
         (
             "stop_ids",
@@ -76,11 +76,3 @@ def _check_choice(request: GenerationRequest, limits: EngineLimits) -> None:
 def _require(holds: bool, name: str, wanted: str, value: object) -> None:
     if not holds:
         raise RequestError(f"{name} must be {wanted}, and is {value!r}")
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

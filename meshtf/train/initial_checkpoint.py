@@ -17,6 +17,7 @@ from meshtf.checkpoint.reading.name_rules import NameRules
 from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError, counted
 from meshtf.files.remote.remote_folder import place_of
 from meshtf.layers.low_rank import SCALE, A, B
+from meshtf.quantization.quantization_aware import begins_with_training
 from meshtf.train.configuration import ConfigurationError
 
 _ADVICE = """\
@@ -77,7 +78,7 @@ class InitialCheckpoint:
         saved = open_checkpoint(place_of(self.path))
         saved.verify()
         source = saved if self.adapters is None else JoinedCheckpoint(self._opened_adapters(step), saved)
-        rules = [*self.rules, *((re.escape(name), None) for name in self._state_names(step, evaluation))]
+        rules = [*self.rules, *((re.escape(name), None) for name in self._new_names(source, step, evaluation))]
         try:
             return warm_start(source, [step, evaluation], rules)
         except DamagedCheckpointError:
@@ -101,12 +102,16 @@ class InitialCheckpoint:
             )
         return adapters
 
-    def _state_names(self, step: mtf.Function, evaluation: mtf.Function) -> list[str]:
-        """Returns the tensors that begin anew because they are no weights, and that no rule names."""
-        if self.with_optimizer_state:
-            return []
-        own = [v for name, v in step.graph.variables.items() if name not in evaluation.graph.variables]
-        names = [name for variable in own if isinstance(variable, mtf.Variable) for name in variable.saved_names]
+    def _new_names(self, source: TensorSource, step: mtf.Function, evaluation: mtf.Function) -> list[str]:
+        """Returns the tensors that begin anew, and that no rule names: state that is no weight, and the state of
+        quantization-aware training that the checkpoint lacks.
+        """
+        names: list[str] = []
+        for variable in step.graph.variables.values():
+            if isinstance(variable, mtf.Variable):
+                is_state = not self.with_optimizer_state and variable.full_name not in evaluation.graph.variables
+                is_range = begins_with_training(variable.full_name)
+                names += [n for n in variable.saved_names if is_state or (is_range and n not in source.tensors)]
         return [name for name in names if not any(re.fullmatch(pattern, name) for pattern, _ in self.rules)]
 
 

@@ -13,6 +13,8 @@ import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.optimize.norms import global_norm
+from meshtf.quantization import move_ranges
+from meshtf.quantization.quantization_aware import INPUT_RANGE
 from meshtf.train._metric_sums import (
     MetricSums,
     evaluation_sums,
@@ -52,12 +54,15 @@ def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
         raise ConfigurationError(_QUANTIZED.format(weights=training.quantization.weights))
 
     def train_step(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:
-        loss, grads, seen = _measured(training, features)
+        measured = _measured(training, features)
+        loss, grads = measured.loss, measured.grads
         results = {LOSS: mtf.check_finite(loss, "the loss")}
         if training.check_gradients:
             results[GRADIENT_NORM] = mtf.check_finite(global_norm(grads), "the gradients")
         training.optimizer.apply_grads(grads, loss.graph.trainable_variables)
-        return {LOSS: loss, **seen, **_scalar_summaries(loss.graph), **results}
+        if training.quantization_aware is not None:
+            move_ranges(training.quantization_aware, measured.input_ranges)
+        return {LOSS: loss, **measured.seen, **_scalar_summaries(loss.graph), **results}
 
     with warnings.catch_warnings():
         # A misspelt rule would only make training slower, for days and unseen.
@@ -140,37 +145,55 @@ def loss_and_gradients(training: Training, features: Mapping[str, mtf.Tensor]) -
     Raises:
       GraphError: if the model has no loss, nothing to train, or a variable on which the loss does not depend.
     """
-    loss, grads, _ = _measured(training, features)
-    return loss, grads
+    measured = _measured(training, features)
+    return measured.loss, measured.grads
 
 
-def _measured(
-    training: Training, features: Mapping[str, mtf.Tensor]
-) -> tuple[mtf.Tensor, list[mtf.Tensor], dict[str, mtf.Tensor]]:
-    """Returns the mean loss of a batch, its gradients, and the metrics of the batch as a whole.
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """A batch before the update.
 
-    Such a metric is the mean over the micro-batches.
+    Attributes:
+      loss: the mean loss.
+      grads: its gradients.
+      seen: the metrics of the batch as a whole.
+      input_ranges: the ranges of quantized activations, by the names of kernels.
+
+    Metrics and ranges are means over the micro-batches.
     """
 
-    def sums(features: Mapping[str, mtf.Tensor]) -> tuple[MetricSums, dict[str, mtf.Tensor]]:
-        metrics = model_metrics(training, features, is_training=True)
-        return training_sums(LOSS, _loss(metrics)), _of_the_whole_batch(metrics)
+    loss: mtf.Tensor
+    grads: list[mtf.Tensor]
+    seen: dict[str, mtf.Tensor]
+    input_ranges: dict[str, mtf.Tensor]
+
+
+def _measured(training: Training, features: Mapping[str, mtf.Tensor]) -> _Measured:
+    def sums(features: Mapping[str, mtf.Tensor]) -> tuple[MetricSums, dict[str, mtf.Tensor], dict[str, mtf.Tensor]]:
+        with training.learned_weights() as ranges:
+            metrics = model_metrics(training, features, is_training=True)
+        return training_sums(LOSS, _loss(metrics)), _of_the_whole_batch(metrics), ranges
 
     if training.num_microbatches == 1:
-        part, seen = sums(features)
+        part, seen, ranges = sums(features)
         loss = part.mean
-        return loss, _gradients(loss), seen
+        return _Measured(loss, _gradients(loss), seen, ranges)
+
+    own: dict[str, str] = {}
 
     def microbatch(features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
-        part, seen = sums(features)
-        return {**seen, LOSS: part.numerator, DENOMINATORS: part.denominator}
+        part, seen, ranges = sums(features)
+        own.update({name: f"{name}/{INPUT_RANGE}" for name in ranges})
+        ranged = {own[name]: x for name, x in ranges.items()}
+        return {**seen, **ranged, LOSS: part.numerator, DENOMINATORS: part.denominator}
 
     # Each part counts by its weights: the whole batch's denominator is known only after the last.
     summed, outputs = mtf.serialize_training_step(features, microbatch, training.batch, training.num_microbatches)
     total = MetricSums(outputs[LOSS], outputs[DENOMINATORS])
     scale = MetricSums(mtf.ones_like(total.numerator), total.denominator).mean
-    seen = {n: x / training.num_microbatches for n, x in outputs.items() if n not in (LOSS, DENOMINATORS)}
-    return total.mean, [mtf.cast(grad, tf.float32) * scale for grad in summed], seen
+    means = {n: x / training.num_microbatches for n, x in outputs.items() if n not in (LOSS, DENOMINATORS)}
+    ranges = {name: means.pop(output) for name, output in own.items()}
+    return _Measured(total.mean, [mtf.cast(grad, tf.float32) * scale for grad in summed], means, ranges)
 
 
 def _in_float32(tensors: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:

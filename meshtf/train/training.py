@@ -17,7 +17,7 @@ from meshtf.errors import MeshtfError, counted, nearest
 from meshtf.layout import LayoutLike
 from meshtf.mesh_impl.mesh_options import MeshOptionFields
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
-from meshtf.quantization import Quantization, quantized_weights
+from meshtf.quantization import Quantization, QuantizationAware, quantization_aware, quantized_weights
 from meshtf.train.callback import Callback
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.initial_checkpoint import InitialCheckpoint, initial_checkpoint_of
@@ -92,6 +92,8 @@ class Training(MeshOptionFields):
       initial_checkpoint: from which a training at step 0 takes its weights: the path of an imported folder, of a run
         or of a checkpoint, or an `InitialCheckpoint`, which has rules.
       quantization: the form in which a run that meshtf-quantize wrote keeps its kernels. Such a run is not trained.
+      quantization_aware: the rounding with which the model learns, for quantization after training. Evaluations and
+        decoding round in the same way.
       callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
       peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
     """
@@ -116,6 +118,7 @@ class Training(MeshOptionFields):
     initial_checkpoint: str | InitialCheckpoint | None = None
     callbacks: Sequence[Callback] = ()
     quantization: Quantization | None = None
+    quantization_aware: QuantizationAware | None = None
 
     def __post_init__(self) -> None:
         self._check_is("model", callable(getattr(self.model, "metrics", None)) and not isinstance(self.model, type))
@@ -131,6 +134,7 @@ class Training(MeshOptionFields):
         self._check_activation_dtype()
         self._check_callbacks()
         self._check_is("quantization", isinstance(self.quantization, Quantization | None))
+        self._check_is("quantization_aware", isinstance(self.quantization_aware, QuantizationAware | None))
         initial_checkpoint_of(self.initial_checkpoint)
         self._check_microbatches()
         self._check_vocabulary()
@@ -150,9 +154,19 @@ class Training(MeshOptionFields):
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(MeshOptionFields)}
         return mtf.MeshOptions(**{name: value for name, value in given.items() if value is not None})
 
-    def kept_weights(self) -> contextlib.AbstractContextManager[None]:
+    def kept_weights(self) -> contextlib.AbstractContextManager[object]:
         """The context in which a program reads the trained weights, in the form in which they are kept."""
-        return contextlib.nullcontext() if self.quantization is None else quantized_weights(self.quantization)
+        if self.quantization is not None:
+            return quantized_weights(self.quantization)
+        if self.quantization_aware is not None:
+            return quantization_aware(self.quantization_aware, is_training=False)
+        return contextlib.nullcontext()
+
+    def learned_weights(self) -> contextlib.AbstractContextManager[dict[str, mtf.Tensor]]:
+        """The context in which a training step reads the weights, which gives the ranges of quantized activations."""
+        if self.quantization_aware is None:
+            return contextlib.nullcontext({})
+        return quantization_aware(self.quantization_aware, is_training=True)
 
     @property
     def layout_text(self) -> str:

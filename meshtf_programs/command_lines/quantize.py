@@ -16,7 +16,7 @@ from meshtf_programs.command_lines.shared.flag_groups import (
 from meshtf_programs.command_lines.shared.path_flags import define_path
 
 PROGRAM = "meshtf-quantize"
-FORMATS = ("int8", "int4")
+FORMATS = ("int8", "int4", "float8_e4m3")
 
 
 def answer(arguments: Sequence[str]) -> int | None:
@@ -30,10 +30,12 @@ def command_line() -> CommandLine:
         summary="writes a run's checkpoint with quantized kernels, as a run of its own.\n"
         "meshtf-eval, meshtf-decode and meshtf-export work on it without further flags. It prints the bytes of all\n"
         "weights, the held-out loss and the time of an evaluation, before and after.",
-        usage=f"{PROGRAM} --model_dir=FOLDER --output_dir=FOLDER [--format=FORMAT] [--group_size=N] [--dry_run]",
+        usage=f"{PROGRAM} --model_dir=FOLDER --output_dir=FOLDER [--format=FORMAT] [--group_size=N] "
+        "[--activations=static|dynamic] [--dry_run]",
         examples=[
             f"{PROGRAM} --model_dir=runs/lm_tiny --output_dir=runs/lm_tiny_int8",
             f"{PROGRAM} --model_dir=runs/lm_tiny --output_dir=runs/lm_tiny_int4 --format=int4 --group_size=32",
+            f"{PROGRAM} --model_dir=runs/lm_tiny --output_dir=runs/lm_tiny_w8a8 --activations=static",
             f"{PROGRAM} --model_dir=runs/lm_tiny --output_dir=runs/lm_tiny_int8 --dry_run",
         ],
         required=["model_dir", "output_dir"],
@@ -42,15 +44,31 @@ def command_line() -> CommandLine:
     define_path(line.flags, "output_dir", None, "The folder of the quantized run, which is not there yet.")
     flags.DEFINE_enum(
         "format",
-        FORMATS[0],
+        None,
         FORMATS,
-        "The numbers of the kernels: int8 (the default), or int4 (two in a byte).",
+        "The numbers of the kernels: int8 (the default), int4 (two in a byte), or float8_e4m3. After "
+        "quantization-aware training, this and the flags below are by default as the model was trained.",
         flag_values=line.flags,
     )
     flags.DEFINE_integer(
         "group_size",
         None,
         "How many neighbours along the summed dimension share a scale; by default each output has one scale.",
+        lower_bound=1,
+        flag_values=line.flags,
+    )
+    flags.DEFINE_enum(
+        "activations",
+        None,
+        ["static", "dynamic"],
+        "The inputs of kernels in int8: with a scale for each row (dynamic), or for each kernel (static), which "
+        "calibration or quantization-aware training finds; by default they are floating.",
+        flag_values=line.flags,
+    )
+    flags.DEFINE_integer(
+        "calibration_batches",
+        8,
+        "The number of training batches whose largest activations are the ranges of static scales.",
         lower_bound=1,
         flag_values=line.flags,
     )

@@ -48,9 +48,10 @@ def status_of(*arguments: object) -> int:
 def test_the_written_run_is_scored_and_exported(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """int4 by groups: plain TensorFlow computes from the SavedModel what meshtf-decode does from the run."""
+    """int4 by groups and static int8: plain TensorFlow computes from the SavedModel what meshtf-decode does."""
     run, saved = tmp_path / "int4", tmp_path / "saved"
     flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=8", "--cache=int8")
+    flags = (*flags, "--activations=static", "--calibration_batches=2")
     assert status_of(*flags, "--dry_run") == ExitStatus.DONE
     assert not run.exists()
     assert status_of(*flags) == ExitStatus.DONE
@@ -58,6 +59,7 @@ def test_the_written_run_is_scored_and_exported(
     before, after = told_bytes(told)
     checkpoint = RunFolder.existing(run).checkpoint()
     assert after == sum(np.prod(t.shape, dtype=int) * t.dtype.size for t in checkpoint.tensors.values()) < before
+    assert "the ranges of 6 kernels are observed over 2 training batches" in told
     assert "perplexity:" in told
     assert "Quantization.weights = 'int4'" in (run / "operative_config.gin").read_text()
 
@@ -93,7 +95,7 @@ def told_bytes(text: str) -> tuple[int, int]:
         (["--model_dir={folder}"], "--output_dir is needed"),
         (["--model_dir={folder}", "--output_dir={folder}"], "is there already; give another, or remove it"),
         (["--model_dir={folder}", "--output_dir=s3://me:word@b/x"], "=s3://b/x must be a folder of this machine"),
-        (["--model_dir={folder}", "--output_dir=x", "--format=int3"], "value should be one of <int8|int4>"),
+        (["--model_dir={folder}", "--output_dir=x", "--format=int3"], "value should be one of <int8|int4|float8_e4m3>"),
     ],
 )
 def test_mistakes_are_told(

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.quick
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(DtypeError, match="one of int8, int4, and is 'int6'; did you mean"):
+    with pytest.raises(DtypeError, match="one of int8, int4, float8_e4m3, and is 'int6'; did you mean"):
         Quantization("int6")
     for size in (0, True, 2.0):
         with pytest.raises(ShapeError, match="group_size must be an integer, 1 or more, or None, and is"):

@@ -12,6 +12,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import CheckpointError
+from meshtf.quantization import Quantization, QuantizationAware
 from meshtf.train import InitialCheckpoint, RunFolder, Trainer, Training, TrainingRun
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.runs.resuming import resumed_start
@@ -61,12 +62,16 @@ def test_weights_are_taken_over_and_the_rest_begins_anew(
 
 
 def test_with_the_optimizers_state_training_goes_on(tiny_training: Make, tmp_path: Path) -> None:
+    """Quantization-aware training is the one thing that may begin then: with ranges and a count of steps of 0."""
     before = values(trained(tiny_training(num_steps=2), tmp_path / "before"))
     given = InitialCheckpoint(str(tmp_path / "before"), with_optimizer_state=True)
-    trainer = Trainer(tiny_training(initial_checkpoint=given))
+    static = QuantizationAware(Quantization(activations="static"))
+    trainer = Trainer(tiny_training(initial_checkpoint=given, quantization_aware=static))
     assert resumed_start(trainer, RunFolder.made(tmp_path / "after")).step == 0
+    new = {"hidden/kernel/input_range", "out/kernel/input_range", "quantization_aware/step"}
     for name, value in values(trainer).items():
-        np.testing.assert_array_equal(value, before[name])
+        np.testing.assert_array_equal(value, 0 if name in new else before[name])
+    assert new <= values(trainer).keys()
 
 
 def test_a_new_head_begins_anew_and_is_named(

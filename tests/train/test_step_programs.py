@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, LayoutWarning, NonFiniteError
+from meshtf.quantization import Quantization, QuantizationAware
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import Trainer, Training
 from meshtf.train._metric_sums import MetricError
@@ -46,6 +47,17 @@ def test_microbatches_give_the_losses_of_the_whole_batch(tiny_training: Make) ->
     """With dropout, and parts of which different numbers of targets count."""
     parts = losses(tiny_training(num_microbatches=4))
     assert_close(parts, losses(tiny_training()), terms=TERMS, steps=np.arange(len(parts)), dtype="float32")
+
+
+def test_the_range_of_an_activation_is_the_mean_over_microbatches(tiny_training: Make) -> None:
+    """Micro-batch k holds every fourth example from the k-th on. Evaluations read the range, too."""
+    policy = QuantizationAware(Quantization(activations="static"))
+    trainer = Trainer(tiny_training(quantization_aware=policy, num_microbatches=4))
+    batch = next(trainer.training.task.training_batches(8, 0))
+    trainer.train_step(**batch)
+    largest = [np.abs(np.asarray(batch["x"])[k::4]).max() for k in range(4)]
+    assert_close(trainer.variables["hidden/kernel/input_range"], np.mean(largest), terms=4)
+    assert "hidden/kernel/input_range" in trainer.evaluation_step.graph.variables
 
 
 def test_the_loss_is_divided_by_the_targets_that_count(tiny_training: Make) -> None:

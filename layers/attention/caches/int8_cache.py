@@ -8,11 +8,9 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.layers._operands import Dims
 from meshtf.layers.attention.caches.key_value_cache import KeyValueCache
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import Tokens
-from meshtf.takes_mesh import takes_mesh
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +29,8 @@ class Int8KeyValueCache:
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)
-      >>> cache = mtf.layers.Int8KeyValueCache.empty("batch:4", max_length=16, config=config)
+      >>> empty = mtf.layers.KeyValueCache.empty("batch:4", max_length=16, config=config)
+      >>> cache = mtf.layers.Int8KeyValueCache.empty_like(empty)
       >>> k, position = mtf.ones(mesh, "batch:4 heads:2 d_kv:4"), mtf.constant(mesh, 3, dtype=tf.int32)
       >>> cache.write(position, k, k).k_scale.shape
       Shape[batch:4 heads:2 memory_length:16]
@@ -43,32 +42,12 @@ class Int8KeyValueCache:
     v_scale: mtf.Tensor
     is_window: bool = False
 
-    @staticmethod
-    @takes_mesh
-    def empty(
-        mesh: mtf.Mesh,
-        batch_dims: Dims,
-        max_length: int,
-        config: AttentionConfig,
-        dtype: tf.DType = tf.float32,
-        *,
-        window: int | None = None,
-        beam: mtf.Dimension | None = None,
-    ) -> Int8KeyValueCache:
-        """An empty cache, as `KeyValueCache.empty` makes it.
-
-        Args:
-          mesh: the program's mesh. May be left out.
-          batch_dims: dimensions such as [batch], or [batch, beam].
-          max_length: the number of positions of the longest sequence.
-          config: the sizes, heads and d_kv.
-          dtype: the dtype of keys and values that are written, which may be any floating one.
-          window: as for `KeyValueCache.empty`.
-          beam: the same.
-        """
-        made = KeyValueCache.empty(mesh, batch_dims, max_length, config, tf.int8, window=window, beam=beam)
-        scale = mtf.zeros(mesh, made.k.shape - [config.d_kv_dim], tf.float32)
-        return Int8KeyValueCache(made.k, made.v, scale, scale, made.is_window)
+    @classmethod
+    def empty_like(cls, cache: KeyValueCache) -> Int8KeyValueCache:
+        """An empty cache with the room of another, such as one that `KeyValueCache.empty` makes."""
+        numbers = mtf.zeros(cache.k.mesh, cache.k.shape, tf.int8)
+        scale = mtf.zeros(cache.k.mesh, cache.k.shape[:-1], tf.float32)
+        return cls(numbers, numbers, scale, scale, cache.is_window)
 
     @classmethod
     def of_tokens(

@@ -16,6 +16,7 @@ from meshtf.control_flow.layer_stacks._layer_variables import (
 )
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
 from meshtf.control_flow.loops.scan_body import ScanBody, checked_carried, square_root_segments, tensor_list
+from meshtf.control_flow.notes import noting
 from meshtf.control_flow.recompute_grad import recompute_grad
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, layers_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
@@ -114,7 +115,7 @@ class _Scanned:
     ) -> list[VariableSpec]:
         """The variables that one layer makes."""
         rehearsed = RehearsedVariables(mesh, scope)
-        with mesh.graph.rehearsal(), inside_layers(mesh, scope, rehearsed):
+        with mesh.graph.rehearsal(), noting(mesh.graph), inside_layers(mesh, scope, rehearsed):
             entering = [stand_in(mesh, x.shape, x.dtype) for x in initial]
             parts = [stand_in(mesh, x.shape - [self.dim], x.dtype) for x in wholes]
             self.fn(entering, parts)

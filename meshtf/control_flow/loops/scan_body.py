@@ -8,6 +8,7 @@ once, not 12. For n layers this is about 2 sqrt(n) (Chen et al. 2016).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from meshtf.control_flow.loops.loop_spec import (
     SlicedTensor,
     StackedTensor,
 )
+from meshtf.control_flow.notes import NotesOfBlock
 from meshtf.control_flow.recompute_policy import RecomputePolicy
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import DtypeError, ShapeError
@@ -47,7 +49,10 @@ class ScanBody:
     def scanned(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The values carried in the end, and the results of all iterations."""
         segments = square_root_segments(self.dim) if self.policy.nested else None
-        return self.loop(initial, wholes) if segments is None else self.nested_loops(initial, wholes, *segments)
+        notes = NotesOfBlock((initial or wholes)[0].graph)
+        body = dataclasses.replace(self, fn=_behind_results(notes.collected(self.fn)))
+        loops = body.loop(initial, wholes) if segments is None else body.nested_loops(initial, wholes, *segments)
+        return loops[0], notes.handed_on(loops[1])
 
     def loop(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         parts = [block_input(x, "part", _without(x, self.dim)) for x in wholes]
@@ -96,6 +101,17 @@ class ScanBody:
                 raise ShapeError(f'a result of {what} has dimension "{self.dim.name}" itself: [{result.shape}]')
         ordered = [_ordered(x, e.shape) for x, e in zip(carried, entering, strict=False)]
         return ordered + carried[len(entering) :], results
+
+
+def _behind_results(with_notes: Callable[..., tuple[Any, list[Tensor]]]) -> Callable[..., Any]:
+    """The function of a scan with its notes as further results of each iteration."""
+
+    @functools.wraps(with_notes)
+    def fn(*arguments: Any) -> Any:
+        returned, notes = with_notes(*arguments)
+        return (returned[0], [*returned[1], *notes]) if notes else returned
+
+    return fn
 
 
 def square_root_segments(dim: Dimension) -> tuple[Dimension, Dimension] | None:

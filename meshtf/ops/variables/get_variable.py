@@ -40,6 +40,10 @@ class StoresVariables(Protocol):
 
     def read(self, mesh: Mesh, spec: VariableSpec) -> Tensor: ...
 
+    def product(self, x: Tensor, kernel: Tensor, output_shape: Shape) -> Tensor | None:
+        """x times a kernel that `read` has given, or None if it has not; see `mtf.quantization.kernel_product`."""
+        ...
+
 
 @takes_mesh
 def get_variable(

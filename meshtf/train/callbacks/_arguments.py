@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
+from meshtf.number_checks import is_integer, is_number
 from meshtf.train.configuration import ConfigurationError
 
 
 def check_integer(name: str, value: object, least: int) -> None:
     """Raises ConfigurationError if it is no integer, or too small."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not is_integer(value, least):
         raise ConfigurationError(f"{name} must be an integer, {least} or more, and is {value!r}")
 
 
 def check_number(name: str, value: object) -> None:
     """Raises ConfigurationError if it is no finite number, or negative."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+    if not is_number(value) or value < 0:
         raise ConfigurationError(f"{name} must be a number, 0 or more, and is {value!r}")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from collections.abc import Sequence
 
 import gin
 
 from meshtf.errors import nearest
+from meshtf.number_checks import is_integer, is_number
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.beam_rules import BeamRules, MeshtfRules, TransformersRules
@@ -129,32 +129,30 @@ class Decoding:
                 f"Decoding.method must be one of {methods}, and is {self.method!r}{nearest(self.method, OPTIONS_OF)}"
             )
         for name in ("beam_size", "num_samples"):
-            self._check(name, "an integer, 1 or more", _is_integer(getattr(self, name), 1))
+            self._check(name, "an integer, 1 or more", is_integer(getattr(self, name), 1))
         for name in ("top_k", "max_length", "max_new_tokens", "batch_size", "num_results"):
             value = getattr(self, name)
-            self._check(name, "an integer, 1 or more, or None", value is None or _is_integer(value, 1))
+            self._check(name, "an integer, 1 or more, or None", value is None or is_integer(value, 1))
         for name in ("seed", "no_repeat_ngram_size", "min_new_tokens"):
-            self._check(name, "an integer, 0 or more", _is_integer(getattr(self, name), 0))
-        self._check(
-            "logprobs", "an integer, 0 or more, or None", self.logprobs is None or _is_integer(self.logprobs, 0)
-        )
+            self._check(name, "an integer, 0 or more", is_integer(getattr(self, name), 0))
+        self._check("logprobs", "an integer, 0 or more, or None", self.logprobs is None or is_integer(self.logprobs, 0))
         for name in ("presence_penalty", "frequency_penalty"):
-            self._check(name, "a number", _is_number(getattr(self, name)))
+            self._check(name, "a number", is_number(getattr(self, name)))
         for name in ("temperature", "alpha"):
-            self._check(name, "a number, 0 or more", _is_number(getattr(self, name)) and getattr(self, name) >= 0)
-        self._check("top_p", "a number above 0, at most 1", _is_number(self.top_p) and 0 < self.top_p <= 1)
-        self._check("min_p", "a number from 0 to 1", _is_number(self.min_p) and 0 <= self.min_p <= 1)
+            self._check(name, "a number, 0 or more", is_number(getattr(self, name)) and getattr(self, name) >= 0)
+        self._check("top_p", "a number above 0, at most 1", is_number(self.top_p) and 0 < self.top_p <= 1)
+        self._check("min_p", "a number from 0 to 1", is_number(self.min_p) and 0 <= self.min_p <= 1)
         penalty = self.repetition_penalty
-        self._check("repetition_penalty", "a number above 0", _is_number(penalty) and penalty > 0)
-        self._check("length_penalty", "a number", _is_number(self.length_penalty))
+        self._check("repetition_penalty", "a number above 0", is_number(penalty) and penalty > 0)
+        self._check("length_penalty", "a number", is_number(self.length_penalty))
         self._check(
             "early_stopping",
             f'True, False or "{NEVER}"',
             isinstance(self.early_stopping, bool) or self.early_stopping == NEVER,
         )
         self._check("beam_rules", " or ".join(OPTIONS_OF_RULES), self.beam_rules in OPTIONS_OF_RULES)
-        self._check("stop_ids", "ids", all(_is_integer(i, 0) for i in self.stop_ids))
-        self._check("end_ids", "ids, or None", all(_is_integer(i, 0) for i in self.end_ids or ()))
+        self._check("stop_ids", "ids", all(is_integer(i, 0) for i in self.stop_ids))
+        self._check("end_ids", "ids, or None", all(is_integer(i, 0) for i in self.end_ids or ()))
         forms = [name for name in _FORMS if getattr(self, name) is not None]
         if len(forms) > 1:
             raise ConfigurationError(f"Decoding has {' and '.join(forms)}; added text can have one of them")
@@ -245,11 +243,3 @@ def _text_of(kind: str, name: str) -> str:
         return user_path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the file of Decoding.{kind}, {name}, cannot be read: {error}") from None
-
-
-def _is_integer(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(float(value)) < float("inf")

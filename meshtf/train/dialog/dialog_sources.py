@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import gin
 
+from meshtf.number_checks import is_integer
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources.document import Document
 from meshtf.train.dialog.questions import FIRST_NAMES, KINDS, LAST_NAMES, Question, drawn_question, drawn_value
@@ -141,6 +142,6 @@ def _research(draws: random.Random) -> Iterator[tuple[str, str]]:
 def _check(source: DialogText | LabelledDialogs) -> None:
     for name, least in (("count", 1), ("seed", 0)):
         value = getattr(source, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not is_integer(value, least):
             kind = type(source).__name__
             raise ConfigurationError(f"{kind}.{name} must be an integer, {least} or more, and is {value!r}")

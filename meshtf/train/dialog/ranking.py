@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
 from collections.abc import Mapping, Sequence
 
 import gin
 
+from meshtf.number_checks import is_integer, is_number
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.sampling import Sampling
 from meshtf.train.dialog.roles import INTERESTING, SAFE, SENSIBLE, SPECIFIC
@@ -62,13 +61,13 @@ class SampleAndRank:
 
     def __post_init__(self) -> None:
         for name in ("num_candidates", "top_k", "max_tokens"):
-            self._check(name, "an integer, 1 or more", _is_integer(getattr(self, name), 1))
+            self._check(name, "an integer, 1 or more", is_integer(getattr(self, name), 1))
         for name in ("max_tool_turns", "seed"):
-            self._check(name, "an integer, 0 or more", _is_integer(getattr(self, name), 0))
+            self._check(name, "an integer, 0 or more", is_integer(getattr(self, name), 0))
         for name in ("sensible", "specific", "interesting"):
-            self._check(name, "a number", _is_number(getattr(self, name)))
-        self._check("temperature", "a number above 0", _is_number(self.temperature) and self.temperature > 0)
-        self._check("least_safe", "from 0 to 1", _is_number(self.least_safe) and 0 <= self.least_safe <= 1)
+            self._check(name, "a number", is_number(getattr(self, name)))
+        self._check("temperature", "a number above 0", is_number(self.temperature) and self.temperature > 0)
+        self._check("least_safe", "from 0 to 1", is_number(self.least_safe) and 0 <= self.least_safe <= 1)
 
     @property
     def sampling(self) -> Sampling:
@@ -95,11 +94,3 @@ class SampleAndRank:
     def _check(self, name: str, wanted: str, holds: bool) -> None:
         if not holds:
             raise ConfigurationError(f"SampleAndRank.{name} must be {wanted}, and is {getattr(self, name)!r}")
-
-
-def _is_integer(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))

@@ -1,4 +1,4 @@
-"""Makes the optimizers, schedules and clips of `meshtf.optimize`, and the policy of `meshtf.quantization`, known to
+"""Makes the optimizers, schedules and clips of `meshtf.optimize`, and the policies of `meshtf.quantization`, known to
 gin, since the language knows nothing of gin.
 """
 
@@ -9,7 +9,7 @@ import inspect
 import gin
 
 from meshtf import optimize
-from meshtf.quantization import Quantization
+from meshtf.quantization import Quantization, QuantizationAware
 
 
 def _configurables() -> list[type]:
@@ -22,3 +22,4 @@ def _configurables() -> list[type]:
 for _class in _configurables():
     gin.external_configurable(_class, module="meshtf.optimize")
 gin.external_configurable(Quantization, module="meshtf.quantization")
+gin.external_configurable(QuantizationAware, module="meshtf.quantization")

@@ -23,7 +23,7 @@ def test_what_is_read_is_what_was_written_in_int8(window: int | None) -> None:
     """Two tokens one by one behind four at once. A window of 4 has the last four, each at its place modulo 4."""
 
     def body(k: mtf.Tensor) -> list[mtf.Tensor]:
-        cache = Int8KeyValueCache.empty(k.mesh, "batch:3", 6, CONFIG, window=window)
+        cache = Int8KeyValueCache.empty_like(KeyValueCache.empty(k.mesh, "batch:3", 6, CONFIG, window=window))
         first = mtf.slice(k, 0, 4, "memory_length")
         cache = cache.write(mtf.range(k.mesh, first.shape["memory_length"]), first, -first)
         for position in (4, 5):

@@ -1,0 +1,32 @@
+"""Whether a value that somebody gives is an integer, or a number. True and False are neither."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import TypeGuard
+
+
+def is_integer(value: object, least: int) -> TypeGuard[int]:
+    """Whether it is an integer of 64 bits, `least` or more.
+
+    Examples:
+      >>> [is_integer(value, 1) for value in (1, 0, True, 1.0, 2**63)]
+      [True, False, False, False, False]
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a finite real number that a float holds.
+
+    Examples:
+      >>> [is_number(value) for value in (1, 0.5, True, "1", float("nan"), 10**400)]
+      [True, True, False, False, False, False]
+    """
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:  # an integer that no float holds
+        return False
