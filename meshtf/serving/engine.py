@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import enum
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -17,7 +19,15 @@ class Finish(enum.Enum):
 
 
 class EngineBusyError(Exception):
-    """The engine's queue is full, or it drains: the request may come again later."""
+    """The engine's queue is full: the request may come again later."""
+
+
+class EngineClosedError(Exception):
+    """The engine drains, or has ended, and takes no more requests. The message says why."""
+
+
+class EngineFailedError(Exception):
+    """The engine took a request, and its work failed."""
 
 
 class RequestError(ValueError):
@@ -134,7 +144,8 @@ class Engine(Protocol):
 
         Raises:
           RequestError: if it cannot run.
-          EngineBusyError: if the queue is full, or the engine drains.
+          EngineBusyError: if the queue is full.
+          EngineClosedError: if the engine drains, or has ended.
         """
         ...
 
@@ -142,12 +153,20 @@ class Engine(Protocol):
         """Ends a generation early. Does nothing if it has ended."""
         ...
 
-    def score(self, ids: tuple[int, ...]) -> list[float]:
-        """Returns the log-likelihood of each token of a sequence, in nats.
+    def score(self, ids: tuple[int, ...]) -> concurrent.futures.Future[list[float]]:
+        """Queues a sequence. The result is the log-likelihood of each of its tokens, in nats, or an EngineFailedError.
+
+        A future that is cancelled before its turn takes no time.
 
         Raises:
           RequestError: if it is too long.
+          EngineBusyError: if the queue is full.
+          EngineClosedError: if the engine drains, or has ended.
         """
+        ...
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """Calls `tell` with a message, from any thread, once the engine has failed for good."""
         ...
 
     def status(self) -> EngineStatus: ...

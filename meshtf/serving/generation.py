@@ -28,6 +28,8 @@ class Generation:
       num_registered: how many of its pages are full and known to others.
       text: the number of the text in these pages.
       is_cancelled: whether it is to end early.
+      num_faults: the number of failed steps that it was in.
+      is_suspect: whether it was in the last failed step, so that it is tried alone.
     """
 
     number: int
@@ -42,6 +44,8 @@ class Generation:
     num_registered: int = 0
     text: int = ROOT
     is_cancelled: bool = False
+    num_faults: int = 0
+    is_suspect: bool = False
 
     @property
     def num_waiting(self) -> int:
@@ -76,6 +80,10 @@ class Generation:
         self.num_read = len(shared) * pool.page_size
         self.text = pool.number_of(shared[-1]) if shared else ROOT
         return True
+
+    def forget(self) -> None:
+        """Starts over with nothing in the cache. The tokens stay, and are read again."""
+        self.pages, self.num_read, self.num_registered, self.text = [], 0, 0, ROOT
 
     def has_read(self, count: int, pool: PagePool) -> None:
         """Counts tokens that the cache has now, and makes its full pages known."""

@@ -213,8 +213,13 @@ def test_a_full_engine_says_when_to_come_again() -> None:
     """A request of which the engine takes a part leaves nothing behind."""
     engine = EchoEngine(delay=0.01, most=2)
     reply = client_of(engine).post(COMPLETIONS, json={"prompt": "a", "n": 3, "max_tokens": 50})
-    assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
-    assert reply.json()["error"]["code"] == "overloaded"
+    assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
+    assert reply.json()["error"] == {
+        "message": "The queue is full.",
+        "type": "rate_limit_error",
+        "param": None,
+        "code": "overloaded",
+    }
     assert sorted(engine.cancelled) == [0, 1]
 
 
