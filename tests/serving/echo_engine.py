@@ -34,6 +34,7 @@ class EchoEngine:
       most: the most generations at once.
       requests: what was submitted.
       cancelled: the numbers that were cancelled before their end.
+      is_draining: whether it takes no more requests.
       scores: the scores that were asked for. They never come for a text that ends in "~".
     """
 
@@ -44,7 +45,7 @@ class EchoEngine:
         self.cancelled: list[int] = []
         self._running: dict[int, threading.Event] = {}
         self.scores: list[concurrent.futures.Future[list[float]]] = []
-        self._is_draining = False
+        self.is_draining = False
         self._failure: str | None = None
         self._watchers: list[Callable[[str], None]] = []
 
@@ -60,7 +61,7 @@ class EchoEngine:
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
         if request.prompt[-1:] == (REFUSED,):
             raise RequestError("the prompt ends in #")
-        if self._is_draining or self._failure is not None:
+        if self.is_draining or self._failure is not None:
             raise EngineClosedError(self._failure or "the engine takes no more requests")
         if len(self._running) >= self.most:
             raise EngineBusyError("the queue is full")
@@ -123,7 +124,7 @@ class EchoEngine:
         return EngineStatus(num_running=len(self._running), num_pages=8, num_free_pages=7)
 
     def drain(self, seconds: float) -> bool:
-        self._is_draining = True
+        self.is_draining = True
         end = time.monotonic() + seconds
         while self._running and time.monotonic() < end:
             time.sleep(0.01)
@@ -133,4 +134,4 @@ class EchoEngine:
         return is_whole
 
     def close(self) -> None:
-        self._is_draining = True
+        self.is_draining = True
