@@ -107,7 +107,7 @@ class Soak:
 
     async def _breaks_off_is_right(self, _: dict[str, Any]) -> None:
         address = urlsplit(str(self._client.base_url))
-        _, writer = await asyncio.open_connection(address.hostname, address.port)
+        _reader, writer = await asyncio.open_connection(address.hostname, address.port)
         whole = b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{"prompt": "abcdef"}'
         writer.write(whole[: self._draw.randrange(len(whole) + 1)])
         await writer.drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from meshtf.serving.engine_options import EngineOptions
 from meshtf.serving.scheduler import Reads
 from meshtf.serving.step_program import StepSizes, step_program
 from meshtf.train.decoding.programs import LOG_LIKELIHOODS, SCORE, greatest_sizes, scoring_program, vocabulary_of
+from meshtf.train.decoding.step_decoder import PromptStarter
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.runs.saved_weights import Weights
 from meshtf.train.training import Training
 
 
@@ -24,6 +27,9 @@ class EnginePrograms:
     for steps without prompts and with them, and each for several lengths.
 
     Attributes:
+      options: the sizes of the engine.
+      start_id: the token before every text.
+      starts_prompts: whether it stands before a prompt, too.
       forward: the model's forward pass, which scores texts.
       limits: the sizes that requests must keep.
       num_pages: the number of pages of the cache.
@@ -41,7 +47,10 @@ class EnginePrograms:
       LayoutError: if the layout does not fit.
     """
 
-    def __init__(self, training: Training, mesh_impl: MeshImpl, options: EngineOptions) -> None:
+    def __init__(self, training: Training, mesh_impl: MeshImpl, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008
+        self.options, model = options, training.model
+        self.start_id = model.start_id if isinstance(model, PromptStarter) else 0
+        self.starts_prompts = not isinstance(model, PromptStarter) or model.starts_prompts
         greatest, vocabulary = greatest_sizes(training), vocabulary_of(training)
         likeliest = min(options.max_likeliest, vocabulary.size)
         self.limits = EngineLimits(greatest.targets, vocabulary.size, likeliest)
@@ -49,19 +58,38 @@ class EnginePrograms:
         self.num_scores = mesh_impl.shape.size
         self.forward = scoring_program(training, mesh_impl, dataclasses.replace(greatest, batch=self.num_scores))
         self.steps = _steps(options, self.limits, self.num_pages, mesh_impl.shape.size)
+        self._send: Callable[[str, Mapping[str, np.ndarray]], None] | None = None
         self._programs: dict[str, mtf.Function] = {SCORE: self.forward}
         for name, sizes in self.steps.items():
             self._programs[name] = step_program(training, mesh_impl, sizes, self.forward.variables)
 
+    def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
+        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
+        return folder.restore(self.forward, step=step, weights=weights)
+
+    def share(self, send: Callable[[str, Mapping[str, np.ndarray]], None]) -> None:
+        """Calls `send` before each run, with the program's name and its inputs in the order of `inputs`."""
+        self._send = send
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes run the same programs."""
+        return self._send is not None
+
+    def inputs(self, name: str) -> dict[str, np.ndarray]:
+        """Returns inputs of a program that read nothing."""
+        return self.score_arrays([]) if name == SCORE else self.steps[name].empty()
+
     def run(self, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs a program on its inputs, and returns its results by name."""
+        if self._send is not None:
+            self._send(name, arrays)
         return {name: x.numpy() for name, x in self._programs[name](**arrays).items()}
 
     def compile(self) -> None:
         """Makes the cache, and compiles all programs by runs that read nothing."""
-        for name, sizes in self.steps.items():
-            self.run(name, sizes.empty())
-        self.run(SCORE, self.score_arrays([]))
+        for name in (*self.steps, SCORE):
+            self.run(name, self.inputs(name))
 
     def step_for(self, reads: Reads) -> str:
         """Returns the name of the smallest step that reads these tokens."""

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 
 from meshtf.errors import counted
-from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.serving.engine import (
     EngineBusyError,
     EngineClosedError,
@@ -20,7 +19,6 @@ from meshtf.serving.engine import (
     Listener,
     RequestError,
 )
-from meshtf.serving.engine_options import EngineOptions
 from meshtf.serving.engine_programs import EnginePrograms
 from meshtf.serving.generation import Generation
 from meshtf.serving.request_check import check_ids, check_request
@@ -28,42 +26,28 @@ from meshtf.serving.row_choice import RowChoice
 from meshtf.serving.scheduler import Reads, Scheduler, step_arrays
 from meshtf.serving.score_queue import Score, Scored, ScoreQueue
 from meshtf.train.decoding.programs import SCORE
-from meshtf.train.decoding.step_decoder import PromptStarter
-from meshtf.train.runs.run_folder import RunFolder
-from meshtf.train.runs.saved_weights import Weights
-from meshtf.train.training import Training
 
 MOST_FAILURES = 5
 """The number of failed steps in a row after which the engine has failed for good."""
 
 _FAILED = "the step of the model failed: {error}"
 _SCORE_FAILED = "the score of the model failed: {error}"
-_FAILED_FOR_GOOD = "{count} of the model failed in a row, the last with: {error}"
+_FAILED_FOR_GOOD = "{count} of the model failed in a row: {error}"
 _FAULT = "the engine's own code failed: {error}"
 _CLOSED, _DRAINING = "the engine has ended", "the engine takes no more requests"
 _LONGEST_CAUSE = 300
 
 
 class ModelEngine:
-    """An `Engine` on a trained language model. Build it, `restore` a checkpoint, and `start` it.
+    """An `Engine` on a trained language model. Build it, and `start` it.
 
     Args:
-      training: the training of the model.
-      mesh_impl: the mesh, its devices and the layout.
-      options: the sizes of the engine.
-
-    Raises:
-      ConfigurationError: if the model is no language model.
-      GraphError: if the model cannot read prompts in parts.
-      LayoutError: if the layout does not fit.
+      programs: the programs of the model, whose variables have their values.
     """
 
-    def __init__(self, training: Training, mesh_impl: MeshImpl, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008
-        self.programs = EnginePrograms(training, mesh_impl, options)
-        model = training.model
-        self._start_id = model.start_id if isinstance(model, PromptStarter) else 0
-        self._starts_prompts = not isinstance(model, PromptStarter) or model.starts_prompts
-        self._options = options
+    def __init__(self, programs: EnginePrograms) -> None:
+        self.programs, self._options = programs, programs.options
+        options = programs.options
         self._scheduler = Scheduler(options, self.programs.num_pages)
         self._numbers = itertools.count(1)
         self._known: dict[int, Generation] = {}
@@ -74,10 +58,6 @@ class ModelEngine:
         self._num_failures = 0
         self._failure: str | None = None
         self._watchers: list[Callable[[str], None]] = []
-
-    def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
-        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
-        return folder.restore(self.programs.forward, step=step, weights=weights)
 
     def start(self) -> None:
         """Makes the cache, compiles all programs, and starts the engine's thread."""
@@ -92,8 +72,8 @@ class ModelEngine:
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
         """Queues a generation, and returns its number. See `Engine.submit`."""
         check_request(request, self.limits, self._scheduler.pool.num_pages, self._options.page_size)
-        starts = self._starts_prompts or not request.prompt
-        tokens = [*([self._start_id] if starts else []), *request.prompt]
+        starts = self.programs.starts_prompts or not request.prompt
+        tokens = [*([self.programs.start_id] if starts else []), *request.prompt]
         with self._changed:
             self._check_open()
             if len(self._scheduler.queue) >= self._options.queue_length:
@@ -168,7 +148,7 @@ class ModelEngine:
             while self._turn():
                 pass
         except Exception as error:
-            self._fail_for_good(_FAULT.format(error=cause_of(error)))
+            self.fail(_FAULT.format(error=cause_of(error)))
 
     def _turn(self) -> bool:
         """Makes one step, if there is work, and waits for work otherwise. Returns False when the engine is closed."""
@@ -223,13 +203,16 @@ class ModelEngine:
 
     def _count_failure(self, error: Exception) -> None:
         self._num_failures += 1
-        if self._num_failures >= MOST_FAILURES:
+        # Other processes may not have failed, and would wait for another step.
+        if self._num_failures >= MOST_FAILURES or self.programs.is_shared:
             count = counted(self._num_failures, "step")
-            self._fail_for_good(_FAILED_FOR_GOOD.format(count=count, error=cause_of(error)))
+            self.fail(_FAILED_FOR_GOOD.format(count=count, error=cause_of(error)))
 
-    def _fail_for_good(self, message: str) -> None:
-        """Ends everything with a message, so that nobody waits for what never comes."""
+    def fail(self, message: str) -> None:
+        """Ends everything for good with a message. Nobody then waits for what never comes. Any thread may call it."""
         with self._changed:
+            if self._failure is not None:
+                return
             self._failure, self._is_closed = message, True
             for one in self._known.values():
                 _call(one.listener.failed, message)

@@ -19,6 +19,7 @@ from meshtf.serving.engine import (
     RequestError,
 )
 from meshtf.serving.engine_options import EngineOptions
+from meshtf.serving.engine_programs import EnginePrograms
 from meshtf.serving.model_engine import ModelEngine
 from meshtf.testing import assert_close
 from meshtf.train import RunFolder, Training
@@ -50,8 +51,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, RunFolder]:
 @pytest.fixture(scope="module")
 def engine(run: tuple[Training, RunFolder]) -> Any:
     training, folder = run
-    made = ModelEngine(training, mesh_of(training), OPTIONS)
-    assert made.restore(folder) == 3
+    programs = EnginePrograms(training, mesh_of(training), OPTIONS)
+    assert programs.restore(folder) == 3
+    made = ModelEngine(programs)
     made.start()
     yield made
     made.close()
@@ -148,8 +150,9 @@ def test_a_mesh_changes_no_token(run: tuple[Training, RunFolder], engine: ModelE
     mesh_impl = mtf.SpmdMeshImpl("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols")
     asked = [request(training, prompt, seed=3, **SAMPLED, **PENALIZED) for prompt in PROMPTS[:3]]
     expected = [submitted(engine, each, heard()).wait().ids for each in asked]
-    split = ModelEngine(training, mesh_impl, dataclasses.replace(OPTIONS, num_lengths=1))
-    split.restore(folder)
+    programs = EnginePrograms(training, mesh_impl, dataclasses.replace(OPTIONS, num_lengths=1))
+    programs.restore(folder)
+    split = ModelEngine(programs)
     split.start()
     found = [submitted(split, each, heard()) for each in asked]
     running = submitted(split, dataclasses.replace(asked[0], prompt=(), max_new_tokens=24), heard())
@@ -235,7 +238,7 @@ def test_steps_that_all_fail_end_the_engine(
     with pytest.raises(EngineFailedError, match="the score of the model failed: no memory"):
         engine.score(asked.prompt).result(PATIENCE)
     listeners = [submitted(engine, asked, heard()) for _ in range(5)]
-    for_good = "5 steps of the model failed in a row, the last with: no memory"
+    for_good = "5 steps of the model failed in a row: no memory"
     assert {one.wait().message for one in listeners} == {"the step of the model failed: no memory", for_good}
     for call in (lambda: engine.submit(asked, heard()), lambda: engine.score(asked.prompt)):
         with pytest.raises(EngineClosedError, match=for_good):

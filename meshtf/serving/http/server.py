@@ -16,8 +16,8 @@ import uvicorn
 from meshtf.errors import MeshtfError
 from meshtf.serving.http.app import App
 from meshtf.serving.http.bounded_protocol import bounded
+from meshtf.serving.http.server_options import SIGNALS
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LARGEST_HEAD = 1 << 16
 _BACKLOG = 2048
 _LAST_SECONDS = 5.0

@@ -104,14 +104,14 @@ def test_an_engine_that_fails_for_good_ends_the_server(capsys: pytest.CaptureFix
     results = list[bool]()
     engine = EchoEngine()
     with running(engine, ServerOptions(port=0), results) as server:
-        engine.fail("5 steps of the model failed in a row, the last with: no memory")
+        engine.fail("5 steps of the model failed in a row: no memory")
         until(lambda: results)
     assert results == [False]
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(f"{server.address}/health")
     assert capsys.readouterr().err == (
-        "meshtf-serve: error: the engine has failed for good: 5 steps of the model failed in a row, the last with: "
-        "no memory. The server ends; start it again\n"
+        "meshtf-serve: error: the engine has failed for good: 5 steps of the model failed in a row: no memory. "
+        "The server ends; start it again\n"
     )
 
 
