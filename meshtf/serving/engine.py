@@ -8,6 +8,8 @@ import enum
 from collections.abc import Callable
 from typing import Protocol
 
+from meshtf.train.decoding.forms.constraints import Constraint
+
 
 class Finish(enum.Enum):
     """The reason for which a generation ended. The values are the ones of the OpenAI-style schema, where it has one."""
@@ -49,6 +51,7 @@ class GenerationRequest:
       seed: the seed of the draws. A request draws the same tokens whatever else the engine runs.
       num_likeliest: the number of the most likely tokens that are told with each token; None tells no likelihoods.
       deadline_seconds: the time after which the generation ends as timed out, counted from its submission.
+      constraint: the form that the text must have, or None.
       client: the name of whom the engine treats fairly beside others.
     """
 
@@ -66,6 +69,7 @@ class GenerationRequest:
     seed: int = 0
     num_likeliest: int | None = None
     deadline_seconds: float | None = None
+    constraint: Constraint | None = None
     client: str = ""
 
 

@@ -28,6 +28,7 @@ class EnginePrograms:
 
     Attributes:
       options: the sizes of the engine.
+      vocabulary: the vocabulary of the model's tokens.
       start_id: the token before every text.
       starts_prompts: whether it stands before a prompt, too.
       forward: the model's forward pass, which scores texts.
@@ -51,9 +52,9 @@ class EnginePrograms:
         self.options, model = options, training.model
         self.start_id = model.start_id if isinstance(model, PromptStarter) else 0
         self.starts_prompts = not isinstance(model, PromptStarter) or model.starts_prompts
-        greatest, vocabulary = greatest_sizes(training), vocabulary_of(training)
-        likeliest = min(options.max_likeliest, vocabulary.size)
-        self.limits = EngineLimits(greatest.targets, vocabulary.size, likeliest)
+        greatest, self.vocabulary = greatest_sizes(training), vocabulary_of(training)
+        likeliest = min(options.max_likeliest, self.vocabulary.size)
+        self.limits = EngineLimits(greatest.targets, self.vocabulary.size, likeliest)
         self.num_pages = options.pages(greatest.targets)
         self.num_scores = mesh_impl.shape.size
         self.forward = scoring_program(training, mesh_impl, dataclasses.replace(greatest, batch=self.num_scores))
@@ -125,6 +126,7 @@ def _steps(options: EngineOptions, limits: EngineLimits, num_pages: int, cores: 
                 page_size=options.page_size,
                 num_pages=num_pages,
                 num_likeliest=limits.max_likeliest,
+                vocab_size=limits.vocab_size,
             )
     return found
 

@@ -20,6 +20,7 @@ from meshtf.serving.engine import (
     RequestError,
 )
 from meshtf.serving.engine_programs import EnginePrograms
+from meshtf.serving.forms import Forms
 from meshtf.serving.generation import Generation
 from meshtf.serving.request_check import check_ids, check_request
 from meshtf.serving.row_choice import RowChoice
@@ -49,6 +50,7 @@ class ModelEngine:
         self.programs, self._options = programs, programs.options
         options = programs.options
         self._scheduler = Scheduler(options, self.programs.num_pages)
+        self._forms = Forms(programs.vocabulary)
         self._numbers = itertools.count(1)
         self._known: dict[int, Generation] = {}
         self._scores = ScoreQueue(options.queue_length)
@@ -72,6 +74,8 @@ class ModelEngine:
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
         """Queues a generation, and returns its number. See `Engine.submit`."""
         check_request(request, self.limits, self._scheduler.pool.num_pages, self._options.page_size)
+        constraint = request.constraint
+        form = None if constraint is None else self._forms.begin(constraint, request.stop_ids)
         starts = self.programs.starts_prompts or not request.prompt
         tokens = [*([self.programs.start_id] if starts else []), *request.prompt]
         with self._changed:
@@ -79,7 +83,7 @@ class ModelEngine:
             if len(self._scheduler.queue) >= self._options.queue_length:
                 raise EngineBusyError(f"the queue has {counted(self._options.queue_length, 'request')}, and is full")
             choice = RowChoice.of(request, self.limits.vocab_size)
-            one = Generation(next(self._numbers), request, listener, choice, tokens, len(tokens))
+            one = Generation(next(self._numbers), request, listener, choice, tokens, len(tokens), form=form)
             self._known[one.number] = one
             self._scheduler.queue.add(request.client, one)
             self._changed.notify_all()
@@ -229,10 +233,13 @@ class ModelEngine:
         self._tell([each for each in self._scheduler.ended_early() if each[0].number in self._known])
         self._scores.fail(EngineClosedError(_CLOSED))
 
-    def _tell(self, ended: list[tuple[Generation, Finish]]) -> None:
+    def _tell(self, ended: list[tuple[Generation, Finish | str]]) -> None:
         for one, reason in ended:
             del self._known[one.number]
-            _call(one.listener.finished, reason)
+            if isinstance(reason, Finish):
+                _call(one.listener.finished, reason)
+            else:
+                _call(one.listener.failed, reason)
         self._changed.notify_all()
 
 

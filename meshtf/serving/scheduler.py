@@ -55,7 +55,7 @@ class Scheduler:
             num_shared_tokens=self.num_shared_tokens,
         )
 
-    def ended_early(self) -> list[tuple[Generation, Finish]]:
+    def ended_early(self) -> list[tuple[Generation, Finish | str]]:
         """Takes out the generations that are cancelled or late."""
         ended = [x for x in self.running if x.early_end() is not None]
         for one in ended:
@@ -109,9 +109,12 @@ class Scheduler:
             found.append((one, 1 + more))
         return found
 
-    def done(self, reads: Reads, results: Mapping[str, np.ndarray]) -> list[tuple[Generation, Finish]]:
-        """Adds the tokens that a step chose. Returns the generations that have ended; they have left the batch."""
-        ended = []
+    def done(self, reads: Reads, results: Mapping[str, np.ndarray]) -> list[tuple[Generation, Finish | str]]:
+        """Adds the tokens that a step chose. Returns the generations that have ended, and have left the batch.
+
+        Each comes with its reason, or with its fault.
+        """
+        ended: list[tuple[Generation, Finish | str]] = []
         self.num_steps += 1
         for row, (one, count) in enumerate(reads):
             self.num_prompt_tokens += max(0, min(one.num_given, one.num_read + count) - one.num_read)
@@ -120,7 +123,7 @@ class Scheduler:
                 continue
             self.num_tokens += 1
             one.is_suspect = False
-            reason = one.add(_token(one, {name: x[row] for name, x in results.items()}))
+            reason = one.add(_token(one, {name: x[row] for name, x in results.items()})) or one.fault
             if reason is not None:
                 self.leave(one)
                 ended.append((one, reason))
@@ -145,6 +148,8 @@ def step_arrays(reads: Reads, sizes: StepSizes) -> dict[str, np.ndarray]:
         arrays["history"][row, :end] = one.tokens
         arrays["first_added"][row] = one.num_given
         arrays["banned"][row, : len(one.banned)] = one.banned
+        if one.form is not None:
+            arrays["form"][row] = one.form.words
     return arrays
 
 

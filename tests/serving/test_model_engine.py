@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from meshtf.serving.model_engine import ModelEngine
 from meshtf.testing import assert_close
 from meshtf.train import RunFolder, Training
 from meshtf.train.decoding import Decoding
+from meshtf.train.decoding.forms.constraints import Constraint
 from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
 from meshtf.train.trainer import mesh_of
@@ -131,6 +133,29 @@ def test_requests_end_early_wait_and_are_refused(
         taken.extend(engine.submit(many, heard()) for _ in range(20))
     for number in taken:
         engine.cancel(number)
+
+
+def test_forms_go_with_other_requests_and_are_those_of_meshtf_decode(
+    run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any
+) -> None:
+    """In one batch with a text of any form, and one whose form asks for more than penalties and bans leave."""
+    training, folder = run
+    plain, letters = request(training, "x", seed=5, **SAMPLED), {"regex": "[a-d]{2,8}e"}
+    formed = dataclasses.replace(plain, constraint=Constraint("regex", letters["regex"]), presence_penalty=0.5)
+    forced = dataclasses.replace(formed, constraint=Constraint("regex", "no"), min_new_tokens=5, stop_ids=(1,))
+    alone = submitted(engine, plain, heard()).wait()
+    together = [submitted(engine, each, heard()) for each in (formed, plain, forced)]
+    assert together[1].wait().ids == alone.ids
+    assert together[2].wait().ids == [*training.task.vocabulary.encode("no"), 1]
+    assert together[2].reason is Finish.STOP
+    decoding = Decoding("sample", seed=5, presence_penalty=0.5, **SAMPLED, **letters)
+    work = ContinuedTexts(training, mesh_of(training), decoding, [PromptText("x", "a prompt")])
+    work.restore(folder)
+    ((expected,),) = work
+    assert re.fullmatch("[a-d]{2,8}e", expected.text)
+    assert together[0].wait().ids == list(expected.ids)
+    with pytest.raises(RequestError, match="the form of the text cannot be used: Invalid type: objekt"):
+        engine.submit(dataclasses.replace(plain, constraint=Constraint("json_schema", '{"type": "objekt"}')), heard())
 
 
 def test_a_score_is_the_one_of_meshtf_decode(run: tuple[Training, RunFolder], engine: ModelEngine) -> None:

@@ -14,6 +14,7 @@ from meshtf.serving.http.chat_template import ChatTemplate
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.serving.http.server_options import ServerOptions
 from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
+from meshtf.train.decoding.forms.constraints import Constraint
 from tests.serving.echo_engine import EchoEngine
 
 TEMPLATE = ChatTemplate("{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}ab")
@@ -66,7 +67,8 @@ def test_completions_take_every_form_of_prompt_and_option() -> None:
     assert (one.temperature, one.top_p, one.top_k, one.min_p, one.repetition_penalty) == (0.5, 0.9, 7, 0.1, 1.5)
     assert (one.presence_penalty, one.frequency_penalty, one.min_new_tokens, one.client) == (-0.5, 0.25, 2, "me")
     assert (one.stop_ids, one.max_new_tokens, one.deadline_seconds, one.num_likeliest) == ((1,), 3, 600.0, None)
-    posted(client, COMPLETIONS, prompt="ab")
+    posted(client, COMPLETIONS, prompt="ab", response_format={"type": "json_object"})
+    assert engine.requests[-1].constraint == Constraint("json_schema", '{"type": "object"}')
     assert (engine.requests[-1].temperature, engine.requests[-1].max_new_tokens) == (1.0, 16)
     assert engine.requests[-1].client == "testclient"
 
@@ -216,6 +218,7 @@ WRONG: Mapping[str, tuple[str, bytes, int, str]] = {
     "an object of messages": (CHATS, b'{"messages": {"role": "user"}}', 400, "messages must be"),
     "an object to score": (SCORE, b'{"input": {}}', 400, "input must be a string"),
     "a score that fails": (SCORE, b'{"input": ["a", "a#"]}', 500, "The text ends in #."),
+    "a form in a word": (COMPLETIONS, b'{"prompt": "a", "response_format": "json"}', 400, "must be an object, and is"),
     "no such path": ("/v1/completion", b"{}", 404, 'did you mean "/v1/completions"?'),
     "a wrong method": ("/v1/models", b"{}", 405, "POST is not what /v1/models takes."),
 }

@@ -14,7 +14,7 @@ from meshtf.train.decoding.stops import Stops
 class ConstrainedTexts:
     """Texts, what may follow each, and the results so far.
 
-    A stop ends a text wherever it comes. A stop token that has no text of its own may come where the text is whole.
+    A stop ends a text wherever it comes.
 
     Attributes:
       ids: int32 [rows, length], the prompts and what was added.
@@ -29,14 +29,12 @@ class ConstrainedTexts:
     """
 
     def __init__(self, rules: TokenRules, stops: Stops, ids: np.ndarray, lengths: np.ndarray, ends: np.ndarray) -> None:
-        self._rules, self._stops = rules, stops
+        self._stops = stops
         self.ids, self._given, self._ends = ids, lengths, ends
         self.is_done = lengths >= ends
-        self._texts = [rules.begin() for _ in lengths]
+        self._texts = [rules.begin(stops.ids) for _ in lengths]
         self._lengths = lengths.copy()
         self._tokens: dict[str, np.ndarray] = {}
-        end = rules.vocabulary.end_id
-        self._end_ids = [end, *(i for i in stops.ids if i != end and not rules.is_known[i])]
 
     def is_added(self, position: int) -> np.ndarray:
         """Returns whether each text gets a token at a position, bool [rows]."""
@@ -49,7 +47,6 @@ class ConstrainedTexts:
             mask = self._texts[row].allowed()
             allowed[row] = False
             allowed[row, : len(mask)] = mask
-            allowed[row, self._end_ids] = mask[self._end_ids[0]]
         return allowed
 
     def add(self, position: int, chosen: np.ndarray, told: Mapping[str, np.ndarray]) -> None:
@@ -62,7 +59,7 @@ class ConstrainedTexts:
             self.ids[row, position], self._lengths[row] = token, position + 1
             for name, values in told.items():
                 self._tokens[name][row, position] = values[row]
-            is_end = token in self._end_ids
+            is_end = token in self._texts[row].end_ids
             if not is_end:
                 self._texts[row].add(token)
             is_stop = is_end or self._stops_at(row, position)
