@@ -55,7 +55,7 @@ class PjrtProgram:
         If a check of one fails, those that were started after it assign nothing either, and fail the same.
         """
         program, assigned = self._compiled
-        pieces = [self._fed(feed, np.asarray(x.numpy())) for feed, x in zip(self._plan.feeds, feeds, strict=True)]
+        pieces = [self._fed(feed, np.asarray(x)) for feed, x in zip(self._plan.feeds, feeds, strict=True)]
         if self._none_failed is None:
             self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
         earlier = self._none_failed if self._earlier is None else self._earlier
