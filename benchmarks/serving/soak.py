@@ -19,7 +19,7 @@ import httpx2
 
 from benchmarks.serving.started_server import started_server
 
-_NUM_CLIENTS, _NUM_QUESTIONS = 16, 24
+_NUM_CLIENTS, _NUM_QUESTIONS = 16, 30
 _MOST_GROWTH = 64.0  # MiB behind the first third; the allocator's own share
 _TEXT, _SCORES = "/v1/completions", "/v1/score"
 _PROMPTS = (
@@ -35,6 +35,7 @@ _WAYS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.9, "top_p": 0.9},
     {"temperature": 1.3, "top_k": 40, "min_p": 0.02, "stop": ["e", "\n\n"]},
     {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3, "repetition_penalty": 1.2, "min_tokens": 3},
+    {"temperature": 0.8, "frequency_penalty": 0.2, "response_format": {"type": "json_object"}},
 )
 _WRONG: tuple[tuple[str, bytes, int], ...] = (
     (_TEXT, b"{", 400),

@@ -98,7 +98,7 @@ class TokenRules:
     def begin(self, stop_ids: Sequence[int] = ()) -> TextRules:
         """Returns the rules of one text, before its first token.
 
-        `stop_ids`: tokens that end it. Those without a text of their own may come where the text is whole.
+        `stop_ids`: tokens that end it. One that has no text of its own may come where the text is whole.
         """
         end = self.vocabulary.end_id
         return TextRules(
