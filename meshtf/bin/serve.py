@@ -175,7 +175,7 @@ def server_options(values: flags.FlagValues) -> ServerOptions:
 
 def engine_options(values: flags.FlagValues) -> EngineOptions:
     """Returns the engine's options that flags give."""
-    names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "queue_length")
+    names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "num_lengths", "queue_length")
     given: dict[str, Any] = {name: values[name].value for name in names}
     return EngineOptions(**{name: value for name, value in given.items() if value is not None})
 

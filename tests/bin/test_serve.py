@@ -65,7 +65,7 @@ def test_one_program_answers_as_decode_does_and_ends_by_a_signal(
     """While others run beside it, and behind wrong requests. SIGTERM lets the last one end."""
     (port,) = own_ports(1)
     (tmp_path / "token").write_text("secret\n")
-    options = [f"--port={port}", f"--token_file={tmp_path / 'token'}", "--num_rows=4", "--name=tiny"]
+    options = [f"--port={port}", f"--token_file={tmp_path / 'token'}", "--num_rows=4", "--num_lengths=1", "--name=tiny"]
     process = FreshProcess(["-m", "meshtf.bin.serve", str(folder), *options])
     try:
         headers = {"Authorization": "Bearer secret"}

@@ -128,11 +128,12 @@ def test_requests_end_early_wait_and_are_refused(
     with pytest.raises(RequestError, match="the text has 25 tokens, and may have 24 at most"):
         engine.score(tuple(range(25)))
     many = dataclasses.replace(long, prompt=(), max_new_tokens=24)
-    taken = list[int]()
+    taken, listeners = list[int](), [heard() for _ in range(20)]
     with pytest.raises(EngineBusyError, match="the queue has 8 requests, and is full"):
-        taken.extend(engine.submit(many, heard()) for _ in range(20))
-    for number in taken:
+        taken.extend(engine.submit(many, listener) for listener in listeners)
+    for number, listener in zip(taken, listeners, strict=False):
         engine.cancel(number)
+        assert listener.wait().reason in (Finish.CANCELLED, Finish.LENGTH)
 
 
 def test_forms_go_with_other_requests_and_are_those_of_meshtf_decode(
