@@ -91,7 +91,7 @@ def test_requests_that_join_and_leave_get_what_each_gets_alone(
     assert after.num_shared_tokens > before.num_shared_tokens, "the prompts begin alike"
     assert after.num_steps - before.num_steps < sum(len(each.ids) for each in [*alone, *together])
     assert after.num_free_pages == after.num_pages == OPTIONS.num_pages
-    assert list(engine.programs.steps) == ["decode 3", "decode 6", "read 3", "read 6"]
+    assert list(engine.programs.steps) == ["decode 2", "decode 6", "read 2", "read 6"]
     for seed, way in ((1, WAYS[1]), (3, WAYS[3])):
         decoding = Decoding("sample" if way else "greedy", seed=seed, logprobs=2, **way)
         work = ContinuedTexts(training, mesh_of(training), decoding, [PromptText(PROMPTS[0], "a prompt")])
