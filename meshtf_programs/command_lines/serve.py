@@ -121,8 +121,8 @@ def define_engine_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "num_lengths",
         None,
-        "The most lengths of texts for which steps are compiled, the greatest, its quarter and so on; 2 by default. Short "
-        "texts take shorter steps, and the start takes longer.",
+        "The most lengths of texts for which steps are compiled, the greatest, its quarter and so on; 2 by default. "
+        "Short texts take shorter steps, and the start takes longer.",
         1,
         flag_values=values,
     )
