@@ -51,8 +51,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--num_rows", type=int, default=16)
+    parser.add_argument("--run", help="the folder of the run that is served")
     options = parser.parse_args()
-    with started_server(f"--num_rows={options.num_rows}") as (address, _):
+    with started_server(f"--num_rows={options.num_rows}", run=options.run) as (address, _):
         asyncio.run(load(address, 2, 4))
         start = time.perf_counter()
         found = asyncio.run(load(address, options.clients, options.tokens))

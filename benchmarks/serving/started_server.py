@@ -1,4 +1,4 @@
-"""meshtf-serve in a process of its own, on a small model that is as its variables start."""
+"""meshtf-serve in a process of its own, on a given run or on a small model that is as its variables start."""
 
 from __future__ import annotations
 
@@ -49,14 +49,19 @@ def write_run(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def started_server(*flags: str) -> Iterator[tuple[str, int]]:
-    """Yields the server's address and the number of its process. Its end must be in order."""
+def started_server(*flags: str, run: str | None = None) -> Iterator[tuple[str, int]]:
+    """Yields the server's address and the number of its process. Its end must be in order.
+
+    `run`: the folder of the run that is served. The default is a small model that is as its variables start.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        write_run(Path(folder))
-        command = [sys.executable, "-m", "meshtf.bin.serve", folder, f"--port={port}", "--name=tiny", *flags]
+        if run is None:
+            write_run(Path(folder))
+        served = folder if run is None else run
+        command = [sys.executable, "-m", "meshtf.bin.serve", served, f"--port={port}", "--name=tiny", *flags]
         with subprocess.Popen(command) as process:
             address = f"http://127.0.0.1:{port}"
             _wait_until_ready(address, process)

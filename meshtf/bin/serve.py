@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import logging
+import os
+import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +21,14 @@ from meshtf.bin.shared.cluster import wants_cluster
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.mesh import mesh_for
 from meshtf.bin.shared.run_program import run_program
+from meshtf.cluster.environments import addresses_from
+from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.serving.engine_options import EngineOptions
+from meshtf.serving.engine_programs import EnginePrograms
 from meshtf.serving.http.chat_template import ChatTemplate
-from meshtf.serving.http.server_options import ServerOptions
+from meshtf.serving.http.server_options import SIGNALS, ServerOptions
 from meshtf.serving.model_engine import ModelEngine
+from meshtf.serving.step_relay import StepReceiver, StepSender, unpacked
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
 from meshtf.train.decoding.options import configured_decoding
@@ -41,7 +48,6 @@ _TWO_TOKENS = "--token and --token_file are both given; leave one out"
 _NO_TOKEN = "--token_file={path} must have one line that is not empty, of letters, digits and signs of ASCII"
 _OPEN = """\
 {program}: everyone who reaches {host} may use this server; --token_file=FILE asks them for a token"""
-_ONE_PROCESS = "{program} runs in one process: leave out --cluster, and start it without meshtf-launch"
 
 _ORIGINAL = "original"
 """The folder of an import that has the tokenizer's files."""
@@ -63,8 +69,6 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, takes the port, builds the engine, and restores the checkpoint."""
     _check_packages()
     options = server_options(values)
-    if wants_cluster(values):
-        raise ConfigurationError(_ONE_PROCESS.format(program=PROGRAM))
     folder = RunFolder.existing(values.model_dir)
     training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
     greatest_sizes(training)
@@ -74,12 +78,16 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     from meshtf.serving.http.served_model import ServedModel
     from meshtf.serving.http.server import bound_socket
 
-    bound = bound_socket(options.host, options.port)
+    leads = not wants_cluster(values) or addresses_from(os.environ).process_index == 0
+    bound = bound_socket(options.host, options.port) if leads else None
     mesh_impl = mesh_for(values, training)
-    engine = ModelEngine(training, mesh_impl, engine_options(values))
+    programs = EnginePrograms(training, mesh_impl, engine_options(values))
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
-    step = engine.restore(folder, values.step, values.weights)
+    step = programs.restore(folder, values.step, values.weights)
+    if bound is None:
+        return functools.partial(follow, programs)
+    engine = ModelEngine(programs)
     name = values["name"].value or Path(values.model_dir).name or "model"
     model = ServedModel(name, engine, vocabulary, stop_ids, template, int(time.time()))
     print(
@@ -92,16 +100,64 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 def serve(model: ServedModel, engine: ModelEngine, options: ServerOptions, bound: socket.socket) -> int:
     """Serves until a signal comes. Returns the exit status."""
+    sender = _sender(engine)
+    try:
+        engine.start()
+        return _served(model, engine, options, bound)
+    finally:
+        if sender is not None:
+            sender.close()
+
+
+def _sender(engine: ModelEngine) -> StepSender | None:
+    """Links the other processes of a cluster to the engine, which fails if one of them is lost."""
+    cluster = collective_runtime().cluster
+    if cluster is None:
+        return None
+    sender = StepSender(cluster)
+    engine.programs.share(sender.send)
+    sender.watch(engine.fail)
+    return sender
+
+
+def _served(model: ServedModel, engine: ModelEngine, options: ServerOptions, bound: socket.socket) -> int:
     from meshtf.serving.http.app import App
     from meshtf.serving.http.server import Server
 
-    engine.start()
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each client that leaves in the middle of a reply
     server = Server(App(model, options), bound)
     if not options.is_loopback and options.token is None:
         print(_OPEN.format(program=PROGRAM, host=options.host), file=sys.stderr, flush=True)
     print(f"{model.name} is at {server.address}", file=sys.stderr, flush=True)
     return ExitStatus.DONE if server.run() else ExitStatus.FAILED
+
+
+def follow(programs: EnginePrograms) -> int:
+    """Runs the programs that process 0 runs, until it says that it has ended. Returns the exit status."""
+    cluster = collective_runtime().cluster
+    assert cluster is not None
+    with _signals_are_for_process_0(), contextlib.closing(StepReceiver(cluster)) as receiver:
+        for name, values in receiver:
+            programs.run(name, unpacked(values, programs.inputs(name)))
+    return ExitStatus.DONE
+
+
+@contextlib.contextmanager
+def _signals_are_for_process_0() -> Iterator[None]:
+    """Ignores a first signal: process 0 gets it as well, and ends when its requests have. A second one ends at once."""
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        if heard:
+            os._exit(128 + number)
+        heard.append(number)
+
+    kept = {number: signal.signal(number, hear) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def server_options(values: flags.FlagValues) -> ServerOptions:
@@ -119,7 +175,7 @@ def server_options(values: flags.FlagValues) -> ServerOptions:
 
 def engine_options(values: flags.FlagValues) -> EngineOptions:
     """Returns the engine's options that flags give."""
-    names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "queue_length")
+    names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "num_lengths", "queue_length")
     given: dict[str, Any] = {name: values[name].value for name in names}
     return EngineOptions(**{name: value for name, value in given.items() if value is not None})
 

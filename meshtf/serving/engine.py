@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import enum
+from collections.abc import Callable
 from typing import Protocol
+
+from meshtf.train.decoding.forms.constraints import Constraint
 
 
 class Finish(enum.Enum):
@@ -17,7 +21,15 @@ class Finish(enum.Enum):
 
 
 class EngineBusyError(Exception):
-    """The engine's queue is full, or it drains: the request may come again later."""
+    """The engine's queue is full: the request may come again later."""
+
+
+class EngineClosedError(Exception):
+    """The engine drains, or has ended, and takes no more requests. The message says why."""
+
+
+class EngineFailedError(Exception):
+    """The engine took a request, and its work failed."""
 
 
 class RequestError(ValueError):
@@ -39,6 +51,7 @@ class GenerationRequest:
       seed: the seed of the draws. A request draws the same tokens whatever else the engine runs.
       num_likeliest: the number of the most likely tokens that are told with each token; None tells no likelihoods.
       deadline_seconds: the time after which the generation ends as timed out, counted from its submission.
+      constraint: the form that the text must have, or None.
       client: the name of whom the engine treats fairly beside others.
     """
 
@@ -56,6 +69,7 @@ class GenerationRequest:
     seed: int = 0
     num_likeliest: int | None = None
     deadline_seconds: float | None = None
+    constraint: Constraint | None = None
     client: str = ""
 
 
@@ -134,7 +148,8 @@ class Engine(Protocol):
 
         Raises:
           RequestError: if it cannot run.
-          EngineBusyError: if the queue is full, or the engine drains.
+          EngineBusyError: if the queue is full.
+          EngineClosedError: if the engine drains, or has ended.
         """
         ...
 
@@ -142,12 +157,20 @@ class Engine(Protocol):
         """Ends a generation early. Does nothing if it has ended."""
         ...
 
-    def score(self, ids: tuple[int, ...]) -> list[float]:
-        """Returns the log-likelihood of each token of a sequence, in nats.
+    def score(self, ids: tuple[int, ...]) -> concurrent.futures.Future[list[float]]:
+        """Queues a sequence. The result is the log-likelihood of each of its tokens, in nats, or an EngineFailedError.
+
+        A future that is cancelled before its turn takes no time.
 
         Raises:
           RequestError: if it is too long.
+          EngineBusyError: if the queue is full.
+          EngineClosedError: if the engine drains, or has ended.
         """
+        ...
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """Calls `tell` with a message, from any thread, once the engine has failed for good."""
         ...
 
     def status(self) -> EngineStatus: ...

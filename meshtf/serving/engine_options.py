@@ -16,7 +16,9 @@ class EngineOptions:
       num_prompt_tokens: the number of prompt tokens that a step reads besides.
       page_size: the number of positions of a page.
       num_pages: the number of pages. The default is enough for `num_rows` sequences of the greatest length.
-      queue_length: the number of generations that may wait.
+      num_lengths: the most lengths of texts for which programs are compiled: the greatest, its quarter, its sixteenth,
+        and so on. A step runs the one for its longest text, since it takes longer with the length.
+      queue_length: the number of generations that may wait, and of scores.
       max_likeliest: the greatest number of most likely tokens that are told.
 
     Raises:
@@ -27,6 +29,7 @@ class EngineOptions:
     num_prompt_tokens: int = 32
     page_size: int = 16
     num_pages: int | None = None
+    num_lengths: int = 2
     queue_length: int = 256
     max_likeliest: int = 20
 
@@ -39,6 +42,16 @@ class EngineOptions:
     def pages_for(self, length: int) -> int:
         """The number of pages of a sequence of this length."""
         return -(-length // self.page_size)
+
+    def page_counts(self, max_length: int) -> list[int]:
+        """The numbers of pages of one text for which programs are compiled, the smallest first.
+
+        Examples:
+          >>> EngineOptions(page_size=16, num_lengths=3).page_counts(250)
+          [1, 4, 16]
+        """
+        most = self.pages_for(max_length)
+        return sorted({-(-most // 4**n) for n in range(self.num_lengths)})
 
     def pages(self, max_length: int) -> int:
         """The number of pages of the cache, for sequences of this greatest length."""

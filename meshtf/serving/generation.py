@@ -7,8 +7,10 @@ import dataclasses
 import time
 
 from meshtf.serving.engine import Finish, GeneratedToken, GenerationRequest, Listener
+from meshtf.serving.forms import Form
 from meshtf.serving.page_pool import ROOT, PagePool
 from meshtf.serving.row_choice import RowChoice
+from meshtf.train.configuration import ConfigurationError
 
 
 @dataclasses.dataclass(eq=False)
@@ -28,6 +30,10 @@ class Generation:
       num_registered: how many of its pages are full and known to others.
       text: the number of the text in these pages.
       is_cancelled: whether it is to end early.
+      num_faults: the number of failed steps that it was in.
+      is_suspect: whether it was in the last failed step, so that it is tried alone.
+      form: the form of the text, if it has one.
+      fault: the reason for which it cannot go on, if there is one.
     """
 
     number: int
@@ -42,6 +48,10 @@ class Generation:
     num_registered: int = 0
     text: int = ROOT
     is_cancelled: bool = False
+    num_faults: int = 0
+    is_suspect: bool = False
+    form: Form | None = None
+    fault: str | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -77,6 +87,10 @@ class Generation:
         self.text = pool.number_of(shared[-1]) if shared else ROOT
         return True
 
+    def forget(self) -> None:
+        """Starts over with nothing in the cache. The tokens stay, and are read again."""
+        self.pages, self.num_read, self.num_registered, self.text = [], 0, 0, ROOT
+
     def has_read(self, count: int, pool: PagePool) -> None:
         """Counts tokens that the cache has now, and makes its full pages known."""
         self.num_read += count
@@ -92,9 +106,16 @@ class Generation:
         self.tokens.append(token.id)
         with contextlib.suppress(Exception):  # a listener's faults are its own
             self.listener.token(token)
-        if token.id in self.request.stop_ids:
+        if token.id in self.request.stop_ids or (self.form is not None and self.form.ends_with(token.id)):
             return Finish.STOP
-        return Finish.LENGTH if len(self.tokens) - self.num_given >= self.request.max_new_tokens else None
+        if len(self.tokens) - self.num_given >= self.request.max_new_tokens:
+            return Finish.LENGTH
+        if self.form is not None:
+            try:
+                self.form.add(token.id)
+            except ConfigurationError as error:
+                self.fault = str(error)
+        return None
 
     @property
     def banned(self) -> tuple[int, ...]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import dataclasses
 import itertools
 import threading
-import time
 from collections.abc import Callable
 
-import numpy as np
-
 from meshtf.errors import counted
-from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.serving.engine import (
     EngineBusyError,
+    EngineClosedError,
+    EngineFailedError,
     EngineLimits,
     EngineStatus,
     Finish,
@@ -23,102 +19,71 @@ from meshtf.serving.engine import (
     Listener,
     RequestError,
 )
-from meshtf.serving.engine_options import EngineOptions
+from meshtf.serving.engine_programs import EnginePrograms
+from meshtf.serving.forms import Forms
 from meshtf.serving.generation import Generation
 from meshtf.serving.request_check import check_ids, check_request
 from meshtf.serving.row_choice import RowChoice
 from meshtf.serving.scheduler import Reads, Scheduler, step_arrays
-from meshtf.serving.step_program import StepSizes, step_program
-from meshtf.train.decoding.programs import LOG_LIKELIHOODS, greatest_sizes, scoring_program, vocabulary_of
-from meshtf.train.decoding.step_decoder import PromptStarter
-from meshtf.train.runs.run_folder import RunFolder
-from meshtf.train.runs.saved_weights import Weights
-from meshtf.train.training import Training
+from meshtf.serving.score_queue import Score, Scored, ScoreQueue
+from meshtf.train.decoding.programs import SCORE
 
-MOST_FAILURES = 3
-"""The number of failed steps in a row after which the engine closes."""
+MOST_FAILURES = 5
+"""The number of failed steps in a row after which the engine has failed for good."""
 
 _FAILED = "the step of the model failed: {error}"
+_SCORE_FAILED = "the score of the model failed: {error}"
+_FAILED_FOR_GOOD = "{count} of the model failed in a row: {error}"
+_FAULT = "the engine's own code failed: {error}"
+_CLOSED, _DRAINING = "the engine has ended", "the engine takes no more requests"
+_LONGEST_CAUSE = 300
 
 
 class ModelEngine:
-    """An `Engine` on a trained language model. Build it, `restore` a checkpoint, and `start` it.
+    """An `Engine` on a trained language model. Build it, and `start` it.
 
     Args:
-      training: the training of the model.
-      mesh_impl: the mesh, its devices and the layout.
-      options: the sizes of the engine.
-
-    Raises:
-      ConfigurationError: if the model is no language model.
-      GraphError: if the model cannot read prompts in parts.
-      LayoutError: if the layout does not fit.
+      programs: the programs of the model, whose variables have their values.
     """
 
-    def __init__(self, training: Training, mesh_impl: MeshImpl, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008
-        greatest, vocabulary = greatest_sizes(training), vocabulary_of(training)
-        cores = mesh_impl.shape.size
-        num_pages = options.pages(greatest.targets)
-        likeliest = min(options.max_likeliest, vocabulary.size)
-        self._limits = EngineLimits(greatest.targets, vocabulary.size, likeliest)
-        model = training.model
-        self._start_id = model.start_id if isinstance(model, PromptStarter) else 0
-        self._starts_prompts = not isinstance(model, PromptStarter) or model.starts_prompts
-        self._score_rows = cores
-        self._forward = scoring_program(training, mesh_impl, dataclasses.replace(greatest, batch=cores))
-        self._decode, self._read = (
-            StepSizes(
-                tokens=_multiple(options.num_rows + prompt_tokens, cores),
-                rows=_multiple(options.num_rows, cores),
-                length=greatest.targets,
-                pages=options.pages_for(greatest.targets),
-                page_size=options.page_size,
-                num_pages=num_pages,
-                num_likeliest=likeliest,
-            )
-            for prompt_tokens in (0, options.num_prompt_tokens)
-        )
-        self.programs = {
-            sizes: step_program(training, mesh_impl, sizes, self._forward.variables)
-            for sizes in (self._decode, self._read)
-        }
-        self._options = options
-        self._scheduler = Scheduler(options, num_pages)
+    def __init__(self, programs: EnginePrograms) -> None:
+        self.programs, self._options = programs, programs.options
+        options = programs.options
+        self._scheduler = Scheduler(options, self.programs.num_pages)
+        self._forms = Forms(programs.vocabulary)
         self._numbers = itertools.count(1)
         self._known: dict[int, Generation] = {}
-        self._jobs: list[tuple[Callable[[], list[float]], concurrent.futures.Future[list[float]]]] = []
+        self._scores = ScoreQueue(options.queue_length)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_draining = self._is_closed = False
         self._num_failures = 0
-
-    def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
-        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
-        return folder.restore(self._forward, step=step, weights=weights)
+        self._failure: str | None = None
+        self._watchers: list[Callable[[str], None]] = []
 
     def start(self) -> None:
-        """Makes the cache, compiles both programs by a step that reads nothing, and starts the engine's thread."""
-        for sizes, program in self.programs.items():
-            program(**sizes.empty())
+        """Makes the cache, compiles all programs, and starts the engine's thread."""
+        self.programs.compile()
         self._thread = threading.Thread(target=self._run, name="meshtf-engine", daemon=True)
         self._thread.start()
 
     @property
     def limits(self) -> EngineLimits:
-        return self._limits
+        return self.programs.limits
 
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
         """Queues a generation, and returns its number. See `Engine.submit`."""
-        check_request(request, self._limits, self._scheduler.pool.num_pages, self._options.page_size)
-        starts = self._starts_prompts or not request.prompt
-        tokens = [*([self._start_id] if starts else []), *request.prompt]
+        check_request(request, self.limits, self._scheduler.pool.num_pages, self._options.page_size)
+        constraint = request.constraint
+        form = None if constraint is None else self._forms.begin(constraint, request.stop_ids)
+        starts = self.programs.starts_prompts or not request.prompt
+        tokens = [*([self.programs.start_id] if starts else []), *request.prompt]
         with self._changed:
-            if self._is_draining or self._is_closed:
-                raise EngineBusyError("the engine takes no more requests")
+            self._check_open()
             if len(self._scheduler.queue) >= self._options.queue_length:
                 raise EngineBusyError(f"the queue has {counted(self._options.queue_length, 'request')}, and is full")
-            choice = RowChoice.of(request, self._limits.vocab_size)
-            one = Generation(next(self._numbers), request, listener, choice, tokens, len(tokens))
+            choice = RowChoice.of(request, self.limits.vocab_size)
+            one = Generation(next(self._numbers), request, listener, choice, tokens, len(tokens), form=form)
             self._known[one.number] = one
             self._scheduler.queue.add(request.client, one)
             self._changed.notify_all()
@@ -131,33 +96,38 @@ class ModelEngine:
                 self._known[number].is_cancelled = True
                 self._changed.notify_all()
 
-    def score(self, ids: tuple[int, ...]) -> list[float]:
-        """Returns the log-likelihood of each token of a sequence, in nats. See `Engine.score`."""
-        check_ids(ids, self._limits.vocab_size, "the text")
-        if len(ids) > self._limits.max_length:
+    def score(self, ids: tuple[int, ...]) -> Score:
+        """Queues a sequence. The result is the log-likelihood of each of its tokens. See `Engine.score`."""
+        check_ids(ids, self.limits.vocab_size, "the text")
+        if len(ids) > self.limits.max_length:
             raise RequestError(
-                f"the text has {counted(len(ids), 'token')}, and may have {self._limits.max_length} at most"
+                f"the text has {counted(len(ids), 'token')}, and may have {self.limits.max_length} at most"
             )
-        found: concurrent.futures.Future[list[float]] = concurrent.futures.Future()
         with self._changed:
-            if self._is_closed:
-                raise EngineBusyError("the engine takes no more requests")
-            self._jobs.append((lambda: self._scores(ids), found))
+            self._check_open()
             self._changed.notify_all()
-        return found.result()
+            return self._scores.add(ids)
 
     def status(self) -> EngineStatus:
         with self._changed:
             return self._scheduler.status()
 
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """Calls `tell` with a message once the engine has failed for good. See `Engine.when_failed`."""
+        with self._changed:
+            self._watchers.append(tell)
+            failure = self._failure
+        if failure is not None:
+            tell(failure)
+
     def drain(self, seconds: float) -> bool:
         """Takes no more requests, and waits until all have ended. See `Engine.drain`."""
-        end = time.monotonic() + seconds
         with self._changed:
             self._is_draining = True
-            is_done = self._changed.wait_for(lambda: not self._known, max(0.0, end - time.monotonic()))
+            is_done = self._changed.wait_for(lambda: not self._known and not self._scores, max(0.0, seconds))
             for one in self._known.values():
                 one.is_cancelled = True
+            self._scores.fail(EngineClosedError(_CLOSED))
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._known or self._thread is None)
             return is_done
@@ -171,77 +141,112 @@ class ModelEngine:
             self._thread.join()
         self._thread = None
 
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise EngineClosedError(self._failure)
+        if self._is_draining or self._is_closed:
+            raise EngineClosedError(_DRAINING)
+
     def _run(self) -> None:
-        while self._turn():
-            pass
+        try:
+            while self._turn():
+                pass
+        except Exception as error:
+            self.fail(_FAULT.format(error=cause_of(error)))
 
     def _turn(self) -> bool:
         """Makes one step, if there is work, and waits for work otherwise. Returns False when the engine is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._scheduler.has_work or self._jobs or self._is_closed)
+            self._changed.wait_for(lambda: self._scheduler.has_work or len(self._scores) > 0 or self._is_closed)
             if self._is_closed:
                 self._end_all()
                 return False
-            jobs, self._jobs = self._jobs, []
+            # Streams wait for no more than one pass of scores.
+            scored = self._scores.take(self.programs.num_scores)
             self._tell(self._scheduler.ended_early())
             self._scheduler.admit()
             reads = self._scheduler.reads()
-        for job, found in jobs:
-            try:
-                found.set_result(job())
-            except Exception as error:
-                found.set_exception(error)
-        if reads:
+        if scored:
+            self._score(scored)
+        if reads and self._failure is None:
             self._step(reads)
         return True
 
     def _step(self, reads: Reads) -> None:
-        count = sum(each for _, each in reads)
-        sizes = self._decode if count <= self._decode.tokens else self._read
+        name = self.programs.step_for(reads)
         try:
-            results = {name: x.numpy() for name, x in self.programs[sizes](**step_arrays(reads, sizes)).items()}
+            results = self.programs.run(name, step_arrays(reads, self.programs.steps[name]))
         except Exception as error:
-            self._fail(_FAILED.format(error=error))
+            self._fail(reads, error)
             return
         with self._changed:
             self._num_failures = 0
             self._tell(self._scheduler.done(reads, results))
 
-    def _fail(self, message: str) -> None:
-        """Ends all of the batch, and goes on with an empty cache; closes the engine after several failures."""
+    def _score(self, scored: list[Scored]) -> None:
+        texts = [ids for ids, _ in scored]
+        try:
+            found = self.programs.scores_in(self.programs.run(SCORE, self.programs.score_arrays(texts)), texts)
+        except Exception as error:
+            for _, score in scored:
+                score.set_exception(EngineFailedError(_SCORE_FAILED.format(error=cause_of(error))))
+            self._count_failure(error)
+            return
+        for (_, score), values in zip(scored, found, strict=True):
+            score.set_result(values)
         with self._changed:
-            self._num_failures += 1
-            for one in self._scheduler.restart():
-                del self._known[one.number]
-                _call(one.listener.failed, message)
-            if self._num_failures >= MOST_FAILURES:
-                self._is_closed = True
             self._changed.notify_all()
+
+    def _fail(self, reads: Reads, error: Exception) -> None:
+        """Goes on with an empty cache after a step that failed."""
+        with self._changed:
+            for one in self._scheduler.failed(reads):
+                del self._known[one.number]
+                _call(one.listener.failed, _FAILED.format(error=cause_of(error)))
+        self._count_failure(error)
+
+    def _count_failure(self, error: Exception) -> None:
+        self._num_failures += 1
+        # Other processes may not have failed, and would wait for another step.
+        if self._num_failures >= MOST_FAILURES or self.programs.is_shared:
+            count = counted(self._num_failures, "step")
+            self.fail(_FAILED_FOR_GOOD.format(count=count, error=cause_of(error)))
+
+    def fail(self, message: str) -> None:
+        """Ends everything for good with a message. Nobody then waits for what never comes. Any thread may call it."""
+        with self._changed:
+            if self._failure is not None:
+                return
+            self._failure, self._is_closed = message, True
+            for one in self._known.values():
+                _call(one.listener.failed, message)
+            self._known.clear()
+            self._scores.fail(EngineFailedError(message))
+            watchers = list(self._watchers)
+            self._changed.notify_all()
+        for tell in watchers:
+            _call(tell, message)
 
     def _end_all(self) -> None:
         for one in self._known.values():
             one.is_cancelled = True
-        self._tell(self._scheduler.ended_early())
-        for _, found in self._jobs:
-            found.set_exception(EngineBusyError("the engine was closed"))
-        self._jobs = []
+        self._tell([each for each in self._scheduler.ended_early() if each[0].number in self._known])
+        self._scores.fail(EngineClosedError(_CLOSED))
 
-    def _tell(self, ended: list[tuple[Generation, Finish]]) -> None:
+    def _tell(self, ended: list[tuple[Generation, Finish | str]]) -> None:
         for one, reason in ended:
             del self._known[one.number]
-            _call(one.listener.finished, reason)
+            if isinstance(reason, Finish):
+                _call(one.listener.finished, reason)
+            else:
+                _call(one.listener.failed, reason)
         self._changed.notify_all()
 
-    def _scores(self, ids: tuple[int, ...]) -> list[float]:
-        targets = np.zeros([self._score_rows, self._limits.max_length], np.int32)
-        weights = np.zeros(targets.shape, np.float32)
-        targets[0, : len(ids)], weights[0, : len(ids)] = ids, 1.0
-        found = self._forward(targets=targets, targets_weights=weights)[LOG_LIKELIHOODS]
-        return [float(x) for x in found.numpy()[0, : len(ids)]]
 
-
-def _multiple(size: int, of: int) -> int:
-    return -(-size // of) * of
+def cause_of(error: Exception) -> str:
+    """Returns the first line of an error's message, shortened."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0] if len(lines[0]) <= _LONGEST_CAUSE else f"{lines[0][:_LONGEST_CAUSE]} .."
 
 
 def _call(fn: Callable[..., None], *arguments: object) -> None:

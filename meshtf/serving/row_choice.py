@@ -15,8 +15,10 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.ops.random.row_keys import prompt_key, row_gumbel, with_count
 from meshtf.serving.engine import GenerationRequest
+from meshtf.serving.forms import num_words
 from meshtf.train.decoding.sampling import REACHED
 
+_WORDS = "words"
 NUM_BANNED = 16
 """The number of stop tokens that a row can be kept from."""
 
@@ -35,11 +37,15 @@ _DTYPES = {
 }
 
 
-def choice_specs(rows: int, length: int) -> dict[str, mtf.TensorSpec]:
-    """The inputs of `chosen_tokens` by name, for this many rows of texts of this greatest length."""
+def choice_specs(rows: int, length: int, vocab_size: int) -> dict[str, mtf.TensorSpec]:
+    """The inputs of `chosen_tokens` by name, for this many rows of texts of this greatest length.
+
+    `form` has a bit for each token, 32 to a word; all are set where every token may come.
+    """
     batch = ("batch", rows)
     specs = {name: mtf.TensorSpec([batch], dtype) for name, dtype in _DTYPES.items()}
     specs["banned"] = mtf.TensorSpec([batch, ("banned", NUM_BANNED)], tf.int32)
+    specs["form"] = mtf.TensorSpec([batch, (_WORDS, num_words(vocab_size))], tf.int32)
     return specs | {"history": mtf.TensorSpec([batch, ("length", length)], tf.int32)}
 
 
@@ -84,7 +90,10 @@ def chosen_tokens(
       vocab: the dimension of the tokens.
       num_likeliest: the number of the most likely tokens that are told.
     """
-    chosen = _chosen(_penalized(logits, given, vocab), given, vocab)
+    wanted = _penalized(logits, given, vocab)
+    is_formed = mtf.reduce_any(mtf.not_equal(given["form"], -1))
+    (wanted,) = mtf.cond(is_formed, lambda: _formed(logits, wanted, given["form"], vocab), lambda: wanted)
+    chosen = _chosen(wanted, given, vocab)
     normalizer = mtf.reduce_logsumexp(logits, vocab)
     values, ids = mtf.top_k(logits, vocab, mtf.Dimension("alternatives", num_likeliest))
     likelihoods = mtf.gather(logits, chosen, vocab) - normalizer
@@ -103,6 +112,17 @@ def _penalized(logits: mtf.Tensor, given: dict[str, mtf.Tensor], vocab: mtf.Dime
     logits = logits - (given["frequency"] * counts + given["presence"] * once)
     nothing = mtf.fill(logits.mesh, -math.inf, given["banned"].shape, logits.dtype)
     return mtf.scatter_update(logits, given["banned"], nothing, vocab)
+
+
+def _formed(logits: mtf.Tensor, wanted: mtf.Tensor, form: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
+    """The logits after penalties, -inf for tokens that the forms of rows do not allow. Forms win over bans."""
+    places = mtf.range(form.mesh, vocab)
+    words = mtf.gather(form, places // 32, _WORDS, output_shape=logits.shape)
+    allowed = mtf.equal(mtf.bitwise_and(mtf.right_shift(words, places % 32, output_shape=logits.shape), 1), 1)
+    possible = mtf.where(allowed, wanted, -math.inf, output_shape=logits.shape)
+    has_any = mtf.reduce_any(mtf.greater(possible, -math.inf), reduced_dim=vocab)
+    forced = mtf.where(allowed, logits, -math.inf, output_shape=logits.shape)
+    return mtf.where(has_any, possible, forced, output_shape=logits.shape)
 
 
 def _chosen(logits: mtf.Tensor, given: dict[str, mtf.Tensor], vocab: mtf.Dimension) -> mtf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,6 +17,9 @@ from meshtf.serving.step_program import StepSizes
 Reads = list[tuple[Generation, int]]
 """The generations of a step, and how many tokens of each are read."""
 
+_MOST_FAULTS = 3
+"""The number of failed steps after which a generation fails, even where others were in each of them."""
+
 
 class Scheduler:
     """The batch, the queue and the pages. One thread uses it at a time.
@@ -23,22 +27,26 @@ class Scheduler:
     Each step reads one token of every generation in the batch. The other rows go to prompts, the oldest first. A
     generation joins when there is a row for it and all pages that it may need are free. The one that comes next waits
     until then, and others wait behind it, so that a long text is not passed by for ever.
+
+    After a failed step nothing is in the cache. The generations of this step begin again, each alone until it has added
+    a token. So one that makes every step fail ends by itself, and the others go on.
     """
 
     def __init__(self, options: EngineOptions, num_pages: int) -> None:
         self.options, self.pool = options, PagePool(num_pages, options.page_size)
         self.queue: FairQueue[Generation] = FairQueue()
         self.running: list[Generation] = []
+        self.again: collections.deque[Generation] = collections.deque()
         self.num_steps = self.num_tokens = self.num_prompt_tokens = self.num_shared_tokens = 0
 
     @property
     def has_work(self) -> bool:
-        return bool(self.running) or len(self.queue) > 0
+        return bool(self.running or self.again) or len(self.queue) > 0
 
     def status(self) -> EngineStatus:
         return EngineStatus(
             num_running=len(self.running),
-            num_waiting=len(self.queue),
+            num_waiting=len(self.queue) + len(self.again),
             num_pages=self.pool.num_pages,
             num_free_pages=self.pool.num_free,
             num_steps=self.num_steps,
@@ -47,21 +55,26 @@ class Scheduler:
             num_shared_tokens=self.num_shared_tokens,
         )
 
-    def ended_early(self) -> list[tuple[Generation, Finish]]:
+    def ended_early(self) -> list[tuple[Generation, Finish | str]]:
         """Takes out the generations that are cancelled or late."""
         ended = [x for x in self.running if x.early_end() is not None]
         for one in ended:
             self.leave(one)
+        ended += [x for x in self.again if x.early_end() is not None]
+        self.again = collections.deque(x for x in self.again if x.early_end() is None)
         ended += self.queue.taken_if(lambda x: x.early_end() is not None)
         return [(one, one.early_end() or Finish.CANCELLED) for one in ended]
 
     def admit(self) -> None:
-        """Lets generations join, while there are rows and pages."""
+        """Lets generations join, while there are rows and pages. The ones that begin again come first."""
         while len(self.running) < self.options.num_rows:
-            first = self.queue.first()
+            first = self.again[0] if self.again else self.queue.first()
             if first is None or not first.admitted(self.pool):
                 return
-            self.queue.pop()
+            if self.again:
+                self.again.popleft()
+            else:
+                self.queue.pop()
             self.num_shared_tokens += first.num_read
             self.running.append(first)
 
@@ -70,24 +83,38 @@ class Scheduler:
         self.running.remove(one)
         self.pool.release(one.pages)
 
-    def restart(self) -> list[Generation]:
-        """Takes out all of the batch, and forgets what is in the pages. Returns what was in the batch."""
-        ended, self.running = self.running, []
+    def failed(self, reads: Reads) -> list[Generation]:
+        """Empties the cache after a step that failed. Returns the generations that fail with it; the others begin
+        again.
+        """
+        ended: list[Generation] = []
+        for one, _ in reads:
+            one.num_faults += 1
+            if one.is_suspect or one.num_faults >= _MOST_FAULTS:
+                ended.append(one)
+            one.is_suspect = True
+        self.again.extendleft(reversed([one for one in self.running if one not in ended]))
+        for one in self.again:
+            one.forget()
+        self.running = []
         self.pool = PagePool(self.pool.num_pages, self.pool.page_size)
         return ended
 
     def reads(self) -> Reads:
         """The tokens that the next step reads."""
         spare, found = self.options.num_prompt_tokens, []
-        for one in self.running:
+        for one in next(([x] for x in self.running if x.is_suspect), self.running):
             more = min(one.num_waiting - 1, spare)
             spare -= more
             found.append((one, 1 + more))
         return found
 
-    def done(self, reads: Reads, results: Mapping[str, np.ndarray]) -> list[tuple[Generation, Finish]]:
-        """Adds the tokens that a step chose. Returns the generations that have ended; they have left the batch."""
-        ended = []
+    def done(self, reads: Reads, results: Mapping[str, np.ndarray]) -> list[tuple[Generation, Finish | str]]:
+        """Adds the tokens that a step chose. Returns the generations that have ended, and have left the batch.
+
+        Each comes with its reason, or with its fault.
+        """
+        ended: list[tuple[Generation, Finish | str]] = []
         self.num_steps += 1
         for row, (one, count) in enumerate(reads):
             self.num_prompt_tokens += max(0, min(one.num_given, one.num_read + count) - one.num_read)
@@ -95,7 +122,8 @@ class Scheduler:
             if one.num_waiting:
                 continue
             self.num_tokens += 1
-            reason = one.add(_token(one, {name: x[row] for name, x in results.items()}))
+            one.is_suspect = False
+            reason = one.add(_token(one, {name: x[row] for name, x in results.items()})) or one.fault
             if reason is not None:
                 self.leave(one)
                 ended.append((one, reason))
@@ -110,7 +138,8 @@ def step_arrays(reads: Reads, sizes: StepSizes) -> dict[str, np.ndarray]:
         slots = slice(slot, slot + count)
         arrays["tokens"][slots] = one.tokens[first:end]
         arrays["positions"][slots] = np.arange(first, end)
-        arrays["table"][slots, : len(one.pages)] = one.pages
+        pages = one.pages[: sizes.pages]
+        arrays["table"][slots, : len(pages)] = pages
         slot += count
         if end < len(one.tokens):
             continue
@@ -119,6 +148,8 @@ def step_arrays(reads: Reads, sizes: StepSizes) -> dict[str, np.ndarray]:
         arrays["history"][row, :end] = one.tokens
         arrays["first_added"][row] = one.num_given
         arrays["banned"][row, : len(one.banned)] = one.banned
+        if one.form is not None:
+            arrays["form"][row] = one.form.words
     return arrays
 
 

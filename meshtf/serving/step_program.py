@@ -32,6 +32,7 @@ class StepSizes:
       page_size: the number of positions of a page.
       num_pages: the number of pages of the cache.
       num_likeliest: the number of the most likely tokens that are told.
+      vocab_size: the number of token ids.
     """
 
     tokens: int
@@ -41,6 +42,7 @@ class StepSizes:
     page_size: int
     num_pages: int
     num_likeliest: int
+    vocab_size: int
 
     @property
     def specs(self) -> dict[str, mtf.TensorSpec]:
@@ -51,7 +53,7 @@ class StepSizes:
             "positions": mtf.TensorSpec([batch], tf.int32),
             "table": mtf.TensorSpec([batch, ("pages", self.pages)], tf.int32),
             "wanted": mtf.TensorSpec([("batch", self.rows)], tf.int32),
-            **choice_specs(self.rows, self.length),
+            **choice_specs(self.rows, self.length, self.vocab_size),
         }
 
     def empty(self) -> dict[str, np.ndarray]:
@@ -59,7 +61,7 @@ class StepSizes:
         arrays = {
             name: np.zeros(spec.shape.to_integer_list, spec.dtype.as_numpy_dtype) for name, spec in self.specs.items()
         }
-        for name in ("positions", "table", "wanted", "history", "banned"):
+        for name in ("positions", "table", "wanted", "history", "banned", "form"):
             arrays[name].fill(-1)
         for name in ("repetition", "inverse_temperature", "top_k"):
             arrays[name].fill(1)

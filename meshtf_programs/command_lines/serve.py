@@ -119,5 +119,17 @@ def define_engine_flags(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_integer(
-        "queue_length", None, "The number of generations that may wait; 256 by default.", 1, flag_values=values
+        "num_lengths",
+        None,
+        "The most lengths of texts for which steps are compiled, the greatest, its quarter and so on; 2 by default. "
+        "Short texts take shorter steps, and the start takes longer.",
+        1,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "queue_length",
+        None,
+        "The number of generations that may wait, and of scores; 256 by default.",
+        1,
+        flag_values=values,
     )

@@ -17,6 +17,7 @@ import pytest
 
 from meshtf.bin import decode, serve
 from meshtf_programs.exit_status import ExitStatus
+from tests.bin.together import started
 from tests.fresh_process import FreshProcess
 from tests.own_ports import own_ports
 from tests.train.decoding.small_run import write_small_run
@@ -64,7 +65,7 @@ def test_one_program_answers_as_decode_does_and_ends_by_a_signal(
     """While others run beside it, and behind wrong requests. SIGTERM lets the last one end."""
     (port,) = own_ports(1)
     (tmp_path / "token").write_text("secret\n")
-    options = [f"--port={port}", f"--token_file={tmp_path / 'token'}", "--num_rows=4", "--name=tiny"]
+    options = [f"--port={port}", f"--token_file={tmp_path / 'token'}", "--num_rows=4", "--num_lengths=1", "--name=tiny"]
     process = FreshProcess(["-m", "meshtf.bin.serve", str(folder), *options])
     try:
         headers = {"Authorization": "Bearer secret"}
@@ -87,6 +88,32 @@ def test_one_program_answers_as_decode_does_and_ends_by_a_signal(
     assert f"tiny is at http://127.0.0.1:{port}" in done.stderr
     assert "SIGTERM: no more requests are taken" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
+def test_two_processes_serve_what_one_does(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them get the signal. And where one is killed, the other ends with a message."""
+    layout = ["--mesh_shape=rows:2;cols:2", "--layout=batch:rows;heads:cols;d_ff:cols;vocab:cols"]
+    flags = ["--method=sample", "--temperature=0.7", "--seed=5", "--max_new_tokens=8", *layout]
+    (wanted,) = decoded(folder, capsys, ["def f("], *flags)
+    for is_lost in (False, True):
+        (port,) = own_ports(1)
+        arguments = ["-m", "meshtf.bin.serve", str(folder), f"--port={port}", *layout]
+        processes = started(2, arguments, tmp_path, cores=2)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
+            wait_until_ready(client, processes[0])
+            body = {"prompt": "def f(", "max_tokens": 8, "temperature": 0.7, "seed": 5}
+            assert client.post("/v1/completions", json=body).json()["choices"][0]["text"] == wanted["text"]
+            assert client.post("/v1/score", json={"input": "abc"}).status_code == 200
+            if is_lost:
+                processes[1].kill()
+                done = processes[0].finish(PATIENCE)
+                assert done.status == ExitStatus.FAILED, done.stderr
+                assert "the engine has failed for good: process 1 (127.0.0.1:" in done.stderr
+                continue
+            for process in processes:
+                process.send_signal(signal.SIGTERM)
+            assert [process.finish(PATIENCE).status for process in processes] == [0, 0]
 
 
 def _ask_until_the_end(client: httpx2.Client, found: list[str]) -> None:
@@ -124,7 +151,6 @@ def _check_answers(client: httpx2.Client, folder: Path, capsys: pytest.CaptureFi
         (["{folder}", "--token_file=/dev/null"], "--token_file=/dev/null must have one line that is not empty"),
         (["{folder}", "--host=203.0.113.1"], "--host=203.0.113.1 --port=8000 cannot be listened on: Cannot assign"),
         (["{folder}", "--chat_template={folder}/gone"], "gone cannot be read"),
-        (["{folder}", "--cluster"], "meshtf-serve runs in one process: leave out --cluster"),
     ],
 )
 def test_a_mistake_is_a_message_and_status_2(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from meshtf.serving.engine import (
     EngineBusyError,
+    EngineClosedError,
+    EngineFailedError,
     EngineLimits,
     EngineStatus,
     Finish,
@@ -18,7 +21,7 @@ from meshtf.serving.engine import (
 )
 
 FIRST_BYTE = 2
-FAULT, REFUSED = ord("!") + FIRST_BYTE, ord("#") + FIRST_BYTE
+FAULT, REFUSED, SLOW = (ord(letter) + FIRST_BYTE for letter in "!#~")
 
 
 class EchoEngine:
@@ -31,6 +34,8 @@ class EchoEngine:
       most: the most generations at once.
       requests: what was submitted.
       cancelled: the numbers that were cancelled before their end.
+      is_draining: whether it takes no more requests.
+      scores: the scores that were asked for. They never come for a text that ends in "~".
     """
 
     def __init__(self, script: tuple[int, ...] = (), delay: float = 0.0, most: int = 1000) -> None:
@@ -39,12 +44,26 @@ class EchoEngine:
         self.requests: list[GenerationRequest] = []
         self.cancelled: list[int] = []
         self._running: dict[int, threading.Event] = {}
-        self._is_draining = False
+        self.scores: list[concurrent.futures.Future[list[float]]] = []
+        self.is_draining = False
+        self._failure: str | None = None
+        self._watchers: list[Callable[[str], None]] = []
+
+    def fail(self, message: str) -> None:
+        """Fails for good."""
+        self._failure = message
+        for tell in self._watchers:
+            tell(message)
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        self._watchers.append(tell)
 
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
         if request.prompt[-1:] == (REFUSED,):
             raise RequestError("the prompt ends in #")
-        if self._is_draining or len(self._running) >= self.most:
+        if self.is_draining or self._failure is not None:
+            raise EngineClosedError(self._failure or "the engine takes no more requests")
+        if len(self._running) >= self.most:
             raise EngineBusyError("the queue is full")
         number = len(self.requests)
         self.requests.append(request)
@@ -90,14 +109,22 @@ class EchoEngine:
             self.cancelled.append(number)
             self._running[number].set()
 
-    def score(self, ids: tuple[int, ...]) -> list[float]:
-        return [float("-inf") if each == FAULT else -float(place + 1) for place, each in enumerate(ids)]
+    def score(self, ids: tuple[int, ...]) -> concurrent.futures.Future[list[float]]:
+        if len(self.scores) >= self.most:
+            raise EngineBusyError("the queue is full")
+        found: concurrent.futures.Future[list[float]] = concurrent.futures.Future()
+        self.scores.append(found)
+        if ids[-1:] == (REFUSED,):
+            found.set_exception(EngineFailedError("the text ends in #"))
+        elif ids[-1:] != (SLOW,):
+            found.set_result([float("-inf") if each == FAULT else -float(i + 1) for i, each in enumerate(ids)])
+        return found
 
     def status(self) -> EngineStatus:
         return EngineStatus(num_running=len(self._running), num_pages=8, num_free_pages=7)
 
     def drain(self, seconds: float) -> bool:
-        self._is_draining = True
+        self.is_draining = True
         end = time.monotonic() + seconds
         while self._running and time.monotonic() < end:
             time.sleep(0.01)
@@ -107,4 +134,4 @@ class EchoEngine:
         return is_whole
 
     def close(self) -> None:
-        self._is_draining = True
+        self.is_draining = True

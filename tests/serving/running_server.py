@@ -17,12 +17,16 @@ from tests.serving.echo_engine import EchoEngine
 PATIENCE = 60.0
 
 
+def app_of(engine: EchoEngine, options: ServerOptions) -> App:
+    """The app before an engine, with a template that joins the texts of messages."""
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")
+    return App(ServedModel("tiny", engine, ByteVocabulary(), (1,), template), options)
+
+
 @contextlib.contextmanager
 def running(engine: EchoEngine, options: ServerOptions, results: list[bool] | None = None) -> Iterator[Server]:
     """The server runs inside. `results` gets what `Server.run` returns."""
-    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")
-    app = App(ServedModel("tiny", engine, ByteVocabulary(), (1,), template), options)
-    server = Server(app, bound_socket(options.host, options.port))
+    server = Server(app_of(engine, options), bound_socket(options.host, options.port))
     found = results if results is not None else []
     thread = threading.Thread(target=lambda: found.append(server.run()))
     thread.start()

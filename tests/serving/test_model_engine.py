@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,34 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.serving.engine import EngineBusyError, Finish, GenerationRequest, RequestError
+from meshtf.serving.engine import (
+    EngineBusyError,
+    EngineClosedError,
+    EngineFailedError,
+    Finish,
+    GenerationRequest,
+    RequestError,
+)
 from meshtf.serving.engine_options import EngineOptions
+from meshtf.serving.engine_programs import EnginePrograms
 from meshtf.serving.model_engine import ModelEngine
 from meshtf.testing import assert_close
 from meshtf.train import RunFolder, Training
 from meshtf.train.decoding import Decoding
+from meshtf.train.decoding.forms.constraints import Constraint
 from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
 from meshtf.train.trainer import mesh_of
 from tests.train.decoding.small_run import write_small_run
 
-OPTIONS = EngineOptions(num_rows=4, num_prompt_tokens=4, page_size=4, num_pages=16, queue_length=8, max_likeliest=3)
+OPTIONS = EngineOptions(
+    num_rows=4, num_prompt_tokens=4, page_size=4, num_pages=16, num_lengths=2, queue_length=8, max_likeliest=3
+)
 SAMPLED = {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "min_p": 0.01}
 PENALIZED = {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2, "min_new_tokens": 3}
 WAYS: list[dict[str, Any]] = [{}, {"temperature": 1.0}, SAMPLED, {**SAMPLED, **PENALIZED}]
 PROMPTS = ["the same beginning a", "the same beginning b", "x", "", "the same beginning"]
+PATIENCE = 120.0
 TERMS = 5000
 """Roundings of a layer of attention, a feed-forward layer, and the logits of a byte."""
 
@@ -40,8 +53,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, RunFolder]:
 @pytest.fixture(scope="module")
 def engine(run: tuple[Training, RunFolder]) -> Any:
     training, folder = run
-    made = ModelEngine(training, mesh_of(training), OPTIONS)
-    assert made.restore(folder) == 3
+    programs = EnginePrograms(training, mesh_of(training), OPTIONS)
+    assert programs.restore(folder) == 3
+    made = ModelEngine(programs)
     made.start()
     yield made
     made.close()
@@ -77,7 +91,7 @@ def test_requests_that_join_and_leave_get_what_each_gets_alone(
     assert after.num_shared_tokens > before.num_shared_tokens, "the prompts begin alike"
     assert after.num_steps - before.num_steps < sum(len(each.ids) for each in [*alone, *together])
     assert after.num_free_pages == after.num_pages == OPTIONS.num_pages
-    assert len(engine.programs) == 2
+    assert list(engine.programs.steps) == ["decode 2", "decode 6", "read 2", "read 6"]
     for seed, way in ((1, WAYS[1]), (3, WAYS[3])):
         decoding = Decoding("sample" if way else "greedy", seed=seed, logprobs=2, **way)
         work = ContinuedTexts(training, mesh_of(training), decoding, [PromptText(PROMPTS[0], "a prompt")])
@@ -113,6 +127,36 @@ def test_requests_end_early_wait_and_are_refused(
             engine.submit(dataclasses.replace(long, **change), heard())
     with pytest.raises(RequestError, match="the text has 25 tokens, and may have 24 at most"):
         engine.score(tuple(range(25)))
+    many = dataclasses.replace(long, prompt=(), max_new_tokens=24)
+    taken, listeners = list[int](), [heard() for _ in range(20)]
+    with pytest.raises(EngineBusyError, match="the queue has 8 requests, and is full"):
+        taken.extend(engine.submit(many, listener) for listener in listeners)
+    for number, listener in zip(taken, listeners, strict=False):
+        engine.cancel(number)
+        assert listener.wait().reason in (Finish.CANCELLED, Finish.LENGTH)
+
+
+def test_forms_go_with_other_requests_and_are_those_of_meshtf_decode(
+    run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any
+) -> None:
+    """In one batch with a text of any form, and one whose form asks for more than penalties and bans leave."""
+    training, folder = run
+    plain, letters = request(training, "x", seed=5, **SAMPLED), {"regex": "[a-d]{2,8}e"}
+    formed = dataclasses.replace(plain, constraint=Constraint("regex", letters["regex"]), presence_penalty=0.5)
+    forced = dataclasses.replace(formed, constraint=Constraint("regex", "no"), min_new_tokens=5, stop_ids=(1,))
+    alone = submitted(engine, plain, heard()).wait()
+    together = [submitted(engine, each, heard()) for each in (formed, plain, forced)]
+    assert together[1].wait().ids == alone.ids
+    assert together[2].wait().ids == [*training.task.vocabulary.encode("no"), 1]
+    assert together[2].reason is Finish.STOP
+    decoding = Decoding("sample", seed=5, presence_penalty=0.5, **SAMPLED, **letters)
+    work = ContinuedTexts(training, mesh_of(training), decoding, [PromptText("x", "a prompt")])
+    work.restore(folder)
+    ((expected,),) = work
+    assert re.fullmatch("[a-d]{2,8}e", expected.text)
+    assert together[0].wait().ids == list(expected.ids)
+    with pytest.raises(RequestError, match="the form of the text cannot be used: Invalid type: objekt"):
+        engine.submit(dataclasses.replace(plain, constraint=Constraint("json_schema", '{"type": "objekt"}')), heard())
 
 
 def test_a_score_is_the_one_of_meshtf_decode(run: tuple[Training, RunFolder], engine: ModelEngine) -> None:
@@ -120,20 +164,31 @@ def test_a_score_is_the_one_of_meshtf_decode(run: tuple[Training, RunFolder], en
     work = ScoredTexts(training, mesh_of(training), Decoding(), [PromptText("some text", "a text")])
     work.restore(folder)
     (expected,) = work
-    found = engine.score(tuple(training.task.vocabulary.encode("some text")))
+    ids = tuple(training.task.vocabulary.encode("some text"))
+    gone = engine.score(ids)
+    gone.cancel()
+    found = engine.score(ids).result(PATIENCE)
     assert_close(np.float32(sum(found)), np.float32(expected.log_likelihood), terms=TERMS)
 
 
 def test_a_mesh_changes_no_token(run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any) -> None:
     training, folder = run
-    mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols")
+    mesh_impl = mtf.SpmdMeshImpl("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols")
     asked = [request(training, prompt, seed=3, **SAMPLED, **PENALIZED) for prompt in PROMPTS[:3]]
     expected = [submitted(engine, each, heard()).wait().ids for each in asked]
-    split = ModelEngine(training, mesh_impl, OPTIONS)
-    split.restore(folder)
+    programs = EnginePrograms(training, mesh_impl, dataclasses.replace(OPTIONS, num_lengths=1))
+    programs.restore(folder)
+    split = ModelEngine(programs)
     split.start()
     found = [submitted(split, each, heard()) for each in asked]
+    running = submitted(split, dataclasses.replace(asked[0], prompt=(), max_new_tokens=24), heard())
+    scores = [split.score(asked[0].prompt) for _ in range(8)]
+    assert split.drain(PATIENCE), "what was taken comes to its end"
     assert [one.wait().ids for one in found] == expected
+    assert running.reason is Finish.LENGTH
+    assert len({tuple(score.result(0)) for score in scores}) == 1, "rows of one pass, and the next pass"
+    with pytest.raises(EngineClosedError, match="takes no more requests"):
+        split.submit(asked[0], heard())
     split.close()
 
 
@@ -167,23 +222,53 @@ def test_random_requests_and_cancels_lose_no_page(
             assert submitted(engine, asked, heard()).wait().ids == one.ids
 
 
-def test_a_failed_step_ends_its_batch_alone_and_a_drained_engine_takes_no_more(
+def test_a_fault_in_one_request_harms_no_other(
     run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last test: it leaves the engine closed to requests."""
+    """A step that fails once ends nothing. A token with which every step fails ends its own request alone, and other
+    requests that were in its steps get the tokens that they get alone."""
     training, _ = run
-    asked, whole = request(training, "x"), dict(engine.programs)
+    asked = [request(training, prompt, seed=seed, **SAMPLED) for seed, prompt in enumerate(PROMPTS[:3])]
+    alone = [submitted(engine, each, heard()).wait().ids for each in asked]
+    fatal = next(i for i in range(200, 258) if i not in {i for ids in alone for i in ids})
+    whole, calls = engine.programs.run, list[str]()
 
-    def fail(**_: Any) -> None:
+    def run_of_faults(name: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        calls.append(name)
+        if len(calls) == 3 or fatal in arrays["tokens"]:
+            raise RuntimeError("no memory\nat a place")
+        return whole(name, arrays)
+
+    monkeypatch.setattr(engine.programs, "run", run_of_faults)
+    assert [one.wait().ids for one in [submitted(engine, each, heard()) for each in asked]] == alone
+    first = submitted(engine, asked[0], heard())
+    faulty = submitted(engine, GenerationRequest((5, fatal), 4), heard())
+    others = [submitted(engine, each, heard()) for each in asked[1:]]
+    assert faulty.wait().message == "the step of the model failed: no memory"
+    assert [one.wait().ids for one in (first, *others)] == alone
+    assert engine.status().num_free_pages == OPTIONS.num_pages
+
+
+def test_steps_that_all_fail_end_the_engine(
+    run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test: nothing more runs. Everybody hears of it, also who waits in the queue."""
+    training, _ = run
+    asked, told = request(training, "x"), list[str]()
+
+    def fail(name: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         raise RuntimeError("no memory")
 
-    first = submitted(engine, asked, heard()).wait()
-    monkeypatch.setattr(engine, "programs", dict.fromkeys(whole, fail))
-    assert submitted(engine, asked, heard()).wait().message == "the step of the model failed: no memory"
-    monkeypatch.setattr(engine, "programs", whole)
-    assert submitted(engine, asked, heard()).wait().ids == first.ids
-    running = submitted(engine, asked, heard())
-    assert engine.drain(60.0)
-    assert running.reason is Finish.LENGTH
-    with pytest.raises(EngineBusyError, match="takes no more requests"):
-        engine.submit(asked, heard())
+    engine.when_failed(told.append)
+    monkeypatch.setattr(engine.programs, "run", fail)
+    with pytest.raises(EngineFailedError, match="the score of the model failed: no memory"):
+        engine.score(asked.prompt).result(PATIENCE)
+    listeners = [submitted(engine, asked, heard()) for _ in range(5)]
+    for_good = "5 steps of the model failed in a row: no memory"
+    assert {one.wait().message for one in listeners} == {"the step of the model failed: no memory", for_good}
+    for call in (lambda: engine.submit(asked, heard()), lambda: engine.score(asked.prompt)):
+        with pytest.raises(EngineClosedError, match=for_good):
+            call()
+    engine.when_failed(told.append)
+    assert engine.drain(PATIENCE)
+    assert told == [for_good] * 2

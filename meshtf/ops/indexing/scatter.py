@@ -17,11 +17,13 @@ from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.algebra.broadcasting import aligner, union
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.elementwise.comparisons import greater_equal
+from meshtf.ops.elementwise.comparisons import equal, greater_equal
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.indexing.gather import check_indices, gather
 from meshtf.ops.indexing.gather import scatter_add as sums_by_index
 from meshtf.ops.indexing.local_gather import LookupShapes, shifted
+from meshtf.ops.indexing.replaced_rows import ReplacedRowsOperation
+from meshtf.ops.inputs.constants import range as range_along
 from meshtf.ops.inputs.constants import zeros_like
 from meshtf.ops.rearranging.reshape import reshape
 from meshtf.planning.layouts.layout_table import LayoutTable
@@ -188,6 +190,12 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
     indices, updates, numbers = _with_one_free_dimension(indices, updates, x.shape)
     # Several updates may have one place. Which one is last must not depend on the layout, so it is found first.
     last = LastIndexOperation(indices, own).outputs[0]
+    before = x.shape.dims[: x.shape.axis(own)]
+    if numbers.size <= own.size and all(d in before for d in indices.shape.dims[:-1]):
+        counts = equal(gather(last, indices, own, output_shape=indices.shape), range_along(x.mesh, numbers))
+        distinct = where(counts, indices, -1, output_shape=indices.shape)
+        rows = Shape([numbers if d == own else d for d in x.shape])
+        return ReplacedRowsOperation(x, distinct, transpose(updates, rows), own).outputs[0]
     placed = gather(updates, last, numbers)
     return where(greater_equal(last, 0), placed, x, output_shape=x.shape)
 

@@ -6,7 +6,13 @@ import dataclasses
 from typing import Any
 
 INVALID = "invalid_request_error"
-_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 503: "overloaded_error"}
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 
 
 @dataclasses.dataclass

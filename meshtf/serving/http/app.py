@@ -22,6 +22,7 @@ from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.generation import likelihoods
 from meshtf.serving.http.guard import Guard, error_response
 from meshtf.serving.http.json_response import JsonResponse
+from meshtf.serving.http.leaving import unless_left
 from meshtf.serving.http.replies import Replies, models_reply, score_reply
 from meshtf.serving.http.request_body import request_object
 from meshtf.serving.http.requests import TextRequest, chat_request, completion_request, score_request
@@ -94,7 +95,8 @@ class App:
 
     async def _score(self, request: Request) -> Response:
         texts = score_request(await request_object(request, self.options), self.model)
-        scores = [await likelihoods(self.model, text) for text in texts]
+        work = likelihoods(self.model, texts)
+        scores = await unless_left(request.receive, work, self.options.request_seconds)
         return JsonResponse(score_reply(self.model, texts, scores))
 
     async def _models(self, _: Request) -> Response:

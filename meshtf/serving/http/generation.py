@@ -7,13 +7,22 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-from meshtf.serving.engine import EngineBusyError, Finish, GeneratedToken, GenerationRequest, RequestError
+from meshtf.serving.engine import (
+    EngineBusyError,
+    EngineClosedError,
+    EngineFailedError,
+    Finish,
+    GeneratedToken,
+    GenerationRequest,
+    RequestError,
+)
 from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.requests import Prompt
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.serving.http.token_text import StopTexts, TokenText
 
 _BUSY_SECONDS = 1
+_SCORES_AT_ONCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,16 +150,24 @@ class Generation:
         return Piece(text, tokens, None, self._num_tokens)
 
 
-async def likelihoods(model: ServedModel, prompt: Prompt) -> list[float]:
-    """Returns the log-likelihood of each token of a text.
+async def likelihoods(model: ServedModel, prompts: Sequence[Prompt]) -> list[list[float]]:
+    """Returns the log-likelihood of each token of some texts. The engine leaves out what is cancelled.
 
     Raises:
-      ApiError: if the engine refuses the text.
+      ApiError: if the engine refuses a text, or fails.
     """
-    if not prompt.ids:
-        return []
-    with _refusals():
-        return await asyncio.to_thread(model.engine.score, prompt.ids)
+    found: list[list[float]] = []
+    for first in range(0, len(prompts), _SCORES_AT_ONCE):
+        scores: list[asyncio.Future[list[float]]] = []
+        with _refusals():
+            try:
+                for prompt in prompts[first : first + _SCORES_AT_ONCE]:
+                    scores.append(asyncio.wrap_future(model.engine.score(prompt.ids)))
+                found += [await score for score in scores]
+            finally:
+                for score in scores:
+                    score.cancel()
+    return found
 
 
 @contextlib.contextmanager
@@ -161,7 +178,11 @@ def _refusals() -> Iterator[None]:
     except RequestError as error:
         raise ApiError(_sentence(error)) from None
     except EngineBusyError as error:
+        raise ApiError(_sentence(error), 429, code="overloaded", retry_after=_BUSY_SECONDS) from None
+    except EngineClosedError as error:
         raise ApiError(_sentence(error), 503, code="overloaded", retry_after=_BUSY_SECONDS) from None
+    except EngineFailedError as error:
+        raise ApiError(_sentence(error), 500) from None
 
 
 def _sentence(error: Exception) -> str:

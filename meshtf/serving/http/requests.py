@@ -11,6 +11,7 @@ from meshtf.errors import counted
 from meshtf.serving.engine import GenerationRequest
 from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.fields import Fields, checked_text
+from meshtf.serving.http.response_format import FIELD, constraint_of
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
 
@@ -19,12 +20,13 @@ _LARGEST = float("inf")
 _SHARED = (
     *("model", "n", "stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "stop", "seed", "user"),
     *("max_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens", "logprobs"),
+    FIELD,
 )
 _OF_COMPLETIONS = (*_SHARED, "prompt", "echo")
 _OF_CHATS = (*_SHARED, "messages", "top_logprobs", "max_completion_tokens")
 _UNSUPPORTED = (
     *("best_of", "suffix", "logit_bias", "tools", "tool_choice", "functions", "function_call", "modalities", "audio"),
-    *("response_format", "parallel_tool_calls", "prediction", "reasoning_effort", "web_search_options", "verbosity"),
+    *("parallel_tool_calls", "prediction", "reasoning_effort", "web_search_options", "verbosity"),
 )
 _DEFAULT_COMPLETION_TOKENS = 16  # as OpenAI's
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -152,6 +154,7 @@ def _request(
         stop_ids=model.stop_ids,
         seed=secrets.randbelow(_LARGEST_SEED) if seed is None else seed,
         num_likeliest=num_likeliest,
+        constraint=constraint_of(fields),
         client=fields.text("user"),
     )
     is_stream = fields.boolean("stream")

@@ -16,8 +16,8 @@ import uvicorn
 from meshtf.errors import MeshtfError
 from meshtf.serving.http.app import App
 from meshtf.serving.http.bounded_protocol import bounded
+from meshtf.serving.http.server_options import SIGNALS
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LARGEST_HEAD = 1 << 16
 _BACKLOG = 2048
 _LAST_SECONDS = 5.0
@@ -25,6 +25,8 @@ _LAST_SECONDS = 5.0
 
 _DRAINING = """\
 {name}: no more requests are taken, and the running ones have {seconds:g} s to end; a second signal ends them at once"""
+_FAILED = """\
+meshtf-serve: error: the engine has failed for good: {message}. The server ends; start it again"""
 _TAKEN = "--host={host} --port={port} cannot be listened on: {reason}"
 
 
@@ -46,6 +48,7 @@ class Server:
 
     def __init__(self, app: App, bound: socket.socket, end: Callable[[int], object] = os._exit) -> None:
         self._app, self._socket, self._end = app, bound, end
+        self._has_failed = False
         self._socket.listen(_BACKLOG)
         host, port = self._socket.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -53,7 +56,7 @@ class Server:
         self._has_started = threading.Event()
 
     def run(self) -> bool:
-        """Serves until a signal or `stop`. Returns whether everything that ran came to its end."""
+        """Serves until a signal, `stop`, or a failure of the engine for good. Returns whether all came to its end."""
         return asyncio.run(self._serve())
 
     def wait_until_started(self, seconds: float) -> bool:
@@ -85,6 +88,7 @@ class Server:
         )
         with self._signals():
             self._has_started.set()
+            self._app.model.engine.when_failed(self._fail)
             drained = asyncio.ensure_future(self._drained())
             await self._uvicorn.serve(sockets=[self._socket])
             self._stop_once()
@@ -94,7 +98,14 @@ class Server:
         await self._stopped.wait()
         is_whole = await asyncio.to_thread(self._app.model.engine.drain, self._app.options.drain_seconds)
         await asyncio.to_thread(self._app.model.engine.close)
-        return is_whole
+        return is_whole and not self._has_failed
+
+    def _fail(self, message: str) -> None:
+        """Ends the server, whose engine has failed for good. Any thread may call it."""
+        self._has_failed = True
+        with contextlib.suppress(OSError):  # nobody reads it
+            print(_FAILED.format(message=message), file=sys.stderr, flush=True)
+        self.stop()
 
     def _stop(self, name: str, number: int) -> None:
         if self._is_stopping:

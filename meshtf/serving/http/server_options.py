@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import signal
 
 LOOPBACK = "127.0.0.1"
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that end a server."""
 
 
 @dataclasses.dataclass(frozen=True)

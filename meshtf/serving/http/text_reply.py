@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.generation import Generation, Piece, likelihoods
 from meshtf.serving.http.json_response import JsonResponse
+from meshtf.serving.http.leaving import left
 from meshtf.serving.http.replies import FULL, Echo, Replies
 from meshtf.serving.http.server_metrics import ServerMetrics
 from meshtf_programs.strict_json import json_text
@@ -44,7 +45,7 @@ class TextReply(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         generations: list[Generation] = []
         work = asyncio.ensure_future(self._answer(generations, scope, receive, send))
-        gone = asyncio.ensure_future(_gone(receive))
+        gone = asyncio.ensure_future(left(receive))
         try:
             await asyncio.wait({work, gone}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -75,15 +76,13 @@ class TextReply(Response):
     async def _echoes(self) -> list[Echo | None]:
         """Returns the prompt of each choice where it is told again."""
         request = self._replies.request
-        found: list[Echo | None] = []
-        for prompt in request.prompts:
-            echo = None
-            if request.has_echo:
-                has_scores = request.options.num_likeliest is not None
-                scores = await likelihoods(self._replies.model, prompt) if has_scores else []
-                echo = Echo(prompt, scores)
-            found += [echo] * request.num_choices
-        return found
+        prompts = request.prompts
+        if not request.has_echo:
+            return [None] * (len(prompts) * request.num_choices)
+        has_scores = request.options.num_likeliest is not None
+        scores = await likelihoods(self._replies.model, prompts) if has_scores else [list[float]() for _ in prompts]
+        echoes = [Echo(prompt, score) for prompt, score in zip(prompts, scores, strict=True)]
+        return [echo for echo in echoes for _ in range(request.num_choices)]
 
     async def _whole(self, generations: list[Generation], echoes: list[Echo | None]) -> dict[str, Any]:
         async with _together() as run:
@@ -159,9 +158,3 @@ async def _together() -> AsyncIterator[Callable[[Any], asyncio.Task[Any]]]:
             yield group.create_task
     except* Exception as errors:
         raise errors.exceptions[0] from None
-
-
-async def _gone(receive: Receive) -> None:
-    """Returns when the client leaves."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -83,6 +83,9 @@ class ContinuedTexts:
     def count_runs_from(self, number: int) -> None:
         """Makes the next random tokens depend on this number, whatever ran before."""
         self.program.initialize()
+        if isinstance(self.program, ConstrainedProgram):
+            self.program.num_runs = number
+            return
         count = f"{self.program.name}/step"
         if count in self.program.variables:
             self.program.variables[count] = number

@@ -44,6 +44,8 @@ def _program(name: str) -> Any:
 def test_values_and_gradients(agrees: Any) -> None:
     agrees(_program("scatter_add"), _added, INPUTS, LAYOUTS)
     agrees(_program("scatter_update"), _updated, INPUTS, LAYOUTS)
+    few = {"x": INPUTS["x"], "where": ("length:6", WHERE.ravel()[:6]), "updates": ("length:6 d:6", X[2:])}
+    agrees(_program("scatter_update"), _updated, few, ["vocab:rows;d:cols", "length:rows;vocab:cols", "d:rows+cols"])
 
 
 @pytest.mark.parametrize("name", ["scatter_add", "scatter_update"])

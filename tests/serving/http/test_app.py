@@ -14,6 +14,7 @@ from meshtf.serving.http.chat_template import ChatTemplate
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.serving.http.server_options import ServerOptions
 from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
+from meshtf.train.decoding.forms.constraints import Constraint
 from tests.serving.echo_engine import EchoEngine
 
 TEMPLATE = ChatTemplate("{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}ab")
@@ -66,7 +67,8 @@ def test_completions_take_every_form_of_prompt_and_option() -> None:
     assert (one.temperature, one.top_p, one.top_k, one.min_p, one.repetition_penalty) == (0.5, 0.9, 7, 0.1, 1.5)
     assert (one.presence_penalty, one.frequency_penalty, one.min_new_tokens, one.client) == (-0.5, 0.25, 2, "me")
     assert (one.stop_ids, one.max_new_tokens, one.deadline_seconds, one.num_likeliest) == ((1,), 3, 600.0, None)
-    posted(client, COMPLETIONS, prompt="ab")
+    posted(client, COMPLETIONS, prompt="ab", response_format={"type": "json_object"})
+    assert engine.requests[-1].constraint == Constraint("json_schema", '{"type": "object"}')
     assert (engine.requests[-1].temperature, engine.requests[-1].max_new_tokens) == (1.0, 16)
     assert engine.requests[-1].client == "testclient"
 
@@ -182,6 +184,41 @@ WRONG: Mapping[str, tuple[str, bytes, int, str]] = {
     ),
     "a long score": (SCORE, b'{"input": "' + b"a" * 65 + b'"}', 400, "A text has 65 tokens, and this model has room"),
     "a large body": (COMPLETIONS, b'{"prompt": "' + b"a" * (1 << 20) + b'"}', 413, "larger than 1,048,576 bytes"),
+    "a surrogate in a stop": (
+        COMPLETIONS,
+        b'{"prompt": "a", "stop": ["\\udc00"]}',
+        400,
+        "stop has half of a surrogate",
+    ),
+    "a surrogate in a name of a user": (COMPLETIONS, b'{"prompt": "a", "user": "\\ud83d"}', 400, "user has half of a"),
+    "a surrogate in a model": (COMPLETIONS, b'{"prompt": "a", "model": "\\ud83d"}', 400, "model has half of a"),
+    "a surrogate in a chat": (
+        CHATS,
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        400,
+        "half of a surrogate",
+    ),
+    "a surrogate in a score": (SCORE, b'{"input": ["a", "\\ud800"]}', 400, "input has half of a surrogate pair"),
+    "a count in words": (
+        COMPLETIONS,
+        b'{"prompt": "a", "max_tokens": "many"}',
+        400,
+        "an integer from 0 to 2147483647, and",
+    ),
+    "a count with a part": (COMPLETIONS, b'{"prompt": "a", "max_tokens": 1.5}', 400, "max_tokens must be an integer"),
+    "a negative count": (COMPLETIONS, b'{"prompt": "a", "max_tokens": -1}', 400, "max_tokens must be an integer"),
+    "no choice": (COMPLETIONS, b'{"prompt": "a", "n": 0}', 400, "n must be an integer from 1 to 128, and is 0."),
+    "no probability": (COMPLETIONS, b'{"prompt": "a", "top_p": 0}', 400, "a number above 0 to 1, and is 0."),
+    "a list of options": (COMPLETIONS, b'{"prompt": "a", "temperature": [1]}', 400, "temperature must be a number"),
+    "a true id": (COMPLETIONS, b'{"prompt": [2, true]}', 400, "prompt must be a string, a list of token ids"),
+    "a negative id": (COMPLETIONS, b'{"prompt": [-1]}', 400, "-1"),
+    "a negative seed": (COMPLETIONS, b'{"prompt": "a", "seed": -1}', 400, "seed must be an integer from 0"),
+    "a user in numbers": (COMPLETIONS, b'{"prompt": "a", "user": 7}', 400, "user must be a string, and is 7."),
+    "many stops": (COMPLETIONS, b'{"prompt": "a", "stop": ["a"' + b', "a"' * 16 + b"]}", 400, "at most 16 strings"),
+    "an object of messages": (CHATS, b'{"messages": {"role": "user"}}', 400, "messages must be"),
+    "an object to score": (SCORE, b'{"input": {}}', 400, "input must be a string"),
+    "a score that fails": (SCORE, b'{"input": ["a", "a#"]}', 500, "The text ends in #."),
+    "a form in a word": (COMPLETIONS, b'{"prompt": "a", "response_format": "json"}', 400, "must be an object, and is"),
     "no such path": ("/v1/completion", b"{}", 404, 'did you mean "/v1/completions"?'),
     "a wrong method": ("/v1/models", b"{}", 405, "POST is not what /v1/models takes."),
 }
@@ -193,6 +230,27 @@ def test_what_is_wrong_gets_one_sentence(client: TestClient, name: str) -> None:
     reply = client.post(path, content=body, headers={"Content-Type": "application/json"})
     assert (reply.status_code, message in reply.json()["error"]["message"]) == (status, True), reply.text
     assert reply.json()["error"].keys() == {"message", "type", "param", "code"}
+
+
+def test_every_character_of_unicode_is_taken(client: TestClient) -> None:
+    """NUL, right-to-left text, emoji of several characters, and what is no letter: the prompt comes back as it was."""
+    for text in ("a\0b", "שלום", "\u202eabc", "👩‍👩‍👧", "\ufeff", "\uffff", "e\u0301", "\U0010ffff"):
+        body = {"prompt": text, "max_tokens": 1, "echo": True}
+        assert posted(client, COMPLETIONS, **body)["choices"][0]["text"].startswith(text)
+        events = streamed(client, COMPLETIONS, **body)
+        assert "".join(event["choices"][0]["text"] for event in events).startswith(text)
+        assert posted(client, SCORE, input=text)["data"][0]["num_tokens"] == len(text.encode())
+
+
+def test_scores_end_with_their_time_and_are_refused_by_a_full_queue() -> None:
+    engine = EchoEngine(most=2)
+    client = client_of(engine, ServerOptions(request_seconds=0.01))
+    said = posted(client, SCORE, 503, input="a~")
+    assert said["error"]["message"] == "The reply was not there within 0.01 s; send less at once."
+    assert engine.scores[0].cancelled()
+    reply = client.post(SCORE, json={"input": ["a~", "b"]})
+    assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
+    assert engine.scores[1].cancelled(), "the first of a request that is refused is not computed"
 
 
 def test_a_model_without_a_template_has_no_chats() -> None:
@@ -213,8 +271,13 @@ def test_a_full_engine_says_when_to_come_again() -> None:
     """A request of which the engine takes a part leaves nothing behind."""
     engine = EchoEngine(delay=0.01, most=2)
     reply = client_of(engine).post(COMPLETIONS, json={"prompt": "a", "n": 3, "max_tokens": 50})
-    assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
-    assert reply.json()["error"]["code"] == "overloaded"
+    assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
+    assert reply.json()["error"] == {
+        "message": "The queue is full.",
+        "type": "rate_limit_error",
+        "param": None,
+        "code": "overloaded",
+    }
     assert sorted(engine.cancelled) == [0, 1]
 
 

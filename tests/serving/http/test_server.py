@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -13,10 +15,10 @@ import httpx2
 import openai
 import pytest
 
-from meshtf.serving.http.server import AddressError, bound_socket
+from meshtf.serving.http.server import AddressError, Server, bound_socket
 from meshtf.serving.http.server_options import ServerOptions
 from tests.serving.echo_engine import EchoEngine
-from tests.serving.running_server import PATIENCE, running
+from tests.serving.running_server import PATIENCE, app_of, running
 
 MESSAGES = [{"role": "user", "content": "ab"}]
 
@@ -68,6 +70,9 @@ def test_a_generation_ends_when_its_client_leaves() -> None:
     engine = EchoEngine(delay=0.05)
     body = {"prompt": "ab", "max_tokens": 60, "n": 2}
     with running(engine, ServerOptions(port=0)) as server, httpx2.Client(base_url=server.address) as client:
+        with pytest.raises(httpx2.ReadTimeout):
+            client.post("/v1/score", json={"input": "a~"}, timeout=httpx2.Timeout(PATIENCE, read=0.2))
+        until(lambda: engine.scores[0].cancelled())
         with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as reply:
             next(reply.iter_lines())
         until(lambda: sorted(engine.cancelled) == [0, 1])
@@ -93,6 +98,53 @@ def test_the_end_waits_for_what_runs_and_takes_nothing_more() -> None:
     assert results == [True]
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(f"{server.address}/health")
+
+
+def test_an_engine_that_fails_for_good_ends_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+    results = list[bool]()
+    engine = EchoEngine()
+    with running(engine, ServerOptions(port=0), results) as server:
+        engine.fail("5 steps of the model failed in a row: no memory")
+        until(lambda: results)
+    assert results == [False]
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{server.address}/health")
+    assert capsys.readouterr().err == (
+        "meshtf-serve: error: the engine has failed for good: 5 steps of the model failed in a row: no memory. "
+        "The server ends; start it again\n"
+    )
+
+
+def test_a_second_signal_ends_the_process_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first one drains, for a minute if it must. Signals reach the main thread alone, so the server runs in it."""
+    ended, before = list[int](), list[int]()
+    engine = EchoEngine(delay=0.05)
+
+    def end(status: int) -> None:
+        ended.append(status)
+        engine.cancel(0)  # the process would be gone; here the server comes to its end
+
+    server = Server(app_of(engine, ServerOptions(port=0, drain_seconds=60.0)), bound_socket("127.0.0.1", 0), end)
+
+    def ask_and_end() -> None:
+        with httpx2.stream("POST", f"{server.address}/v1/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            os.kill(os.getpid(), signal.SIGTERM)
+            until(lambda: engine.is_draining)
+            before.append(len(ended))
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert '"finish_reason":"cancelled"' in "".join(lines)
+
+    body = {"prompt": "ab", "max_tokens": 60, "stream": True}
+    thread = threading.Thread(target=ask_and_end)
+    thread.start()
+    server.run()
+    thread.join(PATIENCE)
+    assert (before, ended) == ([0], [128 + signal.SIGTERM])
+    said = capsys.readouterr().err
+    assert "SIGTERM: no more requests are taken, and the running ones have 60 s to end" in said
+    assert "SIGTERM again: ended at once" in said
 
 
 def test_what_runs_too_long_ends_as_it_is() -> None:

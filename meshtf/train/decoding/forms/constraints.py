@@ -38,18 +38,32 @@ class Constraint:
     text: str
 
 
+class ConstraintError(ConfigurationError):
+    """A constraint that cannot be used.
+
+    Attributes:
+      told: the library's account of it.
+    """
+
+    def __init__(self, constraint: Constraint, told: str) -> None:
+        super().__init__(_WRONG.format(kind=constraint.kind, told=told))
+        self.told = told
+
+
 class TokenRules:
     """Tells which tokens may come next, on the host. One serves all texts of a vocabulary and a constraint.
 
     Args:
       constraint: the form of the text.
       vocabulary: the vocabulary of its tokens.
+      earlier: rules of the same vocabulary. The library reads the vocabulary once for all of them.
 
     Raises:
-      ConfigurationError: if the library is missing, or the constraint is wrong.
+      ConstraintError: if the constraint is wrong.
+      ConfigurationError: if the library is missing.
     """
 
-    def __init__(self, constraint: Constraint, vocabulary: Vocabulary) -> None:
+    def __init__(self, constraint: Constraint, vocabulary: Vocabulary, earlier: TokenRules | None = None) -> None:
         try:
             import llguidance
         except ImportError:
@@ -64,31 +78,50 @@ class TokenRules:
         }[constraint.kind]
         try:
             self._grammar = make(constraint.text)
-            tokenizer = _Tokenizer(vocabulary)
-            self._tokenizer = self._library.LLTokenizer(self._library.TokenizerWrapper(tokenizer))
+            self._tokenizer, self.is_known = self._read_vocabulary() if earlier is None else earlier.known_vocabulary
         except ValueError as error:
-            raise ConfigurationError(_WRONG.format(kind=constraint.kind, told=error)) from None
-        # A forced text is encoded as a whole, so the library may also ask for a token without bytes.
-        self.is_known = np.array([bool(x) for x in tokenizer.tokens])
-        self.is_known[vocabulary.end_id] = True
+            raise ConstraintError(constraint, str(error)) from None
         self._start = self._new()
 
-    def begin(self) -> TextRules:
-        """Returns the rules of one text, before its first token."""
-        return TextRules(self, self._start.deep_copy())
+    @property
+    def known_vocabulary(self) -> tuple[Any, np.ndarray]:
+        """The vocabulary as the library has read it, and the tokens that it knows, bool [vocab]."""
+        return self._tokenizer, self.is_known
+
+    def _read_vocabulary(self) -> tuple[Any, np.ndarray]:
+        tokenizer = _Tokenizer(self.vocabulary)
+        # A forced text is encoded as a whole, so the library may also ask for a token without bytes.
+        is_known = np.array([bool(x) for x in tokenizer.tokens])
+        is_known[self.vocabulary.end_id] = True
+        return self._library.LLTokenizer(self._library.TokenizerWrapper(tokenizer)), is_known
+
+    def begin(self, stop_ids: Sequence[int] = ()) -> TextRules:
+        """Returns the rules of one text, before its first token.
+
+        `stop_ids`: tokens that end it. One that has no text of its own may come where the text is whole.
+        """
+        end = self.vocabulary.end_id
+        return TextRules(
+            self, self._start.deep_copy(), [end, *(i for i in stop_ids if i != end and not self.is_known[i])]
+        )
 
     def _new(self) -> Any:
         matcher = self._library.LLMatcher(self._tokenizer, self._grammar, log_level=0)
         if told := matcher.get_error().strip():
-            raise ConfigurationError(_WRONG.format(kind=self.constraint.kind, told=told))
+            raise ConstraintError(self.constraint, told)
         return matcher
 
 
 class TextRules:
-    """The tokens that may come next in one text."""
+    """The tokens that may come next in one text.
 
-    def __init__(self, rules: TokenRules, matcher: Any) -> None:
+    Attributes:
+      end_ids: the tokens that may come where it is whole, and end it.
+    """
+
+    def __init__(self, rules: TokenRules, matcher: Any, end_ids: Sequence[int]) -> None:
         self._rules, self._matcher, self._added = rules, matcher, list[int]()
+        self.end_ids = list(end_ids)
 
     def allowed(self) -> np.ndarray:
         """Returns whether each token may come next, bool [vocab]. The end may come where the text is whole.
@@ -101,13 +134,14 @@ class TextRules:
         found = bits[: self._rules.vocabulary.size].astype(bool) & self._rules.is_known
         if not is_whole:  # where nothing can follow, the library lets a text end
             found[self._rules.vocabulary.end_id] = False
+        found[self.end_ids] = found[self._rules.vocabulary.end_id]
         if not found.any():
             text = self._rules.vocabulary.decode(self._added)
             raise ConfigurationError(_DEAD_END.format(text=text, kind=self._rules.constraint.kind))
         return found
 
     def add(self, token: int) -> None:
-        """Adds a token that is allowed."""
+        """Adds a token that is allowed, and is no end."""
         self._added.append(token)
         is_taken = self._matcher.consume_token(token)
         assert is_taken, self._matcher.get_error()

@@ -64,6 +64,34 @@ def _likelihood(work: ContinuedTexts, ids: list[int]) -> float:
     return float(results["log_likelihoods"].numpy()[0, len(ids) - 1])
 
 
+def test_penalties_stops_and_likelihoods_go_with_a_constraint(run: tuple[RunFolder, Training]) -> None:
+    """A penalty beyond all differences of logits makes letters come equally often. The stop is within the form."""
+    work = work_of(run, regex="[ab]{6}cab", frequency_penalty=1000.0, stop_texts=("ca",), min_new_tokens=1, logprobs=2)
+    for prompt, (found,) in zip(PROMPTS, work, strict=True):
+        assert (sorted(found.text), found.is_stopped) == (list("aaabbb"), True)
+        assert found.ids == [BYTE + b for b in f"{found.text}ca".encode()]
+        assert found.tokens is not None
+        assert [token.id for token in found.tokens] == found.ids
+        assert found.log_likelihood == pytest.approx(sum(token.log_likelihood for token in found.tokens), rel=2**-18)
+        first = [BYTE + b for b in prompt.text.encode()]
+        for told in (found.tokens[0], *found.tokens[0].likeliest):
+            assert told.log_likelihood == pytest.approx(_likelihood(work, [*first, told.id]), abs=10 * 100 * 2**-24)
+        one, two = (told.log_likelihood for told in found.tokens[0].likeliest)
+        assert one >= two
+
+
+def test_draws_depend_on_the_prompts_number_alone_and_the_form_wins_over_bans(run: tuple[RunFolder, Training]) -> None:
+    """No letter comes twice. The text ends when the form is whole, although it is to have more tokens."""
+    options = {"method": "sample", "regex": "[a-zA-Z]{5}", "no_repeat_ngram_size": 1, "min_new_tokens": 9, "seed": 2}
+    together, alone = (list(work_of(run, batch_size=size, **options)) for size in (4, 2))
+    assert [found.ids for (found,) in together] == [found.ids for (found,) in alone]
+    for prompt, (found,) in zip(PROMPTS, together, strict=True):
+        assert re.fullmatch("[a-zA-Z]{5}", found.text)
+        assert len({*prompt.text, *found.text}) == len(set(prompt.text)) + 5
+        assert (len(found.ids), found.is_stopped) == (6, True)
+    assert len({found.text for (found,) in together}) == len(PROMPTS)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["greedy", "sample"])
 def test_every_text_that_ends_is_json_of_the_schema(
@@ -84,7 +112,6 @@ def test_every_text_that_ends_is_json_of_the_schema(
     ("options", "message"),
     [
         ({"regex": "a("}, "Decoding.regex cannot be used: at 1"),
-        ({"regex": "a", "stop_texts": ("b",)}, "Decoding.regex cannot be combined with stops"),
         ({"regex": "a", "method": "beam"}, "Decoding.regex is for greedy and sample, and Decoding.method is beam"),
         ({"regex": "a", "grammar": "b"}, "Decoding has grammar and regex"),
         ({"grammar": "gone.lark"}, "the file of Decoding.grammar, gone.lark, cannot be read"),

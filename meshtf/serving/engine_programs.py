@@ -1,0 +1,135 @@
+"""The programs of an engine: steps of several sizes, and scores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+import meshtf as mtf
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.serving.engine import EngineLimits
+from meshtf.serving.engine_options import EngineOptions
+from meshtf.serving.scheduler import Reads
+from meshtf.serving.step_program import StepSizes, step_program
+from meshtf.train.decoding.programs import LOG_LIKELIHOODS, SCORE, greatest_sizes, scoring_program, vocabulary_of
+from meshtf.train.decoding.step_decoder import PromptStarter
+from meshtf.train.runs.run_folder import RunFolder
+from meshtf.train.runs.saved_weights import Weights
+from meshtf.train.training import Training
+
+
+class EnginePrograms:
+    """All programs of an engine, by name. They have the variables of `forward`, and a cache beside them.
+
+    A step's time grows with the number of its tokens and with the length that each of them sees. So there are programs
+    for steps without prompts and with them, and each for several lengths.
+
+    Attributes:
+      options: the sizes of the engine.
+      vocabulary: the vocabulary of the model's tokens.
+      start_id: the token before every text.
+      starts_prompts: whether it stands before a prompt, too.
+      forward: the model's forward pass, which scores texts.
+      limits: the sizes that requests must keep.
+      num_pages: the number of pages of the cache.
+      num_scores: the number of texts that are scored at once.
+      steps: the sizes of the steps, by the program's name, the smallest first.
+
+    Args:
+      training: the training of the model.
+      mesh_impl: the mesh, its devices and the layout.
+      options: the sizes of the engine.
+
+    Raises:
+      ConfigurationError: if the model is no language model.
+      GraphError: if the model cannot read prompts in parts.
+      LayoutError: if the layout does not fit.
+    """
+
+    def __init__(self, training: Training, mesh_impl: MeshImpl, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008
+        self.options, model = options, training.model
+        self.start_id = model.start_id if isinstance(model, PromptStarter) else 0
+        self.starts_prompts = not isinstance(model, PromptStarter) or model.starts_prompts
+        greatest, self.vocabulary = greatest_sizes(training), vocabulary_of(training)
+        likeliest = min(options.max_likeliest, self.vocabulary.size)
+        self.limits = EngineLimits(greatest.targets, self.vocabulary.size, likeliest)
+        self.num_pages = options.pages(greatest.targets)
+        self.num_scores = mesh_impl.shape.size
+        self.forward = scoring_program(training, mesh_impl, dataclasses.replace(greatest, batch=self.num_scores))
+        self.steps = _steps(options, self.limits, self.num_pages, mesh_impl.shape.size)
+        self._send: Callable[[str, Mapping[str, np.ndarray]], None] | None = None
+        self._programs: dict[str, mtf.Function] = {SCORE: self.forward}
+        for name, sizes in self.steps.items():
+            self._programs[name] = step_program(training, mesh_impl, sizes, self.forward.variables)
+
+    def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
+        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
+        return folder.restore(self.forward, step=step, weights=weights)
+
+    def share(self, send: Callable[[str, Mapping[str, np.ndarray]], None]) -> None:
+        """Calls `send` before each run, with the program's name and its inputs in the order of `inputs`."""
+        self._send = send
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes run the same programs."""
+        return self._send is not None
+
+    def inputs(self, name: str) -> dict[str, np.ndarray]:
+        """Returns inputs of a program that read nothing."""
+        return self.score_arrays([]) if name == SCORE else self.steps[name].empty()
+
+    def run(self, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs a program on its inputs, and returns its results by name."""
+        if self._send is not None:
+            self._send(name, arrays)
+        return {name: x.numpy() for name, x in self._programs[name](**arrays).items()}
+
+    def compile(self) -> None:
+        """Makes the cache, and compiles all programs by runs that read nothing."""
+        for name in (*self.steps, SCORE):
+            self.run(name, self.inputs(name))
+
+    def step_for(self, reads: Reads) -> str:
+        """Returns the name of the smallest step that reads these tokens."""
+        count = sum(each for _, each in reads)
+        end = max(one.num_read + each for one, each in reads)
+        return next(
+            name for name, sizes in self.steps.items() if count <= sizes.tokens and end <= sizes.pages * sizes.page_size
+        )
+
+    def score_arrays(self, texts: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+        """Returns the inputs of `SCORE` for up to `num_scores` texts."""
+        targets = np.zeros([self.num_scores, self.limits.max_length], np.int32)
+        weights = np.zeros(targets.shape, np.float32)
+        for row, ids in enumerate(texts):
+            targets[row, : len(ids)], weights[row, : len(ids)] = ids, 1.0
+        return {"targets": targets, "targets_weights": weights}
+
+    def scores_in(self, results: Mapping[str, np.ndarray], texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Returns the log-likelihoods of the tokens of texts, from the results of `SCORE`."""
+        rows = results[LOG_LIKELIHOODS]
+        return [[float(x) for x in row[: len(ids)]] for row, ids in zip(rows, texts, strict=False)]
+
+
+def _steps(options: EngineOptions, limits: EngineLimits, num_pages: int, cores: int) -> dict[str, StepSizes]:
+    found: dict[str, StepSizes] = {}
+    for kind, prompt_tokens in (("decode", 0), ("read", options.num_prompt_tokens)):
+        for pages in options.page_counts(limits.max_length):
+            found[f"{kind} {pages}"] = StepSizes(
+                tokens=_multiple(options.num_rows + prompt_tokens, cores),
+                rows=_multiple(options.num_rows, cores),
+                length=min(limits.max_length, pages * options.page_size),
+                pages=pages,
+                page_size=options.page_size,
+                num_pages=num_pages,
+                num_likeliest=limits.max_likeliest,
+                vocab_size=limits.vocab_size,
+            )
+    return found
+
+
+def _multiple(size: int, of: int) -> int:
+    return -(-size // of) * of

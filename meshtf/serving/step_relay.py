@@ -1,0 +1,174 @@
+"""Takes the inputs of each program from process 0, which serves, to the other processes of a cluster.
+
+All processes run the same programs in the same order, since a program's collectives need all of them. Only process 0
+knows requests. Before it runs a program, it sends the program's name and inputs, which are a few kilobytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import math
+import multiprocessing.connection
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from meshtf.cluster.cluster import Cluster
+from meshtf.errors import ClusterError, MeshtfError, ProcessLostError
+from meshtf_programs.strict_json import json_text
+
+_ADDRESS = "serving/address"
+_SECONDS, _SHORTEST_WAIT = 300.0, 1.0
+_KEY_BYTES, _INDEX_BYTES = 32, 4
+
+_LATE = "{missing} did not connect to the steps of process 0 within {seconds:g} seconds"
+_LOST = "process {index} ({address}) is gone; start all processes again"
+
+
+class StepSender:
+    """The links of process 0 to the others. Returns once all have connected, with a key from the cluster's store.
+
+    Args:
+      cluster: the processes.
+      seconds: the time that the others have.
+
+    Raises:
+      ClusterError: if some do not come in time.
+      ProcessLostError: if one is lost meanwhile.
+    """
+
+    def __init__(self, cluster: Cluster, seconds: float = _SECONDS) -> None:
+        self._cluster, self._is_closed = cluster, False
+        key = secrets.token_bytes(_KEY_BYTES)
+        host = cluster.addresses[0].rpartition(":")[0].strip("[]")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._links: dict[int, Connection] = {}
+        with socket.create_server((host, 0), family=family) as listener:
+            listener.settimeout(_SHORTEST_WAIT)
+            cluster.put(_ADDRESS, json_text([host, listener.getsockname()[1], key.hex()]))
+            try:
+                self._accept(listener, key, seconds)
+            except MeshtfError:
+                for link in self._links.values():
+                    link.close()
+                raise
+
+    def _accept(self, listener: socket.socket, key: bytes, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        wanted = set(range(1, self._cluster.num_processes))
+        while missing := sorted(wanted - set(self._links)):
+            self._cluster.check_complete()
+            if time.monotonic() > end:
+                named = ", ".join(f"process {i} ({self._cluster.addresses[i]})" for i in missing)
+                raise ClusterError(_LATE.format(missing=named, seconds=seconds))
+            with contextlib.suppress(TimeoutError, EOFError, OSError):
+                link = _link(listener.accept()[0])
+                told = link.recv_bytes(_KEY_BYTES + _INDEX_BYTES) if link.poll(_SHORTEST_WAIT) else b""
+                index = int.from_bytes(told[_KEY_BYTES:], "big")
+                if hmac.compare_digest(told[:_KEY_BYTES], key) and index in missing:
+                    self._links[index] = link
+                else:
+                    link.close()
+
+    def send(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Sends a program's name, and its inputs in the order of the mapping.
+
+        Raises:
+          ProcessLostError: if a process is gone.
+        """
+        message = packed(name, arrays)
+        for index, link in self._links.items():
+            try:
+                link.send_bytes(message)
+            except OSError:
+                raise ProcessLostError(self._lost(index)) from None
+
+    def watch(self, tell: Callable[[str], None]) -> None:
+        """Calls `tell` with a message, from another thread, when a process is gone."""
+
+        def wait() -> None:
+            # The others send nothing, so a link that can be read has ended.
+            with contextlib.suppress(OSError):
+                ended = multiprocessing.connection.wait(list(self._links.values()))
+                if not self._is_closed:
+                    tell(self._lost(next(index for index, link in self._links.items() if link in ended)))
+
+        threading.Thread(target=wait, name="meshtf-links", daemon=True).start()
+
+    def _lost(self, index: int) -> str:
+        return _LOST.format(index=index, address=self._cluster.addresses[index])
+
+    def close(self) -> None:
+        """Tells the others that no program runs any more."""
+        self._is_closed = True
+        for link in self._links.values():
+            with contextlib.suppress(OSError):
+                link.send_bytes(b"")
+
+
+class StepReceiver:
+    """The link of another process to process 0. Iterate over it for the names of programs, and their inputs.
+
+    Args:
+      cluster: the processes.
+      seconds: the time that process 0 has to listen.
+
+    Raises:
+      ClusterError: if it does not listen in time.
+      ProcessLostError: if it is lost meanwhile; and while iterating, if it ends without a word.
+    """
+
+    def __init__(self, cluster: Cluster, seconds: float = _SECONDS) -> None:
+        self._cluster = cluster
+        host, port, key = json.loads(cluster.get(_ADDRESS, seconds))
+        try:
+            self._link = _link(socket.create_connection((host, port), seconds))
+            self._link.send_bytes(bytes.fromhex(key) + cluster.process_index.to_bytes(_INDEX_BYTES, "big"))
+        except OSError as error:
+            raise ClusterError(f"process 0 does not take links at {host}:{port}: {error}") from None
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        while True:
+            try:
+                message = self._link.recv_bytes()
+            except (EOFError, OSError):
+                raise ProcessLostError(_LOST.format(index=0, address=self._cluster.addresses[0])) from None
+            if not message:
+                return
+            name, _, values = message.partition(b"\0")
+            yield name.decode(), values
+
+    def close(self) -> None:
+        """Ends the link."""
+        self._link.close()
+
+
+def _link(connected: socket.socket) -> Connection:
+    connected.settimeout(None)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(connected.detach())
+
+
+def packed(name: str, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Returns a program's name and inputs as a message."""
+    return b"\0".join([name.encode(), b"".join(array.tobytes() for array in arrays.values())])
+
+
+def unpacked(values: bytes, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the inputs in a message. `like`: arrays of their names, dtypes and shapes, in the same order."""
+    wanted = sum(array.nbytes for array in like.values())
+    if wanted != len(values):
+        raise ClusterError(f"process 0 sent {len(values)} bytes of inputs, and the program here has {wanted}")
+    found, place = dict[str, np.ndarray](), 0
+    for name, array in like.items():
+        count = math.prod(array.shape)
+        found[name] = np.frombuffer(values, array.dtype, count, place).reshape(array.shape)
+        place += array.nbytes
+    return found
