@@ -81,11 +81,11 @@ def trained_stack(
 @pytest.mark.parametrize("unroll", [False, True])
 def test_layers_have_averages_of_their_own_and_frozen_weights_none(tmp_path: Path, unroll: bool) -> None:
     program, saved = trained_stack(tmp_path, unroll=unroll)
-    assert averages_in(saved, program) == {f"layer_{i:03d}/w": f"layer_{i:03d}/w/ema" for i in range(3)}
+    assert averages_in(saved, program, {}) == {f"layer_{i:03d}/w": f"layer_{i:03d}/w/ema" for i in range(3)}
 
 
 def test_averages_are_more_precise_than_narrow_weights(tmp_path: Path) -> None:
     narrow = mtf.VariableDType(tf.bfloat16, activation_dtype=tf.float32)
     program, saved = trained_stack(tmp_path, narrow, unroll=True)
     with pytest.raises(ConfigurationError, match="layer_000/w is bfloat16, and its average float32"):
-        averages_in(saved, program)
+        averages_in(saved, program, {})
