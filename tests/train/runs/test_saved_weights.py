@@ -14,7 +14,7 @@ from meshtf import optimize
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint
 from meshtf.train import RunFolder, Trainer, Training
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.runs.saved_weights import averages_in
+from meshtf.train.runs.saved_weights import Weights, averages_in, sources_in
 from meshtf.train.step_programs import evaluation_step
 from meshtf.train.trainer import mesh_of
 
@@ -89,3 +89,20 @@ def test_averages_are_more_precise_than_narrow_weights(tmp_path: Path) -> None:
     program, saved = trained_stack(tmp_path, narrow, unroll=True)
     with pytest.raises(ConfigurationError, match="layer_000/w is bfloat16, and its average float32"):
         averages_in(saved, program, {})
+
+
+def test_a_model_in_a_scope_has_the_names_of_the_checkpoint(tmp_path: Path) -> None:
+    """Also its averages."""
+    _, saved = trained_stack(tmp_path, unroll=True)
+
+    def scoped(mesh: mtf.Mesh) -> None:
+        with mtf.variable_scope("draft"):
+            for layer in range(3):
+                mtf.get_variable(mesh, f"layer_{layer:03d}/w", "n:2")
+
+    program = mtf.function(scoped, mtf.SpmdMeshImpl("all:1", ""), inputs={})
+    names = [f"layer_{layer:03d}/w" for layer in range(3)]
+    assert sources_in(saved, program, Weights.TRAINED, "draft") == {f"draft/{name}": name for name in names}
+    averages = {f"draft/{name}": f"{name}/ema" for name in names}
+    assert sources_in(saved, program, Weights.AVERAGE, "draft") == averages
+    assert sources_in(saved, program, Weights.TRAINED) == {}

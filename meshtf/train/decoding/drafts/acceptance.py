@@ -14,7 +14,7 @@ import math
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.ops.random.row_keys import row_gumbel, with_count
+from meshtf.ops.random.row_keys import row_gumbel, row_uniform, with_count
 from meshtf.train.decoding.sampling import Sampling
 
 CHECKED, DRAFTED = "checked", "drafted"
@@ -77,21 +77,33 @@ class DraftRule:
         rest = residual(mtf.gather(log_p, count, CHECKED), mtf.gather(mtf.exp(log_q), count, DRAFTED), self.vocab)
         own = mtf.argmax(rest + self._noise(position + count, _REPLACES), self.vocab)
         offsets = mtf.range(position.mesh, logits.shape[CHECKED])
-        return count, mtf.where(mtf.less(offsets, count), _with_one_more(drafted), own)
+        tokens = mtf.where(mtf.less(offsets, count), _with_one_more(drafted), own, output_shape=logits.shape[:-1])
+        return count, tokens
 
     def _accepts(self, log_p: mtf.Tensor, log_q: mtf.Tensor, drafted: mtf.Tensor, places: mtf.Tensor) -> mtf.Tensor:
         """Tells which tokens are accepted by themselves, bool [batch, drafted]."""
-        log_ratio = mtf.gather(log_p, drafted, self.vocab) - mtf.gather(log_q, drafted, self.vocab)
-        # If G has Gumbel's distribution, exp(-exp(-G)) is uniform between 0 and 1. This is its logarithm.
-        one = mtf.Dimension("one", 1)
-        log_uniform = -mtf.exp(-mtf.reduce_sum(self._noise(places, _ACCEPTS, one), reduced_dim=one))
-        return mtf.less(log_uniform, log_ratio)
+        return mtf.less(row_uniform(self._keys(places, _ACCEPTS)), acceptance(log_p, log_q, drafted, self.vocab))
 
-    def _noise(self, position: mtf.Tensor, draw: int, dim: mtf.Dimension | None = None) -> mtf.Tensor:
-        """Numbers of Gumbel's distribution for one draw at each position: [positions, vocab], or over another `dim`."""
+    def _noise(self, position: mtf.Tensor, draw: int) -> mtf.Tensor:
+        """Numbers of Gumbel's distribution for one draw at each position, float32 [positions, vocab]."""
+        return row_gumbel(self._keys(position, draw), self.vocab)
+
+    def _keys(self, position: mtf.Tensor, draw: int) -> mtf.Tensor:
         assert self.keys is not None
-        keys = with_count(with_count(self.keys, position), mtf.constant(position.mesh, draw, [], tf.int64))
-        return row_gumbel(keys, self.vocab if dim is None else dim)
+        return with_count(with_count(self.keys, position), mtf.constant(position.mesh, draw, [], tf.int64))
+
+
+def acceptance(log_p: mtf.Tensor, log_q: mtf.Tensor, drafted: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
+    """Returns the probability min(1, p(x) / q(x)) with which drafted tokens x are accepted, float64 [..].
+
+    Args:
+      log_p: the logarithms of the model's probabilities, [.., vocab].
+      log_q: those of the draft's.
+      drafted: int32 [..]. The draft's probability of each is above 0.
+      vocab: the dimension of the tokens.
+    """
+    log_ratio = mtf.gather(log_p, drafted, vocab) - mtf.gather(log_q, drafted, vocab)
+    return mtf.exp(mtf.minimum(mtf.cast(log_ratio, tf.float64), 0.0))
 
 
 def residual(log_p: mtf.Tensor, q: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:

@@ -27,11 +27,23 @@ class DraftCounts:
         self.accepted += int(found["accepted"][:rows].sum())
         self.added += int(found["lengths"][:rows].sum()) - sum(prompt_lengths)
 
+    @property
+    def tokens_per_step(self) -> float:
+        """The number of tokens that a step of the model adds to a text. Without a draft it is 1."""
+        return self.added / max(self.steps, 1)
+
+    @property
+    def share(self) -> float:
+        """The share of drafted tokens that are accepted."""
+        return self.accepted / max(self.num_drafted, 1)
+
+    @property
+    def num_drafted(self) -> int:
+        """The number of drafted tokens."""
+        return self.steps * self._num_tokens
+
     def __str__(self) -> str:
-        if not self.steps:
-            return "nothing was drafted"
-        share = self.accepted / (self.steps * self._num_tokens)
         return (
-            f"{self.added / self.steps:.2f} tokens for each step of the model: it accepted {self.accepted:,} of "
-            f"{counted(self.steps * self._num_tokens, 'drafted token')} ({share:.0%})"
+            f"{self.tokens_per_step:.2f} tokens for each step of the model, which accepted {self.accepted:,} of "
+            f"{counted(self.num_drafted, 'drafted token')} ({self.share:.0%})"
         )

@@ -42,8 +42,8 @@ the draft has learnt from sequences of {counted}, and the model from ones of {le
 --max_length={most}, or another draft."""
 
 _NO_STEPS = """\
---draft is for models that read several tokens in one step, as TransformerLM and EncoderDecoder do; the decoder of
-{model} is a {decoder}."""
+--draft is for models that read several tokens in one step, as TransformerLM and EncoderDecoder do. The decoder of
+{model}, {decoder}, does not."""
 
 _ENCODER = """\
 --draft needs a model that reads the same texts: {model} and {draft} do not have the same inputs."""
