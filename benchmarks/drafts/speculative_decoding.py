@@ -1,6 +1,6 @@
 """Speculative decoding beside ordinary decoding: `lm_tiny`, a model that costs more, and a draft of one layer.
 
-    python -m benchmarks.speculative_decoding --folder build/speculative
+    python -m benchmarks.drafts.speculative_decoding --folder build/speculative
 
 The first run trains `lm_tiny` and the draft into the folder, some minutes each. The model that costs more is `lm_tiny`
 with wider feed-forward layers whose new units are 0. So it writes the same text as `lm_tiny`, and accepts as many
