@@ -109,7 +109,7 @@ def measured(cases: Sequence[Case], model: Path, draft: Path, rounds: int) -> li
         for one in taken:
             one.run()
             if not number:
-                one.wall.clear(), one.cpu.clear()
+                one.wall, one.cpu = [], []
     if cases[0].method == "greedy" and any(one.ids != taken[0].ids for one in taken):
         raise AssertionError(f"a draft has changed a text of {cases[0]}")
     return [_row(case, one, taken[0]) for case, one in zip(cases, taken, strict=True)]
