@@ -103,6 +103,7 @@ def test_the_likeliest_text_is_that_of_the_model(
     assert draft is OTHER or 0 < found["accepted"].sum() < num_drafted * found["steps"].sum()
 
 
+@pytest.mark.long
 def test_a_model_accepts_all_that_it_has_drafted_itself() -> None:
     """Also drawn tokens, because p / q is 1."""
     found = decoded(MODEL, MODEL, sampling=Sampling(1.0, top_k=5), stops=Stops(), mesh="rows:1")
