@@ -67,7 +67,8 @@ def decoded(
     stops: Stops = Stops((1,)),  # noqa: B008
     num_drafted: int = 3,
 ) -> dict[str, np.ndarray]:
-    arrays: dict[str, Any] = {"ids": ([BATCH, LENGTH], IDS), "lengths": ([BATCH], LENGTHS), "ends": ([BATCH], ENDS)}
+    ids = IDS % model.vocabulary.vocab_size
+    arrays: dict[str, Any] = {"ids": ([BATCH, LENGTH], ids), "lengths": ([BATCH], LENGTHS), "ends": ([BATCH], ENDS)}
     arrays |= {"inputs": ([BATCH, ("length", 3)], INPUTS)} if isinstance(model, EncoderDecoder) else {}
     return interpret(program_of(model, draft, sampling, stops, num_drafted), arrays, mesh, layout, seed=5).results
 
