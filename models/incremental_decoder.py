@@ -62,6 +62,11 @@ class IncrementalDecoder:
         """The padded dimension of logits. Logits of padding are too low ever to be chosen."""
         return self.output.vocab
 
+    @property
+    def reads_several_tokens(self) -> bool:
+        """Whether `step` takes several tokens of each sequence."""
+        return self.beam is None
+
     def with_beam(self, beam: mtf.Dimension) -> IncrementalDecoder:
         """The same decoder for a beam search over this dimension.
 
@@ -119,6 +124,10 @@ class IncrementalDecoder:
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         """Makes one step of all sequences.
 
+        With one dimension more than the state's batch dimensions, `tokens`, `position` and `writes_at` are those of a
+        few tokens of each sequence in a row. Each token sees itself and the ones before it. The state must then be one
+        that `fill` has made, and there is no beam.
+
         Args:
           tokens: int32 [batch dimensions], the tokens before `position`. At the start any ids will do.
           position: int32 scalar; or [batch dimensions] or fewer, where sequences stand at different positions.
@@ -126,7 +135,7 @@ class IncrementalDecoder:
           state: the state of the step before.
 
         Returns:
-          Logits [batch dimensions, vocab] of the tokens at `position`, and the new state.
+          Logits of the tokens at `position`, over the dimensions of `tokens` and [vocab], and the new state.
         """
         slots = None
         if self.beam is not None:

@@ -20,6 +20,7 @@ from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import SaveError, counted
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
+from meshtf.train.decoding.drafts.draft_model import Draft
 from meshtf.train.decoding.earlier_scores import EarlierScores
 from meshtf.train.decoding.output import Output, open_output
 from meshtf.train.decoding.prompt_text import PromptText, TextsOfFiles, given_texts, no_text_in
@@ -38,6 +39,15 @@ standard input reaches none of the processes of a cluster, which all work on the
 _RESUMES_SCORES = """\
 --resume goes on with scores in JSON lines: give --score, --format=jsonl and the --output of the run before."""
 
+_NO_DRAFT = """\
+--draft_tokens says nothing without --draft, the run of the model that drafts."""
+
+_DRAFTS_NO_SCORE = """\
+--draft says nothing to --score; it is for decoding."""
+
+DRAFT_TOKENS = 4
+"""The default of --draft_tokens."""
+
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
 
@@ -54,6 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads configuration and texts, builds and checks the programs, and restores the checkpoint."""
     folder = RunFolder.existing(values.model_dir)
+    draft = draft_of(values)  # before the model, whose configuration the flags for decoding add to
     training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
     decoding = decoding_of(values, training, is_score=values.score)
     files = [Path(name) for name in values.prompt_file]
@@ -67,12 +78,15 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         earlier = earlier_scores(values, texts)
         work = ScoredTexts(training, mesh_impl, decoding, texts, earlier.count)
     else:
-        work = ContinuedTexts(training, mesh_impl, decoding, list(texts))
+        work = ContinuedTexts(training, mesh_impl, decoding, list(texts), draft=None if draft is None else draft[1])
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
     if values.layout is not None:
         check_rules_are_used(work.forward)
     step = work.restore(folder, values.step, values.weights)
+    if draft is not None and isinstance(work, ContinuedTexts):
+        draft_step = work.restore_draft(draft[0])
+        _say(f"drafting {counted(draft[1].num_tokens, 'token')} at a time with step {draft_step} of {draft[0].shown}")
     what = "scoring" if values.score else f"decoding ({decoding.method})"
     where = f"step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
     done = f", of which {earlier.count:,} are done" if earlier.count else ""
@@ -81,6 +95,23 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     is_json, kept = values.format == "jsonl", earlier.num_bytes
     output = functools.partial(open_output, path, work.count, is_json=is_json, num_kept=kept)
     return functools.partial(write_results, work, output, earlier)
+
+
+def draft_of(values: flags.FlagValues) -> tuple[RunFolder, Draft] | None:
+    """Returns the run of --draft and the draft, or None without one.
+
+    Raises:
+      ConfigurationError: if --draft is no run of a language model, or a flag has no effect.
+    """
+    if values.draft is None:
+        if values.draft_tokens is not None:
+            raise ConfigurationError(_NO_DRAFT)
+        return None
+    if values.score:
+        raise ConfigurationError(_DRAFTS_NO_SCORE)
+    folder = RunFolder.existing(values.draft)
+    training = folder.read_training(trust_config=values.trust_config)
+    return folder, Draft.of(training, values.draft_tokens or DRAFT_TOKENS)
 
 
 def check_resume(values: flags.FlagValues) -> None:
@@ -136,6 +167,8 @@ def write_results(
             count = continue_prompts(work, output)
             seconds = time.perf_counter() - start
             _say(f"{counted(count, 'token')} in {seconds:.1f} s, compiling included")
+            if work.drafted is not None:
+                _say(str(work.drafted))
     return ExitStatus.DONE
 
 

@@ -34,6 +34,7 @@ def command_line() -> CommandLine:
             f"{PROGRAM} --model_dir=runs/lm_tiny --prompt='def main(' --max_new_tokens=200",
             f"{PROGRAM} --model_dir=runs/lm_tiny --prompt_file=prompts.txt --method=sample --top_p=0.9 --seed=1",
             f"{PROGRAM} --model_dir=runs/translation --method=beam --format=jsonl < sentences.txt > translated.jsonl",
+            f"{PROGRAM} --model_dir=runs/large --draft=runs/small --draft_tokens=4 --prompt='def main('",
             f"{PROGRAM} --model_dir=runs/lm_tiny --score --prompt_file=lines.txt",
             f"{PROGRAM} --model_dir=runs/lm_tiny --score --prompt_file=big.gz --format=jsonl --output=scores --resume",
         ],
@@ -42,6 +43,7 @@ def command_line() -> CommandLine:
     define_checkpoint_flags(line.flags)
     define_text_flags(line.flags)
     define_decoding_flags(line.flags)
+    define_draft_flags(line.flags)
     define_gin_param(line.flags)
     define_allow_unread_bindings(line.flags)
     define_mesh_flags(line.flags)
@@ -76,5 +78,25 @@ def define_text_flags(values: flags.FlagValues) -> None:
         "text",
         ["text", "jsonl"],
         "The format of the results: text, or one JSON object per line.",
+        flag_values=values,
+    )
+
+
+def define_draft_flags(values: flags.FlagValues) -> None:
+    """Defines --draft and --draft_tokens."""
+    define_path(
+        values,
+        "draft",
+        None,
+        "The folder of the run of a smaller model with the same vocabulary, which drafts tokens. The model checks "
+        "several of them in one step. With --method=greedy the text is the same as without it, and with "
+        "--method=sample it has the same distribution.",
+    )
+    flags.DEFINE_integer(
+        "draft_tokens",
+        None,
+        "With --draft: how many tokens are drafted before each step of the model; 4 by default.",
+        lower_bound=1,
+        upper_bound=64,
         flag_values=values,
     )

@@ -69,6 +69,21 @@ def test_beams_to_a_file_on_any_mesh(folder: Path, tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == ""
 
 
+def test_a_draft_changes_no_text(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A smaller model drafts, on a mesh that splits both."""
+    (tmp_path / "draft").mkdir()
+    write_small_run(tmp_path / "draft", "d_model = 8", "FeedForward.d_ff = 8")
+    options = (f"--model_dir={folder}", "--prompt=ab", "--prompt=", "--stop=e", "--max_new_tokens=8")
+    assert status_of(*options) == ExitStatus.DONE
+    expected = capsys.readouterr().out
+    draft = (f"--draft={tmp_path / 'draft'}", "--draft_tokens=2", "--mesh_shape=rows:2", "--layout=heads:rows")
+    assert status_of(*options, *draft) == ExitStatus.DONE
+    captured = capsys.readouterr()
+    assert captured.out == expected
+    assert f"drafting 2 tokens at a time with step 3 of {tmp_path / 'draft'}" in captured.err
+    assert re.search(r"\d\.\d\d tokens for each step of the model, which accepted \d+ of \d+ drafted", captured.err)
+
+
 def test_two_processes_write_what_one_writes(folder: Path, tmp_path: Path) -> None:
     """Process 0 does, once; the other says nothing."""
     mesh = ["--mesh_shape=rows:2;cols:2", "--layout=batch:rows;vocab:cols"]
@@ -138,6 +153,16 @@ def test_scoring_goes_on_where_it_was_broken_off(
         (
             ["--model_dir={folder}", "--prompt=x", "--beam_size=3"],
             "--beam_size says nothing to --method=greedy; it is for --method=beam",
+        ),
+        (
+            ["--model_dir={folder}", "--prompt=x", "--draft_tokens=3"],
+            "--draft_tokens says nothing without --draft, the run of the model that drafts",
+        ),
+        (["--model_dir={folder}", "--prompt=x", "--score", "--draft={folder}"], "--draft says nothing to --score"),
+        (["--model_dir={folder}", "--prompt=x", "--draft={folder}/no"], "/no is not the folder of a run"),
+        (
+            ["--model_dir={folder}", "--prompt=x", "--draft={folder}", "--method=rank"],
+            "--draft is for --method=greedy and --method=sample, and --method is rank",
         ),
         (["--model_dir={folder}", "--prompt=x", "--score", "--top_k=3"], "--top_k says nothing to --score; it is for"),
         (

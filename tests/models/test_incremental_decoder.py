@@ -180,6 +180,27 @@ def program(model: Any, dtype: tf.DType = tf.float32) -> Callable[..., list[mtf.
     return logits
 
 
+def in_parts(model: Any, size: int) -> Callable[..., list[mtf.Tensor]]:
+    """Logits of the whole pass, and of steps of a few tokens of each row, from the end of its own prompt on."""
+    few = mtf.Dimension("few", size)
+
+    def logits(targets: mtf.Tensor, prompt_lengths: mtf.Tensor, **inputs: mtf.Tensor) -> list[mtf.Tensor]:
+        whole = model.logits({"targets": targets, **inputs}, False)
+        decoder = model.incremental_decoder(inputs)
+        is_prompt = mtf.less(mtf.range(targets.mesh, LENGTH), prompt_lengths)
+        state = decoder.fill(mtf.where(is_prompt, targets, 1, output_shape=TOKENS), prompt_lengths)
+        found = mtf.zeros(targets.mesh, [*TOKENS, decoder.vocab])
+        for first in range(0, LENGTH.size, size):
+            places = prompt_lengths + first + mtf.range(targets.mesh, few)
+            is_inside = mtf.less(places, LENGTH.size)
+            at, writes = mtf.minimum(places, LENGTH.size - 1), mtf.where(is_inside, places, -1)
+            new, state = decoder.step(mtf.gather(targets, at - 1, LENGTH), at, writes, state)
+            found = mtf.scatter_update(found, writes, new, LENGTH)
+        return [whole, found]
+
+    return logits
+
+
 def compared(model: Any, mesh_shape: str, layout: str, dtype: tf.DType = tf.float32) -> list[np.ndarray]:
     arrays = {"targets": (TOKENS, ROWS["targets"]), "prompt_lengths": (TOKENS[:1], PROMPT_LENGTHS)}
     if isinstance(model, EncoderDecoder):
@@ -233,6 +254,26 @@ def test_token_by_token(variant: str, unroll: bool, mesh_shape: str, layout: str
     assert np.ptp(whole) > 0.1
     assert_close(started, whole, terms=TERMS)
     assert_close(filled, whole, terms=TERMS)
+
+
+@pytest.mark.parametrize(
+    ("variant", "layout"),
+    [
+        ("window, sinusoidal positions", "memory_length:rows"),
+        ("latents, neighbours turned", "batch:rows"),
+        *(pytest.param(name, "batch:rows", marks=pytest.mark.long) for name in VARIANTS if "latents" not in name),
+    ],
+)
+def test_a_few_tokens_at_a_time(variant: str, layout: str) -> None:
+    """Each row at positions of its own, and beyond its end, where nothing is written."""
+    model = VARIANTS[variant](False)
+    arrays = {"targets": (TOKENS, ROWS["targets"]), "prompt_lengths": (TOKENS[:1], PROMPT_LENGTHS)}
+    if isinstance(model, EncoderDecoder):
+        arrays["inputs"] = (mtf.Shape([BATCH, ("length", 4)]), ROWS["inputs"])
+    results = interpreted(in_parts(model, 4), arrays, "rows:2", layout, tf.float32).results
+    whole, found = (x[..., :VOCAB_SIZE] for x in results)
+    is_read = np.arange(LENGTH.size) >= PROMPT_LENGTHS[:, None]
+    assert_close(found[is_read], whole[is_read], terms=TERMS)
 
 
 @pytest.mark.parametrize("unroll", [False, True])

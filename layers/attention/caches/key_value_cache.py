@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import tensorflow as tf
 
@@ -14,6 +15,24 @@ from meshtf.layers.attention.caches.beam_slots import slots_of
 from meshtf.layers.attention.config import AttentionConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens
 from meshtf.takes_mesh import takes_mesh
+
+_OVERWRITES = "a window's cache that overwrites earlier positions takes one token of each sequence at a time"
+
+
+def with_few_tokens(cache: mtf.Tensor, places: mtf.Tensor, new: mtf.Tensor) -> mtf.Tensor:
+    """A cache [.., memory_length, ..] with a few tokens of each sequence.
+
+    They are written one after the other, each into the cache's own memory. A single write of all would make a new one.
+
+    Args:
+      cache: the cache.
+      places: int32, the index of each token: over dimensions of the cache, and one that it lacks.
+      new: the tokens, with the dimensions of the cache but `memory_length`, and with that one.
+    """
+    (few,) = [d for d in places.shape if not cache.shape.has(d)]
+    for place, token in zip(mtf.unstack(places, few), mtf.unstack(new, few), strict=True):
+        cache = mtf.scatter_update(cache, place, token, MEMORY_LENGTH)
+    return cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,23 +113,25 @@ class KeyValueCache:
 
         Args:
           position: int32 over the dimensions of `batch_dims` or fewer: a scalar where all are at the same position.
-            With `memory_length` for many tokens at once (a prompt), in ascending order. Nothing is written at
-            positions that are negative or, without a window, beyond the end.
+            With `memory_length` for many tokens at once (a prompt), in ascending order. With another dimension that
+            the cache lacks for a few tokens in a row; then the cache must have room for all positions. Nothing is
+            written at positions that are negative or, without a window, beyond the end.
           k, v: [.., (memory_length), (heads), d_kv], as `project_keys_and_values` gives them. They have a
-            `memory_length` of their own size if `position` has it.
+            `memory_length` of their own size if `position` has it, and the dimension of a few tokens.
 
         Raises:
           ShapeError: `k` or `v` does not have the dimensions of the cache.
           DtypeError: positions are not int32, or the types of `k` and `v` are not the cache's.
         """
         is_many = position.shape.has(MEMORY_LENGTH)
+        few = [] if is_many else [d for d in position.shape if not self.k.shape.has(d)]
         for name, new in {"k": k, "v": v}.items():
-            self._check(name, new, is_many)
-        place = self._place(position)
+            self._check(name, new, mtf.Shape([*few, *([self._memory_length] if is_many else [])]))
+        place = self._place(position, overwrites=not few)
         if is_many:
             place, k, v = (x.rename({MEMORY_LENGTH: "written"}) for x in (place, k, v))
-        written = [mtf.scatter_update(old, place, new, MEMORY_LENGTH) for old, new in ((self.k, k), (self.v, v))]
-        return self.with_tensors(written)
+        write = with_few_tokens if few else functools.partial(mtf.scatter_update, dim=MEMORY_LENGTH)
+        return self.with_tensors([write(old, place, new) for old, new in ((self.k, k), (self.v, v))])
 
     def tokens(self, position: mtf.Tensor) -> Tokens:
         """The memory's tokens, after `position` was written last (one token each, as `write` takes it).
@@ -142,17 +163,24 @@ class KeyValueCache:
     def _memory_length(self) -> mtf.Dimension:
         return self.k.shape[MEMORY_LENGTH]
 
-    def _place(self, position: mtf.Tensor) -> mtf.Tensor:
-        """The index along `memory_length`. A position that is not written has an index outside."""
+    def _place(self, position: mtf.Tensor, *, overwrites: bool) -> mtf.Tensor:
+        """The index along `memory_length`. A position that is not written has an index outside.
+
+        Unless a write `overwrites` earlier positions, the memory of a window must have room for all of them.
+        """
         if position.dtype != tf.int32:
             raise DtypeError(f"positions [{position.shape}] must be int32, not {position.dtype.name}")
         if not self.is_window:
             return position
+        if not overwrites:
+            held = mtf.maximum(position, 0)
+            mtf.check_indices(held, self._memory_length, message="a position", advice=_OVERWRITES)
         return mtf.where(position < 0, position, position % self._memory_length.size)
 
-    def _check(self, name: str, new: mtf.Tensor, is_many: bool) -> None:
+    def _check(self, name: str, new: mtf.Tensor, several: mtf.Shape) -> None:
+        """Raises ShapeError unless `new` has the cache's dimensions and, by name, those of `several` tokens."""
         wanted = {d.name: d for d in self.k.shape if d.name != MEMORY_LENGTH}
-        found = {d.name: d for d in new.shape if not (is_many and d.name == MEMORY_LENGTH)}
+        found = {d.name: d for d in new.shape if not several.has(d.name)}
         if wanted != found:
             form = mtf.Shape(wanted.values())
             raise ShapeError(f"{name} [{new.shape}] must have the dimensions [{form}] of the cache [{self.k.shape}]")

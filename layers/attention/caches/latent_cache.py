@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers._operands import Dims
+from meshtf.layers.attention.caches.key_value_cache import with_few_tokens
 from meshtf.layers.attention.latent import LatentConfig
 from meshtf.layers.attention.tokens import MEMORY_LENGTH, Tokens, as_memory
 from meshtf.takes_mesh import takes_mesh
@@ -55,11 +57,13 @@ class LatentCache:
         return cls(*(mtf.pad(part, [0, more], MEMORY_LENGTH) if more else part for part in parts))
 
     def write(self, position: mtf.Tensor, latent: mtf.Tensor, rotated: mtf.Tensor) -> LatentCache:
-        """The cache with one token of each sequence, at int32 positions. Nothing is written at negative ones."""
-        return LatentCache(
-            mtf.scatter_update(self.latent, position, latent, MEMORY_LENGTH),
-            mtf.scatter_update(self.rotated, position, rotated, MEMORY_LENGTH),
-        )
+        """The cache with one token of each sequence, at int32 positions. Nothing is written at negative ones.
+
+        With a dimension that the cache lacks, positions are those of a few tokens in a row.
+        """
+        is_few = any(not self.latent.shape.has(d) for d in position.shape)
+        write = with_few_tokens if is_few else functools.partial(mtf.scatter_update, dim=MEMORY_LENGTH)
+        return LatentCache(write(self.latent, position, latent), write(self.rotated, position, rotated))
 
     def tokens(self, position: mtf.Tensor) -> Tokens:
         """The memory's tokens, after `position` was written last. Segments are 1 for what has been written."""

@@ -110,6 +110,14 @@ def row_gumbel(keys: Tensor, dim: Dimension) -> Tensor:
     return RowGumbel(keys, dim).outputs[0]
 
 
+def row_uniform(keys: Tensor) -> Tensor:
+    """Uniform numbers of [0, 1), float64 [..]: one for each packed key, from the first 53 of its own bits.
+
+    A key that numbers are made of must be no key of other draws.
+    """
+    return cast(bitwise_and(right_shift(keys, 11), 2**53 - 1), tf.float64) * 2.0**-53
+
+
 def _folded(keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     shape = tf.broadcast_static_shape(keys.shape, counts.shape).as_list()
     flat = [tf.reshape(tf.broadcast_to(x, shape), [math.prod(shape)]) for x in (keys, counts)]

@@ -127,7 +127,6 @@ def generation_program(
     Raises:
       ConfigurationError: if a stop is beyond the vocabulary, or not for the method.
     """
-    features = sizes.features | {name: mtf.TensorSpec(sizes.one_each, tf.int32) for name in ("lengths", "ends")}
     stops = decoding.stops(vocabulary_of(training))
 
     def continued(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
@@ -135,8 +134,19 @@ def generation_program(
         return decoded(text_model(training), given, prompts, decoding, stops).by_name()
 
     return text_program(
-        continued, training, mesh_impl, features, name=GENERATE, variables=variables, seed=decoding.seed
+        continued,
+        training,
+        mesh_impl,
+        generation_inputs(sizes),
+        name=GENERATE,
+        variables=variables,
+        seed=decoding.seed,
     )
+
+
+def generation_inputs(sizes: Sizes) -> dict[str, mtf.TensorSpec]:
+    """Returns the inputs of a program that continues prompts."""
+    return sizes.features | {name: mtf.TensorSpec(sizes.one_each, tf.int32) for name in ("lengths", "ends")}
 
 
 def decoded(
@@ -190,11 +200,25 @@ def text_program(
 ) -> mtf.Function:
     """Builds a program whose results are exported under their names, so that they can be fetched one by one."""
 
-    def named(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
+    def kept(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
         with training.kept_weights():
-            return {name: mtf.export(x, name) for name, x in body(**given).items()}
+            return body(**given)
+
+    return exporting_program(kept, mesh_impl, inputs, variable_dtype=training.variable_dtype, **options)
+
+
+def exporting_program(
+    body: Callable[..., dict[str, mtf.Tensor]],
+    mesh_impl: MeshImpl,
+    inputs: dict[str, mtf.TensorSpec],
+    **options: Any,
+) -> mtf.Function:
+    """Builds the program of `text_program` from a body that reads weights in whatever forms they are kept."""
+
+    def named(**given: mtf.Tensor) -> dict[str, mtf.Tensor]:
+        return {name: mtf.export(x, name) for name, x in body(**given).items()}
 
     with warnings.catch_warnings():
         # It may lack dimensions of the training step, where the rules have already been checked.
         warnings.simplefilter("ignore", LayoutWarning)
-        return mtf.function(named, mesh_impl, inputs=inputs, variable_dtype=training.variable_dtype, **options)
+        return mtf.function(named, mesh_impl, inputs=inputs, **options)

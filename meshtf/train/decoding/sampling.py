@@ -51,13 +51,29 @@ class Sampling:
             return mtf.argmax(logits, vocab)
         assert keys is not None
         noise = row_gumbel(keys, vocab)
-        if self.top_k is None and self.top_p >= 1.0:
+        if self._draws_from_all:
             return mtf.argmax(self._probable(logits, vocab) + self.temperature * noise, vocab)
-        candidates = mtf.Dimension("candidates", min(self.top_k or vocab.size, vocab.size))
+        candidates = self._candidates(vocab)
         values, ids = self.candidates(logits, vocab, candidates)
         own = mtf.gather(noise, ids, vocab, output_shape=values.shape)
         chosen = mtf.argmax(self._probable(values, candidates) + self.temperature * own, candidates)
         return mtf.gather(ids, chosen, candidates)
+
+    def possible(self, logits: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
+        """Returns the logits [.., vocab], -inf where a token is never drawn. The temperature is above 0."""
+        if self._draws_from_all:
+            return self._probable(logits, vocab)
+        candidates = self._candidates(vocab)
+        values, ids = self.candidates(logits, vocab, candidates)
+        nothing = mtf.fill(logits.mesh, -math.inf, logits.shape, logits.dtype)
+        return mtf.scatter_update(nothing, ids, self._probable(values, candidates), vocab)
+
+    @property
+    def _draws_from_all(self) -> bool:
+        return self.top_k is None and self.top_p >= 1.0
+
+    def _candidates(self, vocab: mtf.Dimension) -> mtf.Dimension:
+        return mtf.Dimension("candidates", min(self.top_k or vocab.size, vocab.size))
 
     def _probable(self, logits: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
         """Returns the logits, -inf where a token has less than `min_p` of the largest probability."""

@@ -58,6 +58,19 @@ class BeamDecoder(StepDecoder, Protocol):
 
 
 @runtime_checkable
+class SeveralTokensDecoder(StepDecoder, Protocol):
+    """A decoder that may read several tokens of each sequence in one step."""
+
+    @property
+    def reads_several_tokens(self) -> bool:
+        """Whether `step` takes tokens [batch dimensions, n] at their positions, each of which sees the ones before it.
+
+        The state must be one that `fill` has made.
+        """
+        ...
+
+
+@runtime_checkable
 class TextModel(Protocol):
     """A model that predicts each token of `targets` from the tokens before it, perhaps with `inputs` in sight."""
 

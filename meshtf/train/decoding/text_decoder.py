@@ -10,6 +10,9 @@ import numpy as np
 
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.train.decoding.drafts.draft_counts import DraftCounts
+from meshtf.train.decoding.drafts.draft_model import SCOPE, Draft
+from meshtf.train.decoding.drafts.speculative_program import speculative_program
 from meshtf.train.decoding.encoded_text import (
     EncodedText,
     Extent,
@@ -43,6 +46,7 @@ class ContinuedTexts:
       forward: the model's forward pass.
       program: continues texts. Both have the variables of a given store, or of one of their own.
       count: the number of prompts.
+      drafted: how much a draft has helped so far; None without one.
 
     Raises:
       ConfigurationError: if the model is not one of text, or a prompt does not fit.
@@ -56,6 +60,7 @@ class ContinuedTexts:
         decoding: Decoding,
         prompts: Sequence[PromptText],
         variables: VariableStore | None = None,
+        draft: Draft | None = None,
     ) -> None:
         greatest, self._vocabulary = greatest_sizes(training), vocabulary_of(training)
         self._decoding, self._stops = decoding, decoding.stops(self._vocabulary)
@@ -68,8 +73,14 @@ class ContinuedTexts:
         self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         # Drawn tokens depend on a counter of runs. It is a variable beside the model's, and no checkpoint has it.
         self.forward = scoring_program(training, mesh_impl, self._sizes, variables)
+        self.drafted, kept = None, self.forward.variables
+        if draft is not None:
+            self.drafted = DraftCounts(draft.num_tokens)
+            self._draft = scoring_program(draft.training, mesh_impl, self._sizes, kept)
+            self.program = speculative_program(training, draft, mesh_impl, self._sizes, decoding, kept)
+            return
         make = generation_program if decoding.constraint is None else ConstrainedProgram
-        self.program = make(training, mesh_impl, self._sizes, decoding, self.forward.variables)
+        self.program = make(training, mesh_impl, self._sizes, decoding, kept)
 
     @property
     def has_encoder(self) -> bool:
@@ -79,6 +90,10 @@ class ContinuedTexts:
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
         """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
         return folder.restore(self.forward, step=step, weights=weights)
+
+    def restore_draft(self, folder: RunFolder) -> int:
+        """Gives the draft its values in the newest checkpoint of its run. Returns the step of the checkpoint."""
+        return folder.restore(self._draft, scope=SCOPE)
 
     def count_runs_from(self, number: int) -> None:
         """Makes the next random tokens depend on this number, whatever ran before."""
@@ -95,6 +110,8 @@ class ContinuedTexts:
         for texts in _batches(self._texts, self._sizes.batch):
             results = self.program(**self._arrays(texts))
             found = {name: x.numpy() for name, x in results.items()}
+            if self.drafted is not None:
+                self.drafted.add(found, [len(text.targets) for text in texts])
             for row, text in enumerate(texts):
                 yield self._continuations(text, {name: array[row] for name, array in found.items()})
 

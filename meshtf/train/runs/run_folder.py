@@ -34,7 +34,7 @@ from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.runs._foreign_configuration import check_foreign
 from meshtf.train.runs.run_path import run_path
 from meshtf.train.runs.run_storage import CHECKPOINTS, SUPERSEDED, RunStorage
-from meshtf.train.runs.saved_weights import Weights, averages_in
+from meshtf.train.runs.saved_weights import Weights, sources_in
 from meshtf.train.training import Training, configured_training
 from meshtf_programs.packaged_configurations import shown
 from meshtf_programs.strict_json import json_text
@@ -257,7 +257,11 @@ class RunFolder:
         raise ConfigurationError(_NO_CHECKPOINT.format(folder=self.place))
 
     def restore(
-        self, *programs: mtf.Function, step: int | None = None, weights: Weights | str = Weights.TRAINED
+        self,
+        *programs: mtf.Function,
+        step: int | None = None,
+        weights: Weights | str = Weights.TRAINED,
+        scope: str | None = None,
     ) -> int:
         """Gives the variables of programs, which share a store, their values in a checkpoint. Returns its step.
 
@@ -267,6 +271,7 @@ class RunFolder:
           programs: programs of the model that was trained.
           step: the step of the checkpoint. The default is the newest that is whole.
           weights: "trained", or "average" for the means over the steps of training.
+          scope: the scope in which the programs have the model, if they have it beside another one.
 
         Raises:
           ConfigurationError, CheckpointError: if there is no such checkpoint, if it is of another model, or if it has
@@ -274,7 +279,7 @@ class RunFolder:
           OSError: if it cannot be read.
         """
         saved = self.checkpoint(step)
-        renamed = averages_in(saved, programs[0]) if Weights(weights) is Weights.AVERAGE else {}
+        renamed = sources_in(saved, programs[0], Weights(weights), scope)
         try:
             restore(saved, list(programs), ignore_unused=True, renamed=renamed)
         except OtherModelError as error:
@@ -283,7 +288,7 @@ class RunFolder:
             if step is not None or saved.is_there:
                 raise
             # A training that runs at the same time has deleted it, and there are newer ones.
-            return self.restore(*programs, weights=weights)
+            return self.restore(*programs, weights=weights, scope=scope)
         return saved.step
 
     def lock(self) -> BinaryIO:

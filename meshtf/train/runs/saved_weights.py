@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 import meshtf as mtf
 from meshtf.checkpoint import SavedCheckpoint
+from meshtf.ops.variables.variable import Variable
 from meshtf.optimize.moving_average import AVERAGE
 from meshtf.train.configuration import ConfigurationError
 
@@ -26,10 +28,33 @@ checkpoint {folder}: {name} is {own}, and its average {mean}, which a program of
 Evaluate them as they were trained: --weights=trained."""
 
 
-def averages_in(saved: SavedCheckpoint, program: mtf.Function) -> dict[str, str]:
+def sources_in(
+    saved: SavedCheckpoint, program: mtf.Function, weights: Weights, scope: str | None = None
+) -> dict[str, str]:
+    """Returns the name in the checkpoint of each tensor of the program that has another name there.
+
+    Args:
+      saved: the checkpoint.
+      program: the program.
+      weights: the weights that the program takes.
+      scope: the scope in which the program has the model; None if its names are those of the checkpoint.
+
+    Raises:
+      ConfigurationError: if there are no averages, or if they are more precise than the weights.
+    """
+    sources: dict[str, str] = {}
+    if scope is not None:
+        variables = [v for v in program.graph.variables.values() if isinstance(v, Variable)]
+        names = [name for variable in variables for name in variable.saved_names]
+        sources = {name: name.removeprefix(f"{scope}/") for name in names}
+    return sources | averages_in(saved, program, sources) if weights is Weights.AVERAGE else sources
+
+
+def averages_in(saved: SavedCheckpoint, program: mtf.Function, sources: Mapping[str, str]) -> dict[str, str]:
     """Returns the name of the average of each tensor of the program, if the checkpoint has one.
 
-    A weight that was not trained has none.
+    A weight that was not trained has none. `sources` has the names of tensors in the checkpoint, where they have other
+    names in the program.
 
     Raises:
       ConfigurationError: if there are none, or if they are more precise than the weights.
@@ -37,13 +62,14 @@ def averages_in(saved: SavedCheckpoint, program: mtf.Function) -> dict[str, str]
     averages: dict[str, str] = {}
     for variable in program.graph.trainable_variables:
         for name in variable.saved_names:
-            average = saved.tensors.get(f"{name}/{AVERAGE}")
+            source = f"{sources.get(name, name)}/{AVERAGE}"
+            average = saved.tensors.get(source)
             if average is None:
                 continue
             if average.dtype != variable.slice_dtype:
                 own, mean = variable.slice_dtype.name, average.dtype.name
                 raise ConfigurationError(_OTHER_DTYPE.format(folder=saved.place, name=name, own=own, mean=mean))
-            averages[name] = f"{name}/{AVERAGE}"
+            averages[name] = source
     if not averages:
         raise ConfigurationError(_NO_AVERAGES.format(folder=saved.place, program=program.name, average=AVERAGE))
     return averages

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf import random
-from meshtf.ops.random.row_keys import prompt_key, prompt_keys, row_gumbel, with_count
+from meshtf.ops.random.row_keys import prompt_key, prompt_keys, row_gumbel, row_uniform, with_count
 from meshtf.testing import interpret
 
 VOCAB = mtf.Dimension("vocab", 1028)
@@ -29,3 +29,10 @@ def test_numbers_are_those_of_the_key_at_each_place(layout: str) -> None:
         key = random.fold_in(key, data)
     # The fifth sample's key: prompt 2, sample 1, position 5.
     np.testing.assert_array_equal(drawn[2, 1], random.gumbel(key, [0], [VOCAB.size], [VOCAB.size]).numpy())
+
+
+def test_uniform_numbers_are_the_bits_of_the_keys() -> None:
+    """53 of them, from the highest on, whatever the key's sign."""
+    keys = np.array([0, -1, 2**62, -(2**63), 2**11, 2**11 - 1], np.int64)
+    drawn = interpret(row_uniform, {"keys": ("batch:6", keys)}, "rows:2", "batch:rows").results
+    np.testing.assert_array_equal(drawn, [0.0, 1 - 2.0**-53, 0.25, 0.5, 2.0**-53, 0.0])

@@ -14,7 +14,7 @@ from meshtf import optimize
 from meshtf.checkpoint import CheckpointFolder, SavedCheckpoint
 from meshtf.train import RunFolder, Trainer, Training
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.runs.saved_weights import averages_in
+from meshtf.train.runs.saved_weights import Weights, averages_in, sources_in
 from meshtf.train.step_programs import evaluation_step
 from meshtf.train.trainer import mesh_of
 
@@ -81,11 +81,28 @@ def trained_stack(
 @pytest.mark.parametrize("unroll", [False, True])
 def test_layers_have_averages_of_their_own_and_frozen_weights_none(tmp_path: Path, unroll: bool) -> None:
     program, saved = trained_stack(tmp_path, unroll=unroll)
-    assert averages_in(saved, program) == {f"layer_{i:03d}/w": f"layer_{i:03d}/w/ema" for i in range(3)}
+    assert averages_in(saved, program, {}) == {f"layer_{i:03d}/w": f"layer_{i:03d}/w/ema" for i in range(3)}
 
 
 def test_averages_are_more_precise_than_narrow_weights(tmp_path: Path) -> None:
     narrow = mtf.VariableDType(tf.bfloat16, activation_dtype=tf.float32)
     program, saved = trained_stack(tmp_path, narrow, unroll=True)
     with pytest.raises(ConfigurationError, match="layer_000/w is bfloat16, and its average float32"):
-        averages_in(saved, program)
+        averages_in(saved, program, {})
+
+
+def test_a_model_in_a_scope_has_the_names_of_the_checkpoint(tmp_path: Path) -> None:
+    """Also its averages."""
+    _, saved = trained_stack(tmp_path, unroll=True)
+
+    def scoped(mesh: mtf.Mesh) -> None:
+        with mtf.variable_scope("draft"):
+            for layer in range(3):
+                mtf.get_variable(mesh, f"layer_{layer:03d}/w", "n:2")
+
+    program = mtf.function(scoped, mtf.SpmdMeshImpl("all:1", ""), inputs={})
+    names = [f"layer_{layer:03d}/w" for layer in range(3)]
+    assert sources_in(saved, program, Weights.TRAINED, "draft") == {f"draft/{name}": name for name in names}
+    averages = {f"draft/{name}": f"{name}/ema" for name in names}
+    assert sources_in(saved, program, Weights.AVERAGE, "draft") == averages
+    assert sources_in(saved, program, Weights.TRAINED) == {}

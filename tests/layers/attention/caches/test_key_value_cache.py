@@ -11,7 +11,7 @@ import tensorflow as tf
 from written_out import Sizes
 
 import meshtf as mtf
-from meshtf.errors import DtypeError, ShapeError
+from meshtf.errors import DtypeError, IndexRangeError, ShapeError
 from meshtf.layers import (
     AttentionConfig,
     AttentionMask,
@@ -196,6 +196,26 @@ def test_places_in_the_cache(window: int | None, positions: list[int], expected:
     k, v = interpret(program, inputs, "rows:1").results
     assert k.ravel().tolist() == expected
     assert v.ravel().tolist() == [x + (x > 0) for x in expected]
+
+
+def test_a_few_tokens_in_a_row_never_overwrite() -> None:
+    """A window's cache takes them while it holds all positions: a query of the row may still need each of them."""
+    config, few = AttentionConfig(num_heads=1, d_kv=1), mtf.Dimension("few", 2)
+
+    def program(position: mtf.Tensor, k: mtf.Tensor) -> list[mtf.Tensor]:
+        cache = KeyValueCache.empty(k.mesh, mtf.Shape([]), 4, config, window=3)
+        return cache.write(position, k, k + 1.0).tensors
+
+    def written(*positions: int) -> list[float]:
+        keys = np.array([1, 2], np.float32).reshape([2, 1, 1])
+        shape = mtf.Shape([few, *config.memory_heads, config.d_kv_dim])
+        inputs = {"position": ([few], np.array(positions, np.int32)), "k": (shape, keys)}
+        return interpret(program, inputs, "rows:1").results[0].ravel().tolist()
+
+    assert written(1, 2) == [0, 1, 2]
+    assert written(-1, 0) == [2, 0, 0]
+    with pytest.raises(IndexRangeError, match=r"(?s)a position outside of 0 to 2.*takes one token of each sequence"):
+        written(2, 3)
 
 
 def test_a_step_moves_nothing_of_the_cache() -> None:

@@ -1,0 +1,1 @@
+"""Benchmarks of drafts for another model."""
