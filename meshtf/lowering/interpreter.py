@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.errors import MeshtfError
-from meshtf.layout import Axes, TensorLayout
+from meshtf.layout import Axes
+from meshtf.lowering.core_slices import assert_same, joined, split
 from meshtf.mesh_impl.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
@@ -214,7 +215,7 @@ class Interpreter:
             where = (*map(core.position, value.layout.axes), core.position(value.pending))
             if first.setdefault(where, array) is not array:
                 message = f"cores disagree on {value} of {instruction.operation}"
-                _assert_same(first[where], array, message)
+                assert_same(first[where], array, message)
 
     def collective(self, step: CollectiveStep, slices: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The slice that each core holds after a collective."""
@@ -262,33 +263,6 @@ class _Done:
         return all(core.position(axes) == answer for axes, answer in self.asked.items())
 
 
-def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np.ndarray:
-    """The whole array of the cores' slices, including its padding. Slices that should be alike must be."""
-    blocks: dict[tuple[int, ...], np.ndarray] = {}
-    for core, piece in enumerate(slices):
-        first = blocks.setdefault(core_positions.block(core, layout.axes, plan.mesh_shape), piece)
-        if first is not piece:
-            _assert_same(first, piece, f"core {core} disagrees with another that holds its block")
-    shape = [n * len({b[i] for b in blocks}) for i, n in enumerate(slices[0].shape)]
-    whole = np.empty(shape, slices[0].dtype)
-    for position, piece in blocks.items():
-        whole[tuple(slice(p * n, (p + 1) * n) for p, n in zip(position, piece.shape, strict=True))] = piece
-    return whole
-
-
-def split(whole: np.ndarray, layout: TensorLayout, plan: Plan) -> list[np.ndarray]:
-    """The slices of all cores of a whole array, padded with zeros where it does not divide."""
-    parts = layout.parts(plan.mesh_shape)
-    sizes = [-(-n // p) for n, p in zip(whole.shape, parts, strict=True)]
-    missing = [s * p - n for n, s, p in zip(whole.shape, sizes, parts, strict=True)]
-    whole = np.pad(whole, [(0, n) for n in missing]) if any(missing) else whole
-    blocks = [core_positions.block(core, layout.axes, plan.mesh_shape) for core in range(plan.mesh_shape.size)]
-    own = {
-        block: whole[tuple(slice(p * n, (p + 1) * n) for p, n in zip(block, sizes, strict=True))] for block in {*blocks}
-    }
-    return [own[block] for block in blocks]
-
-
 def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:
     """One element along a dimension. (`np.take` of bfloat16 may crash.)"""
     where = (slice(None),) * dim
@@ -298,16 +272,8 @@ def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:
 def _alike(arrays: Sequence[np.ndarray], instruction: Loop | Branch) -> np.ndarray:
     """The one value that every core must hold."""
     for array in arrays:
-        _assert_same(arrays[0], array, f"cores disagree in {instruction.operation}")
+        assert_same(arrays[0], array, f"cores disagree in {instruction.operation}")
     return arrays[0]
-
-
-def _assert_same(first: np.ndarray, other: np.ndarray, message: str) -> None:
-    """Both hold the same, NaN at the same places too."""
-    if first.dtype == tf.bfloat16.as_numpy_dtype:  # whose NaN NumPy does not know
-        first, other = first.astype(np.float32), other.astype(np.float32)
-    if first.shape != other.shape or first.tobytes() != other.tobytes():  # sooner told than by NumPy
-        np.testing.assert_array_equal(first, other, err_msg=message)
 
 
 def _as_sequence(result: object) -> Sequence[object]:
