@@ -14,7 +14,7 @@ OPERATION_FLOPS = 1 << 20
 """FLOPs in the same time. Work with fewer is light: it may wait for others, and others never wait for it."""
 
 UNTRACED_BYTES = 128 * OPERATION_BYTES
-"""Bytes of all cores up to which a program that runs once, as that of initial values, is not traced. Tracing an
+"""Bytes that all cores make, up to which a program that runs once, as that of initial values, is not traced. Tracing an
 operation takes ten times as long as starting it, and initial values of a small model take a hundred."""
 
 SMALL_ELEMENTS = OPERATION_BYTES // 8

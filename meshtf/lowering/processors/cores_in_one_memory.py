@@ -177,8 +177,8 @@ def is_worth_tracing(plan: Plan) -> bool:
     The cores of a traced program work at the same time, those of an untraced one take turns.
     """
     is_plain = not plan.process_of_core and not any(isinstance(i, Loop | Branch) for i in plan.instructions)
-    held = sum(i.input.slice_bytes for i in plan.assignments) * plan.mesh_shape.size
-    return not is_plain or held > UNTRACED_BYTES
+    made = sum(v.slice_bytes for i in plan.instructions for v in i.outputs) * plan.mesh_shape.size
+    return not is_plain or made > UNTRACED_BYTES
 
 
 def _crosses(step: CollectiveStep, plan: Plan) -> bool:
