@@ -44,10 +44,10 @@ train-cluster: $(VENV)/has-examples
 		$(BIN)/meshtf-train --gin_file=$(RUN).gin --model_dir=runs/$(RUN)_cluster
 
 # Some tests of kernels run a second time as on a CPU without AVX-512, where this one has it: products, convolutions, fused
-# updates and random bits, in one process. `make test-long` runs all tests so. Not with TEST_ARGS, which may leave none.
+# updates and random bits, in two processes. `make test-long` runs all tests so. Not with TEST_ARGS, which may leave none.
 test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
-	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu -m "plain_cpu and not long" $(PLAIN))
+	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu -n 2 -m "plain_cpu and not long" $(PLAIN))
 
 test-long: lint $(VENV)/has-test-long
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TEST_ARGS)

@@ -234,6 +234,8 @@ def _parsed(text: str) -> list[tuple[str, RuleLike]]:
 
 def axes_size(axes: Iterable[str], mesh_shape: Shape) -> int:
     """Number of cores along these mesh axes."""
+    if not axes:
+        return 1
     sizes = {d.name: d.size for d in mesh_shape.dims}
     return math.prod(sizes[a] for a in axes)
 

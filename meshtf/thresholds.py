@@ -13,6 +13,10 @@ copies them. A lookup of larger rows copies none."""
 OPERATION_FLOPS = 1 << 20
 """FLOPs in the same time. Work with fewer is light: it may wait for others, and others never wait for it."""
 
+UNTRACED_BYTES = 128 * OPERATION_BYTES
+"""Bytes that all cores make, up to which a program that runs once, as that of initial values, is not traced. Tracing an
+operation takes ten times as long as starting it, and initial values of a small model take a hundred."""
+
 SMALL_ELEMENTS = OPERATION_BYTES // 8
 """Elements of an array that are read and written in this time, four bytes each. For fewer elements, a branch or a
 second collective costs more than it saves."""

@@ -81,6 +81,8 @@ def _misspelling(name: str, other: str) -> float:
     ours, others = _words(name), _words(other)
     if len(ours) != len(others):
         ours, others = ["".join(ours)], ["".join(others)]
+    if any(abs(len(a) - len(b)) > _most_wrong(b) for a, b in zip(ours, others, strict=True)):
+        return _TOO_FAR  # so many letters at least are missing, or too many
     costs = [_distance(a, b) for a, b in zip(ours, others, strict=True)]
     is_near = all(cost <= _most_wrong(word) for cost, word in zip(costs, others, strict=True))
     return sum(costs) if is_near else _TOO_FAR

@@ -15,7 +15,7 @@ from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.cores import SeparateCores
 from meshtf.lowering.emit.program import SpmdProgram
-from meshtf.lowering.processors.cores_in_one_memory import CoresInOneMemory
+from meshtf.lowering.processors.cores_in_one_memory import CoresInOneMemory, is_worth_tracing
 from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of, shape_on_devices
 from meshtf.mesh_impl.freed_memory import keep_freed_memory, pool_of_processors
 from meshtf.mesh_impl.home_device import are_virtual_cpus, home_device
@@ -166,12 +166,14 @@ class SpmdMeshImpl:
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
         """The plan as one TensorFlow function, which starts what every device of this process does."""
-        variables = cast("Mapping[str, Mapping[int, tf.Variable]]", slices)
+        variables, is_traced = cast("Mapping[str, Mapping[int, tf.Variable]]", slices), True
         if self.options.share_memory and are_virtual_cpus(self.devices):
             cores = CoresInOneMemory(plan, self, variables, runs_once=runs_once)
+            is_traced = not runs_once or is_worth_tracing(plan)
         else:
             cores = SeparateCores(plan, self, variables)
-        return ProgramAtOnce(SpmdProgram(plan, cores, home_device(self.devices[local_cores(self.devices)[0]])))
+        home = home_device(self.devices[local_cores(self.devices)[0]])
+        return ProgramAtOnce(SpmdProgram(plan, cores, home, is_traced=is_traced))
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
         """Returns a context for a run. A process runs one program at a time, since the collectives of two would mix."""

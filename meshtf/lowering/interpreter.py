@@ -7,6 +7,7 @@ tried in one process with one device. It is for tests.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.errors import MeshtfError
-from meshtf.layout import Axes, TensorLayout
+from meshtf.layout import Axes
+from meshtf.lowering.core_slices import assert_same, joined, split
 from meshtf.mesh_impl.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
@@ -58,10 +60,10 @@ class KnownCore:
         return tf.constant(begin, tf.int32)
 
     def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
-        return tf.transpose(x, np.array(permutation, np.int32))  # of a list it takes twice as long
+        return tf.transpose(x, _integers(tuple(permutation)))
 
     def reshaped(self, x: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
-        return tf.reshape(x, np.array(size, np.int32))
+        return x if x.shape.as_list() == list(size) else tf.reshape(x, _integers(tuple(size)))
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype)
@@ -69,6 +71,13 @@ class KnownCore:
     def _answer(self, axes: Axes) -> int:
         self.asked[axes] = self.position(axes)
         return self.asked[axes]
+
+
+@functools.lru_cache(maxsize=1024)
+def _integers(values: tuple[int, ...]) -> tf.Tensor:
+    """int32 [values]. TensorFlow takes three times as long where it is given a list."""
+    with tf.init_scope():
+        return tf.constant(values, tf.int32)
 
 
 class Interpreter:
@@ -206,7 +215,7 @@ class Interpreter:
             where = (*map(core.position, value.layout.axes), core.position(value.pending))
             if first.setdefault(where, array) is not array:
                 message = f"cores disagree on {value} of {instruction.operation}"
-                _assert_same(first[where], array, message)
+                assert_same(first[where], array, message)
 
     def collective(self, step: CollectiveStep, slices: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The slice that each core holds after a collective."""
@@ -254,33 +263,6 @@ class _Done:
         return all(core.position(axes) == answer for axes, answer in self.asked.items())
 
 
-def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np.ndarray:
-    """The whole array of the cores' slices, including its padding. Slices that should be alike must be."""
-    blocks: dict[tuple[int, ...], np.ndarray] = {}
-    for core, piece in enumerate(slices):
-        first = blocks.setdefault(core_positions.block(core, layout.axes, plan.mesh_shape), piece)
-        if first is not piece:
-            _assert_same(first, piece, f"core {core} disagrees with another that holds its block")
-    shape = [n * len({b[i] for b in blocks}) for i, n in enumerate(slices[0].shape)]
-    whole = np.empty(shape, slices[0].dtype)
-    for position, piece in blocks.items():
-        whole[tuple(slice(p * n, (p + 1) * n) for p, n in zip(position, piece.shape, strict=True))] = piece
-    return whole
-
-
-def split(whole: np.ndarray, layout: TensorLayout, plan: Plan) -> list[np.ndarray]:
-    """The slices of all cores of a whole array, padded with zeros where it does not divide."""
-    parts = layout.parts(plan.mesh_shape)
-    sizes = [-(-n // p) for n, p in zip(whole.shape, parts, strict=True)]
-    missing = [s * p - n for n, s, p in zip(whole.shape, sizes, parts, strict=True)]
-    whole = np.pad(whole, [(0, n) for n in missing]) if any(missing) else whole
-    blocks = [core_positions.block(core, layout.axes, plan.mesh_shape) for core in range(plan.mesh_shape.size)]
-    own = {
-        block: whole[tuple(slice(p * n, (p + 1) * n) for p, n in zip(block, sizes, strict=True))] for block in {*blocks}
-    }
-    return [own[block] for block in blocks]
-
-
 def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:
     """One element along a dimension. (`np.take` of bfloat16 may crash.)"""
     where = (slice(None),) * dim
@@ -290,16 +272,8 @@ def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:
 def _alike(arrays: Sequence[np.ndarray], instruction: Loop | Branch) -> np.ndarray:
     """The one value that every core must hold."""
     for array in arrays:
-        _assert_same(arrays[0], array, f"cores disagree in {instruction.operation}")
+        assert_same(arrays[0], array, f"cores disagree in {instruction.operation}")
     return arrays[0]
-
-
-def _assert_same(first: np.ndarray, other: np.ndarray, message: str) -> None:
-    """Both hold the same, NaN at the same places too."""
-    if first.dtype == tf.bfloat16.as_numpy_dtype:  # whose NaN NumPy does not know
-        first, other = first.astype(np.float32), other.astype(np.float32)
-    if first.shape != other.shape or first.tobytes() != other.tobytes():  # sooner told than by NumPy
-        np.testing.assert_array_equal(first, other, err_msg=message)
 
 
 def _as_sequence(result: object) -> Sequence[object]:

@@ -372,8 +372,9 @@ def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[
     """Instructions and those nested in them, with how many times each runs at most (once, where nobody knows)."""
     for instruction in instructions:
         yield instruction, times
-        repeats = instruction.length if isinstance(instruction, Loop) and instruction.is_bounded else 1
-        yield from walk(nested(instruction), times * repeats)
+        if inside := nested(instruction):
+            repeats = instruction.length if isinstance(instruction, Loop) and instruction.is_bounded else 1
+            yield from walk(inside, times * repeats)
 
 
 Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVariable | Loop | Branch

@@ -3,7 +3,8 @@
 There is one for each distribution, dtype, padded size and number of merged axes. XLA turns the hundred integer
 operations of Threefry into one loop without intermediate tensors. That is ten times faster than one TensorFlow
 operation after the other. XLA compiles again for each size and each device, in about 50 ms. Sizes are therefore padded
-up to a few. The key, the position, the geometry and the distribution's numbers are arguments.
+up to a few, and small slices have as many axes as most. The key, the position, the geometry and the distribution's
+numbers are arguments.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from meshtf.random.threefry import threefry_2x32
 # vector's length. No element is therefore left to the scalar rest of a vector loop, which may round differently.
 ROW = 1024
 SMALL_ROWS = (1, 16, 64)  # a segment of 64 rows takes 0.1 ms, so fewer compilations are worth more
+SMALL_AXES = 4  # of segments of up to 16 rows: a compilation takes longer than thousands of drawings with more axes
 LEADING_BITS = 3  # larger sizes have 3 bits after the first, which wastes at most 1/8
 MOST_ELEMENTS = 2**30  # in one segment; larger slices are drawn in parts
 
@@ -53,6 +55,7 @@ def draw(
             [draw(distribution, key, start, (part, whole_shape), dtype, numbers) for start, part in parts], axis
         )
     padded = padded_rows(size)
+    box = box.with_axes(SMALL_AXES) if padded in SMALL_ROWS[:2] else box
     flat = segment(distribution, dtype, padded, len(box.merged))(
         key_tensor(key),
         box.base(begin),

@@ -54,6 +54,11 @@ class SliceGeometry:
                 merged.insert(0, (size, stride))
         return cls(strides, tuple(merged))
 
+    def with_axes(self, fewest: int) -> SliceGeometry:
+        """The same slice, with axes of size 1 in front of its own until there are `fewest`."""
+        ones = ((1, 1),) * (fewest - len(self.merged))
+        return dataclasses.replace(self, merged=ones + self.merged)
+
     def geometry(self) -> np.ndarray:
         """uint64 [4, axes - 1], inner axes first: size of the inner axis, its reciprocal and shift, stride outside it.
 

@@ -21,8 +21,9 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.host_array import host_array
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout
+from meshtf.lowering.core_slices import joined
 from meshtf.lowering.initial_values import initial_plan
-from meshtf.lowering.interpreter import Interpreter, joined
+from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.make_plan import effects_with, first_failure, make_plan
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions, checked_mesh

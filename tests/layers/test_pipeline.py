@@ -115,6 +115,21 @@ def test_stages_that_do_not_divide_the_layers(
     check_alike(interpret(program(schedule, recompute, layers), FEEDS, mesh_shape, layout), plain, terms)
 
 
+def test_a_place_that_is_left_over_changes_nothing() -> None:
+    """Three layers on two stages of two. Whatever weights the fourth place holds, it would add one."""
+
+    def step(x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        def one(xs: list[mtf.Tensor], _: Sequence[mtf.Tensor]) -> list[mtf.Tensor]:
+            return [xs[0] * mtf.get_variable(x.mesh, "w", [D_MODEL], initializer=mtf.ones) + 1.0]
+
+        (y,) = pipeline(one, x, mtf.Dimension("layers", 3), PipelineSchedule(2, 2))
+        return [y, *mtf.gradients(mtf.reduce_sum(mtf.square(y)), [x])]
+
+    y, of_x = interpret(step, {"x": FEEDS["x"]}, "stages:2", "stage:stages").results
+    assert_close(y, X + 3.0, terms=3)
+    assert_close(of_x, 2.0 * (X + 3.0), terms=6)
+
+
 def test_the_losses_of_twenty_steps_on_devices() -> None:
     def losses(schedule: PipelineSchedule | None, mesh_shape: str, layout: str) -> list[float]:
         mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout)

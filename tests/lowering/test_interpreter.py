@@ -9,7 +9,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.dimension import convert_to_shape
 from meshtf.layout import Axes, TensorLayout
-from meshtf.lowering.interpreter import Interpreter, joined, split
+from meshtf.lowering.core_slices import joined, split
+from meshtf.lowering.interpreter import Interpreter
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.all_to_all import AllToAll

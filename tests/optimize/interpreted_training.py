@@ -9,8 +9,9 @@ import numpy as np
 
 import meshtf as mtf
 from meshtf.layout import MAX_PADDING
+from meshtf.lowering.core_slices import joined
 from meshtf.lowering.initial_values import initial_plan
-from meshtf.lowering.interpreter import Interpreter, joined
+from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.report.accounting import stored_variables
 from meshtf.planning.plan import Plan

@@ -181,6 +181,7 @@ def test_slices_share_compiled_segments() -> None:
         random.normal((size, 3), tf.constant([1]), [size], [2000], stddev=0.1 * size, mean=2.0)
     assert segments.segment.cache_info().currsize == before
     random.normal(KEY, [1, 0, 0], [3, 8, 9], [7, 8, 9])  # one axis, once merged
+    random.normal(KEY, [1, 0, 0], [3, 2, 2], [7, 8, 9])  # three axes, and small
     assert segments.segment.cache_info().currsize == before
 
 

@@ -40,9 +40,10 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.spmd.shared_memory_collectives import CollectivesForAll, SharedMemoryCollectives
 from meshtf.mesh_impl.spmd.staged_collectives import StagedCollectives
 from meshtf.planning.collectives.collective_step import CollectiveStep
-from meshtf.planning.plan import Instruction, Loop, Plan, Value
+from meshtf.planning.plan import Branch, Instruction, Loop, Plan, Value
 from meshtf.planning.process_spans import crossing_axes
 from meshtf.tensorflow_private.traced_functions import NOT_INLINED
+from meshtf.thresholds import UNTRACED_BYTES
 
 
 class CoresInOneMemory:
@@ -108,6 +109,8 @@ class CoresInOneMemory:
         fed = [self._fed[core][name] for name in segment.feeds]
         handles = [self._slices[name][core].handle for name in segment.variables]
         arguments = [self._coordinates[core], *fed, *(held[v] for v in segment.entering), *handles]
+        if tf.executing_eagerly():  # nothing is traced
+            return self._core_program(segment, *arguments)
         return self._function(segment)(arguments)
 
     def loop(self, cores: AllCores, loop: Loop) -> None:
@@ -166,6 +169,16 @@ class CoresInOneMemory:
         program.slices.update(entering)
         program.emit_part(segment.instructions, feeds)
         return program.finish() if segment.ends_program else [x for v in segment.leaving for x in program.tensors(v, v)]
+
+
+def is_worth_tracing(plan: Plan) -> bool:
+    """Whether tracing a program that runs once pays: it has loops or branches, or several processes, or much memory.
+
+    The cores of a traced program work at the same time, those of an untraced one take turns.
+    """
+    is_plain = not plan.process_of_core and not any(isinstance(i, Loop | Branch) for i in plan.instructions)
+    made = sum(v.slice_bytes for i in plan.instructions for v in i.outputs) * plan.mesh_shape.size
+    return not is_plain or made > UNTRACED_BYTES
 
 
 def _crosses(step: CollectiveStep, plan: Plan) -> bool:

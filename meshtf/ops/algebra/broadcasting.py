@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape
@@ -67,10 +68,11 @@ def aligner(source: Shape, target: Shape) -> Callable[[tf.Tensor], tf.Tensor]:
 
     def align(x: tf.Tensor) -> tf.Tensor:
         if not is_ordered:
-            x = tf.transpose(x, permutation)
+            x = tf.transpose(x, np.array(permutation, np.int32))
         if has_gaps and order:
             sizes = iter(-1 if size is None else size for size in x.shape.as_list())
-            x = tf.reshape(x, [next(sizes) if d.name in order else 1 for d in target.dims[leading:]])
+            aligned = [next(sizes) if d.name in order else 1 for d in target.dims[leading:]]
+            x = tf.reshape(x, np.array(aligned, np.int32))
         return x
 
     return align

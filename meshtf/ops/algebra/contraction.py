@@ -21,6 +21,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import opt_einsum
 import tensorflow as tf
 
@@ -229,7 +230,7 @@ def _summed(x: tf.Tensor, names: Names, kept: set[str]) -> tuple[tf.Tensor, Name
     axes = [i for i, n in enumerate(names) if n not in kept]
     if not axes:
         return x, names
-    total = tf.reduce_sum(tf.cast(x, sum_dtype(x.dtype)), axes)
+    total = tf.reduce_sum(tf.cast(x, sum_dtype(x.dtype)), np.array(axes, np.int32))
     return tf.cast(total, x.dtype), tuple(n for n in names if n in kept)
 
 

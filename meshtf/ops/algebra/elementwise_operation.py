@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike
@@ -167,6 +168,6 @@ def broadcasting_kernel(
 
     def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:
         y = kernel(*(align(x) for align, x in zip(aligners, slices, strict=True)))
-        return y if y.shape.as_list() == list(slice_shape) else tf.broadcast_to(y, slice_shape)
+        return y if y.shape.as_list() == list(slice_shape) else tf.broadcast_to(y, np.array(slice_shape, np.int32))
 
     return emit

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
@@ -99,7 +100,7 @@ class ReduceOperation(Operation):
 
         def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
             y = tf.cast(reduced(tf.cast(s, wide), axes) if axes else s, dtype)
-            return y if is_ordered else tf.transpose(y, permutation)
+            return y if is_ordered else tf.transpose(y, np.array(permutation, np.int32))
 
         spec = (output.shape, dtype, restricted(layout, x.shape, output.shape))
         pending = tuple(dict.fromkeys((*value.pending, *(across if self.is_sum else ()))))

@@ -21,6 +21,8 @@ from meshtf.layout import Axes, axes_size
 from meshtf.ops.convolution import _kernels as kernels
 from meshtf.ops.convolution._cover import Cover
 from meshtf.ops.convolution._geometry import Geometry
+from meshtf.ops.convolution._reshaping import reshaped, transposed
+from meshtf.ops.convolution._sliding import Sliding
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.layouts.padding import Fill
 from meshtf.planning.local_work.work_facts import BatchedRows, MatrixProduct, WorkFacts
@@ -181,7 +183,7 @@ class ConvolutionKernelOperation(Operation):
 
 def _read_windows(
     planner: Planner, image: Tensor, geometry: Geometry, splits: dict[str, Axes], *, summed: Sequence[str]
-) -> tuple[Value, kernels.Sliding]:
+) -> tuple[Value, Sliding]:
     """The image with the borders that a core's windows reach over.
 
     Along a whole dimension, the kernel adds the zeros.
@@ -231,9 +233,9 @@ def _zeros(names: Sequence[str]) -> Fill:
     return Fill(along=frozenset(names))
 
 
-def _sliding(geometry: Geometry, paddings: Sequence[tuple[int, int]]) -> kernels.Sliding:
+def _sliding(geometry: Geometry, paddings: Sequence[tuple[int, int]]) -> Sliding:
     strides, dilations = zip(*((s.stride, s.dilation) for s in geometry.slides), strict=True)
-    return kernels.Sliding(strides, dilations, tuple(paddings))
+    return Sliding(strides, dilations, tuple(paddings))
 
 
 def _write(
@@ -292,7 +294,7 @@ def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tenso
     }[which]
 
     def brought(x: tf.Tensor) -> tf.Tensor:
-        x = x if permutation == sorted(permutation) else tf.transpose(x, permutation)
+        x = x if permutation == sorted(permutation) else transposed(x, permutation)
         sizes = iter(x.shape.as_list())
         return _reshaped(x, [math.prod(next(sizes) for _ in range(n)) for n in runs])
 
@@ -311,11 +313,11 @@ def _restored(
         # A backend may compute the rows of several cores in one call. The batch is then that many times larger.
         times = y.shape.num_elements() // elements if batch is not None and elements else 1
         y = _reshaped(y, [n * times if name == batch else n for name, n in zip(order, inside, strict=True)])
-        return y if permutation == sorted(permutation) else tf.transpose(y, permutation)
+        return y if permutation == sorted(permutation) else transposed(y, permutation)
 
     return restored
 
 
 def _reshaped(x: tf.Tensor, size: list[int]) -> tf.Tensor:
     """x in this size; no operation if it has it already, since a network has six reshapes for each convolution."""
-    return x if x.shape.as_list() == size else tf.reshape(x, size)
+    return x if x.shape.as_list() == size else reshaped(x, size)

@@ -26,11 +26,13 @@ from meshtf.ops.algebra.arithmetic import divide
 from meshtf.ops.convolution._arguments import Steps, check_padding, numbers_by_name
 from meshtf.ops.convolution._cover import Cover
 from meshtf.ops.convolution._geometry import Slide, slide
+from meshtf.ops.convolution._reshaping import reshaped, strided, with_zeros
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.remainders_powers_extrema import maximum, minimum
 from meshtf.ops.inputs.constants import range as range_along
 from meshtf.planning.layouts.padding import LOWEST, Fill
 from meshtf.planning.local_work import extrema
+from meshtf.planning.local_work.sliced import sliced
 from meshtf.planning.moves.window_reads import Window, read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
@@ -130,7 +132,7 @@ class WindowSumGradientOperation(Operation):
         def term_of(x: tf.Tensor, k: int) -> tf.Tensor:
             x = _with_gaps(x, axis, windows.stride)
             begin = k * windows.dilation
-            return tf.pad(x, _along(len(x.shape), axis, [begin, total - begin - x.shape[axis]], [0, 0]))
+            return with_zeros(x, _along(len(x.shape), axis, [begin, total - begin - x.shape[axis]], [0, 0]))
 
         def emit(core: Core, g: tf.Tensor, *taps: tf.Tensor) -> tf.Tensor:
             # Each tap sends its values to elements `dilation` further on. Adding the taps in order gives the same bits
@@ -142,7 +144,7 @@ class WindowSumGradientOperation(Operation):
             summed, rank = _sum(terms), len(g.shape)
             size = _along(rank, axis, cover.size, None)
             shape = [m if m is not None else have for m, have in zip(size, summed.shape.as_list(), strict=True)]
-            return cover.cut(core, tf.slice(summed, _along(rank, axis, before, 0), shape), axis)
+            return cover.cut(core, sliced(summed, _along(rank, axis, before, 0), shape), axis)
 
         _write(planner, self, emit, values, layout, windows)
 
@@ -203,7 +205,7 @@ class _WindowWork:
 def _strided(x: tf.Tensor, axis: int, begin: int, count: int, step: int) -> tf.Tensor:
     shape = x.shape.as_list()
     end = [*shape[:axis], begin + (count - 1) * step + 1, *shape[axis + 1 :]]
-    return tf.strided_slice(x, _along(len(shape), axis, begin, 0), end, _along(len(shape), axis, step, 1))
+    return strided(x, _along(len(shape), axis, begin, 0), end, _along(len(shape), axis, step, 1))
 
 
 def _gathered(x: tf.Tensor, axis: int, begin: int, count: int, step: int) -> tf.Tensor:
@@ -225,7 +227,7 @@ def _first_tap_inside(
     def taps(core: Core) -> tf.Tensor:
         places = tf.range(count) + (core.coordinate(axes) * count if axes else 0)
         first = tf.maximum(windows.before - places * windows.stride, 0)
-        return tf.reshape(first, _along(shape.ndims, axis, count, 1))
+        return reshaped(first, _along(shape.ndims, axis, count, 1))
 
     return taps
 
@@ -262,9 +264,9 @@ def _with_gaps(x: tf.Tensor, axis: int, stride: int) -> tf.Tensor:
         return x
     shape = x.shape.as_list()
     n, rank = shape[axis], len(shape)
-    x = tf.pad(tf.expand_dims(x, axis + 1), _along(rank + 1, axis + 1, [0, stride - 1], [0, 0]))
-    x = tf.reshape(x, [*shape[:axis], n * stride, *shape[axis + 1 :]])
-    return tf.slice(x, [0] * rank, [*shape[:axis], (n - 1) * stride + 1, *shape[axis + 1 :]])
+    x = with_zeros(tf.expand_dims(x, axis + 1), _along(rank + 1, axis + 1, [0, stride - 1], [0, 0]))
+    x = reshaped(x, [*shape[:axis], n * stride, *shape[axis + 1 :]])
+    return sliced(x, [0] * rank, [*shape[:axis], (n - 1) * stride + 1, *shape[axis + 1 :]])
 
 
 def _along(rank: int, axis: int, here: object, elsewhere: object) -> list:

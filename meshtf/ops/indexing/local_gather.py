@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
@@ -98,11 +99,11 @@ def _coordinates(indices: tf.Tensor, batch_ndims: int) -> tf.Tensor:
     """
     shape = indices.shape.as_list()
     if not batch_ndims:
-        return tf.reshape(indices, [*(shape or [1]), 1])  # scatter_nd takes no single index
+        return tf.reshape(indices, np.array([*(shape or [1]), 1], np.int32))  # scatter_nd takes no single index
     size = [math.prod(shape[:batch_ndims]), math.prod(shape[batch_ndims:])]
-    positions = tf.reshape(tf.range(size[0], dtype=indices.dtype), [size[0], 1])
+    positions = tf.expand_dims(tf.range(size[0], dtype=indices.dtype), 1)
     if size[1] != 1:
-        positions = tf.broadcast_to(positions, size)
+        positions = tf.broadcast_to(positions, np.array(size, np.int32))
     return tf.stack([positions, _reshaped(indices, size)], axis=-1)
 
 
@@ -111,7 +112,7 @@ def _flat_batch(shape: Sequence[int], batch_ndims: int) -> list[int]:
 
 
 def _reshaped(x: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
-    return x if x.shape.as_list() == list(size) else tf.reshape(x, size)
+    return x if x.shape.as_list() == list(size) else tf.reshape(x, np.array(size, np.int32))
 
 
 def _cast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

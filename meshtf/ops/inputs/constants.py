@@ -38,7 +38,7 @@ class FillOperation(Operation):
         value, dtype = self.value, output.dtype
 
         def emit(core: Core) -> tf.Tensor:
-            return tf.fill(size, tf.constant(value, dtype))
+            return tf.fill(np.array(size, np.int32), tf.constant(value, dtype))
 
         spec, facts = (output.shape, dtype, layout), WorkFacts(is_trivial=True)
         planner.write(output, planner.compute("constant", emit, [], [spec], facts=facts)[0])

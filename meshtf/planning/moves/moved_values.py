@@ -22,6 +22,7 @@ from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.layouts.padding import Fill, uneven_dims
 from meshtf.planning.local_work.reductions import Reduction
+from meshtf.planning.local_work.sliced import sliced
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.moves.padded_moves import filled, moved_with_padding
 from meshtf.planning.moves.reshard import LocalSlice, Route, cheapest_route
@@ -134,7 +135,7 @@ class MovedValues:
             cuts.append((step.dim, step.axes, sizes[step.dim]))
 
         def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
-            return tf.slice(x, core.begin(len(size), tuple(cuts)), size)
+            return sliced(x, core.begin(len(size), tuple(cuts)), size)
 
         spec, facts = (
             (value.shape, value.dtype, layout),

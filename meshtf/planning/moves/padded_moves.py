@@ -12,11 +12,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Dimension, Shape
 from meshtf.layout import TensorLayout, axes_size
 from meshtf.planning.layouts.padding import ZEROS, Fill, Filling, padded_shape, uneven_dims, whole_in
+from meshtf.planning.local_work.sliced import sliced
 from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.moves.reshard import LocalSlice, Step, cheapest_route
 from meshtf.planning.plan import Core, Cut, Value
@@ -82,11 +84,12 @@ def _padded(moves: MovedValues, value: Value, shape: Shape) -> Value:
     if not any(end for _, end in ends):
         return relabelled(moves, value, shape)
 
+    def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+        return tf.pad(x, np.array(ends, np.int32))
+
     def pad() -> Value:
         spec, facts = (shape, value.dtype, value.layout), WorkFacts(only_moves=True)
-        return moves.record.compute(
-            "pad", lambda core, x: tf.pad(x, ends), [value], [spec], pending=value.pending, facts=facts
-        )[0]
+        return moves.record.compute("pad", emit, [value], [spec], pending=value.pending, facts=facts)[0]
 
     return moves.once(value, ("pad", shape), pad)
 
@@ -100,7 +103,7 @@ def _cropped(moves: MovedValues, value: Value, shape: Shape) -> Value:
     def crop() -> Value:
         spec, begin, facts = (shape, value.dtype, value.layout), [0] * len(sizes), WorkFacts(only_moves=True)
         return moves.record.compute(
-            "crop", lambda core, x: tf.slice(x, begin, sizes), [value], [spec], pending=value.pending, facts=facts
+            "crop", lambda core, x: sliced(x, begin, sizes), [value], [spec], pending=value.pending, facts=facts
         )[0]
 
     return moves.once(value, ("crop", shape), crop)
@@ -121,8 +124,12 @@ def _padded_slice(moves: MovedValues, value: Value, shape: Shape, layout: Tensor
     def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
         begin = core.begin(len(size), tuple(cuts))
         # Near the end, the cut is made at the last place where it fits. It then moves on into the zeros behind the end.
-        inside = tf.minimum(begin, last)
-        return tf.slice(tf.pad(tf.slice(x, inside, size), ends), tf.minimum(begin - inside, size), size)
+        inside = tf.minimum(begin, np.array(last, np.int32))
+        return sliced(
+            tf.pad(sliced(x, inside, size), np.array(ends, np.int32)),
+            tf.minimum(begin - inside, np.array(size, np.int32)),
+            size,
+        )
 
     spec, facts = (value.shape, value.dtype, layout), WorkFacts(only_moves=True, is_trivial=True, takes_own_slice=True)
     return moves.record.compute("slice", emit, [value], [spec], pending=value.pending, facts=facts)[0]

@@ -10,10 +10,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.graph.operation import Operation
 from meshtf.layout import axes_size, without_split
+from meshtf.planning.local_work.sliced import sliced
 from meshtf.planning.moves.padded_moves import relabelled
 from meshtf.planning.plan import Core, Emit, Value
 
@@ -78,9 +80,9 @@ def part_of(planner: Planner, value: Value, dim: int, begin: int, size: int) -> 
     starts = [begin if i == dim else 0 for i in range(shape.ndims)]
     sizes = value.layout.slice_shape(shape, planner.mesh_shape)
     spec = (shape, value.dtype, value.layout)
-    return planner.compute(
-        "border", lambda core, x: tf.slice(x, starts, sizes), [value], [spec], pending=value.pending
-    )[0]
+    return planner.compute("border", lambda core, x: sliced(x, starts, sizes), [value], [spec], pending=value.pending)[
+        0
+    ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class _Assembly:
 
         def filled(n: int) -> list[tf.Tensor]:
             shape = [n if i == dim else m for i, m in enumerate(size)]
-            return [tf.fill(shape, tf.constant(fill, dtype))] if n else []
+            return [tf.fill(np.array(shape, np.int32), tf.constant(fill, dtype))] if n else []
 
         def masked(core: Core, piece: _Piece, x: tf.Tensor) -> tf.Tensor:
             if self.wrap or not piece.distance:

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import UsageError
-from meshtf.lowering.interpreter import Interpreter, joined
+from meshtf.lowering.core_slices import joined
+from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.optimize.parameter import Parameter
 from meshtf.planning.plan import Compute, Plan, walk

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.ops.convolution import _kernels as kernels
-from meshtf.ops.convolution._kernels import Sliding
+from meshtf.ops.convolution._sliding import Sliding, same_padding
 from meshtf.testing import interpret
 from tests.ops.convolution.windows_in_numpy import convolution_gradients, convolved, pooled, pooling_gradient
 
@@ -125,7 +125,7 @@ def test_windows_that_tensorflow_takes_from_wrong_places(
 ) -> None:
     rng = np.random.default_rng(0)
     around = tuple(
-        kernels._same(n, k, s, 1) if padding == "SAME" else (0, 0) for n, k, s in zip(sizes, taps, strides, strict=True)
+        same_padding(n, k, s, 1) if padding == "SAME" else (0, 0) for n, k, s in zip(sizes, taps, strides, strict=True)
     )
     case = Case(2, sizes, taps, Sliding(strides, (1,) * len(sizes), around), (1, 1, 4), padding)
     x, w = (rng.standard_normal(shape).astype(dtype) for shape in (case.image, case.kernel))

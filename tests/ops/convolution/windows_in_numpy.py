@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from meshtf.ops.convolution._kernels import Sliding
+from meshtf.ops.convolution._sliding import Sliding
 
 
 def windows(x: np.ndarray, taps: tuple[int, ...], sliding: Sliding) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:

@@ -12,7 +12,7 @@ import pytest
 
 from meshtf.dimension import Shape, convert_to_shape
 from meshtf.layout import Axes, TensorLayout, axes_size
-from meshtf.lowering.interpreter import split
+from meshtf.lowering.core_slices import split
 from meshtf.planning.moves.refinement import Refinement, coarser, over_dimensions, refine
 from meshtf.planning.plan import Plan
 

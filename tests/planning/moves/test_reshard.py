@@ -13,7 +13,8 @@ import pytest
 
 from meshtf.dimension import Shape, convert_to_shape
 from meshtf.layout import Axes, TensorLayout, axes_size
-from meshtf.lowering.interpreter import Interpreter, joined, split
+from meshtf.lowering.core_slices import joined, split
+from meshtf.lowering.interpreter import Interpreter
 from meshtf.planning import core_positions
 from meshtf.planning.moves.reshard import LocalSlice, Route, State, cheapest_route
 from meshtf.planning.plan import Plan

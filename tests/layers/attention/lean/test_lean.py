@@ -129,7 +129,7 @@ def test_on_devices() -> None:
     assert_layout_invariant(program, Sizes().operands(), ["batch:rows;memory_length:cols", "length:rows;heads:cols"])
 
 
-def refused(options: AttentionOptions, block_size: int = 4, memory_length: int = 8) -> None:
+def built(options: AttentionOptions, block_size: int = 4, memory_length: int = 8) -> None:
     sizes, graph = Sizes(memory_length=memory_length), mtf.Graph()
     with graph:
         mesh = mtf.Mesh(graph)
@@ -139,6 +139,12 @@ def refused(options: AttentionOptions, block_size: int = 4, memory_length: int =
 
 def test_what_is_refused() -> None:
     with pytest.raises(GraphError, match=r"(?s)of 31 the largest divisor up to block_size, 16, is 1; pad .*, or drop"):
-        refused(AttentionOptions(dropout_rate=0.1, dropout_broadcast_dims=("heads",)), 16, memory_length=31)
+        built(AttentionOptions(dropout_rate=0.1, dropout_broadcast_dims=("heads",)), 16, memory_length=31)
     with pytest.raises(GraphError, match=r"block_size must be at least 1, and is 0"):
-        refused(AttentionOptions(), block_size=0)
+        built(AttentionOptions(), block_size=0)
+
+
+@pytest.mark.parametrize("together", ["length", "memory_length"])
+def test_weights_dropped_together_may_be_of_any_length(together: str) -> None:
+    """As the message of the refusal says."""
+    built(AttentionOptions(dropout_rate=0.1, dropout_broadcast_dims=(together,)), 16, memory_length=31)
