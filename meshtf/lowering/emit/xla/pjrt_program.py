@@ -160,7 +160,7 @@ class PjrtProgram:
 
     @functools.cached_property
     def _sources(self) -> list[Mapping[int, tuple[int, ...]]]:
-        """For each result, the positions of the cores whose slices make it whole, with the block that each has.
+        """The positions of the cores whose slices make each result whole, with the block that each has.
 
         Where slices are alike, the first core's is taken.
         """
