@@ -141,7 +141,7 @@ class AmoebaNetD:
 
         def layer(carried: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
             inside = dataclasses.replace(normalize, batch=self._inside(normalize.batch), moments=[])
-            y = NORMAL(*carried, filters, inside)
+            y = NORMAL(carried[0], carried[1], filters, inside)
             names[:] = [name for name, _ in inside.moments]
             return [y, carried[0]], [value for _, value in inside.moments]
 
@@ -183,7 +183,8 @@ class AmoebaNetD:
         """Moves the averages towards the statistics that were recorded, and forgets these."""
         share = 1.0 - self.batch_norm_momentum
         for name, value in normalize.moments:
-            variable = value.graph.variables[name].value
-            value = value.reshape(variable.shape)
-            mtf.assign_add(variable, (value - mtf.read_variable(variable)) * share)
+            variable = value.graph.variables[name]
+            assert isinstance(variable, mtf.Variable)
+            step = (value.reshape(variable.shape) - mtf.read_variable(variable)) * share
+            mtf.assign_add(variable, step)
         normalize.moments.clear()
