@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import meshtf as mtf
 from meshtf.layers import PipelineSchedule, pipeline_with_sums
@@ -73,14 +74,15 @@ def test_a_cell_keeps_its_number_of_filters() -> None:
         ]
 
 
-def test_cells_in_stages_are_those_in_a_row() -> None:
+@pytest.mark.parametrize("is_training", [False, True])
+def test_cells_in_stages_are_those_in_a_row(is_training: bool) -> None:
     """Two micro-batches have the same images each, so that their statistics are those of the whole batch."""
     rng = np.random.default_rng(1)
     images = [rng.normal(size=(2, 4, 4, 16)).repeat(2, axis=0) for _ in range(2)]
 
     def program(xs: list[mtf.Tensor], schedule: PipelineSchedule | None) -> list[mtf.Tensor]:
         def layer(carried: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
-            normalize = Normalization(is_training=True, epsilon=1e-3)
+            normalize = Normalization(is_training, epsilon=1e-3)
             y = NORMAL(*carried, 4, normalize)
             return [y, carried[0]], [value for _, value in normalize.moments]
 
