@@ -2,20 +2,25 @@
 
     python -m benchmarks.gpu.bench [--out=FOLDER] [--only=TEXT] [--seconds=360]
 
-Writes a table and a picture, with the card's name, into a folder. Each program has a process of its own. When the time
-is over, the rest is named as not measured. Without a GPU nothing is measured, and the exit status is 0. With
-`--virtual` tiny programs run on a virtual GPU.
+Writes a table and a picture, with the card's name, into a folder. Each program has a process of its own. While one has
+the GPU, the next ones import and trace, which takes longer than to measure. When the time is over, the rest is named as
+not measured. Without a GPU nothing is measured, and the exit status is 0. With `--virtual` tiny programs run on a
+virtual GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -26,6 +31,8 @@ from benchmarks.gpu.this_gpu import card_name
 from benchmarks.measuring.machine import machine
 
 _SYSTEMS = ("meshtf", "jax")
+_AT_ONCE = 4
+_SHARE_OF_MEMORY = "0.2"
 _MACHINES = {"H200": "h200", "H100": "h100", "A100": "a100"}
 
 
@@ -53,8 +60,7 @@ def main() -> int:
         print(why)
         print("\n".join(f"{name}: skipped, since there is no GPU" for name in names))
         return 0
-    until = time.monotonic() + arguments.seconds
-    rows = {name: _measured_row(name, arguments.virtual, arguments.steps, until) for name in names}
+    rows = _measured_rows(names, arguments.virtual, arguments.steps, time.monotonic() + arguments.seconds)
     card = card_name(arguments.virtual)
     text = f"{card}; {machine()}. {arguments.steps} steps of each program.\n\n{table(rows, predicted(card, names))}\n"
     folder = Path(arguments.out)
@@ -74,25 +80,32 @@ def _why_no_gpu(virtual: int | None) -> str | None:
     return ended.stdout.strip() or None
 
 
-def _measured_row(name: str, virtual: int | None, steps: int, until: float) -> Mapping[str, Measured]:
-    row = {system: _measured(system, name, virtual, steps, until) for system in _SYSTEMS}
-    print(f"{name}: " + ", ".join(f"{system} {_cell(m.ms)} ms" for system, m in row.items()), flush=True)
-    return row
+def _measured_rows(
+    names: Sequence[str], virtual: int | None, steps: int, until: float
+) -> Mapping[str, Mapping[str, Measured]]:
+    """For each name, what each system took."""
+    with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(_AT_ONCE) as pool:
+        options = [f"--steps={steps}", f"--turn={turn.name}", *([] if virtual is None else [f"--virtual={virtual}"])]
+        both = [*itertools.product(names, _SYSTEMS)]
+        found = [*pool.map(lambda one: _measured(one[1], one[0], options, until), both)]
+    return {name: {s: m for (n, s), m in zip(both, found, strict=True) if n == name} for name in names}
 
 
-def _measured(system: str, name: str, virtual: int | None, steps: int, until: float) -> Measured:
+def _measured(system: str, name: str, options: Sequence[str], until: float) -> Measured:
     left = until - time.monotonic()
     if left <= 0:
         return Measured(None, why="the time was over")
-    command = [sys.executable, "-m", "benchmarks.gpu.measure", system, name, f"--steps={steps}"]
-    command += [] if virtual is None else [f"--virtual={virtual}"]
+    command = [sys.executable, "-m", "benchmarks.gpu.measure", system, name, *options]
+    own = os.environ | {"XLA_PYTHON_CLIENT_MEM_FRACTION": _SHARE_OF_MEMORY}
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False, env=own)
     except subprocess.TimeoutExpired:
         return Measured(None, why="the time was over")
     if ended.returncode:
         return Measured(None, why=ended.stderr.strip().splitlines()[-1] if ended.stderr.strip() else "it failed")
-    return Measured(**json.loads(ended.stdout.splitlines()[-1]))
+    measured = Measured(**json.loads(ended.stdout.splitlines()[-1]))
+    print(f"{name}: {system} {_cell(measured.ms)} ms", flush=True)
+    return measured
 
 
 def predicted(card: str, names: Sequence[str]) -> Mapping[str, float]:

@@ -1,4 +1,5 @@
-"""GPT-2's training step by hand in JAX: a scan over layers, plain attention, AdamW."""
+"""GPT-2's training step by hand in JAX, in the fastest form known on one H200: unrolled layers, a padded vocabulary,
+logits summed from the activations' dtype, AdamW, and cuDNN's attention for activations of two bytes on a GPU."""
 
 from __future__ import annotations
 
@@ -77,23 +78,30 @@ def _loss(sizes: JaxSizes, weights: Weights, ids: jax.Array) -> jax.Array:
     dtype = jnp.dtype(sizes.dtype)
     given = jnp.pad(ids[:, :-1], ((0, 0), (1, 0)))
     x = weights["tokens"].astype(dtype)[given] + weights["positions"].astype(dtype)
-    layers = {name: w for name, w in weights.items() if name.startswith("layer_")}
-    x, _ = jax.lax.scan(functools.partial(_layer, sizes), x, layers)
-    logits = (_normalized(x, weights["norm"]) @ weights["tokens"].astype(dtype).T).astype(jnp.float32)
+    for number in range(sizes.layers):
+        x = _layer(sizes, x, {name: w[number] for name, w in weights.items() if name.startswith("layer_")})
+    logits = _normalized(x, weights["norm"]) @ weights["tokens"].astype(dtype).T
+    largest = jax.lax.stop_gradient(logits.max(-1))
+    sums = jnp.sum(jnp.exp((logits - largest[..., None]).astype(jnp.float32)), -1)
     picked = jnp.take_along_axis(logits, ids[..., None], -1)[..., 0]
-    return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+    return jnp.mean(jnp.log(sums) + largest.astype(jnp.float32) - picked.astype(jnp.float32))
 
 
-def _layer(sizes: JaxSizes, x: jax.Array, layer: Weights) -> tuple[jax.Array, None]:
+def _layer(sizes: JaxSizes, x: jax.Array, layer: Weights) -> jax.Array:
     own = {name.removeprefix("layer_"): w.astype(x.dtype) for name, w in layer.items()}
     h = _normalized(x, layer["layer_norm_1"])
     q, k, v = jnp.einsum("bld,dthk->tblhk", h, own["qkv"]) + own["qkv_bias"][:, None, None]
+    x += jnp.einsum("blhk,hkd->bld", _attended(sizes, q, k, v), own["out"]) + own["out_bias"]
+    hidden = jax.nn.gelu(_normalized(x, layer["layer_norm_2"]) @ own["wi"] + own["wi_bias"])
+    return x + hidden @ own["wo"] + own["wo_bias"]
+
+
+def _attended(sizes: JaxSizes, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    if q.dtype.itemsize == 2 and jax.default_backend() == "gpu":
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
     scores = jnp.einsum("blhk,bmhk->bhlm", q, k).astype(jnp.float32) * q.shape[-1] ** -0.5
     scores = jnp.where(jnp.tril(jnp.ones((sizes.length, sizes.length), bool)), scores, -1e9)
-    mixed = jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores, -1).astype(x.dtype), v)
-    x += jnp.einsum("blhk,hkd->bld", mixed, own["out"]) + own["out_bias"]
-    hidden = jax.nn.gelu(_normalized(x, layer["layer_norm_2"]) @ own["wi"] + own["wi_bias"])
-    return x + hidden @ own["wo"] + own["wo_bias"], None
+    return jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores, -1).astype(q.dtype), v)
 
 
 def _normalized(x: jax.Array, scale: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ class JaxSizes:
     batch: int
     length: int = 1024
     dtype: str = "bfloat16"
-    vocab: int = 50257
+    vocab: int = 50304
     layers: int = 12
     d_model: int = 768
     heads: int = 12

@@ -16,6 +16,7 @@ import meshtf as mtf
 import meshtf.models  # by the gin files
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf.train.data import TextTask
 from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.step_programs import training_step
 from meshtf.train.training import configured_training
@@ -28,15 +29,31 @@ _TINY_GPT2 = ("vocab_size=261", "max_length=16", "d_model=16", "d_ff=32", "num_l
 
 
 @dataclasses.dataclass(frozen=True)
+class WindowsOfText(TextTask):
+    """Text in windows, each of which attends to all of itself, as GPT-2 was trained: no row is cut into examples."""
+
+    @classmethod
+    def of(cls, task: TextTask) -> WindowsOfText:
+        return cls(**{field.name: getattr(task, field.name) for field in dataclasses.fields(task)})
+
+    def inputs(self, batch: mtf.Dimension) -> dict[str, mtf.TensorSpec]:
+        own = super().inputs(batch)
+        return {name: spec for name, spec in own.items() if not name.endswith(("_segmentation", "_position"))}
+
+
+@dataclasses.dataclass(frozen=True)
 class Gpt2:
     """Sizes of a training step of GPT-2 124M, without dropout: the batch, the length and the dtype of activations.
 
-    `bindings`: more of gin's.
+    Attributes:
+      is_packed: whether a row has several examples, which do not see one another.
+      bindings: more of gin's.
     """
 
     batch: int
     length: int = 1024
     dtype: str = "bfloat16"
+    is_packed: bool = False
     bindings: tuple[str, ...] = ()
 
     def made(self, mesh_impl: MeshImpl) -> Made:
@@ -55,6 +72,9 @@ class Gpt2:
         read_configuration(files, [Parameter("", x) for x in own])
         try:
             training = configured_training()
+            if not self.is_packed:
+                assert isinstance(training.task, TextTask)
+                training = dataclasses.replace(training, task=WindowsOfText.of(training.task))
             return training_step(training, mesh_impl), gpt2_feeds(training.task.inputs(training.batch))
         finally:
             gin.clear_config()
@@ -62,11 +82,11 @@ class Gpt2:
 
 def tiny_gpt2() -> Gpt2:
     """GPT-2 with two small layers."""
-    return Gpt2(2, 16, "bfloat16", _TINY_GPT2)
+    return Gpt2(2, 16, bindings=_TINY_GPT2)
 
 
 def gpt2_feeds(inputs: Mapping[str, mtf.TensorSpec]) -> Feeds:
-    """Random tokens, in one segment for each sequence."""
+    """Random tokens, in one example for each sequence."""
     generator, found = np.random.default_rng(0), dict[str, np.ndarray]()
     for name, spec in inputs.items():
         sizes = spec.shape.to_integer_list

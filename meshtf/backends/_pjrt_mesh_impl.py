@@ -90,6 +90,11 @@ class PjrtMeshImpl(abc.ABC):
         return 2
 
     @property
+    def takes_arrays(self) -> bool:
+        """True: the runtime copies arrays to the cores."""
+        return True
+
+    @property
     def peak_bytes(self) -> int | None:
         """The most bytes that a core of this process has held at once; None where its runtime does not count them."""
         return self._cores.peak_bytes

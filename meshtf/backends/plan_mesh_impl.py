@@ -103,6 +103,11 @@ class PlanMeshImpl:
         return ""
 
     @property
+    def takes_arrays(self) -> bool:
+        """False, since nothing runs."""
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         """0, since nothing runs."""
         return 0

@@ -131,6 +131,11 @@ class SpmdMeshImpl:
         return ""
 
     @property
+    def takes_arrays(self) -> bool:
+        """False: TensorFlow's programs take tensors."""
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         """0, since TensorFlow runs a step to its end."""
         return 0

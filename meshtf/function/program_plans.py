@@ -16,7 +16,7 @@ from meshtf.function.tracing import Traced, Tracing
 from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.graph.tensor import Tensor
 from meshtf.lowering.execution import Execution
-from meshtf.lowering.feeding import check_feeds, inputs_of
+from meshtf.lowering.feeding import Fed, check_feeds, inputs_of
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report.memory_check import check_memory
@@ -44,7 +44,7 @@ program "{name}" has {count}, for {known}, and was called for {sizes}; pad its i
 more with mtf.function(..., max_plans={more})"""
 
 
-Prepared: TypeAlias = tuple[Execution, list[tf.Tensor], Sequence[Summary]]
+Prepared: TypeAlias = tuple[Execution, list[Fed], Sequence[Summary]]
 """The execution to run, the arrays to feed it, and the summaries that it returns beside the results."""
 
 
@@ -78,7 +78,8 @@ class PlannedProgram:
             execution = self.lowering.execution([*self.fetches, *(s.tensor for s in summaries)])
         needed = inputs_of(execution.plan)
         known = {**inputs, **{o.name: o for o in needed}}
-        checked = check_feeds([*inputs.values()], feeds, known, self.name)
+        keeps_arrays = self.lowering.mesh_impl.takes_arrays and tf.executing_eagerly()
+        checked = check_feeds([*inputs.values()], feeds, known, self.name, keeps_arrays=keeps_arrays)
         by_operation = dict(zip(inputs.values(), checked, strict=True))
         arrays = [by_operation[o] if o in by_operation else check_feeds([o], {}, known, self.name)[0] for o in needed]
         return execution, arrays, summaries

@@ -118,7 +118,7 @@ def _fed(plan: Plan, arrays: Mapping[str, Any], graph: Graph) -> dict[str, np.nd
     inputs = inputs_of(plan)
     known = {o.name: o for o in graph.program_operations if isinstance(o, InputOperation)}
     checked = check_feeds(inputs, arrays, known, graph.name)
-    return {o.name: array.numpy() for o, array in zip(inputs, checked, strict=True)}
+    return {o.name: np.asarray(array) for o, array in zip(inputs, checked, strict=True)}
 
 
 class _OneCore:

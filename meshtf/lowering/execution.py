@@ -7,12 +7,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import user_site
 from meshtf.errors import CollectiveError, ExecutionError, MeshtfError, UsageError
 from meshtf.layout import TensorLayout
 from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
+from meshtf.lowering.feeding import Fed
 from meshtf.lowering.initial_values import initialize
 from meshtf.lowering.make_plan import first_failure
 from meshtf.lowering.program_texts import program_texts
@@ -81,7 +83,7 @@ class Execution:
             make_variables(values, self.plan, self._lowering)
             _ = self.program
 
-    def __call__(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def __call__(self, feeds: Sequence[Fed]) -> list[tf.Tensor]:
         """Runs the program once.
 
         Raises:
@@ -98,7 +100,7 @@ class Execution:
         feeds = self._checked(feeds)
         return self._explained(functools.partial(self._run, feeds), feeds)
 
-    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], list[tf.Tensor]]:
+    def start(self, feeds: Sequence[Fed]) -> Callable[[], list[tf.Tensor]]:
         """Starts the program, and returns a function that waits for its results and raises the errors of a call.
 
         Raises:
@@ -108,34 +110,36 @@ class Execution:
         if not tf.executing_eagerly():
             raise UsageError(_STARTED_IN_FUNCTION.format(name=self._name, site=user_site()))
         feeds = self._checked(feeds)
+        if self.plan.checks:  # the place of a failure is found in the same arrays, which are the user's by then
+            feeds = [x.copy() if isinstance(x, np.ndarray) else x for x in feeds]
         wait = self._explained(functools.partial(self._started, feeds), feeds)
         return functools.partial(self._explained, functools.partial(self._finished, wait, feeds), feeds)
 
-    def _started(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+    def _started(self, feeds: Sequence[Fed]) -> Callable[[], Results]:
         with self._step():
             return self.program.start(feeds)
 
-    def _explained(self, run: Callable[[], _T], feeds: Sequence[tf.Tensor]) -> _T:
+    def _explained(self, run: Callable[[], _T], feeds: Sequence[Fed]) -> _T:
         try:
             return run()
         except (CollectiveError, ExecutionError) as error:
             raise slicewise_failure(error, self.plan, self._lowering, feeds) or error from None
 
-    def _run(self, feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _run(self, feeds: Sequence[Fed]) -> list[tf.Tensor]:
         if tf.executing_eagerly():
             return self._finished(lambda: self.program(feeds), feeds)
         with self._step():
             results, _ = self.program(feeds)
             return self._without_gradient(results)
 
-    def _finished(self, wait: Callable[[], Results], feeds: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _finished(self, wait: Callable[[], Results], feeds: Sequence[Fed]) -> list[tf.Tensor]:
         with self._step():
             results, failed = wait()
             if self.plan.checks and (index := int(failed)) != NO_CHECK_FAILED:
                 raise self._failure(self.plan.checks[index], feeds)
         return results
 
-    def _checked(self, feeds: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    def _checked(self, feeds: Sequence[Fed]) -> Sequence[Fed]:
         """The feeds, looked at before the step begins."""
         if not self.plan.feed_checks:
             return feeds
@@ -148,7 +152,7 @@ class Execution:
         with tf.control_dependencies(assertions):
             return [tf.identity(x) for x in feeds]
 
-    def _failure(self, check: Check, feeds: Sequence[tf.Tensor]) -> MeshtfError:
+    def _failure(self, check: Check, feeds: Sequence[Fed]) -> MeshtfError:
         """The error of a check that failed, which a second program finds the place of: it assigns nothing either."""
         if not check.can_find:
             return check.failure()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -13,11 +13,21 @@ from meshtf.errors import FeedError, nearest
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning.plan import Plan
 
+Fed: TypeAlias = tf.Tensor | np.ndarray
+"""An array that a program is fed."""
+
 
 def check_feeds(
-    inputs: Sequence[InputOperation], feeds: Mapping[str, Any], known: Mapping[str, InputOperation], program: str
-) -> list[tf.Tensor]:
+    inputs: Sequence[InputOperation],
+    feeds: Mapping[str, Any],
+    known: Mapping[str, InputOperation],
+    program: str,
+    *,
+    keeps_arrays: bool = False,
+) -> list[Fed]:
     """The arrays of `inputs`, in order. An input that was imported with a value needs no feed.
+
+    NumPy arrays become tensors, which takes TensorFlow two copies, unless `keeps_arrays`.
 
     Raises:
       FeedError: listing every input that is missing, unknown, or of the wrong shape or dtype.
@@ -31,7 +41,8 @@ def check_feeds(
             faults.append(f'input "{operation.name}" [{tensor.shape}] {tensor.dtype.name} is missing')
             continue
         try:
-            arrays.append(_converted(value, tensor.dtype, tensor.shape.to_integer_list))
+            fit = _fit(value, tensor.dtype, tensor.shape.to_integer_list)
+            arrays.append(fit if keeps_arrays else tf.convert_to_tensor(fit))
         except _Unfit as fault:
             faults.append(f'input "{operation.name}" must be [{tensor.shape}] {tensor.dtype.name}, and {fault}')
     if faults:
@@ -53,8 +64,8 @@ class _Unfit(Exception):  # noqa: N818
     """Why a value cannot be an input."""
 
 
-def _converted(value: Any, dtype: tf.DType, sizes: list[int]) -> tf.Tensor:
-    """The value as a tensor. Python numbers take the input's dtype; arrays must have it."""
+def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
+    """The value as an array. Python numbers take the input's dtype; arrays must have it."""
     if isinstance(value, tf.Tensor) and value.dtype == dtype and _has_sizes(value, sizes):
         return value  # a value that fits passes at once, since each step of a small program waits for this
     if isinstance(value, tf.Variable):
@@ -73,7 +84,7 @@ def _converted(value: Any, dtype: tf.DType, sizes: list[int]) -> tf.Tensor:
         raise _Unfit(f"has dtype {given}; convert it, as in {cast}")
     if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined():  # inside a tf.function of the user's
         return tf.ensure_shape(value, sizes)
-    return tf.convert_to_tensor(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def _has_sizes(value: tf.Tensor, sizes: list[int]) -> bool:

@@ -13,6 +13,7 @@ from meshtf.errors import CollectiveError, ExecutionError, MeshtfError
 from meshtf.graph.blocks import with_nested
 from meshtf.graph.operation import Operation
 from meshtf.host_array import host_array
+from meshtf.lowering.feeding import Fed
 from meshtf.lowering.interpreter import Interpreter, KnownCore
 from meshtf.mesh_impl.spmd.step_errors import lost_its_text, short_text
 from meshtf.ops.slicewise.slicewise import SlicewiseOperation
@@ -27,7 +28,7 @@ _MOST_BYTES = 1 << 30
 
 
 def slicewise_failure(
-    error: MeshtfError, plan: Plan, lowering: Lowering, feeds: Sequence[tf.Tensor]
+    error: MeshtfError, plan: Plan, lowering: Lowering, feeds: Sequence[Fed]
 ) -> ExecutionError | None:
     """The error of a slicewise with the core on which it failed, which TensorFlow does not tell, and its slices.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
@@ -23,7 +24,7 @@ Results: TypeAlias = tuple[list[tf.Tensor], tf.Tensor]
 class Program(Protocol):
     """A plan on a mesh, ready to be run."""
 
-    def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
+    def __call__(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Results:
         """Runs it once: reads and assigns the slices of the variables it was made with.
 
         Args:
@@ -36,7 +37,7 @@ class Program(Protocol):
         """
         ...
 
-    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+    def start(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Callable[[], Results]:
         """Starts a run, outside of a tf.function, and returns a function that waits for its results.
 
         If a check fails, the runs that were started after it assign nothing either, and fail with the same check.
@@ -48,12 +49,12 @@ class Program(Protocol):
 class ProgramAtOnce:
     """A Program that runs to its end before anything else is done."""
 
-    run: Callable[[Sequence[tf.Tensor]], Results]
+    run: Callable[[Sequence[tf.Tensor | np.ndarray]], Results]
 
-    def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
+    def __call__(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Results:
         return self.run(feeds)
 
-    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+    def start(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Callable[[], Results]:
         results = self.run(feeds)
         return lambda: results
 
@@ -107,6 +108,11 @@ class MeshImpl(Protocol):
     def steps_ahead(self) -> int:
         """How many runs of a program are started before the results of the first are waited for, so that no core waits
         for the host: 0 where a run is over when it has been started."""
+        ...
+
+    @property
+    def takes_arrays(self) -> bool:
+        """Whether its programs are fed NumPy arrays as they are, which may change once a run has been started."""
         ...
 
     @property

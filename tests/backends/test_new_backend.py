@@ -49,6 +49,10 @@ class InterpretedMeshImpl:
         return ""
 
     @property
+    def takes_arrays(self) -> bool:
+        return False
+
+    @property
     def steps_ahead(self) -> int:
         return 0
 

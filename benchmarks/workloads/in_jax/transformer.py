@@ -74,9 +74,12 @@ def jax_partitioned(rows: int, cols: int, sizes: Sizes = SMALL) -> Step:
 
 
 def jax_mesh(**axes: int) -> Mesh:
-    """A mesh of as many virtual devices as the axes need; the function sets them up."""
-    jax.config.update("jax_num_cpu_devices", int(np.prod(list(axes.values()))))
-    return Mesh(np.array(jax.devices("cpu")).reshape(list(axes.values())), tuple(axes))
+    """A mesh of as many devices as the axes need: virtual CPUs, which the function sets up, unless JAX was told of
+    another platform."""
+    count, platform = int(np.prod(list(axes.values()))), (jax.config.jax_platforms or "cpu").split(",")[0]
+    if platform == "cpu":
+        jax.config.update("jax_num_cpu_devices", count)
+    return Mesh(np.array(jax.devices(platform)[:count]).reshape(list(axes.values())), tuple(axes))
 
 
 def donating(step: Callable[..., tuple[Any, jax.Array]], state: Any, *batch: np.ndarray | jax.Array) -> Step:

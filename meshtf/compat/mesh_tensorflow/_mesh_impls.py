@@ -140,6 +140,10 @@ class WrappedMeshImpl(MeshImpl):
         return self._backend.kernel_platform
 
     @property
+    def takes_arrays(self) -> bool:
+        return self._backend.takes_arrays
+
+    @property
     def steps_ahead(self) -> int:
         return self._backend.steps_ahead
 

@@ -42,20 +42,20 @@ class PjrtProgram:
         self._earlier: CoreArray | None = None
         self._failures_seen = 0
 
-    def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
+    def __call__(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Results:
         """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
 
         Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
         """
         return self.start(feeds)() if tf.executing_eagerly() else self._traced(feeds)
 
-    def start(self, feeds: Sequence[tf.Tensor]) -> Callable[[], Results]:
+    def start(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Callable[[], Results]:
         """Starts a run, and returns what waits for its results. Other runs may be started before.
 
         If a check of one fails, those that were started after it assign nothing either, and fail the same.
         """
         program, assigned = self._compiled
-        pieces = [self._fed(feed, np.asarray(x.numpy())) for feed, x in zip(self._plan.feeds, feeds, strict=True)]
+        pieces = [self._fed(feed, x) for feed, x in zip(self._plan.feeds, feeds, strict=True)]
         if self._none_failed is None:
             self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
         earlier = self._none_failed if self._earlier is None else self._earlier
@@ -64,6 +64,10 @@ class PjrtProgram:
         for number, variable in assigned.items():
             variable.array = results[number]
         count = len(self._plan.fetches)
+        self._cores.send(results[count])
+        for sources, x in zip(self._sources, results[:count], strict=True):
+            for position in sources:
+                self._cores.send(x, position)
         if self._plan.checks:
             self._earlier = results[count]
         return functools.partial(self._awaited, results[:count], results[count], self._failures_seen, arguments)
@@ -76,7 +80,8 @@ class PjrtProgram:
         if index != NO_CHECK_FAILED and seen_before == self._failures_seen:  # else those that follow know of it
             self._failures_seen += 1
             self._earlier = None
-        arrays = [self._whole(value, x) for value, x in zip(self._plan.fetches, fetches, strict=True)]
+        whole = zip(self._plan.fetches, self._sources, fetches, strict=True)
+        arrays = [self._whole(value, sources, x) for value, sources, x in whole]
         return [tf.constant(x) for x in arrays], tf.constant(index)
 
     def _traced(self, feeds: Sequence[tf.Tensor]) -> Results:
@@ -113,8 +118,9 @@ class PjrtProgram:
             cluster.barrier(cluster.meeting("compiled"), _COMPILE_SECONDS)
         return program, {number: self._variables[place] for number, place in numbers.items()}
 
-    def _fed(self, feed: Feed, array: np.ndarray) -> CoreArray:
+    def _fed(self, feed: Feed, given: tf.Tensor | np.ndarray) -> CoreArray:
         """Each core's part of an array, which is nobody else's: a step may still run when its caller goes on."""
+        array = np.asarray(given)  # a tensor's own memory, which never changes
         axes, size = feed.output.layout.axes, feed.output.slice_shape
         parts: dict[tuple[int, ...], np.ndarray] = {}
         pieces = []
@@ -126,23 +132,34 @@ class PjrtProgram:
                 ends = [(0, n - have) for n, have in zip(size, held.shape, strict=True)]
                 parts[block] = np.ascontiguousarray(np.pad(held, ends) if any(map(any, ends)) else held).reshape(size)
             pieces.append(parts[block])
-        return self._cores.put(pieces)
+        return self._cores.put_copies(pieces) if isinstance(given, np.ndarray) else self._cores.put(pieces)
 
     def _on_every_core(self, array: np.ndarray) -> CoreArray:
         return self._cores.put([array] * len(self._cores.numbers))
 
-    def _whole(self, value: Value, array: CoreArray) -> np.ndarray:
-        """A whole result from the slices of the cores. Where slices are alike, the first core's is taken."""
+    @functools.cached_property
+    def _sources(self) -> list[Mapping[int, tuple[int, ...]]]:
+        """For each result, the positions of the cores whose slices make it whole, with the block that each has.
+
+        Where slices are alike, the first core's is taken.
+        """
+        found: list[Mapping[int, tuple[int, ...]]] = []
+        for value in self._plan.fetches:
+            of_block: dict[tuple[int, ...], int] = {}
+            for position, core in enumerate(self._cores.numbers):
+                of_block.setdefault(core_positions.block(core, value.layout.axes, self._plan.mesh_shape), position)
+            found.append({position: block for block, position in of_block.items()})
+        return found
+
+    def _whole(self, value: Value, sources: Mapping[int, tuple[int, ...]], array: CoreArray) -> np.ndarray:
+        """A whole result from the slices of the cores."""
         sizes = value.shape.to_integer_list
         if tuple(sizes) == value.slice_shape:
             return self._cores.first(array)
-        whole, done = np.empty(sizes, value.dtype.as_numpy_dtype), set()
-        for position, core in enumerate(self._cores.numbers):
-            block = core_positions.block(core, value.layout.axes, self._plan.mesh_shape)
-            if block not in done:
-                done.add(block)
-                begins = [b * n for b, n in zip(block, value.slice_shape, strict=True)]
-                held = self._cores.piece(array, position)
-                part = tuple(slice(b, b + n) for b, n in zip(begins, held.shape, strict=True))
-                whole[part] = held[tuple(slice(max(n - b, 0)) for b, n in zip(begins, sizes, strict=True))]
+        whole = np.empty(sizes, value.dtype.as_numpy_dtype)
+        for position, block in sources.items():
+            begins = [b * n for b, n in zip(block, value.slice_shape, strict=True)]
+            held = self._cores.piece(array, position)
+            part = tuple(slice(b, b + n) for b, n in zip(begins, held.shape, strict=True))
+            whole[part] = held[tuple(slice(max(n - b, 0)) for b, n in zip(begins, sizes, strict=True))]
         return whole
