@@ -46,8 +46,8 @@ IMAGENET_POLICY: tuple[tuple[Step, Step], ...] = (
     (("colour", 0.6, 4), ("contrast", 1.0, 8)),
     (("equalize", 0.8, 8), ("equalize", 0.6, 3)),
 )
-"""The policy that the paper found for ImageNet, the same as in torchvision. Five pairs are there twice, and so are drawn
-twice as often."""
+"""The policy that the paper found for ImageNet, the same as in torchvision. Five pairs are there twice, and so are
+drawn twice as often."""
 
 _FACTORS = ("brightness", "colour", "contrast", "sharpness")
 _NAMES = tuple(CHANGES)

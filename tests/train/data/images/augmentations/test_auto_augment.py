@@ -105,7 +105,7 @@ def test_draws(image: np.ndarray) -> None:
     assert all(12 <= count <= 48 for count in counts)  # 30 are expected, with a standard deviation of 5
     assert 40 <= len(found) - sum(counts) <= 80  # 60, of 5
     assert isinstance(AutoAugment(), Augmentation)
-    assert len(IMAGENET_POLICY) == 25 and len({*IMAGENET_POLICY}) == 20
+    assert (len(IMAGENET_POLICY), len({*IMAGENET_POLICY})) == (25, 20)
     both = [each.tobytes() for each in drawn(AutoAugment(), x, 60)]
     assert both[:5] == [each.tobytes() for each in drawn(AutoAugment(), x, 5)]
     assert len(set(both)) > 15
