@@ -1,5 +1,4 @@
-"""GPT-2's training step by hand in JAX, in the fastest form known on one H200: unrolled layers, a padded vocabulary,
-logits summed from the activations' dtype, AdamW, and cuDNN's attention for activations of two bytes on a GPU."""
+"""GPT-2's training step by hand in JAX: a padded vocabulary, and logits that keep the activations' dtype."""
 
 from __future__ import annotations
 
@@ -11,100 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.gpu.jax_sizes import JaxSizes
-
-_BETA_1, _BETA_2, _RATE, _EPSILON = 0.9, 0.98, 1e-4, 1e-8
-
-Weights = dict[str, jax.Array]
-"""Weights by name. A name that begins with `layer_` has the weights of all layers, along its first dimension."""
-
-State = tuple[Weights, Weights, Weights, jax.Array]
-"""Weights, their first and second moments, and the number of steps."""
+from benchmarks.gpu.jax_transformer import Weights, cross_entropy, encoded, layer_shapes, trained
 
 
 def gpt2_in_jax(sizes: JaxSizes) -> Callable[[], jax.Array]:
     """The step, with random weights and tokens. It returns the loss."""
-    generator = np.random.default_rng(0)
-    weights = {name: _started(generator, name, shape) for name, shape in _shapes(sizes).items()}
-    ids = jnp.asarray(generator.integers(2, sizes.vocab - 1, (sizes.batch, sizes.length), np.int32))
-    state = (weights, *({name: jnp.zeros_like(w) for name, w in weights.items()} for _ in range(2)), jnp.float32(0))
-    step = jax.jit(functools.partial(_step, sizes), donate_argnums=0)
-
-    def run() -> jax.Array:
-        nonlocal state
-        state, loss = step(state, ids)
-        return loss
-
-    return run
-
-
-def _shapes(sizes: JaxSizes) -> dict[str, tuple[int, ...]]:
-    layers, width, heads, d_ff = sizes.layers, sizes.d_model, sizes.heads, sizes.d_ff
-    own = width // heads
-    return {
-        "tokens": (sizes.vocab, width),
-        "positions": (sizes.length, width),
-        "layer_norm_1": (layers, width),
-        "layer_qkv": (layers, width, 3, heads, own),
-        "layer_qkv_bias": (layers, 3, heads, own),
-        "layer_out": (layers, heads, own, width),
-        "layer_out_bias": (layers, width),
-        "layer_norm_2": (layers, width),
-        "layer_wi": (layers, width, d_ff),
-        "layer_wi_bias": (layers, d_ff),
-        "layer_wo": (layers, d_ff, width),
-        "layer_wo_bias": (layers, width),
-        "norm": (width,),
-    }
-
-
-def _started(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> jax.Array:
-    if "norm" in name:
-        return jnp.ones(shape)
-    return jnp.zeros(shape) if name.endswith("bias") else jnp.asarray(generator.normal(0, 0.02, shape), jnp.float32)
-
-
-def _step(sizes: JaxSizes, state: State, ids: jax.Array) -> tuple[State, jax.Array]:
-    weights, first, second, steps = state
-    loss, gradients = jax.value_and_grad(functools.partial(_loss, sizes))(weights, ids)
-    steps += 1
-    first = {n: _BETA_1 * m + (1 - _BETA_1) * gradients[n] for n, m in first.items()}
-    second = {n: _BETA_2 * v + (1 - _BETA_2) * jnp.square(gradients[n]) for n, v in second.items()}
-    scales = 1 - _BETA_1**steps, 1 - _BETA_2**steps
-    moved = {n: first[n] / scales[0] / (jnp.sqrt(second[n] / scales[1]) + _EPSILON) for n in weights}
-    return ({n: w - _RATE * (moved[n] + 0.01 * w) for n, w in weights.items()}, first, second, steps), loss
+    ids = np.random.default_rng(0).integers(2, sizes.vocab - 1, (sizes.batch, sizes.length), np.int32)
+    embeddings = {"tokens": (sizes.vocab, sizes.d_model), "positions": (sizes.length, sizes.d_model)}
+    return trained(functools.partial(_loss, sizes), embeddings | layer_shapes(sizes), jnp.asarray(ids))
 
 
 def _loss(sizes: JaxSizes, weights: Weights, ids: jax.Array) -> jax.Array:
     dtype = jnp.dtype(sizes.dtype)
     given = jnp.pad(ids[:, :-1], ((0, 0), (1, 0)))
     x = weights["tokens"].astype(dtype)[given] + weights["positions"].astype(dtype)
-    for number in range(sizes.layers):
-        x = _layer(sizes, x, {name: w[number] for name, w in weights.items() if name.startswith("layer_")})
-    logits = _normalized(x, weights["norm"]) @ weights["tokens"].astype(dtype).T
-    largest = jax.lax.stop_gradient(logits.max(-1))
-    sums = jnp.sum(jnp.exp((logits - largest[..., None]).astype(jnp.float32)), -1)
-    picked = jnp.take_along_axis(logits, ids[..., None], -1)[..., 0]
-    return jnp.mean(jnp.log(sums) + largest.astype(jnp.float32) - picked.astype(jnp.float32))
-
-
-def _layer(sizes: JaxSizes, x: jax.Array, layer: Weights) -> jax.Array:
-    own = {name.removeprefix("layer_"): w.astype(x.dtype) for name, w in layer.items()}
-    h = _normalized(x, layer["layer_norm_1"])
-    q, k, v = jnp.einsum("bld,dthk->tblhk", h, own["qkv"]) + own["qkv_bias"][:, None, None]
-    x += jnp.einsum("blhk,hkd->bld", _attended(sizes, q, k, v), own["out"]) + own["out_bias"]
-    hidden = jax.nn.gelu(_normalized(x, layer["layer_norm_2"]) @ own["wi"] + own["wi_bias"])
-    return x + hidden @ own["wo"] + own["wo_bias"]
-
-
-def _attended(sizes: JaxSizes, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    if q.dtype.itemsize == 2 and jax.default_backend() == "gpu":
-        return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
-    scores = jnp.einsum("blhk,bmhk->bhlm", q, k).astype(jnp.float32) * q.shape[-1] ** -0.5
-    scores = jnp.where(jnp.tril(jnp.ones((sizes.length, sizes.length), bool)), scores, -1e9)
-    return jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores, -1).astype(q.dtype), v)
-
-
-def _normalized(x: jax.Array, scale: jax.Array) -> jax.Array:
-    whole = x.astype(jnp.float32)
-    less = whole - whole.mean(-1, keepdims=True)
-    return (less * jax.lax.rsqrt(jnp.square(less).mean(-1, keepdims=True) + 1e-5) * scale).astype(x.dtype)
+    return cross_entropy(encoded(sizes, weights, x) @ weights["tokens"].astype(dtype).T, ids)

@@ -22,7 +22,8 @@ import numpy as np
 import meshtf as mtf
 from benchmarks.gpu.jax_gpt2 import gpt2_in_jax
 from benchmarks.gpu.jax_sizes import JaxSizes
-from benchmarks.gpu.steps import PROGRAMS, TINY, Gpt2
+from benchmarks.gpu.jax_vit import vit_in_jax
+from benchmarks.gpu.steps import PROGRAMS, TINY, Gpt2, Vit
 from benchmarks.gpu.this_gpu import why_no_gpu
 
 Waits = Callable[[], object]
@@ -64,6 +65,11 @@ def _jax_program(name: str) -> Callable[[], object]:
         sizes = JaxSizes(program.batch, program.length, program.dtype)
         tiny = dataclasses.replace(sizes, vocab=261, layers=2, d_model=16, heads=2, d_ff=32)
         return gpt2_in_jax(tiny if name in TINY else sizes)
+    if isinstance(program, Vit):
+        width, heads = program.d_model, program.num_heads
+        own = JaxSizes(program.batch, (program.side // program.patch_size) ** 2 + 1, "bfloat16", program.num_classes)
+        own = dataclasses.replace(own, layers=program.num_layers, d_model=width, heads=heads, d_ff=4 * width)
+        return vit_in_jax(dataclasses.replace(own, is_causal=False), program.patch_size, *program.examples())
     program.set_sizes()
     if "experts" in program.module:
         from benchmarks.workloads.in_jax.experts import in_jax as experts  # which compiles for the sizes that are set

@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping
 
 import gin
 import numpy as np
+import tensorflow as tf
 
 import meshtf as mtf
 import meshtf.models  # by the gin files
+from meshtf.layers.attention import AttentionConfig
+from meshtf.layers.transformer import FeedForward, LayerNorm, Residual, SelfAttention, TransformerStack
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.models.vision_transformer import VisionTransformer
 from meshtf.train.configuration import find_gin_file, read_configuration
 from meshtf.train.data import TextTask
 from meshtf.train.gin_files.bindings import Parameter
@@ -100,6 +104,55 @@ def gpt2_feeds(inputs: Mapping[str, mtf.TensorSpec]) -> Feeds:
 
 
 @dataclasses.dataclass(frozen=True)
+class Vit:
+    """Sizes of a training step of a Vision Transformer in bfloat16, whose images come from the host each time.
+
+    Attributes:
+      batch: the number of images.
+      side: their height and width.
+      d_model, num_layers, num_heads: sizes of the model, by default those of ViT-S/16.
+    """
+
+    batch: int
+    side: int = 224
+    d_model: int = 384
+    num_layers: int = 12
+    num_heads: int = 6
+    patch_size: int = 16
+    num_classes: int = 1000
+
+    def made(self, mesh_impl: MeshImpl) -> Made:
+        attention = SelfAttention(AttentionConfig(self.num_heads, self.d_model // self.num_heads, use_bias=True))
+        feed_forward = FeedForward(4 * self.d_model, activation="gelu", use_bias=True)
+        stack = TransformerStack(
+            sublayers=[attention, feed_forward],
+            num_layers=self.num_layers,
+            residual=Residual(norm=LayerNorm()),
+            use_final_norm=False,
+        )
+        model = VisionTransformer(self.num_classes, self.d_model, self.patch_size, stack)
+        images, labels = self.examples()
+
+        def train_step(images: mtf.Tensor, labels: mtf.Tensor) -> mtf.Tensor:
+            loss = mtf.reduce_mean(model.metrics({"images": images, "labels": labels}, is_training=True)["loss"][0])
+            mtf.optimize.AdamWOptimizer(1e-4).minimize(loss)
+            return loss
+
+        names = ("batch", "height", "width", "channels")
+        given = mtf.Shape([*zip(names, images.shape, strict=True)])
+        inputs = {"images": mtf.TensorSpec(given, tf.bfloat16), "labels": mtf.TensorSpec(given[:1], tf.int32)}
+        policy = mtf.VariableDType(tf.float32, activation_dtype=tf.bfloat16)
+        step = mtf.function(train_step, mesh_impl, inputs=inputs, variable_dtype=policy)
+        return step, {"images": images, "labels": labels}
+
+    def examples(self) -> tuple[np.ndarray, np.ndarray]:
+        """Random images in bfloat16, and labels."""
+        generator = np.random.default_rng(0)
+        images = generator.normal(size=[self.batch, self.side, self.side, 3]).astype(tf.bfloat16.as_numpy_dtype)
+        return images, generator.integers(0, self.num_classes, [self.batch]).astype(np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
 class Sized:
     """A benchmark, and other sizes than it has on virtual CPUs.
 
@@ -162,13 +215,14 @@ def decoding(mesh_impl: MeshImpl) -> Made:
     return program_on(mesh_impl), prompts()
 
 
-PROGRAMS: Mapping[str, Gpt2 | Sized] = {
+PROGRAMS: Mapping[str, Gpt2 | Sized | Vit] = {
     "GPT-2 124M, bfloat16, 8 x 1024": Gpt2(8),
     "GPT-2 124M, bfloat16, 16 x 1024": Gpt2(16),
     "GPT-2 124M, float32, 8 x 1024": Gpt2(8, dtype="float32"),
     "ResNet-50, 64 images of 224 x 224": Sized(
         "benchmarks.workloads.resnet_sizes", {"BATCH": 64, "SIDE": 224, "CLASSES": 1000}, resnet
     ),
+    "ViT-S, bfloat16, 128 images of 224 x 224": Vit(128),
     "16 experts of 1024 x 4096, 16 x 1024 tokens": Sized(
         "benchmarks.workloads.experts_sizes",
         {"BATCH": 16, "LENGTH": 1024, "D_MODEL": 1024, "D_FF": 4096, "EXPERTS": 16, "CAPACITY": 128},
@@ -179,8 +233,9 @@ PROGRAMS: Mapping[str, Gpt2 | Sized] = {
 }
 """The measured programs, by name."""
 
-TINY: Mapping[str, Gpt2 | Sized] = {
+TINY: Mapping[str, Gpt2 | Sized | Vit] = {
     "GPT-2 of two small layers": tiny_gpt2(),
+    "ViT of two small layers": Vit(2, 8, 16, 2, 2, 4, 10),
     "2 experts of 8 x 16, 2 x 8 tokens": Sized(
         "benchmarks.workloads.experts_sizes",
         {"BATCH": 2, "LENGTH": 8, "D_MODEL": 8, "D_FF": 16, "EXPERTS": 2, "CAPACITY": 8},

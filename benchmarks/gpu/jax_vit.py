@@ -1,0 +1,46 @@
+"""A Vision Transformer's training step by hand in JAX: a class token, and images that come from the host."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.gpu.jax_sizes import JaxSizes
+from benchmarks.gpu.jax_transformer import Weights, cross_entropy, encoded, layer_shapes, trained
+
+_CHANNELS = 3
+
+
+def vit_in_jax(sizes: JaxSizes, patch: int, images: np.ndarray, labels: np.ndarray) -> Callable[[], jax.Array]:
+    """The step, with random weights. It returns the loss.
+
+    Args:
+      sizes: the sizes. `vocab` is the number of classes, and `length` counts patches and the class token.
+      patch: the pixels on each side of a patch.
+      images: [batch, side, side, 3], in the dtype of activations.
+      labels: int32 [batch].
+    """
+    own = {
+        "patches": (patch * patch * _CHANNELS, sizes.d_model),
+        "patches_bias": (sizes.d_model,),
+        "class_token": (sizes.d_model,),
+        "positions": (sizes.length, sizes.d_model),
+        "logits": (sizes.d_model, sizes.vocab),
+        "logits_bias": (sizes.vocab,),
+    }
+    return trained(functools.partial(_loss, sizes, patch), own | layer_shapes(sizes), images, labels)
+
+
+def _loss(sizes: JaxSizes, patch: int, weights: Weights, images: jax.Array, labels: jax.Array) -> jax.Array:
+    dtype, (batch, side) = images.dtype, images.shape[:2]
+    across = side // patch
+    cut = images.reshape(batch, across, patch, across, patch, _CHANNELS).swapaxes(2, 3).reshape(batch, across**2, -1)
+    x = cut @ weights["patches"].astype(dtype) + weights["patches_bias"].astype(dtype)
+    token = jnp.broadcast_to(weights["class_token"].astype(dtype), (batch, 1, sizes.d_model))
+    x = jnp.concatenate([token, x], 1) + weights["positions"].astype(dtype)
+    first = encoded(sizes, weights, x)[:, 0]
+    return cross_entropy(first @ weights["logits"].astype(dtype) + weights["logits_bias"].astype(dtype), labels)
