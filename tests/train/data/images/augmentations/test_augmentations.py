@@ -95,7 +95,7 @@ def test_values(image: np.ndarray) -> None:
 
 
 def test_moves(image: np.ndarray) -> None:
-    """At a strength of 3, a rotation is by 90 degrees. A translation by 3 of six pixels, rounded, leaves grey behind."""
+    """A strength of 3 rotates by 90 degrees. A translation by 2.7, rounded to 3 pixels, leaves grey behind."""
     x, one = tf.constant(image), tf.constant(1.0)
     np.testing.assert_array_equal(CHANGES["rotate"](x, 3 * one, one), np.rot90(image))
     np.testing.assert_array_equal(CHANGES["rotate"](x, 3 * one, -one), np.rot90(image, -1))
