@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshtf.errors import unknown_name
+from meshtf.models.amoeba_net.amoeba_net_d import AmoebaNetD
 from meshtf.models.detection.default_boxes import DefaultBoxes
 from meshtf.models.detection.ssd import SSD
 from meshtf.models.dlrm import DLRM
@@ -21,6 +22,7 @@ from meshtf.models.vision_transformer import VisionTransformer
 __all__ = [
     "DLRM",
     "SSD",
+    "AmoebaNetD",
     "DefaultBoxes",
     "EncoderDecoder",
     "IncrementalDecoder",

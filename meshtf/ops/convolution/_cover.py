@@ -25,11 +25,20 @@ class Cover:
         starts = [(j * n + begin) // stride if parts > 1 else 0 for j in range(parts)]
         ends = [(j * n + n - 1 + slide.before) // stride + 1 for j in range(parts)]
         length = max(e - s for s, e in zip(starts, ends, strict=True)) if parts > 1 else slide.result_size
-        self.window = Window(begin, n, length, stride)
+        self.window = Window(begin, n, length, stride, self._needed())
         self.has_padding = parts > 1 and any(s < 0 or s + length > slide.result_size for s in starts)
         """Whether some core's windows lie before or behind the result's, and so are padding."""
         self._offsets = [j * n + slide.before - s * stride for j, s in enumerate(starts)]
         self._is_fixed = len(set(self._offsets)) == 1
+
+    def _needed(self) -> tuple[tuple[int, int], ...]:
+        """The windows that reach the elements of each core's slice. Padding of the image needs none."""
+        slide, found = self.slide, list[tuple[int, int]]()
+        for first in range(0, self.parts * self.n, max(self.n, 1)):
+            end = min(first + self.n, slide.image_size)
+            begin = -((slide.reach - 1 - slide.before - first) // slide.stride)
+            found.append((begin, (end - 1 + slide.before) // slide.stride + 1) if first < end else (0, 0))
+        return tuple(found)
 
     @property
     def padding(self) -> tuple[int, int]:

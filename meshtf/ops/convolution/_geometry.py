@@ -13,6 +13,7 @@ import dataclasses
 
 from meshtf.dimension import Shape
 from meshtf.errors import ShapeError
+from meshtf.planning.moves.window_reads import Window
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ class Slide:
     def after(self) -> int:
         """The number of elements beyond the end that the last window takes in."""
         return max(0, (self.result_size - 1) * self.stride + self.reach - self.image_size - self.before)
+
+    def read(self, windows: int, parts: int) -> Window:
+        """The elements that each of `parts` cores reads for so many windows of its own. The last may have fewer."""
+        needed = list[tuple[int, int]]()
+        for first in (j * windows for j in range(parts)):
+            count, begin = min(windows, self.result_size - first), first * self.stride - self.before
+            needed.append((begin, begin + self.length(count)) if count > 0 else (0, 0))
+        return Window(-self.before, windows * self.stride, self.length(windows), needed=tuple(needed))
 
     def length(self, windows: int) -> int:
         """The number of elements from the start of the first window to the end of the last of `windows`."""

@@ -26,7 +26,7 @@ from meshtf.ops.convolution._sliding import Sliding
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.layouts.padding import Fill
 from meshtf.planning.local_work.work_facts import BatchedRows, MatrixProduct, WorkFacts
-from meshtf.planning.moves.window_reads import Window, read_window
+from meshtf.planning.moves.window_reads import read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over, summed_axes
@@ -198,8 +198,7 @@ def _read_windows(
             continue
         # Each core computes the same number of windows. The last core may compute some beyond the result's end.
         windows = -(-slide.result_size // parts)
-        window = Window(-slide.before, windows * slide.stride, slide.length(windows))
-        value = read_window(planner, value, axis, window)
+        value = read_window(planner, value, axis, slide.read(windows, parts))
         paddings.append((0, 0))
     return value, _sliding(geometry, paddings)
 

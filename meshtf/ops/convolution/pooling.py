@@ -33,7 +33,7 @@ from meshtf.ops.inputs.constants import range as range_along
 from meshtf.planning.layouts.padding import LOWEST, Fill
 from meshtf.planning.local_work import extrema
 from meshtf.planning.local_work.sliced import sliced
-from meshtf.planning.moves.window_reads import Window, read_window
+from meshtf.planning.moves.window_reads import read_window
 from meshtf.planning.plan import Core, Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import can_split
@@ -166,7 +166,7 @@ def _read(
     fill = Fill(outside, frozenset([windows.image_dim]))
     value = planner.read(x, layout, fill)
     count = layout.slice_shape(output.shape, planner.mesh_shape)[axis]
-    window = Window(-windows.before, count * windows.stride, windows.length(count))
+    window = windows.read(count, axes_size(layout.axes[axis], planner.mesh_shape))
     value = read_window(planner, value, axis, window, fill=fill.number_in(x.dtype))
 
     def at_taps(s: tf.Tensor, take: _Take) -> list[tf.Tensor]:

@@ -90,6 +90,7 @@ def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, 
         (0, 0, next(counter), start, (), ())
     ]
     done: set[State] = set()
+    cheapest: dict[State, tuple[int, int]] = {}
     while heap:
         sent, collectives, _, state, steps, states = heapq.heappop(heap)
         if state == goal:  # the heap gives states in order of cost, so no cheaper way is left
@@ -103,10 +104,11 @@ def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, 
                 continue
             is_collective = not isinstance(step, LocalSlice)
             cost = 0 if isinstance(step, LocalSlice) else step.bytes_sent(slice_bytes, mesh_shape)
-            heapq.heappush(
-                heap,
-                (sent + cost, collectives + is_collective, next(counter), after, (*steps, step), (*states, after)),
-            )
+            costs = (sent + cost, collectives + is_collective)
+            # Among equals the first way to a state wins.
+            if after not in cheapest or costs < cheapest[after]:
+                cheapest[after] = costs
+                heapq.heappush(heap, (*costs, next(counter), after, (*steps, step), (*states, after)))
     raise AssertionError(f"no route from {start} to {goal}: gathering everything is always one")
 
 

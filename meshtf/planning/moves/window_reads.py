@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 class Window:
     """`length` elements from (j * step + begin) // divisor on, for the core at position j of a split.
 
-    They are counted in the whole dimension, and may lie outside it.
+    They are counted in the whole dimension, and may lie outside it. Where a core uses only a part of its window,
+    `needed` has each core's part, from an element to another that is not counted. The rest may hold anything finite.
     """
 
     begin: int
     step: int
     length: int
     divisor: int = 1
+    needed: tuple[tuple[int, int], ...] | None = None
 
     def start(self, position: Any) -> Any:
         """The first element of the window at a position, which is an integer or an int32 tensor."""
@@ -46,26 +48,26 @@ def read_window(
 ) -> Value:
     """Each core's window of a dimension; sums stay pending.
 
-    Elements outside the dimension are `fill`, or with `wrap` the elements of its other end. A dimension's padding
-    counts as elements inside. The result is split as the value is. Its size is the number of parts times the window's
-    length.
+    Elements outside the dimension are `fill`, or with `wrap` the elements of its other end. Where a window reaches over
+    the dimension's padding, it has `fill` or what the padding holds. The result is split as the value is. Its size is
+    the number of parts times the window's length.
     """
-    axes, n = value.layout.axes[dim], value.slice_shape[dim]
+    axes, n, size = value.layout.axes[dim], value.slice_shape[dim], value.shape[dim].size
     parts = axes_size(axes, planner.mesh_shape)
     value = relabelled(planner.moves, value, value.shape.resize_dimension(value.shape[dim].name, parts * n))
     fill = bool(fill) if value.dtype == tf.bool else fill
-    assembly = _assembled_by(window, parts, n, n, wrap)
+    assembly = _assembled_by(window, parts, (n, n), None if wrap else size)
     held = value
     # One piece travels as it is. It sends as much as a gather of two slices, and needs no memory for both.
     if assembly.num_received(parts) > 1 and assembly.received(parts) >= n * (parts - 1):
         held = planner.moves.once(value, ("whole", dim), lambda: planner.all_gather(value, dim))
-        assembly = _assembled_by(window, parts, n * parts, 0, wrap)
+        assembly = _assembled_by(window, parts, (n * parts, 0), None if wrap else size)
     if assembly.is_whole_slice:
         return value
     pieces = [_received(planner, held, dim, piece) for piece in assembly.pieces]
     shape = value.shape.resize_dimension(value.shape[dim].name, parts * window.length)
-    size = value.layout.slice_shape(shape, planner.mesh_shape)
-    emit = assembly.kernel(dim, size, axes, value.dtype, fill)
+    own = value.layout.slice_shape(shape, planner.mesh_shape)
+    emit = assembly.kernel(dim, own, axes, value.dtype, fill)
     spec = (shape, value.dtype, value.layout)
     return planner.compute("window", emit, pieces, [spec], pending=value.pending)[0]
 
@@ -152,13 +154,21 @@ class _Assembly:
         return emit
 
 
-def _assembled_by(window: Window, parts: int, n: int, origin: int, wrap: bool) -> _Assembly:
-    """The least that makes up the windows of all cores, of slices of n elements."""
+def _assembled_by(window: Window, parts: int, slices: tuple[int, int], size: int | None) -> _Assembly:
+    """The least that makes up the windows of all cores.
+
+    Args:
+      window: each core's window.
+      parts: the number of cores along the split.
+      slices: the elements that a core holds, and how much further on the next core's begin.
+      size: the dimension's elements, without padding; None if windows wrap around.
+    """
+    n, origin = slices
     starts = [window.start(j) for j in range(parts)]
-    wanted = [(s, s + window.length) for s in starts]
-    # Nothing is sent for elements outside the dimension: they are filled.
-    if not wrap:
-        wanted = [(max(start, 0), min(end, n if not origin else parts * n)) for start, end in wanted]
+    wanted = window.needed or [(s, s + window.length) for s in starts]
+    # Nothing is sent for elements outside the dimension, or for its padding: they are filled.
+    if size is not None:
+        wanted = [(max(start, 0), min(end, size)) for start, end in wanted]
     inside = [(start - j * origin, end - j * origin) for j, (start, end) in enumerate(wanted) if start < end and n]
     # All cores run one program, so each receives the pieces that any of them needs, relative to its own slice.
     first, end = (min(s for s, _ in inside), max(e for _, e in inside)) if inside else (0, 0)
@@ -168,7 +178,7 @@ def _assembled_by(window: Window, parts: int, n: int, origin: int, wrap: bool) -
     offsets = [s - j * origin - first for j, s in enumerate(starts)]
     before, after = max(0, -min(offsets)), max(0, max(offsets) + window.length - (end - first))
     is_fixed = len(set(offsets)) == 1 and end - first + before + after == window.length
-    return _Assembly(window, parts, pieces, origin, first, before, after, is_fixed, wrap)
+    return _Assembly(window, parts, pieces, origin, first, before, after, is_fixed, size is None)
 
 
 def _received(planner: Planner, value: Value, dim: int, piece: _Piece) -> Value:

@@ -18,8 +18,8 @@ from tests.models.detection.average_precision_by_numpy import average_precision
 IMAGES, OBJECTS, DETECTIONS, CLASSES = 6, 4, 8, mtf.Dimension("classes", 4)
 
 
-def drawn() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Objects, and detections near some of them. Scores are in the middle of bins, and several are equal."""
+def drawn(*, all_differ: bool = False) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Objects, and detections near some of them. Scores are in the middle of bins, and several are equal, or none."""
     random = np.random.default_rng(3)
     low = random.uniform(0, 0.6, (IMAGES, OBJECTS, 2))
     boxes = np.concatenate([low, low + random.uniform(0.2, 0.4, low.shape)], -1).astype(np.float32)
@@ -28,6 +28,9 @@ def drawn() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     rows = np.arange(IMAGES)[:, np.newaxis]
     noise = random.uniform(-0.03, 0.03, (IMAGES, DETECTIONS, 4)) * random.integers(0, 2, (IMAGES, DETECTIONS, 1))
     scores = -np.sort(-(random.integers(1, 40, (IMAGES, DETECTIONS)) * 8 + 0.5) / NUM_BINS, axis=1)
+    if all_differ:
+        places = np.random.default_rng(4).permutation(NUM_BINS)[: scores.size].reshape(scores.shape)
+        scores = -np.sort(-(places + 0.5) / NUM_BINS, axis=1)
     scores[:, -1] = 0.0  # none
     classes = np.where(random.random(near.shape) < 0.8, labels[rows, near], random.integers(1, 4, near.shape))
     found = {"boxes": boxes[rows, near] + noise, "classes": np.maximum(classes, 1), "scores": scores}
@@ -35,8 +38,8 @@ def drawn() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     return {name: x.astype(dtypes[name]) for name, x in found.items()}, {"boxes": boxes, "labels": labels}
 
 
-def counts(layout: str, mesh: str, part: slice) -> np.ndarray:
-    found, given = drawn()
+def counts(layout: str, mesh: str, part: slice, *, all_differ: bool = False) -> np.ndarray:
+    found, given = drawn(all_differ=all_differ)
     shapes = {"boxes": ["coordinates:4"], "classes": [], "scores": [], "labels": []}
 
     def fed(kind: str, size: int, of: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
@@ -67,6 +70,17 @@ def test_it_is_that_of_a_plain_count_under_every_layout_and_over_batches() -> No
         means = mean_average_precision(every, CLASSES.size)
         assert means["mean_average_precision"] == pytest.approx(np.nanmean(expected))
         assert means["average_precision_50"] == pytest.approx(np.nanmean(expected[0]))
+
+
+def test_it_is_that_of_pycocotools() -> None:
+    """Recorded from `COCOeval` of pycocotools 2.0.11, for the same boxes with scores that all differ.
+
+    It takes detections of equal scores one by one, and this one takes them together.
+    """
+    found = average_precisions(counts("", "a:1", slice(0, IMAGES), all_differ=True), CLASSES.size)
+    np.testing.assert_allclose(found[:, 1], [*[0.520944] * 7, 0.465093, 0.333954, 0.333954], atol=1e-6)
+    np.testing.assert_allclose(found[:, 2], [0.574257] * 10, atol=1e-6)
+    assert np.isnan(found[:, 3]).all()  # COCOeval says -1 of a class without objects
 
 
 def test_without_objects_there_is_none() -> None:

@@ -64,6 +64,23 @@ def test_only_what_a_core_lacks_is_sent() -> None:
         assert [c.step.bytes_sent(c.input.slice_bytes, MESH) for c in plan.collectives] == sent, window
 
 
+def test_neither_padding_is_sent_nor_what_no_core_needs() -> None:
+    """Three elements on two cores: the second holds one, and padding."""
+    whole = np.arange(6, dtype=np.float32).reshape(3, 2)
+    element = 2 * 4
+    for window, sent in [
+        (Window(0, 2, 4), [element]),
+        (Window(0, 2, 4, needed=((0, 2), (2, 3))), []),
+        (Window(-2, 2, 4, needed=((0, 2), (1, 3))), [element]),
+    ]:
+        found, plan = read(("rows",), whole, window, wrap=False)
+        assert [c.step.bytes_sent(c.input.slice_bytes, MESH) for c in plan.collectives] == sent, window
+        wanted = window.needed or ((0, 3), (2, 3))
+        for core, (begin, end) in enumerate(wanted):
+            first = core * window.length - window.start(core)
+            np.testing.assert_array_equal(found[first + begin : first + end], whole[begin:end], err_msg=f"{window}")
+
+
 def test_a_window_that_is_the_slice_is_the_value_itself() -> None:
     x = mtf.placeholder(mtf.Mesh(mtf.Graph()), "a:24 b:2")
     planner = planner_of({x: (("rows",), ())}, MESH)

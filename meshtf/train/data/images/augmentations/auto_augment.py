@@ -46,7 +46,8 @@ IMAGENET_POLICY: tuple[tuple[Step, Step], ...] = (
     (("colour", 0.6, 4), ("contrast", 1.0, 8)),
     (("equalize", 0.8, 8), ("equalize", 0.6, 3)),
 )
-"""The policy that the paper found for ImageNet. Some pairs are there twice, and so are drawn twice as often."""
+"""The policy that the paper found for ImageNet, the same as in torchvision. Five pairs are there twice, and so are
+drawn twice as often."""
 
 _FACTORS = ("brightness", "colour", "contrast", "sharpness")
 _NAMES = tuple(CHANGES)
@@ -68,8 +69,8 @@ class AutoAugment:
     | brightness, colour, contrast, sharpness | a factor of 0.1 | a factor of 1.9 |
     | rotate | 0 degrees | 30 degrees, to either side |
     | shear_x, shear_y | 0 | 0.3, to either side |
-    | translate_x, translate_y | 0 | 0.3 of the image, to either side |
-    | posterize | 8 bits | 4 bits |
+    | translate_x, translate_y | 0 | 0.45 of the image, to either side |
+    | posterize | 8 bits | 4 bits, rounded between |
     | solarize | only values from 256 on, so none | all values |
 
     The other changes have no strength: auto_contrast, equalize, identity and invert.

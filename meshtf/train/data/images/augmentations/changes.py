@@ -13,7 +13,7 @@ from meshtf.train.data.images.augmentations import pixel_operations
 Change: TypeAlias = "Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]"
 """(image, strength from 0 to 1, sign -1 or 1) -> image."""
 
-_MOST_DEGREES, _MOST_SHEAR, _MOST_MOVED, _MOST_FACTOR = 30.0, 0.3, 100 / 331, 0.9
+_MOST_DEGREES, _MOST_SHEAR, _MOST_MOVED, _MOST_FACTOR = 30.0, 0.3, 150 / 331, 0.9
 """The strength 1 of rotations, shears, translations (as a part of the image) and of factors' distance from 1."""
 
 
@@ -39,7 +39,7 @@ CHANGES: Mapping[str, Change] = {
     "rotate": lambda image, strength, sign: pixel_operations.rotated(image, sign * strength * _MOST_DEGREES),
     "equalize": lambda image, strength, sign: pixel_operations.equalized(image),
     "invert": lambda image, strength, sign: pixel_operations.inverted(image),
-    "posterize": lambda image, strength, sign: pixel_operations.posterized(image, 8 - tf.floor(strength * 4)),
+    "posterize": lambda image, strength, sign: pixel_operations.posterized(image, 8 - tf.round(strength * 4)),
     "solarize": lambda image, strength, sign: pixel_operations.solarized(image, 256 * (1 - strength)),
     "colour": functools.partial(_enhanced, pixel_operations.saturation),
     "contrast": functools.partial(_enhanced, pixel_operations.contrast),

@@ -95,14 +95,14 @@ def test_values(image: np.ndarray) -> None:
 
 
 def test_moves(image: np.ndarray) -> None:
-    """At a strength of 3, a rotation is by 90 degrees. A translation by two of six pixels leaves grey behind."""
+    """A strength of 3 rotates by 90 degrees. A translation by 2.7, rounded to 3 pixels, leaves grey behind."""
     x, one = tf.constant(image), tf.constant(1.0)
     np.testing.assert_array_equal(CHANGES["rotate"](x, 3 * one, one), np.rot90(image))
     np.testing.assert_array_equal(CHANGES["rotate"](x, 3 * one, -one), np.rot90(image, -1))
-    grey = np.full([6, 2, 3], pixel_operations.FILL, np.float32)
-    moved = np.concatenate([image[:, 2:], grey], axis=1)
+    grey = np.full([6, 3, 3], pixel_operations.FILL, np.float32)
+    moved = np.concatenate([image[:, 3:], grey], axis=1)
     np.testing.assert_array_equal(CHANGES["translate_x"](x, one, one), moved)
-    down = np.concatenate([grey.transpose(1, 0, 2), image[:-2]], axis=0)
+    down = np.concatenate([grey.transpose(1, 0, 2), image[:-3]], axis=0)
     np.testing.assert_array_equal(CHANGES["translate_y"](x, one, -one), down)
     sheared = CHANGES["shear_x"](x[:5, :5], one / 0.3, one).numpy()  # by a column for each row, from the middle
     np.testing.assert_array_equal(sheared[0, 2:], image[0, :3])

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[Any, float]] = {
     "auto_contrast": (ImageOps.autocontrast, 1),
     "equalize": (ImageOps.equalize, 0),
     "invert": (ImageOps.invert, 0),
-    "posterize": (lambda image: ImageOps.posterize(image, 6), 0),  # 8 - 4 * 5 / 9, rounded up
+    "posterize": (lambda image: ImageOps.posterize(image, 6), 0),  # 8 - 4 * 5 / 9, rounded
     "solarize": (lambda image: ImageOps.solarize(image, 114), 0),  # 256 * 4 / 9 is 113.8
     "colour": (enhanced(ImageEnhance.Color, FACTOR), 2),
     "contrast": (enhanced(ImageEnhance.Contrast, FACTOR), 2),
@@ -89,7 +89,8 @@ def test_levels_go_over_the_ranges(image: np.ndarray) -> None:
     np.testing.assert_allclose(once("colour", 9), np.clip(grey + 1.9 * (x - grey), 0, 255), rtol=0, atol=1e-3)
     np.testing.assert_array_equal(once("solarize", 0), x)
     np.testing.assert_array_equal(once("solarize", 9), 255 - x)
-    np.testing.assert_array_equal(once("posterize", 9), image & 0b11110000)
+    for level, kept in ((9, 0b11110000), (8, 0b11110000), (6, 0b11111000), (1, 0b11111111)):  # 4, 4.4, 5.3, 7.6 bits
+        np.testing.assert_array_equal(once("posterize", level), image & kept)
     flat = np.full([7, 6, 3], 9, np.float32)
     for name in ("equalize", "sharpness"):
         np.testing.assert_allclose(drawn(AutoAugment([[(name, 1.0, 9)] * 2]), flat, 1)[0], flat, rtol=0, atol=1e-5)
@@ -104,7 +105,7 @@ def test_draws(image: np.ndarray) -> None:
     assert all(12 <= count <= 48 for count in counts)  # 30 are expected, with a standard deviation of 5
     assert 40 <= len(found) - sum(counts) <= 80  # 60, of 5
     assert isinstance(AutoAugment(), Augmentation)
-    assert len(IMAGENET_POLICY) == 25
+    assert (len(IMAGENET_POLICY), len({*IMAGENET_POLICY})) == (25, 20)
     both = [each.tobytes() for each in drawn(AutoAugment(), x, 60)]
     assert both[:5] == [each.tobytes() for each in drawn(AutoAugment(), x, 5)]
     assert len(set(both)) > 15

@@ -1,0 +1,1 @@
+"""AmoebaNet-D."""
