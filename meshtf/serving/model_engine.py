@@ -29,11 +29,11 @@ from meshtf.serving.score_queue import Score, Scored, ScoreQueue
 from meshtf.train.decoding.programs import SCORE
 
 MOST_FAILURES = 5
-"""The number of failed steps in a row after which the engine has failed for good."""
+"""The number of failed steps and scores in a row after which the engine has failed for good."""
 
 _FAILED = "the step of the model failed: {error}"
 _SCORE_FAILED = "the score of the model failed: {error}"
-_FAILED_FOR_GOOD = "{count} of the model failed in a row: {error}"
+_FAILED_FOR_GOOD = "{count} of the model failed{in_a_row}: {error}"
 _FAULT = "the engine's own code failed: {error}"
 _CLOSED, _DRAINING = "the engine has ended", "the engine takes no more requests"
 _LONGEST_CAUSE = 300
@@ -192,6 +192,7 @@ class ModelEngine:
                 score.set_exception(EngineFailedError(_SCORE_FAILED.format(error=cause_of(error))))
             self._count_failure(error)
             return
+        self._num_failures = 0
         for (_, score), values in zip(scored, found, strict=True):
             score.set_result(values)
         with self._changed:
@@ -209,8 +210,8 @@ class ModelEngine:
         self._num_failures += 1
         # Other processes may not have failed, and would wait for another step.
         if self._num_failures >= MOST_FAILURES or self.programs.is_shared:
-            count = counted(self._num_failures, "step")
-            self.fail(_FAILED_FOR_GOOD.format(count=count, error=cause_of(error)))
+            count, in_a_row = counted(self._num_failures, "step"), " in a row" if self._num_failures > 1 else ""
+            self.fail(_FAILED_FOR_GOOD.format(count=count, in_a_row=in_a_row, error=cause_of(error)))
 
     def fail(self, message: str) -> None:
         """Ends everything for good with a message. Nobody then waits for what never comes. Any thread may call it."""
