@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 import meshtf as mtf
+from meshtf.errors import ClusterError
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.serving.engine import EngineLimits
 from meshtf.serving.engine_options import EngineOptions
@@ -18,6 +19,9 @@ from meshtf.train.decoding.step_decoder import PromptStarter
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.saved_weights import Weights
 from meshtf.train.training import Training
+
+_NO_PROGRAM = """\
+process 0 runs the program "{name}", and this process has {own}; give all processes the same flags"""
 
 
 class EnginePrograms:
@@ -78,7 +82,13 @@ class EnginePrograms:
         return self._send is not None
 
     def inputs(self, name: str) -> dict[str, np.ndarray]:
-        """Returns inputs of a program that read nothing."""
+        """Returns inputs of a program that read nothing.
+
+        Raises:
+          ClusterError: if there is no such program, which another process asked for.
+        """
+        if name not in self._programs:
+            raise ClusterError(_NO_PROGRAM.format(name=name, own=", ".join(self._programs)))
         return self.score_arrays([]) if name == SCORE else self.steps[name].empty()
 
     def run(self, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

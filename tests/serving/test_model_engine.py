@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
+from meshtf.errors import ClusterError
 from meshtf.serving.engine import (
     EngineBusyError,
     EngineClosedError,
@@ -247,6 +249,27 @@ def test_a_fault_in_one_request_harms_no_other(
     assert faulty.wait().message == "the step of the model failed: no memory"
     assert [one.wait().ids for one in (first, *others)] == alone
     assert engine.status().num_free_pages == OPTIONS.num_pages
+
+
+def test_failures_with_a_success_between_them_are_not_in_a_row(
+    engine: ModelEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, calls = engine.programs.run, itertools.count()
+
+    def run_two_of_three_fail(name: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if next(calls) % 3:
+            raise RuntimeError("no memory")
+        return whole(name, arrays)
+
+    monkeypatch.setattr(engine.programs, "run", run_two_of_three_fail)
+    faults = [engine.score((5,)).exception(PATIENCE) for _ in range(9)]
+    assert [fault is None for fault in faults] == [True, False, False] * 3
+    assert len(engine.score((5,)).result(PATIENCE)) == 1
+
+
+def test_a_program_that_only_another_process_has_is_an_error(engine: ModelEngine) -> None:
+    with pytest.raises(ClusterError, match='process 0 runs the program "read 9", and this process has score, decode 2'):
+        engine.programs.inputs("read 9")
 
 
 def test_steps_that_all_fail_end_the_engine(
