@@ -33,7 +33,7 @@ _LOST = "process {index} ({address}) is gone; start all processes again"
 
 
 class StepSender:
-    """The links of process 0 to the others. Returns once all have connected, with a key from the cluster's store.
+    """The links of process 0 to the others, which connect with a key from the cluster's store. It waits for all.
 
     Args:
       cluster: the processes.
@@ -68,14 +68,13 @@ class StepSender:
             if time.monotonic() > end:
                 named = ", ".join(f"process {i} ({self._cluster.addresses[i]})" for i in missing)
                 raise ClusterError(_LATE.format(missing=named, seconds=seconds))
-            with contextlib.suppress(TimeoutError, EOFError, OSError):
-                link = _link(listener.accept()[0])
-                told = link.recv_bytes(_KEY_BYTES + _INDEX_BYTES) if link.poll(_SHORTEST_WAIT) else b""
-                index = int.from_bytes(told[_KEY_BYTES:], "big")
-                if hmac.compare_digest(told[:_KEY_BYTES], key) and index in missing:
-                    self._links[index] = link
+            with contextlib.suppress(OSError):  # none came, or it has gone
+                connected = listener.accept()[0]
+                index = _index_of(connected, key)
+                if index is not None and index in missing:
+                    self._links[index] = _link(connected)
                 else:
-                    link.close()
+                    connected.close()
 
     def send(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Sends a program's name, and its inputs in the order of the mapping.
@@ -129,8 +128,9 @@ class StepReceiver:
         self._cluster = cluster
         host, port, key = json.loads(cluster.get(_ADDRESS, seconds))
         try:
-            self._link = _link(socket.create_connection((host, port), seconds))
-            self._link.send_bytes(bytes.fromhex(key) + cluster.process_index.to_bytes(_INDEX_BYTES, "big"))
+            connected = socket.create_connection((host, port), seconds)
+            connected.sendall(bytes.fromhex(key) + cluster.process_index.to_bytes(_INDEX_BYTES, "big"))
+            self._link = _link(connected)
         except OSError as error:
             raise ClusterError(f"process 0 does not take links at {host}:{port}: {error}") from None
 
@@ -150,6 +150,17 @@ class StepReceiver:
         self._link.close()
 
 
+def _index_of(connected: socket.socket, key: bytes) -> int | None:
+    """Returns the index of the process that has connected, or None for a stranger, who may send anything or nothing."""
+    told, end, wanted = b"", time.monotonic() + _SHORTEST_WAIT, len(key) + _INDEX_BYTES
+    connected.settimeout(_SHORTEST_WAIT)
+    with contextlib.suppress(OSError):
+        while len(told) < wanted and time.monotonic() < end and (more := connected.recv(wanted - len(told))):
+            told += more
+    is_known = len(told) == wanted and hmac.compare_digest(told[: len(key)], key)
+    return int.from_bytes(told[len(key) :], "big") if is_known else None
+
+
 def _link(connected: socket.socket) -> Connection:
     connected.settimeout(None)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -162,10 +173,17 @@ def packed(name: str, arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def unpacked(values: bytes, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the inputs in a message. `like`: arrays of their names, dtypes and shapes, in the same order."""
+    """Returns the inputs in a message. `like`: arrays of their names, dtypes and shapes, in the same order.
+
+    Raises:
+      ClusterError: if the message has another size.
+    """
     wanted = sum(array.nbytes for array in like.values())
     if wanted != len(values):
-        raise ClusterError(f"process 0 sent {len(values)} bytes of inputs, and the program here has {wanted}")
+        raise ClusterError(
+            f"process 0 sent {len(values)} bytes of inputs, and the program here has {wanted}; give all processes the "
+            f"same flags"
+        )
     found, place = dict[str, np.ndarray](), 0
     for name, array in like.items():
         count = math.prod(array.shape)

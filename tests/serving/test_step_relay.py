@@ -64,7 +64,7 @@ def test_all_processes_get_the_inputs_in_order_and_the_end() -> None:
                 np.testing.assert_array_equal(arrays[each], wanted, strict=True)
         assert follower.heard.get(timeout=PATIENCE) == "the end"
     assert told == [], "an end in order is no loss"
-    with pytest.raises(ClusterError, match="process 0 sent 3 bytes of inputs, and the program here has 33"):
+    with pytest.raises(ClusterError, match="process 0 sent 3 bytes of inputs, and the program here has 33; give all"):
         unpacked(b"abc", ARRAYS)
 
 
@@ -85,13 +85,16 @@ def test_a_process_that_never_connects_is_named_and_strangers_are_refused() -> N
     def intrude() -> None:
         host, port, _ = json.loads(process(2).get("serving/address", PATIENCE))
         with socket.create_connection((host, port), PATIENCE) as stranger:
-            stranger.sendall((36).to_bytes(4, "big") + bytes(32) + (2).to_bytes(4, "big"))
+            stranger.sendall(bytes(32) + (2).to_bytes(4, "big"))
             assert stranger.recv(1) == b""
+        with socket.create_connection((host, port), PATIENCE) as stranger:
+            stranger.sendall((36).to_bytes(4, "big"))
+            assert stranger.recv(1) == b"", "the processes do not wait for the rest"
 
     thread = threading.Thread(target=intrude)
     thread.start()
     with pytest.raises(ClusterError, match=r"^process 2 \(127.0.0.1:4002\) did not connect"):
-        StepSender(process(0), 1.5)
+        StepSender(process(0), 3.0)
     thread.join(PATIENCE)
     assert isinstance(follower.heard.get(timeout=PATIENCE), ProcessLostError)
     assert packed("a", {}) == b"a\0"
