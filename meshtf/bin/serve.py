@@ -26,7 +26,7 @@ from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.serving.engine_options import EngineOptions
 from meshtf.serving.engine_programs import EnginePrograms
 from meshtf.serving.http.chat_template import ChatTemplate
-from meshtf.serving.http.server_options import SIGNALS, ServerOptions
+from meshtf.serving.http.server_options import ServerOptions, heard_signals
 from meshtf.serving.model_engine import ModelEngine
 from meshtf.serving.step_relay import StepReceiver, StepSender, unpacked
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
@@ -136,14 +136,14 @@ def follow(programs: EnginePrograms) -> int:
     """Runs the programs that process 0 runs, until it says that it has ended. Returns the exit status."""
     cluster = collective_runtime().cluster
     assert cluster is not None
-    with _signals_are_for_process_0(), contextlib.closing(StepReceiver(cluster)) as receiver:
+    with signals_are_for_process_0(), contextlib.closing(StepReceiver(cluster)) as receiver:
         for name, values in receiver:
             programs.run(name, unpacked(values, programs.inputs(name)))
     return ExitStatus.DONE
 
 
 @contextlib.contextmanager
-def _signals_are_for_process_0() -> Iterator[None]:
+def signals_are_for_process_0() -> Iterator[None]:
     """Ignores a first signal: process 0 gets it as well, and ends when its requests have. A second one ends at once."""
     heard: list[int] = []
 
@@ -152,7 +152,7 @@ def _signals_are_for_process_0() -> Iterator[None]:
             os._exit(128 + number)
         heard.append(number)
 
-    kept = {number: signal.signal(number, hear) for number in SIGNALS}
+    kept = {number: signal.signal(number, hear) for number in heard_signals()}
     try:
         yield
     finally:

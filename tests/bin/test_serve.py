@@ -38,6 +38,17 @@ def _clear_gin() -> Iterator[None]:
     gin.clear_config()
 
 
+def test_a_process_that_follows_leaves_an_ignored_signal_ignored() -> None:
+    """Otherwise the SIGHUP of a terminal that closes would count as its first signal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with serve.signals_are_for_process_0():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert callable(signal.getsignal(signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def wait_until_ready(client: httpx2.Client, process: FreshProcess) -> None:
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and process.is_running:

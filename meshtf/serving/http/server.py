@@ -16,7 +16,7 @@ import uvicorn
 from meshtf.errors import MeshtfError
 from meshtf.serving.http.app import App
 from meshtf.serving.http.bounded_protocol import bounded
-from meshtf.serving.http.server_options import SIGNALS
+from meshtf.serving.http.server_options import heard_signals
 
 _LARGEST_HEAD = 1 << 16
 _BACKLOG = 2048
@@ -127,10 +127,9 @@ class Server:
     def _signals(self) -> Generator[None, None, None]:
         wanted: list[signal.Signals] = []
         with contextlib.suppress(ValueError, RuntimeError):  # another thread than the main one hears no signals
-            for number in SIGNALS:
-                if signal.getsignal(number) != signal.SIG_IGN:
-                    self._loop.add_signal_handler(number, self._stop, number.name, number)
-                    wanted.append(number)
+            for number in heard_signals():
+                self._loop.add_signal_handler(number, self._stop, number.name, number)
+                wanted.append(number)
         yield
         for number in wanted:
             self._loop.remove_signal_handler(number)

@@ -11,6 +11,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that end a server."""
 
 
+def heard_signals() -> list[signal.Signals]:
+    """Returns the signals that end a server, but for ignored ones: `nohup` starts programs that ignore SIGHUP."""
+    return [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+
+
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
     """The options of a server.
