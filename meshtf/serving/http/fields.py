@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 from meshtf.errors import nearest
@@ -13,6 +13,8 @@ from meshtf_programs.strict_json import json_text
 
 _SHOWN = 60
 _LARGEST = 1e300  # an integer may be beyond every float
+_DEEPEST = 100
+_DEEP = "The body has too many lists or objects inside each other."
 
 
 def json_object(body: bytes) -> dict[str, Any]:
@@ -26,12 +28,29 @@ def json_object(body: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ApiError("The body is not UTF-8; send JSON in UTF-8.") from None
     except RecursionError:
-        raise ApiError("The body has too many lists or objects inside each other.") from None
+        raise ApiError(_DEEP) from None
     except ValueError as error:
         raise ApiError(f"The body is not JSON: {error}.") from None
     if not isinstance(found, dict):
         raise ApiError(f"The body must be a JSON object, and is {kind_of(found)}.")
+    _check_depth(found)
     return cast("dict[str, Any]", found)
+
+
+def _check_depth(value: Any) -> None:
+    """Raises ApiError for a value that is too deep for recursive functions, such as the one that writes JSON."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [one for each in level for one in _inner(each)]
+        if not level:
+            return
+    raise ApiError(_DEEP)
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -151,7 +151,7 @@ class Generation:
 
 
 async def likelihoods(model: ServedModel, prompts: Sequence[Prompt]) -> list[list[float]]:
-    """Returns the log-likelihood of each token of some texts. The engine leaves out what is cancelled.
+    """Returns the log-likelihood of each token of some texts. The engine leaves out texts whose scores are cancelled.
 
     Raises:
       ApiError: if the engine refuses a text, or fails.

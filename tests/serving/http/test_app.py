@@ -138,6 +138,12 @@ WRONG: Mapping[str, tuple[str, bytes, int, str]] = {
     "no UTF-8": (COMPLETIONS, b'{"prompt": "\xff"}', 400, "not UTF-8"),
     "a list": (COMPLETIONS, b"[1]", 400, "must be a JSON object, and is a list."),
     "deep": (COMPLETIONS, b"[" * 100_000, 400, "lists or objects inside each other"),
+    "a deep prompt": (
+        COMPLETIONS,
+        b'{"prompt": ' + b"[" * 800 + b"]" * 800 + b"}",
+        400,
+        "lists or objects inside each other",
+    ),
     "not a number": (COMPLETIONS, b'{"prompt": "a", "temperature": NaN}', 400, "NaN is no number of JSON"),
     "a huge number": (COMPLETIONS, b'{"prompt": "a", "top_p": 1' + b"0" * 400 + b"}", 400, "top_p must be a number"),
     "a surrogate": (COMPLETIONS, b'{"prompt": "a\\ud800"}', 400, "half of a surrogate pair as character 1"),
