@@ -127,8 +127,10 @@ class TextRules:
         """Returns whether each token may come next, bool [vocab]. The end may come where the text is whole.
 
         Raises:
+          ConstraintError: if the library gave the text up, as it does where a form takes too long.
           ConfigurationError: if none may.
         """
+        self._check()
         is_whole = self._matcher.is_accepting()
         bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little")
         found = bits[: self._rules.vocabulary.size].astype(bool) & self._rules.is_known
@@ -141,10 +143,18 @@ class TextRules:
         return found
 
     def add(self, token: int) -> None:
-        """Adds a token that is allowed, and is no end."""
+        """Adds a token that is allowed, and is no end.
+
+        Raises:
+          ConstraintError: if the token is not allowed, as after logits that are no numbers, or the library gave up.
+        """
         self._added.append(token)
-        is_taken = self._matcher.consume_token(token)
-        assert is_taken, self._matcher.get_error()
+        self._matcher.consume_token(token)
+        self._check()
+
+    def _check(self) -> None:
+        if told := self._matcher.get_error().strip():
+            raise ConstraintError(self._rules.constraint, told.splitlines()[0])
 
 
 def token_bytes(vocabulary: Vocabulary) -> list[bytes]:

@@ -12,7 +12,7 @@ import pytest
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
-from meshtf.train.decoding.forms.constraints import Constraint, TokenRules, token_bytes
+from meshtf.train.decoding.forms.constraints import Constraint, ConstraintError, TokenRules, token_bytes
 
 BYTES = ByteVocabulary()
 
@@ -59,6 +59,14 @@ def test_a_form_that_the_vocabulary_cannot_write_is_an_error() -> None:
         rules.add(token)
     with pytest.raises(ConfigurationError, match=r"vocabulary goes on with 'ab' as Decoding\.regex asks"):
         rules.allowed()
+
+
+def test_a_token_that_is_not_allowed_is_an_error_and_so_is_all_behind_it() -> None:
+    rules = TokenRules(Constraint("regex", "ab"), BYTES).begin()
+    message = r"^Decoding\.regex cannot be used: Parser Error: token .* fails parse$"
+    for call in (lambda: rules.add(2 + ord("b")), rules.allowed):
+        with pytest.raises(ConstraintError, match=message):
+            call()
 
 
 @pytest.mark.parametrize(
