@@ -49,7 +49,7 @@ class ContinuedTexts:
       drafted: how much a draft has helped so far; None without one.
 
     Raises:
-      ConfigurationError: if the model is not one of text, or a prompt does not fit.
+      ConfigurationError: if the model is not one of text, a prompt does not fit, or the draft does not go with them.
       LayoutError: if the layout does not fit the programs.
     """
 
@@ -76,8 +76,8 @@ class ContinuedTexts:
         self.drafted, kept = None, self.forward.variables
         if draft is not None:
             self.drafted = DraftCounts(draft.num_tokens)
-            self._draft = scoring_program(draft.training, mesh_impl, self._sizes, kept)
             self.program = speculative_program(training, draft, mesh_impl, self._sizes, decoding, kept)
+            self._draft = scoring_program(draft.training, mesh_impl, self._sizes, kept)
             return
         make = generation_program if decoding.constraint is None else ConstrainedProgram
         self.program = make(training, mesh_impl, self._sizes, decoding, kept)
