@@ -33,7 +33,7 @@ class Stops:
         Args:
           token: int32 [..], the token at `position`.
           before: int32 [.., length], the sequences; ids from `position` on do not matter.
-          position: int32 scalar.
+          position: int32 [..] or a scalar, the position of each token.
           prompts: the prompts. No stop begins in one.
         """
         found = is_one_of(token, self.ids)

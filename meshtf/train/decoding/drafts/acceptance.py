@@ -18,7 +18,7 @@ from meshtf.ops.random.row_keys import row_gumbel, row_uniform, with_count
 from meshtf.train.decoding.sampling import Sampling
 
 CHECKED, DRAFTED = "checked", "drafted"
-"""The dimensions of positions that the model checks in one step, and of drafted tokens, of which there is one less."""
+"""The dimensions of the positions that the model checks in one step, and of drafted tokens: one fewer."""
 
 _DRAFTS, _ACCEPTS, _REPLACES = range(3)
 """The draws that a position may need. Each has a key of its own."""
@@ -31,7 +31,7 @@ class DraftRule:
     Each draw depends on the row's key and on the position alone. So a batch's size and the layout change none.
 
     Attributes:
-      sampling: the way in which a token is chosen. Both distributions are what it makes of the models' logits. With a
+      sampling: the way in which a token is chosen. It makes both distributions from the models' logits. With a
         temperature of 0 a token is accepted if it is the model's most likely one.
       keys: int64 [batch], the packed keys of the rows; None if nothing is drawn.
       vocab: the dimension of the tokens.
@@ -98,7 +98,7 @@ def acceptance(log_p: mtf.Tensor, log_q: mtf.Tensor, drafted: mtf.Tensor, vocab:
 
     Args:
       log_p: the logarithms of the model's probabilities, [.., vocab].
-      log_q: those of the draft's.
+      log_q: the logarithms of the draft's probabilities.
       drafted: int32 [..]. The draft's probability of each is above 0.
       vocab: the dimension of the tokens.
     """
@@ -109,7 +109,7 @@ def acceptance(log_p: mtf.Tensor, log_q: mtf.Tensor, drafted: mtf.Tensor, vocab:
 def residual(log_p: mtf.Tensor, q: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
     """Returns log(max(p - q, 0)), float32 [.., vocab]: unscaled log-probabilities of the token after a rejection.
 
-    If q is 0, they are those of p. They are those of p, too, if rounding has left nothing of p - q.
+    They are the ones of p if q is 0, or if rounding has left nothing of p - q.
     """
     p = mtf.exp(log_p)
     left = mtf.maximum(p - q, 0.0)

@@ -21,7 +21,7 @@ class DraftCounts:
         self.steps = self.accepted = self.added = 0
 
     def add(self, found: Mapping[str, np.ndarray], prompt_lengths: Sequence[int]) -> None:
-        """Counts a batch: the results of its program, of which the first rows are texts."""
+        """Counts a batch by the results of its program. Their first rows are the texts."""
         rows = len(prompt_lengths)
         self.steps += int(found["steps"][:rows].sum())
         self.accepted += int(found["accepted"][:rows].sum())

@@ -12,6 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.options import GREEDY, SAMPLE, Decoding
 from meshtf.train.decoding.programs import greatest_sizes, text_model, vocabulary_of
 from meshtf.train.decoding.step_decoder import (
@@ -178,5 +179,5 @@ def _check_options(decoding: Decoding) -> None:
         raise ConfigurationError(_OPTIONS.format(options=" and ".join(options)))
 
 
-def _described(vocabulary: object) -> str:
-    return f"a {type(vocabulary).__name__} of {counted(vocabulary.size, 'id')}"  # type: ignore[attr-defined]
+def _described(vocabulary: Vocabulary) -> str:
+    return f"a {type(vocabulary).__name__} of {counted(vocabulary.size, 'id')}"

@@ -55,7 +55,7 @@ def speculate(
 
     Args:
       decoder: the decoder of the model, which reads several tokens in a step (see `SeveralTokensDecoder`).
-      draft: the decoder of the draft, of which the same holds.
+      draft: the decoder of the draft, which reads several tokens in a step, too.
       prompts: the prompts.
       sampling: the way in which a token is chosen.
       stops: the ends of sequences.

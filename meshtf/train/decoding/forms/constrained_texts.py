@@ -12,12 +12,12 @@ from meshtf.train.decoding.stops import Stops
 
 
 class ConstrainedTexts:
-    """Texts, what may follow each, and the results so far.
+    """Texts, the tokens that may follow each, and the results so far.
 
     A stop ends a text wherever it comes.
 
     Attributes:
-      ids: int32 [rows, length], the prompts and what was added.
+      ids: int32 [rows, length], the prompts and the added tokens.
       is_done: bool [rows].
 
     Args:
