@@ -98,17 +98,23 @@ def _pattern(kind: str, mesh: mtf.Mesh, extra: Mapping[str, mtf.Tensor]) -> Atte
     return AttentionPattern.within(Tokens(mtf.range(mesh, LENGTH), extra.get("segments")), mask, bias)
 
 
-def _results(
-    kind: str, mesh_impl: mtf.GpuMeshImpl, arrays: Mapping[str, np.ndarray], *, is_fused: bool
-) -> list[np.ndarray]:
+def attention_step(kind: str, mesh_impl: mtf.GpuMeshImpl, *, is_fused: bool) -> mtf.Function:
+    """The program of a kind of attention: outputs and gradients."""
+
     def program(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, dy: mtf.Tensor, **extra: mtf.Tensor) -> list[mtf.Tensor]:
         otherwise = dot_product_attention if is_fused else None
         return outputs_and_gradients([q, k, v], dy, extra, _pattern(kind, q.mesh, extra), otherwise)
 
     inputs = {n: mtf.TensorSpec(s) for n, s in _shapes(kind).items()}
-    if "segments" in arrays:
+    if kind == "segments":
         inputs["segments"] = mtf.TensorSpec([BATCH, LENGTH], tf.int32)
-    step = mtf.function(program, mesh_impl, inputs=inputs)
+    return mtf.function(program, mesh_impl, inputs=inputs)
+
+
+def _results(
+    kind: str, mesh_impl: mtf.GpuMeshImpl, arrays: Mapping[str, np.ndarray], *, is_fused: bool
+) -> list[np.ndarray]:
+    step = attention_step(kind, mesh_impl, is_fused=is_fused)
     hlo = step.hlo()
     assert hlo is not None
     calls = [i.custom_call_target for c in parsed_hlo(hlo).computations for i in c.instructions]

@@ -113,7 +113,8 @@ def predicted(card: str, names: Sequence[str]) -> Mapping[str, float]:
     known = next((name for text, name in _MACHINES.items() if text in card), None)
     if known is None:
         return {}
-    on, mesh_impl = mtf.costs.load_machine(known), mtf.PlanMeshImpl("all:1", "")
+    on = mtf.costs.load_machine(known)
+    mesh_impl = mtf.PlanMeshImpl("all:1", "", kernel_platform=on.kernel_platform)
     return {name: 1e3 * mtf.costs.predict(PROGRAMS[name].made(mesh_impl)[0].report(), on).seconds for name in names}
 
 

@@ -36,6 +36,8 @@ class PlanMeshImpl:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
       options: all other options of the mesh.
+      kernel_platform: the platform whose own kernels programs have, by XLA's name for it: "cuda" for GPUs, or "" for
+        none.
 
     Examples:
       >>> pod = mtf.PlanMeshImpl("data:64;model:16", "batch:data;d_ff:model")
@@ -46,6 +48,7 @@ class PlanMeshImpl:
     shape: Shape
     layout_rules: LayoutRules
     options: MeshOptions
+    kernel_platform: str
 
     @says_where
     def __init__(
@@ -54,6 +57,7 @@ class PlanMeshImpl:
         layout_rules: LayoutLike,
         *,
         options: MeshOptions | None = None,
+        kernel_platform: str = "",
         **changes: Unpack[MeshOptionKeywords],
     ) -> None:
         """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, and replaces the same field of `options`.
@@ -66,6 +70,7 @@ class PlanMeshImpl:
         object.__setattr__(self, "shape", converted)
         object.__setattr__(self, "layout_rules", rules)
         object.__setattr__(self, "options", chosen)
+        object.__setattr__(self, "kernel_platform", kernel_platform)
 
     @property
     def size(self) -> int:
@@ -94,13 +99,8 @@ class PlanMeshImpl:
 
     @property
     def unrolls_layers(self) -> bool:
-        """False, as on virtual CPUs."""
-        return False
-
-    @property
-    def kernel_platform(self) -> str:
-        """Empty, since nothing runs."""
-        return ""
+        """Whether the mesh stands for GPUs. Their compiler gets layers one by one."""
+        return bool(self.kernel_platform)
 
     @property
     def takes_arrays(self) -> bool:

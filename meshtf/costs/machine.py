@@ -92,6 +92,9 @@ class Machine:
       product_seconds: seconds that each product takes in addition to `operation_seconds`.
       product_alignment: bytes. A product is slower if a row of one of its matrices is no multiple of them.
       unaligned_efficiency: the share of a product's speed that is left if it is not aligned.
+      kernel_platform: the platform whose own kernels programs may have there, by XLA's name for it, such as "cuda"; ""
+        if it has none.
+      kernel_efficiency: the share of the peak that a kernel of the platform's reaches, such as fused attention.
       memory_efficiency: the share of the memory's bandwidth that long reads reach.
       link_efficiency: the share of the links' bandwidth that long messages reach.
       step_seconds: seconds that every step takes in addition.
@@ -131,6 +134,8 @@ class Machine:
     product_seconds: float = 0.0
     product_alignment: int = 1
     unaligned_efficiency: float = 1.0
+    kernel_platform: str = ""
+    kernel_efficiency: float = 1.0
     memory_efficiency: float = 1.0
     link_efficiency: float = 1.0
     step_seconds: float = 0.0

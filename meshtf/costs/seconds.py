@@ -36,6 +36,7 @@ class Work:
       dtype: the name of its dtype.
       products: the matrix products in it.
       transcendentals: exponentials, logarithms, sines and the like, which are among the FLOPs.
+      has_kernel: whether a kernel of the platform's does it, where the machine has one.
 
     Examples:
       >>> product = mtf.costs.MatrixProduct(batch=1, rows=4096, columns=4096, contracted=4096)
@@ -49,6 +50,7 @@ class Work:
     dtype: str
     products: tuple[MatrixProduct, ...] = ()
     transcendentals: int = 0
+    has_kernel: bool = False
 
 
 def seconds_of(work: Work, machine: Machine) -> float:
@@ -57,7 +59,8 @@ def seconds_of(work: Work, machine: Machine) -> float:
 
     A product is computed in whole tiles of the machine, at a share of its peak, less if its rows are not aligned. If
     its operands stand in another order in memory, they are transposed first. A product that is a kernel of its own
-    writes its result after it has computed it, and not meanwhile. (Roofline model, Williams et al. 2009.)
+    writes its result after it has computed it, and not meanwhile. A kernel of the platform's computes at its own share
+    of the peak. (Roofline model, Williams et al. 2009.)
     """
     moving, preparing = machine.seconds_of_moving(work.bytes_moved), 0.0
     if work.products:
@@ -67,6 +70,8 @@ def seconds_of(work: Work, machine: Machine) -> float:
         preparing = sum(_preparing(product, size, machine) for product in work.products)
         if not machine.products_fuse:
             preparing += _written_apart(work, size, machine)
+    elif work.has_kernel and machine.kernel_platform:
+        computing = work.flops / (machine.peak_of(work.dtype) * machine.kernel_efficiency)
     else:
         computing = work.flops / machine.vector_flops + work.transcendentals / machine.transcendental_flops
     return preparing + max(computing, moving) + machine.operation_seconds

@@ -73,7 +73,7 @@ def operation_seconds(record: OperationRecord, placement: Placement) -> float:
     fused = machine.fuses and record.chain >= 0
     moved = _bytes_moved(record, machine)
     flops = record.flops * (RANDOM_BITS_OPERATIONS if record.draws_random_bits else 1)
-    work = Work(flops, moved, record.dtype, record.products, record.transcendentals)
+    work = Work(flops, moved, record.dtype, record.products, record.transcendentals, record.has_kernel)
     seconds = seconds_of(work, machine)
     if fused and record.chain_length > 1:
         # One pass over memory begins once for all operations in it.

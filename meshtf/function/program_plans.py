@@ -22,6 +22,7 @@ from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.report.memory_check import check_memory
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.side_effects.summaries import Summary, wanted_summaries, write_summaries
 from meshtf.ops.variables.variable import Variable
 
@@ -57,6 +58,7 @@ class PlannedProgram:
         self.fetches = traced.fetches
         self.execution: Execution = lowering.execution(self.fetches)
         self._fits_memory = False
+        self._imported_tensors: dict[InputOperation, Fed] = {}
 
     @property
     def name(self) -> str:
@@ -81,8 +83,17 @@ class PlannedProgram:
         keeps_arrays = self.lowering.mesh_impl.takes_arrays and tf.executing_eagerly()
         checked = check_feeds([*inputs.values()], feeds, known, self.name, keeps_arrays=keeps_arrays)
         by_operation = dict(zip(inputs.values(), checked, strict=True))
-        arrays = [by_operation[o] if o in by_operation else check_feeds([o], {}, known, self.name)[0] for o in needed]
+        arrays = [by_operation[o] if o in by_operation else self._imported(o) for o in needed]
         return execution, arrays, summaries
+
+    def _imported(self, operation: InputOperation) -> Fed:
+        """The array of an input that was imported with a value: the same tensor at each call, which cores can keep."""
+        array = self._imported_tensors.get(operation)
+        if array is None or not tf.executing_eagerly():
+            (array,) = check_feeds([operation], {}, {operation.name: operation}, self.name)
+            if tf.executing_eagerly():
+                self._imported_tensors[operation] = array
+        return array
 
     def returned(self, results: Sequence[tf.Tensor], summaries: Sequence[Summary]) -> Any:
         """Returns what the function returned, with arrays in place of its tensors. Summaries are written."""

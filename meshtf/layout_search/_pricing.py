@@ -146,7 +146,8 @@ class Pricing:
             activation_layout=choice.activation_layout,
             axis_parts=(),
         )
-        mesh_impl = PlanMeshImpl(choice.mesh_shape, choice.layout, options=options)
+        platform = self._machine.kernel_platform
+        mesh_impl = PlanMeshImpl(choice.mesh_shape, choice.layout, options=options, kernel_platform=platform)
         own = self._lowering
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LayoutWarning)

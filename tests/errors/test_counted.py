@@ -24,6 +24,7 @@ NEVER_ONE = {
     "{count:,}' tokens into",
     "{devices}' devices; each",
     "{prediction.tokens_per_second:,.0f}",
+    "{self.tokens_per_step:.2f}",
     "{lengths[first].tolist()}",
     "{len(set(processes))}",
     "{report.processes}",

@@ -160,7 +160,12 @@ class LayoutPlanner:
         options = training.mesh_options
         if self.processes is not None:
             options = dataclasses.replace(options, num_processes=self.processes)
-        mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=options)
+        mesh_impl = mtf.PlanMeshImpl(
+            training.mesh_shape,
+            training.layout,
+            options=options,
+            kernel_platform="" if self.machine is None else self.machine.kernel_platform,
+        )
         if self._built is not None and _is_of_one_program(training, self._built[0]):
             program = training_step_on(mesh_impl, self._built[1])
         else:

@@ -12,6 +12,7 @@ from meshtf.layout import Axes
 from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
+from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
 from meshtf.planning.local_work.wide_kernel import WideKernel
 from meshtf.planning.local_work.work_facts import MatrixProduct
 from meshtf.planning.plan import (
@@ -123,6 +124,7 @@ class OperationRecord:
       bytes_beside_products: its share of both if products are kernels of their own, as on a GPU.
       is_update: whether it only makes the next values of variables.
       transcendentals: exponentials, logarithms, sines and the like that are among its FLOPs.
+      has_kernel: whether some platform has a kernel of its own for it.
       draws_random_bits: whether it makes some hundred integer operations for each element.
       needs: numbers of the records that make its inputs, in the same list of instructions.
       inside: number of the record of the loop or branch that it is in; -1 for none.
@@ -154,6 +156,7 @@ class OperationRecord:
     bytes_beside_products: int = 0
     is_update: bool = False
     transcendentals: int = 0
+    has_kernel: bool = False
     draws_random_bits: bool = False
     needs: tuple[int, ...] = ()
     inside: int = -1
@@ -244,6 +247,7 @@ class _Records:
             bytes_beside_products=fused.bytes_beside_products,
             is_update=compute.facts.is_update or compute in self._updates,
             transcendentals=compute.flops if compute.facts.kernel in _TRANSCENDENTAL else compute.facts.transcendentals,
+            has_kernel=isinstance(compute.emit, EmittedFunction) and isinstance(compute.emit.tf_fn, KernelFunction),
             draws_random_bits=compute.facts.draws_random_bits,
         )
 

@@ -440,8 +440,8 @@ def _module(hlo: bytes) -> ir.Module:
 
 
 def _without_tilings(operation: Any) -> ir.WalkResult:
-    """Takes the tilings of results off a custom call. They are empty, and came with version 1.16 of StableHLO, which
-    the plugin of CUDA does not read: with jaxlib 0.11.2 it refuses every call that has them."""
+    """Takes the tilings of results off a custom call. They are empty, and newer than the StableHLO that the plugin of
+    CUDA reads: with jaxlib 0.11.2 it refuses every call that has them."""
     if operation.name == "stablehlo.custom_call" and "result_tilings" in operation.attributes:
         del operation.attributes["result_tilings"]
     return ir.WalkResult.ADVANCE

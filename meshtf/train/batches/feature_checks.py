@@ -21,7 +21,7 @@ def check_features(which: str, program: mtf.Function, features: Mapping[str, np.
     """
     inputs = {o.name: o for o in program.graph.operations if isinstance(o, InputOperation) and o.value is None}
     try:
-        check_feeds([*inputs.values()], features, inputs, program.name)
+        check_feeds([*inputs.values()], features, inputs, program.name, keeps_arrays=True)
     except FeedError as error:
         raise FeedError(f"{which} are not what its `inputs` say they are.\n{error}") from None
 

@@ -275,7 +275,12 @@ class _Choosing:
         nothing += ["Training.parameter_layout = None", "Training.activation_layout = None"]
         read_configuration(self.files, [*self.parameters, *nothing, *variant.bindings])
         training = configured_training()
-        mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
+        mesh_impl = mtf.PlanMeshImpl(
+            training.mesh_shape,
+            training.layout,
+            options=training.mesh_options,
+            kernel_platform=self.machine.kernel_platform,
+        )
         program = training_step(training, mesh_impl)
         operations = sum(1 for _ in with_nested(program.graph.operations))
         limit = _QUICK_PLANS * operations if is_quick else None

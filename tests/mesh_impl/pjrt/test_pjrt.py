@@ -19,6 +19,7 @@ from meshtf.mesh_impl.pjrt.of_this_process import accelerator
 
 PRIVATE = [
     (_jax, ["DeviceList", "JaxRuntimeError", "SingleDeviceSharding", "array_result_handler", "batched_device_put"]),
+    (_jax.HostBufferSemantics, ["IMMUTABLE_ONLY_DURING_CALL", "ZERO_COPY"]),
     (_jax.LoadedExecutable, ["execute_sharded"]),
     (_jax.ExecuteResults, ["consume_with_handlers"]),
     (_jax.Client, ["compile_and_load", "devices", "platform", "process_index"]),
@@ -33,6 +34,7 @@ PRIVATE = [
     (_jax.CompiledMemoryStats, list(pjrt.MEMORY.values())),
     (mlir, ["make_ir_context"]),
     (ir.Module, ["parse"]),
+    (ir.WalkResult, ["ADVANCE"]),
 ]
 
 

@@ -39,6 +39,27 @@ def test_an_array_may_change_once_a_run_has_been_started(summed: mtf.Function) -
 
 
 def test_a_tensor_is_sent_once(summed: mtf.Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = _sent(monkeypatch)
+    one, two = (tf.fill([8, LENGTH], value) for value in (1.0, 2.0))
+    for x, expected in ((one, 1), (one, 1), (two, 2), (two, 2), (one, 1)):
+        np.testing.assert_array_equal(summed(x=x), np.full([8], expected * LENGTH, np.float32))
+    assert sent.count((4, LENGTH)) == 3
+
+
+def test_an_imported_array_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = _sent(monkeypatch)
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return x + mtf.import_tf_tensor(np.arange(3.0, dtype=np.float32), "n:3")
+
+    added = mtf.function(program, mtf.GpuMeshImpl("all:2", ""), inputs={"x": mtf.TensorSpec("batch:5 n:3")})
+    for _ in range(3):
+        np.testing.assert_array_equal(added(x=np.ones([5, 3], np.float32)), np.tile([1.0, 2.0, 3.0], (5, 1)))
+    assert sent.count((3,)) == 1
+
+
+def _sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes of the parts that go to the cores from now on."""
     sent: list[tuple[int, ...]] = []
     put = Cores.put
 
@@ -47,7 +68,4 @@ def test_a_tensor_is_sent_once(summed: mtf.Function, monkeypatch: pytest.MonkeyP
         return put(self, pieces, **options)
 
     monkeypatch.setattr(Cores, "put", counted)
-    one, two = (tf.fill([8, LENGTH], value) for value in (1.0, 2.0))
-    for x, expected in ((one, 1), (one, 1), (two, 2), (two, 2), (one, 1)):
-        np.testing.assert_array_equal(summed(x=x), np.full([8], expected * LENGTH, np.float32))
-    assert sent.count((4, LENGTH)) == 3
+    return sent
