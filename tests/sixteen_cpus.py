@@ -21,8 +21,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Garbage collections pass over what has been imported and collected, and come less often: they take a tenth of
-    the time else. JAX calls its runtime at each of them, of young objects too, which takes a fortieth."""
+    """Makes garbage collections rare, and lets them pass over the objects that imports and the collection have made.
+
+    Otherwise they take a tenth of the time. A fortieth is JAX's: it calls its runtime at each of them, of young objects
+    too.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)

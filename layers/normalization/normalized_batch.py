@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.errors import ShapeError
 from meshtf.layers._operands import Dims
 from meshtf.layers.normalization._statistics import dims_of
 
@@ -30,7 +31,7 @@ def normalized_batch(
       The normalized x, the mean [kept_dims] and the biased variance [kept_dims]. The statistics have no gradients.
 
     Raises:
-      ShapeError: x lacks one of the dimensions.
+      ShapeError: x lacks one of the dimensions; or scale or bias has another one.
       DtypeError: x is not floating.
 
     Examples:
@@ -40,7 +41,14 @@ def normalized_batch(
       >>> y.shape, mean.shape, variance.shape
       (Shape[batch:4 hidden:8], Shape[hidden:8], Shape[hidden:8])
     """
-    y, mean, variance = _NormalizedBatch(scale, bias, epsilon, dims_of(x, kept_dims)).of(x)
+    kept = dims_of(x, kept_dims)
+    for name, parameter in (("scale", scale), ("bias", bias)):
+        if others := [d for d in parameter.shape if not kept.has(d)]:
+            raise ShapeError(
+                f'{name} [{parameter.shape}] has dimension "{others[0].name}", which is none of kept_dims [{kept}]; '
+                f"give it some of these"
+            )
+    y, mean, variance = _NormalizedBatch(scale, bias, epsilon, kept).of(x)
     return y, mean, variance
 
 

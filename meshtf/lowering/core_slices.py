@@ -1,4 +1,4 @@
-"""Slices of cores as arrays: those of a whole array, and the whole of them."""
+"""Cuts an array into the slices of all cores, and puts it together again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from meshtf.planning.plan import Plan
 
 
 def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np.ndarray:
-    """The whole array of the cores' slices, including its padding. Slices that should be alike must be."""
+    """The whole array of the cores' slices, including its padding.
+
+    Raises:
+      AssertionError: two cores hold the same block, and their slices differ.
+    """
     blocks: dict[tuple[int, ...], np.ndarray] = {}
     for core, piece in enumerate(slices):
         first = blocks.setdefault(core_positions.block(core, layout.axes, plan.mesh_shape), piece)

@@ -88,8 +88,7 @@ class _Float8:
     """The byte of an E4M3 number: a sign, an exponent e of 4 bits, and a fraction f of 3 (Micikevicius et al. 2022).
 
     The number is (8 + f) * 2^(e - 10), and f * 2^-9 for e = 0. Bytes are made and read with integers: TensorFlow has no
-    kernels that slice float8 on CPUs. The bytes of NaN, of which the fraction and the exponent are all ones, are not
-    made.
+    kernels that slice float8 on CPUs. The two bytes of NaN, whose exponent and fraction are all ones, are not made.
     """
 
     largest = 448.0

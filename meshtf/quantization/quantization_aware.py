@@ -103,6 +103,8 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
 def move_ranges(policy: QuantizationAware, ranges: Mapping[str, Tensor]) -> None:
     """Moves the ranges of activations by those of a step, and counts the step.
 
+    A range of a step that is infinite or NaN moves nothing.
+
     Args:
       policy: the same as for `quantization_aware`.
       ranges: the ranges of this step.
@@ -123,7 +125,9 @@ def move_ranges(policy: QuantizationAware, ranges: Mapping[str, Tensor]) -> None
         variable = graph.variables[f"{name}/{INPUT_RANGE}"].outputs[0]
         before = mtf.read_variable(variable)
         moved = policy.momentum * before + (1.0 - policy.momentum) * largest
-        mtf.assign(variable, mtf.where(mtf.equal(before, 0.0), largest, moved))
+        moved = mtf.where(mtf.equal(before, 0.0), largest, moved)
+        # A moving average would keep an infinity for ever, and so would a checkpoint.
+        mtf.assign(variable, mtf.where(mtf.is_finite(largest), moved, before))
     if len(graph.meshes) != 1:
         raise GraphError(f"move_ranges needs a program with one mesh, and this one has {len(graph.meshes)}")
     mtf.assign_add(_step(graph.meshes[0]), mtf.ones(graph.meshes[0], [], tf.int32))
@@ -173,7 +177,10 @@ class _RoundedKernels:
         limit = mtf.where(is_known, limit, math.inf)
 
         def rounded(x: Tensor) -> Tensor:
-            return mtf.where(is_known, quantized_by(x, scale).dequantized(), mtf.cast(x, tf.float32))
+            # int8 has no NaN, but the loss of a training step must become NaN if an activation is.
+            wide = mtf.cast(x, tf.float32)
+            is_rounded = mtf.logical_and(is_known, mtf.logical_not(mtf.is_nan(wide)))
+            return mtf.where(is_rounded, quantized_by(x, scale).dequantized(), wide)
 
         return self._straight_through(x, rounded, limit)
 
@@ -204,8 +211,8 @@ class _RoundedKernels:
         return mtf.greater_equal(_step(mesh), self._policy.start_step)
 
 
-def begins_with_training(name: str) -> bool:
-    """Whether a variable of this name is of quantization-aware training alone: a range, or the count of steps."""
+def is_training_state(name: str) -> bool:
+    """Whether a variable of this name is state of quantization-aware training: a range, or the count of steps."""
     return name == _STEP or name.endswith(f"/{INPUT_RANGE}")
 
 

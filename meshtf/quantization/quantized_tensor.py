@@ -116,7 +116,7 @@ def quantize(x: Tensor, reduced_dims: ShapeLike, *, group_size: int | None = Non
 
 
 def quantized_by(x: Tensor, scale: Tensor) -> QuantizedTensor:
-    """x as int8 numbers times scales that are known. Numbers beyond 127 scales become 127."""
+    """x as int8 numbers times scales that are known. Numbers beyond 127 scales become 127, and NaN has no number."""
     whole = mtf.round(mtf.cast(x, tf.float32) / scale)
     return QuantizedTensor(mtf.cast(mtf.clip_by_value(whole, -float(LARGEST), float(LARGEST)), tf.int8), scale)
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
-from meshtf.errors import GraphError, LayoutWarning, nearest
+from meshtf.errors import GraphError, LayoutWarning, ShapeError, nearest
 from meshtf.function.program import Function
 from meshtf.graph.graph import current_graph
 from meshtf.graph.mesh import Mesh
@@ -24,7 +24,7 @@ from meshtf.ops.variables.variable import Variable, VariableSpec
 from meshtf.quantization.kernels import is_kernel, of_layers
 from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, integers, to_numbers
 from meshtf.quantization.quantization import STATIC, Quantization
-from meshtf.quantization.quantization_aware import begins_with_training
+from meshtf.quantization.quantization_aware import is_training_state
 from meshtf.quantization.quantized_einsum import quantized_einsum
 from meshtf.quantization.quantized_tensor import LARGEST, QuantizedTensor, quantize, quantized_by
 
@@ -127,12 +127,15 @@ def quantize_store(
       program: a program that reads the weights, built without `quantized_weights`. Its store has their values.
       quantization: the same as for `quantized_weights`.
       input_ranges: for static activations: the largest magnitude of each kernel's input, by the kernel's name, as
-        `observed_inputs` gives them. The scale is this range divided by 127. A kernel without one is multiplied by
-        floating numbers.
+        `observed_inputs` gives them: a number, or one for each layer of a stack. The scale is this range divided by
+        127. Products of kernels that `observed_inputs` does not observe are of floating numbers. If you leave out
+        another kernel, its products are NaN.
 
     Raises:
-      GraphError: the program has no kernel, or its store lacks a variable; or activations are static, and there
-        are no ranges, or one of something that is no kernel.
+      GraphError: the program has no kernel, or its store lacks a variable. Or activations are static, and there are
+        no ranges, or one of something that is no kernel, or one that is negative or not finite. Or there are ranges,
+        and activations are not static.
+      ShapeError: a range has not one number for each layer.
 
     Examples:
       >>> def logits(x: mtf.f32["batch:2 hidden:4"]):
@@ -153,7 +156,7 @@ def quantize_store(
         raise GraphError(
             f'program "{program.name}" has no kernel to quantize; its floating variables with a `matrix` are kernels'
         )
-    scales = _checked_scales(kernels, input_ranges or {}) if chosen.activations == STATIC else {}
+    scales = _checked_scales(kernels, input_ranges or {}, chosen)
     whole = program.variables.renamed({v.full_name: v.full_name for v in variables})
 
     def quantize_weights(mesh: Mesh) -> None:
@@ -164,23 +167,44 @@ def quantize_store(
         # It lacks dimensions of the program, such as the batch, for which the layout has rules.
         warnings.simplefilter("ignore", LayoutWarning)
         mtf.function(quantize_weights, program.lowering.mesh_impl, variables=whole)()
-    for name in [name for name in whole if begins_with_training(name)] + [spec.full_name for spec in kernels]:
+    for name in [name for name in whole if is_training_state(name)] + [spec.full_name for spec in kernels]:
         del whole[name]
     return whole
 
 
-def _checked_scales(kernels: Sequence[VariableSpec], ranges: Mapping[str, float | np.ndarray]) -> dict[str, np.ndarray]:
+def _checked_scales(
+    kernels: Sequence[VariableSpec], ranges: Mapping[str, float | np.ndarray], quantization: Quantization
+) -> dict[str, np.ndarray]:
     """The scale of each kernel's input. It is 1 for an input that was always 0."""
+    if quantization.activations != STATIC:
+        if ranges:
+            raise GraphError(
+                f"input_ranges are for static activations, and Quantization.activations is "
+                f"{quantization.activations!r}; leave them out"
+            )
+        return {}
     if not ranges:
         raise GraphError(
             "static activations need the range of each kernel's input, and input_ranges has none; observe them with "
             "mtf.quantization.observed_inputs, or take dynamic activations"
         )
-    names = [spec.full_name for spec in kernels]
-    if unknown := [name for name in ranges if name not in names]:
-        raise GraphError(f'input_ranges has "{unknown[0]}", which is no kernel{nearest(unknown[0], names)}')
-    scales = {name: np.asarray(x, np.float32) / np.float32(LARGEST) for name, x in ranges.items()}
+    layers = {spec.full_name: of_layers(spec) for spec in kernels}
+    scales = {name: _checked_range(name, x, layers) / np.float32(LARGEST) for name, x in ranges.items()}
     return {name: np.where(scale == 0, np.float32(1), scale) for name, scale in scales.items()}
+
+
+def _checked_range(name: str, given: float | np.ndarray, layers: Mapping[str, Shape]) -> np.ndarray:
+    """The range of a kernel's input, float32, one number for each of its layers."""
+    if name not in layers:
+        raise GraphError(f'input_ranges has "{name}", which is no kernel{nearest(name, layers)}')
+    found, shape = np.asarray(given, np.float32), layers[name]
+    if list(found.shape) != shape.to_integer_list:
+        raise ShapeError(
+            f'input_ranges["{name}"] must have a number for each layer, [{shape}], and has shape {list(found.shape)}'
+        )
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise GraphError(f'input_ranges["{name}"] must be finite, and 0 or more, and is {found}')
+    return found
 
 
 def _assign_quantized(

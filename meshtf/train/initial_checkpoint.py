@@ -17,7 +17,7 @@ from meshtf.checkpoint.reading.name_rules import NameRules
 from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError, counted
 from meshtf.files.remote.remote_folder import place_of
 from meshtf.layers.low_rank import SCALE, A, B
-from meshtf.quantization.quantization_aware import begins_with_training
+from meshtf.quantization.quantization_aware import is_training_state
 from meshtf.train.configuration import ConfigurationError
 
 _ADVICE = """\
@@ -110,8 +110,8 @@ class InitialCheckpoint:
         for variable in step.graph.variables.values():
             if isinstance(variable, mtf.Variable):
                 is_state = not self.with_optimizer_state and variable.full_name not in evaluation.graph.variables
-                is_range = begins_with_training(variable.full_name)
-                names += [n for n in variable.saved_names if is_state or (is_range and n not in source.tensors)]
+                may_lack = is_training_state(variable.full_name)
+                names += [n for n in variable.saved_names if is_state or (may_lack and n not in source.tensors)]
         return [name for name in names if not any(re.fullmatch(pattern, name) for pattern, _ in self.rules)]
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import DtypeError, GraphError
+from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.ops.algebra.einsum import EinsumOperation
 from meshtf.quantization import Quantization, kernel_product, observed_inputs, quantize_store, quantized_weights
 from meshtf.testing import interpret
@@ -48,8 +48,9 @@ def test_static_activations_have_the_same_bits_under_every_layout() -> None:
     x_scale, w = np.float32(1.5) / np.float32(127), W.reshape(3, 8, 6)
     w_scale = np.abs(w).max(1) / np.float32(7)
     numbers = np.clip(np.rint(X / x_scale), -127, 127).reshape(3, 3, 8), np.clip(np.rint(w / w_scale[:, None]), -7, 7)
-    terms = np.einsum("bgi,gid->bgd", *(n.astype(float) for n in numbers)) * w_scale * x_scale
-    bound = 4 * 2.0**-24 * np.abs(terms).sum(1) + 2.0**-31 * np.abs(terms).sum() * 100
+    sums = np.einsum("bgi,gid->bgd", *(n.astype(float) for n in numbers))
+    terms = sums * w_scale * x_scale
+    bound = 4 * 2.0**-24 * np.abs(terms).sum(1) + 2.0**-31 * np.abs(sums).sum(1) * w_scale.max(0) * x_scale
     assert (np.abs(found[0] - terms.sum(1)) <= bound).all()
 
 
@@ -73,6 +74,24 @@ def test_a_range_that_is_missing_or_unknown_is_told() -> None:
         quantize_store(program, STATIC)
     with pytest.raises(GraphError, match='input_ranges has "kernl", which is no kernel; did you mean "kernel"'):
         quantize_store(program, STATIC, {"kernl": 1.0})
+    for value in (-1.0, np.nan, np.inf):
+        with pytest.raises(GraphError, match=r'\["kernel"\] must be finite, and 0 or more, and is (-1|nan|inf)'):
+            quantize_store(program, STATIC, {"kernel": value})
+    with pytest.raises(GraphError, match=r"are for static activations, and Quantization\.activations is 'dynamic'; le"):
+        quantize_store(program, Quantization(activations="dynamic"), {"kernel": 1.0})
+
+
+def test_a_stack_has_a_range_for_each_layer() -> None:
+    def stacked(x: mtf.Tensor) -> list[mtf.Tensor]:
+        def layer(xs: list[mtf.Tensor], _: object) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            return [mtf.layers.dense(xs[0], x.shape[-1:], use_bias=False, name="dense")], []
+
+        return mtf.layer_stack(layer, [x], "layers:2")[0]
+
+    program = mtf.function(stacked, mtf.PlanMeshImpl("all:1", ""), SPECS)
+    (kernel,) = program.graph.variables
+    with pytest.raises(ShapeError, match=r"must have a number for each layer, \[layers:2\], and has shape \[\]"):
+        quantize_store(program, STATIC, {kernel: 1.0})
 
 
 def test_dynamic_activations_are_multiplied_in_int8() -> None:

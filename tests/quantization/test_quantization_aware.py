@@ -17,7 +17,7 @@ from meshtf.quantization import (
     quantize_store,
     quantized_weights,
 )
-from meshtf.testing import assert_close
+from meshtf.testing import assert_close, interpret
 
 generator = np.random.default_rng(0)
 X, W, C = (generator.normal(size=shape).astype(np.float32) for shape in ([3, 24], [24, 6], [3, 6]))
@@ -75,12 +75,34 @@ def test_steps_are_numpys_and_inference_computes_the_same() -> None:
     assert_close(y.numpy(), rounded_x @ rounded_w, terms=24, magnitude=float(limit))
     moved = np.float32(0.75) * limit + np.float32(0.25) * np.abs(second).max()
     np.testing.assert_allclose(step.variables["kernel/input_range"], moved, rtol=3 * 2.0**-24)
+    for number in (np.inf, np.nan):  # neither moves the range, and NaN is not rounded away
+        second_row = second.copy()
+        second_row[1, 2] = number
+        y, *_ = step(x=second_row)
+        assert np.isnan(y.numpy()).all(1).tolist() == [False, np.isnan(number), False]
+        np.testing.assert_allclose(step.variables["kernel/input_range"], moved, rtol=3 * 2.0**-24)
 
     program = mtf.function(evaluation, mesh_impl, SPECS, variables=step.variables)
     store = quantize_store(program, STATIC, {"kernel": step.variables["kernel/input_range"]})
     assert sorted(store) == ["kernel/int4", "kernel/int4_input_scale", "kernel/int4_scale"]
     exact = mtf.function(inference, mesh_impl, SPECS, variables=store)(x=second).numpy()
     assert_close(program(x=second).numpy(), exact, terms=24, magnitude=float(limit))
+
+
+def test_dynamic_activations_are_rounded_row_by_row() -> None:
+    """Gradients pass the rounding of x, and see the rounded weights."""
+
+    def body(x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        with quantization_aware(QuantizationAware(Quantization(activations="dynamic")), is_training=False):
+            y = product(x)
+        return [y, *mtf.gradients([mtf.reduce_sum(y * mtf.constant(x.mesh, C, "batch:3 d_ff:6"))], [x])]
+
+    inputs = {"x": ("batch:3 hidden:24", X)}
+    y, by_x = interpret(body, inputs, "rows:2;cols:2", "batch:rows;hidden:cols").results
+    scales = np.abs(X).max(1, keepdims=True) / np.float32(127), np.abs(W).max(0) / np.float32(127)
+    x, w = (np.rint(each / scale) * scale for each, scale in zip((X, W), scales, strict=True))
+    assert_close(y, x @ w, terms=24)
+    assert_close(by_x, C @ w.T, terms=6)
 
 
 LEARNED = QuantizationAware(Quantization("int4", activations="static"), start_step=50)

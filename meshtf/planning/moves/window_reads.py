@@ -82,9 +82,11 @@ def part_of(planner: Planner, value: Value, dim: int, begin: int, size: int) -> 
     starts = [begin if i == dim else 0 for i in range(shape.ndims)]
     sizes = value.layout.slice_shape(shape, planner.mesh_shape)
     spec = (shape, value.dtype, value.layout)
-    return planner.compute("border", lambda core, x: sliced(x, starts, sizes), [value], [spec], pending=value.pending)[
-        0
-    ]
+
+    def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
+        return sliced(x, starts, sizes)
+
+    return planner.compute("border", emit, [value], [spec], pending=value.pending)[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

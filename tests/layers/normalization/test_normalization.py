@@ -301,6 +301,15 @@ def test_a_dimension_that_is_not_there(build: Callable[..., mtf.Graph]) -> None:
         build(lambda x: mtf.layers.rms_norm(x, mtf.Dimension("d_model", 4)), [BATCH, D_MODEL])
     with pytest.raises(ShapeError, match=r'no dimension "channel" .*did you mean "channels"\?'):
         build(lambda x: mtf.layers.batch_norm(x, True, 0.9, channel_dims=mtf.Dimension("channel", 4)), IMAGE)
+    with pytest.raises(
+        ShapeError, match=r'bias \[length:6\] has dimension "length", which is none of kept_dims \[d_mo'
+    ):
+        build(
+            lambda x: mtf.layers.normalized_batch(
+                x, mtf.ones(x.mesh, [D_MODEL]), mtf.zeros(x.mesh, [LENGTH]), EPSILON, D_MODEL
+            )[0],
+            [BATCH, LENGTH, D_MODEL],
+        )
 
 
 def test_bad_types_and_momentum(build: Callable[..., mtf.Graph]) -> None:

@@ -104,7 +104,7 @@ def test_sums_are_those_of_whole_arrays(dtype: tf.DType) -> None:
 
 @pytest.mark.parametrize("topology", ["v5e:2x4", *(pytest.param(t, marks=pytest.mark.long) for t in OTHERS)])
 def test_sums_are_compiled_by_libtpu(topology: str) -> None:
-    """Those of all dtypes in one program: libtpu takes a second and more for any."""
+    """One program has the sums of all dtypes: libtpu takes a second or more for each program."""
     mesh_impl = mtf.PlanMeshImpl(MESH, LAYOUT)
     specs = {dtype.name: mtf.TensorSpec(TERMS, dtype) for dtype in KINDS_OF_SUMS}
     for spec in specs.values():
