@@ -27,7 +27,7 @@ from meshtf.train.data._tokenized_text import TokenizedText
 from meshtf.train.data.sources.document import Document
 from meshtf.train.task import Task
 from meshtf.train.training import Training
-from tests.models.transformers import KINDS, WITH_TASKS_OR_EXPERTS, configured
+from tests.models.transformers import KINDS, WITH_EXPERTS, configured
 
 STEPS, SEED = 2, 3
 VOCABULARY = ByteVocabulary(extra_ids=6)
@@ -60,6 +60,11 @@ _ARRAYS = {
     CLASSIFIER: ("inputs", f"length:{_LENGTH}"),
 }
 _EXPERTS = ("num_layers = 1", "num_experts = 4", "group_size = 8")
+_CHOICES = {
+    "qwen3_30b_a3b": ("TopNRouter.num_choices = 2",),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3"), ("num_choices = 2", "num_groups = 2", "num_chosen_groups = 1")),
+}
+"""Of those whose tokens go to more experts than there are here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +171,7 @@ def _model(name: str, parameters: tuple[str, ...]) -> Any:
     if name in _SMALLER:
         return configured(name, *_SMALLER[name], *parameters, sizes="")
     experts = (*_EXPERTS, *([f"targets_vocab_size = {VOCABULARY.size}"] if name.startswith("gshard") else []))
-    own = experts if name in WITH_TASKS_OR_EXPERTS else ()
+    own = (*experts, *_CHOICES.get(name, ())) if name in WITH_EXPERTS else ()
     return configured(name, f"vocab_size = {VOCABULARY.size}", *own, *parameters)
 
 

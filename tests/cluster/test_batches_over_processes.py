@@ -16,7 +16,7 @@ from meshtf_programs.packaged_configurations import recipes
 from tests.cluster.joined_processes import JoinedProcesses
 from tests.cluster.small_trainings import CLASSIFIER, STEPS, Made, Small, Trained, trained
 from tests.models.test_recipes import OF_EXPERTS, layouts_of
-from tests.models.transformers import KINDS, WITH_TASKS_OR_EXPERTS
+from tests.models.transformers import KINDS, WITH_EXPERTS
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -105,8 +105,7 @@ def check_rows(small: Small, by_process: Sequence[Sequence[Made]], by_one: Seque
             assert first % small.batch_size == 0
             assert places == tuple(first + row for row in own)
         found = {place for made in every if not made.is_for_training for place in made.places}
-        makes_all = small.name in WITH_TASKS_OR_EXPERTS and small.name != "lm_tiny"
-        assert found == {place for place in held_out if makes_all or place % small.batch_size in own}
+        assert found == {place for place in held_out if small.name in WITH_EXPERTS or place % small.batch_size in own}
 
 
 def check(processes: JoinedProcesses, every: Sequence[Small]) -> None:

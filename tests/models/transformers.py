@@ -33,9 +33,7 @@ MODELS = {
     "mesh_tensorflow_lm_5b": "TransformerLM",
     "mesh_tensorflow_translation_3b": "EncoderDecoder",
 }
-WITH_TASKS_OR_EXPERTS = {
-    "lm_tiny": "TransformerLM",
-    **dict.fromkeys((f"lamda_{size}" for size in ("2b", "8b", "137b", "tiny", "tiny_finetuned")), "TransformerLM"),
+WITH_EXPERTS = {
     "moe_tiny": "TransformerLM",
     "qwen3_30b_a3b": "TransformerLM",
     "mixtral_8x7b": "TransformerLM",
@@ -46,6 +44,9 @@ WITH_TASKS_OR_EXPERTS = {
     **dict.fromkeys((f"gshard_{n}b" for n in (12, 37, 50, 150, 200, 600)), "EncoderDecoder"),
     **dict.fromkeys((f"switch_{size}" for size in ("base", "large", "xxl", "c")), "EncoderDecoder"),
 }
+WITH_TASKS_OR_EXPERTS = WITH_EXPERTS | dict.fromkeys(
+    ("lm_tiny", *(f"lamda_{size}" for size in ("2b", "8b", "137b", "tiny", "tiny_finetuned"))), "TransformerLM"
+)
 IMPORTED = {"roberta": "MaskedLM", "modernbert": "MaskedLM", "opt": "TransformerLM", "bart": "EncoderDecoder"}
 """Others, whose layers are those of BERT, GPT-2 and T5; weights of theirs are imported."""
 OF_IMAGES = {
