@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import tensorflow as tf
 
-from meshtf.dimension import Dimension, Shape
-from meshtf.graph.operation import Operation
-from meshtf.graph.tensor import Tensor
+from meshtf.dimension import Shape
 from meshtf.layout import restricted
 from meshtf.ops.algebra.broadcasting import aligner
-from meshtf.ops.algebra.transpose_and_broadcast import transpose
-from meshtf.ops.indexing.gather import gather
 from meshtf.ops.indexing.local_gather import shifted
-from meshtf.ops.inputs.constants import zeros_like
+from meshtf.ops.indexing.replaced import ReplacedOperation
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
 
-class ReplacedRowsOperation(Operation):
+class ReplacedRowsOperation(ReplacedOperation):
     """x with rows replaced at indices along a dimension. No index inside comes twice; one outside replaces nothing.
 
     x is [before, dim, rest], indices [batch, numbers] and updates [before, numbers, rest], where the batch is some of
@@ -28,19 +23,9 @@ class ReplacedRowsOperation(Operation):
     of it, whatever its layout is.
     """
 
-    takes_padding = True
-    is_cheap = True
-    mapped = "all inputs"
-
-    def __init__(self, x: Tensor, indices: Tensor, updates: Tensor, dim: Dimension) -> None:
-        super().__init__([x, indices, updates], [(x.shape, x.dtype)], name="replaced_rows")
-        self._dim = dim
-
-    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        (_, indices, updates), (dy,) = self.inputs, grad_ys
-        assert dy is not None
-        kept = ReplacedRowsOperation(dy, indices, zeros_like(updates), self._dim).outputs[0]
-        return [kept, None, transpose(gather(dy, indices, self._dim), updates.shape)]
+    @property
+    def called(self) -> str:
+        return "replaced_rows"
 
     def lower(self, planner: Planner) -> None:
         (x, indices, updates), (output,) = self.inputs, self.outputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -22,9 +21,9 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.indexing.gather import check_indices, gather
 from meshtf.ops.indexing.gather import scatter_add as sums_by_index
 from meshtf.ops.indexing.local_gather import LookupShapes, shifted
+from meshtf.ops.indexing.replaced import ReplacedOperation
 from meshtf.ops.indexing.replaced_rows import ReplacedRowsOperation
 from meshtf.ops.inputs.constants import range as range_along
-from meshtf.ops.inputs.constants import zeros_like
 from meshtf.ops.rearranging.reshape import reshape
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Core
@@ -76,7 +75,7 @@ class LastIndexOperation(Operation):
         return {**splits, indices.shape.dims[-1].name: () if used & set(own) else own}
 
 
-class ReplacedElementOperation(Operation):
+class ReplacedElementOperation(ReplacedOperation):
     """x with one element along a dimension replaced, for each place of the other dimensions, at an index along it.
 
     x is [batch, dim, rest], indices [batch] and updates [batch, rest]. Dimensions may be in any order, and indices may
@@ -84,19 +83,9 @@ class ReplacedElementOperation(Operation):
     it.
     """
 
-    takes_padding = True
-    is_cheap = True
-    mapped = "all inputs"
-
-    def __init__(self, x: Tensor, indices: Tensor, updates: Tensor, dim: Dimension) -> None:
-        super().__init__([x, indices, updates], [(x.shape, x.dtype)], name="replaced_element")
-        self._dim = dim
-
-    def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        (_, indices, updates), (dy,) = self.inputs, grad_ys
-        assert dy is not None
-        kept = ReplacedElementOperation(dy, indices, zeros_like(updates), self._dim).outputs[0]
-        return [kept, None, transpose(gather(dy, indices, self._dim), updates.shape)]
+    @property
+    def called(self) -> str:
+        return "replaced_element"
 
     def lower(self, planner: Planner) -> None:
         (x, indices, updates), (output,) = self.inputs, self.outputs
