@@ -25,7 +25,7 @@ _GPU = "cuda"
 
 def resnet_in_torch(device: str) -> Callable[[], torch.Tensor]:
     """ResNet-50's step with SGD, in the sizes of `resnet_sizes`. It returns the loss."""
-    weights = {name: _on_device(w, device) for name, w in resnet_sizes.initial_weights().items()}
+    weights = {name: _kernel(w, device) for name, w in resnet_sizes.initial_weights().items()}
     averages = {
         each.name: (torch.zeros(each.outs, device=device), torch.ones(each.outs, device=device))
         for each in resnet_sizes.convolutions()
@@ -52,7 +52,8 @@ def vit_in_torch(
       labels: int32 [batch].
       device: "cuda" or "cpu".
     """
-    weights = {name: _on_device(w, device) for name, w in first_weights(vit_shapes(sizes, patch)).items()}
+    first = first_weights(vit_shapes(sizes, patch))
+    weights = {name: torch.tensor(w, device=device).requires_grad_() for name, w in first.items()}
 
     def loss(own: Weights, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(_vit_logits(sizes, patch, own, images).float(), labels)
@@ -64,8 +65,8 @@ def vit_in_torch(
     return _trained(loss, weights, optimizer, images.astype(np.float32), labels, dtype)
 
 
-def _on_device(weight: np.ndarray, device: str) -> torch.Tensor:
-    """A weight; a convolution's kernel [height, width, inputs, outputs] as PyTorch has it, with the channels last."""
+def _kernel(weight: np.ndarray, device: str) -> torch.Tensor:
+    """A kernel [height, width, inputs, outputs] as PyTorch has it, with the channels last; or another weight."""
     own = torch.tensor(weight, device=device)
     if weight.ndim == 4:
         own = own.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
