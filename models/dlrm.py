@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers import EmbeddingTables, VarianceScalingInitializer
+from meshtf.models._activations import in_activation_dtype
 
 _HE = VarianceScalingInitializer(scale=2.0, mode="fan_in", distribution="untruncated_normal")
 _TABLES, _BAG = "tables", "bag"
@@ -78,14 +79,15 @@ class DLRM:
         """
         ids, numbers = features["ids"], features["numbers"]
         vectors = self.tables.pooled(ids, _TABLES, _BAG)
-        bottom = _perceptron(numbers, self.bottom_sizes, "bottom")
+        bottom = _perceptron(in_activation_dtype(numbers), self.bottom_sizes, "bottom")
         bottom = mtf.layers.dense(
             bottom, [self.tables.embedding], activation="relu", kernel_initializer=_HE, name="bottom/output"
         )
         combined = mtf.concat([bottom, self._products(bottom, vectors)], "embedding")
         top = _perceptron(mtf.rename_dimension(combined, "embedding", "interactions"), self.top_sizes, "top")
         logits = mtf.layers.dense(top, [mtf.Dimension("clicks", 1)], name="top/output")
-        return mtf.reduce_sum(logits, reduced_dim="clicks")
+        logits = mtf.reduce_sum(logits, reduced_dim="clicks")
+        return mtf.cast(logits, tf.float32) if logits.dtype.size == 2 else logits
 
     def _products(self, bottom: mtf.Tensor, vectors: mtf.Tensor) -> mtf.Tensor:
         """The dot products of all pairs of an example's vectors, [batch, embedding: pairs]."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import gin
 
 import meshtf as mtf
+from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import class_metrics, class_predictions
 
 
@@ -45,7 +46,7 @@ class MLPClassifier:
 
     def logits(self, images: mtf.Tensor) -> mtf.Tensor:
         """The logits: [batch, pixels] -> [batch, classes]."""
-        h = images
+        h = in_activation_dtype(images)
         for number, size in enumerate(self.hidden_sizes):
             hidden = mtf.Dimension("hidden", size)
             h = mtf.layers.dense(h, [hidden], activation=self.activation, name=f"hidden_{number}")

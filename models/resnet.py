@@ -10,6 +10,7 @@ import gin
 import meshtf as mtf
 from meshtf.errors import ShapeError, nearest
 from meshtf.layers import VarianceScalingInitializer
+from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
 from meshtf.models._settings import check_share
 
@@ -133,7 +134,7 @@ class ResNet(ImageClassifier):
                 f"{type(self).__name__}: images [{images.shape}] do not have {self.num_channels} channels, for which "
                 f"its first convolution is; bring the images to that number of channels"
             )
-        x = self._begun(images, is_training)
+        x = self._begun(in_activation_dtype(images), is_training)
         for stage, (num_blocks, stride) in enumerate(zip(self.stage_sizes, self.strides, strict=True)):
             for block in range(num_blocks):
                 with mtf.variable_scope(f"stage_{stage}/block_{block}"):

@@ -12,6 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import ShapeError
 from meshtf.layers import VarianceScalingInitializer
+from meshtf.models._activations import in_activation_dtype
 from meshtf.models._settings import check_size
 
 SHARED = "intersection_over_union"
@@ -64,7 +65,7 @@ class UNet:
           ShapeError: the images have other dimensions, or sizes that the levels do not divide.
         """
         self._check(images)
-        x, before = images, list[mtf.Tensor]()
+        x, before = in_activation_dtype(images), list[mtf.Tensor]()
         for level in range(self.num_levels):
             if level:
                 x = mtf.max_pool(x, {dim.name: 2 for dim in self._spatial(x)}, 2)

@@ -15,6 +15,7 @@ from meshtf.layers.initializers import DenseInitializer, ZerosInitializer
 from meshtf.layers.transformer import ChainedStacks, Context, LayerNorm, Norm, Observations, TransformerStack
 from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.token_loss import TokenMetrics
+from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import class_metrics, class_predictions
 from meshtf.models._settings import check_parts, check_size
 
@@ -126,7 +127,7 @@ class VisionTransformer:
     def _embedded(self, images: mtf.Tensor) -> mtf.Tensor:
         """The vectors of the tokens: [..., height, width, channels] -> [..., length, d_model]."""
         with mtf.variable_scope("embedding"):
-            x = self._patches(images)
+            x = self._patches(in_activation_dtype(images))
             if self.pooling == "class_token":
                 x = mtf.pad(x, [1, 0], LENGTH)
             places = mtf.get_variable("positions", x.shape[-2:], initializer=mtf.RandomNormal(stddev=0.02))
