@@ -12,7 +12,7 @@ from meshtf.call_sites import Site
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._pipelines import Pipeline
-from meshtf.lowering.report.peak_memory import peak_and_working_memory
+from meshtf.lowering.report.memory.peak_memory import peak_and_working_memory
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Collective, Loop, Plan, Value, walk

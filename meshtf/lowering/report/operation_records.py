@@ -12,7 +12,7 @@ from meshtf.layout import Axes
 from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
-from meshtf.lowering.report.peak_memory import moments
+from meshtf.lowering.report.memory.peak_memory import moments
 from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
 from meshtf.planning.local_work.wide_kernel import WideKernel
 from meshtf.planning.local_work.work_facts import MatrixProduct

@@ -13,7 +13,7 @@ import meshtf as mtf
 from meshtf.errors import NonFiniteError
 from meshtf.layers import PipelineSchedule, pipeline
 from meshtf.lowering.report import accounting
-from meshtf.lowering.report.peak_memory import peak_memory
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Branch, Loop, Plan, Value, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, largest, terms_of
 from meshtf.testing import plan as plan_on_paper

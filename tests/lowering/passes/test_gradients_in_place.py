@@ -13,7 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.layers import PipelineSchedule, pipeline
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.lowering.report.peak_memory import peak_memory
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.ops.algebra.mask import masking
 from meshtf.planning.plan import Compute, Plan, walk
 from meshtf.testing import build

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
-from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
-from meshtf.lowering.report.peak_memory import peak_memory
+from meshtf.lowering.report.memory._execution_orders import collectives_early, collectives_late
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Collective, Compute, Instruction
 
 BATCH, WIDTH, INNER = mtf.Dimension("batch", 64), mtf.Dimension("width", 256), mtf.Dimension("inner", 256)

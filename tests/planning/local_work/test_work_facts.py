@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.report import accounting
-from meshtf.lowering.report.peak_memory import working_memory
+from meshtf.lowering.report.memory.peak_memory import working_memory
 from meshtf.optimize.parameter import Parameter
 from meshtf.planning.local_work.work_facts import NOTHING_KNOWN, WorkFacts
 from meshtf.planning.plan import Collective, Compute, Plan, walk

@@ -6,7 +6,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.lowering.report import accounting
-from meshtf.lowering.report.peak_memory import peak_memory
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from tests.lowering.report.hand_counted_plans import BATCH, COLS, FLOAT, IN, ROWS, perceptron, plan_of
 
 pytestmark = pytest.mark.quick

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from meshtf.dimension import Shape
 from meshtf.graph.operation import Operation
 from meshtf.lowering.passes.updates.early_updates import is_part_of_update
-from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
 from meshtf.lowering.report.accounting import stored_variables, variable_bytes
-from meshtf.lowering.report.memory_owners import allocated_values, freed_values, memory_owners
+from meshtf.lowering.report.memory._execution_orders import collectives_early, collectives_late
+from meshtf.lowering.report.memory.memory_owners import allocated_values, freed_values, memory_owners
 from meshtf.planning.plan import (
     Branch,
     Collective,

@@ -20,10 +20,10 @@ from meshtf.lowering.report._fusion_chains import (
     size_in_products,
     work_in_memory,
 )
-from meshtf.lowering.report._tiles import bytes_by_rows, tiled_bytes
 from meshtf.lowering.report.accounting import stored_variables
-from meshtf.lowering.report.memory_owners import memory_owners
-from meshtf.lowering.report.peak_memory import PeakMemory
+from meshtf.lowering.report.memory._tiles import bytes_by_rows, tiled_bytes
+from meshtf.lowering.report.memory.memory_owners import memory_owners
+from meshtf.lowering.report.memory.peak_memory import PeakMemory
 from meshtf.planning.plan import Branch, Compute, Instruction, Loop, Plan, ReadVariable, Value
 
 
