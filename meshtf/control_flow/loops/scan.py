@@ -40,7 +40,7 @@ def scan(
       reverse: whether to go from the last element to the first.
       recompute: what the gradient keeps of each iteration: "everything" (the default), "products", "nothing" (True),
         "nested" (nothing but the values carried into every sqrt(n)-th of n iterations), or a `RecomputePolicy`.
-      draws_alike: whether random operations draw the same bits for every element, rather than others for each.
+      draws_alike: whether random operations draw the same bits for every element, or different bits for each.
       name: the operation's name.
 
     Returns:
