@@ -74,7 +74,7 @@ class Places:
 
 
 @dataclasses.dataclass(frozen=True)
-class BatchCut:
+class Microbatching:
     """The cut of the batch into micro-batches. A part keeps the batch's name, and its split."""
 
     batch: mtf.Dimension
@@ -82,7 +82,7 @@ class BatchCut:
     aliases: tuple[str, ...]
 
     @classmethod
-    def of(cls, xs: Sequence[mtf.Tensor], schedule: PipelineSchedule, batch_names: Sequence[str]) -> BatchCut:
+    def of(cls, xs: Sequence[mtf.Tensor], schedule: PipelineSchedule, batch_names: Sequence[str]) -> Microbatching:
         count = schedule.num_microbatches
         batch_name, *aliases = batch_names
         for x in xs:

@@ -27,7 +27,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError
 from meshtf.layers._operands import DimensionLike, new_dimension
-from meshtf.layers._pipeline_parts import MICROBATCH, ROUND, STAGE, STEP, BatchCut, Places
+from meshtf.layers._pipeline_parts import MICROBATCH, ROUND, STAGE, STEP, Microbatching, Places
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 
 _GROUP = "group"
@@ -147,7 +147,7 @@ def pipeline_with_sums(
     xs = [carried] if isinstance(carried, mtf.Tensor) else list(carried)
     if not xs:
         raise ShapeError("pipeline needs at least one carried value, and was given none")
-    cut = BatchCut.of([*xs, *beside], schedule, batch_names)
+    cut = Microbatching.of([*xs, *beside], schedule, batch_names)
     layers = new_dimension(layers, *xs, *beside)
     places = Places.of(layers, schedule)
     stage = places.stage
@@ -181,7 +181,7 @@ class _Pipeline:
 
     vectorized: mtf.VectorizedLayers
     schedule: PipelineSchedule
-    cut: BatchCut
+    cut: Microbatching
     places: Places
     beside: list[mtf.Tensor]
 
