@@ -71,8 +71,9 @@ def pipeline(
       beside: inputs of every layer for its micro-batch, [.., batch, ..], such as segments. They are not passed on:
         each stage reads its own.
       batch_name: the dimension that is cut into micro-batches.
-      recompute: what the gradient keeps of each step of a stage. "nothing": only what enters a stage (as GPipe);
-        "nested": the same, and as the stage is computed again only what enters each layer; else as for `mtf.scan`.
+      recompute: what the gradient keeps of each step of a stage. "nothing" keeps only what enters a stage (as GPipe).
+        "nested" keeps the same, and while the stage is computed again only what enters each layer. Other values are
+        those of `mtf.scan`.
       name: the name of the layers' scope.
 
     Returns:
@@ -125,7 +126,7 @@ def pipeline_with_sums(
       schedule: see `pipeline`.
       beside: see `pipeline`.
       batch_names: the dimension that is cut into micro-batches, then the names of others that a layer makes of it, such
-        as groups of examples: random bits are those of the whole batch along these too.
+        as groups of examples. Along all of these, random bits are those of the whole batch.
       recompute: see `pipeline`.
       name: see `pipeline`.
 

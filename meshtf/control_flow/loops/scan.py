@@ -31,9 +31,9 @@ def scan(
     """Applies `fn` along a dimension, passing values from one element to the next.
 
     Args:
-      fn: `fn(carried, parts) -> (carried, results)`, each a list of tensors: the values carried, of unchanged shapes
-        and dtypes; the parts of `sliced` at one element, without `dim`; results for the element, any number of them.
-        It is called once. Variables and tensors from outside may be used inside.
+      fn: `fn(carried, parts) -> (carried, results)`, each a list of tensors. `carried` has the values passed on, whose
+        shapes and dtypes stay the same. `parts` has the parts of `sliced` at one element, without `dim`. `results` are
+        for the element, any number of them. It is called once. It may use variables and tensors from outside.
       carried: the initial values.
       sliced: tensors that have `dim`: stacked weights, inputs step by step. There may be none.
       dim: the dimension to go along, or a pipeline's steps, which the report then shows.
