@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import gin
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,6 +33,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = f'TextFiles.patterns = "{path}/*.txt"', 'TextFiles.document = "line"', "TextTask.held_out = 0.5"
     write_small_run(path, *lines, "TextTask.num_evaluation_examples = 4")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _clear_gin() -> Iterator[None]:
+    yield
+    gin.clear_config()
 
 
 def status_of(*arguments: object) -> int:
