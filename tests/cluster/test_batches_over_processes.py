@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from meshtf.train import Trainer
 from meshtf_programs.packaged_configurations import recipes
 from tests.cluster.joined_processes import JoinedProcesses
 from tests.cluster.small_trainings import CLASSIFIER, STEPS, Made, Small, Trained, trained
+from tests.house.by_kind import by_kind
 from tests.models.test_recipes import OF_EXPERTS, layouts_of
 from tests.models.transformers import KINDS, WITH_EXPERTS
 
@@ -170,8 +170,8 @@ def test_every_recipe_gives_the_losses_of_one_process(recipe: str, two_processes
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("batch_size", "name"), [*itertools.product(BATCHES, DIFFERENT)])
+@pytest.mark.parametrize(("name", "batch_size"), by_kind({name: KINDS.get(name, name) for name in DIFFERENT}, BATCHES))
 def test_every_model_trains_on_every_batch_as_in_one_process(
-    batch_size: int, name: str, two_processes: JoinedProcesses
+    name: str, batch_size: int, two_processes: JoinedProcesses
 ) -> None:
     check(two_processes, [Small(name, batch_size)])

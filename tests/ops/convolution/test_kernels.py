@@ -23,7 +23,7 @@ from tests.ops.convolution.windows_in_numpy import convolution_gradients, convol
 pytestmark = pytest.mark.plain_cpu
 
 DTYPES = [np.float32, ml_dtypes.bfloat16, np.float16, np.float64]
-FEW, MANY = 8, 1500
+FEW, MANY = 8, 300
 COUNTS = [FEW, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 SMALL = [pytest.param(FEW // 2), pytest.param(MANY // 10, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 
@@ -198,6 +198,14 @@ def test_image_gradients_where_not_all_windows_count(number: int) -> None:
             with np.errstate(invalid="ignore"):
                 wanted, _ = convolution_gradients(*wide, case.sliding)
             np.testing.assert_array_equal(np.isfinite(image_gradient(dy, w)), np.isfinite(np.squeeze(wanted, -2)))
+
+
+def test_an_infinite_weight_reaches_its_places_alone_along_a_column() -> None:
+    """Of four windows of three elements, the first elements are in the padding and in the first three rows."""
+    column = Sliding((1, 1), (1, 1), ((1, 1), (0, 0)))
+    w = np.array([np.inf, 1, 1], np.float32).reshape(3, 1, 1, 1)
+    dx = kernels.image_gradient(tf.ones([1, 4, 1, 1]), tf.constant(w), column, [4, 1])
+    np.testing.assert_array_equal(np.isfinite(dx).ravel(), [False, False, False, True])
 
 
 @pytest.mark.parametrize("number", SMALL)
