@@ -144,11 +144,10 @@ def test_on_paper_a_process_reads_its_own_rows(small: Small) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*KINDS, CLASSIFIER])
-def test_on_paper_a_process_reads_its_own_rows_of_every_batch(name: str) -> None:
-    for batch_size in (3, 5, *BATCHES):
-        small = Small(name, batch_size)
-        assert on_paper(small) == [{own_rows(small, 0)}, {own_rows(small, 1)}], batch_size
+@pytest.mark.parametrize(("name", "batch_size"), by_kind({**KINDS, CLASSIFIER: CLASSIFIER}, (3, 5, *BATCHES)))
+def test_on_paper_a_process_reads_its_own_rows_of_every_batch(name: str, batch_size: int) -> None:
+    small = Small(name, batch_size)
+    assert on_paper(small) == [{own_rows(small, 0)}, {own_rows(small, 1)}]
 
 
 def test_configurations_that_are_the_same_when_they_are_small() -> None:

@@ -23,7 +23,7 @@ from tests.ops.convolution.windows_in_numpy import convolution_gradients, convol
 pytestmark = pytest.mark.plain_cpu
 
 DTYPES = [np.float32, ml_dtypes.bfloat16, np.float16, np.float64]
-FEW, MANY = 8, 300
+FEW, MANY = 8, 1500
 COUNTS = [FEW, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 SMALL = [pytest.param(FEW // 2), pytest.param(MANY // 10, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 
