@@ -87,18 +87,27 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 def quantized_store(
     before: mtf.Function, training: Training, quantized: Training, calibration_batches: int
 ) -> mtf.VariableStore:
-    """Returns the store with quantized kernels. Ranges of activations that training has not found are observed."""
+    """Returns the store with quantized kernels."""
     assert quantized.quantization is not None
     if quantized.quantization.activations != STATIC:
         return quantize_store(before, quantized.quantization)
-    ranges = trained_ranges(before)
-    if ranges:
-        print(f"activations:   the ranges of {counted(len(ranges), 'kernel')} are those of training", flush=True)
-    else:
-        ranges = calibrated_ranges(training, before.lowering.mesh_impl, before.variables, calibration_batches)
-        over = counted(calibration_batches, "training batch", "training batches")
-        print(f"activations:   the ranges of {counted(len(ranges), 'kernel')} are observed over {over}", flush=True)
+    ranges = static_ranges(before, training, calibration_batches)
     return quantize_store(before, quantized.quantization, ranges)
+
+
+def static_ranges(before: mtf.Function, training: Training, calibration_batches: int) -> dict[str, np.ndarray]:
+    """Returns the ranges of activations: those of quantization-aware training, and observed ones where it has none."""
+    trained = trained_ranges(before)
+    if trained and all((found > 0).all() for found in trained.values()):
+        print(f"activations:   the ranges of {counted(len(trained), 'kernel')} are those of training", flush=True)
+        return trained
+    observed = calibrated_ranges(training, before.lowering.mesh_impl, before.variables, calibration_batches)
+    found = {name: trained.get(name, np.zeros_like(x)) for name, x in observed.items()}
+    count = sum(not (x > 0).all() for x in found.values())
+    over = counted(calibration_batches, "training batch", "training batches")
+    why = ", since its training has found none" if trained else ""
+    print(f"activations:   the ranges of {counted(count, 'kernel')} are observed over {over}{why}", flush=True)
+    return trained | {name: np.where(x > 0, x, observed[name]) for name, x in found.items()}
 
 
 def trained_ranges(program: mtf.Function) -> dict[str, np.ndarray]:
