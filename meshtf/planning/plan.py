@@ -60,6 +60,10 @@ Emit: TypeAlias = Callable[..., Any]
 class HasModule(Protocol):
     """Local work that some platform has a kernel for."""
 
+    def __call__(self, core: Core, *slices: tf.Tensor) -> Any:
+        """The slice, or slices, of one core, by TensorFlow's documented operations."""
+        ...
+
     def module(self, platform: str, slices: Sequence[tf.TensorSpec]) -> str | None:
         """The text of a StableHLO module that does the same there, or None if the platform has no kernel for it."""
         ...

@@ -66,13 +66,13 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
     groups = _groups(x, y, result)
     factors = [q.scale for q in (x, y) if not _has_any(q.scale, groups)]
     scales = [q.scale for q in (x, y) if _has_any(q.scale, groups)]
-    values = [mtf.reshape(q.values, in_groups(q.shape, groups)) for q in (x, y)]
+    x_values, y_values = (mtf.reshape(q.values, in_groups(q.shape, groups)) for q in (x, y))
     if x.numbers == FLOAT8:
-        total = float8_einsum(*values, groups + result)
+        total = float8_einsum(x_values, y_values, groups + result)
         total = mtf.einsum([total, *scales], output_shape=result) if scales else total
         return functools.reduce(mtf.multiply, factors, total)
     _check_terms(x, y, result)
-    total = mtf.einsum([mtf.cast(v, tf.int32) for v in values], output_shape=groups + result)
+    total = mtf.einsum([mtf.cast(v, tf.int32) for v in (x_values, y_values)], output_shape=groups + result)
     total = _sum_of_groups(total, scales, result) if scales else mtf.cast(total, tf.float32)
     return functools.reduce(mtf.multiply, factors, total)
 
