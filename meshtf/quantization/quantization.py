@@ -76,10 +76,11 @@ class Quantization:
         """
         if self.group_size is None or not summed:
             return Shape([d for d in shape if d.name not in summed])
-        grouped = summed[-1]
-        return Shape([_groups(d, self.group_size) if d.name == grouped else d for d in shape])
+        size = self.size_of_groups(shape, summed)
+        return Shape([Dimension(d.name, d.size // size) if d.name == summed[-1] else d for d in shape])
 
-
-def _groups(dim: Dimension, most: int) -> Dimension:
-    size = next(size for size in range(min(most, dim.size), 0, -1) if dim.size % size == 0)
-    return Dimension(dim.name, dim.size // size)
+    def size_of_groups(self, shape: Shape, summed: tuple[str, ...]) -> int:
+        """The number of neighbours that share a scale of a kernel: `group_size`, or the greatest divisor below."""
+        size = shape.dims[shape.axis(summed[-1])].size
+        most = min(self.group_size or size, size)
+        return next(n for n in range(most, 0, -1) if size % n == 0)

@@ -57,10 +57,11 @@ def test_the_written_run_is_scored_and_exported(
 ) -> None:
     """int4 by groups and static int8: plain TensorFlow computes from the SavedModel what meshtf-decode does."""
     run, saved = tmp_path / "int4", tmp_path / "saved"
-    flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=8", "--cache=int8")
+    flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=9", "--cache=int8")
     flags = (*flags, "--activations=static", "--calibration_batches=2")
     assert status_of(*flags, "--dry_run") == ExitStatus.DONE
     assert not run.exists()
+    assert "groups:        of 8 in 6 kernels, since 9 does not divide the summed dimension" in capsys.readouterr().out
     assert status_of(*flags) == ExitStatus.DONE
     told = capsys.readouterr().out
     before, after = told_bytes(told)
