@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 import meshtf as mtf
+from meshtf.host_array import host_array
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.quantization import observed_inputs
 from meshtf.train._model_metrics import model_metrics
@@ -45,5 +46,5 @@ def calibrated_ranges(
     found: dict[str, np.ndarray] = {}
     for features in itertools.islice(training.task.training_batches(training.batch_size, training.seed), num_batches):
         for name, largest in program(**features).items():
-            found[name] = np.maximum(found.get(name, 0.0), np.asarray(largest))
+            found[name] = np.maximum(found.get(name, 0.0), host_array(largest))
     return found

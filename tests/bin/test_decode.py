@@ -159,7 +159,7 @@ def test_scoring_goes_on_where_it_was_broken_off(
         (["--model_dir={folder}", "--prompt=x", "--score", "--top_k=3"], "--top_k says nothing to --score; it is for"),
         (
             ["--model_dir={folder}", "--prompt=x", "--method=beam", "--beam_rules=transformers", "--alpha=1"],
-            "--alpha says nothing to --beam_rules=transformers; it is for --beam_rules=meshtf",
+            "--alpha says nothing to --beam_rules=transformers; it is for --beam_rules=gnmt",
         ),
         (
             ["--model_dir={folder}", "--prompt=x", "--stop=ab", "--method=beam"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
+from meshtf.host_array import host_array
 from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED, checked_fetches
 from meshtf.lowering.emit.xla.hlo import kept_slices
 from meshtf.mesh_impl.mesh_impl import Results
@@ -130,7 +131,7 @@ class PjrtProgram:
         before = self._fed_before.get(number)
         if before is not None and before[0]() is given:
             return before[1]
-        parts = self._cores.put(self._cut(self._plan.feeds[number], np.asarray(given)))
+        parts = self._cores.put(self._cut(self._plan.feeds[number], host_array(given)))
         kept = self._fed_before
 
         def forget(reference: weakref.ref[tf.Tensor]) -> None:
