@@ -13,7 +13,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import GraphError
-from meshtf.lowering.report.accounting import peak_memory
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, plan
 from tests.fresh_process import run_fresh
