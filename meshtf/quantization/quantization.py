@@ -83,8 +83,8 @@ class Quantization:
             if not any(_is_in(name, scope) for name in names):
                 scopes = {part for name in names for part in (name.rpartition("/")[0], *name.split("/"))}
                 raise GraphError(
-                    f'Quantization.floating has "{scope}", which is no scope of a kernel{nearest(scope, scopes)}; '
-                    f"the kernels are {', '.join(names)}"
+                    f'Quantization.floating has "{scope}", which is no scope of the kernels {", ".join(names)}'
+                    f"{nearest(scope, scopes)}"
                 )
 
     @property

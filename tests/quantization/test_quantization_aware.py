@@ -136,11 +136,11 @@ def test_layers_are_left_floating() -> None:
     found = mtf.function(small, ONE_CORE, SPECS, variables=store)(x=X).numpy()
     assert_close(found, trained(x=X).numpy(), terms=30, magnitude=3.0)
     unknown = Quantization(floating=["secnd"])
-    with pytest.raises(GraphError, match='has "secnd", which is no scope of a kernel; did you mean "second"'):
+    with pytest.raises(GraphError, match='has "secnd", which .* first/kernel, second/kernel; did you mean "second"'):
         quantize_store(program, unknown)
     with (
         mtf.Graph() as graph,
-        pytest.raises(GraphError, match="the kernels are first/kernel, second/kernel"),
+        pytest.raises(GraphError, match="is no scope of the kernels first/kernel, second/kernel"),
         quantized_weights(unknown),
     ):
         layers(mtf.ones(mtf.Mesh(graph), "batch:3 hidden:24"))
