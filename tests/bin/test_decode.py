@@ -5,10 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import gin
 import pytest
 
 from meshtf.bin import decode
@@ -27,12 +25,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run")
     write_small_run(path)
     return path
-
-
-@pytest.fixture(autouse=True)
-def _clear_gin() -> Iterator[None]:
-    yield
-    gin.clear_config()
 
 
 def status_of(*arguments: str) -> int:

@@ -109,14 +109,14 @@ def einsum(
 
     You give the tensors as a list, or one by one after a pattern. A pattern such as "batch hidden, hidden vocab ->
     batch vocab" names the dimensions of each tensor, in any order, and the result's. `...` stands for the dimensions
-    that a term does not name. Without an arrow, the result is the one without `output_shape`.
+    that a term does not name. A pattern without an arrow gives the same result as no `output_shape`.
 
     Args:
       xs: tensors of one dtype, or a pattern. Dimensions of the same name are one index.
-      operands: the tensors of a pattern. After a list of tensors, the next parameters by position.
+      operands: the tensors of a pattern. If `xs` is a list, the values of the next parameters by position.
       output_shape: dimensions of the result, in order; one that no operand has is broadcast.
       reduced_dims: dimensions to sum over. The others are kept, in order of first appearance.
-        With neither argument, dimensions that only one operand has are kept.
+        Without this and `output_shape`, the dimensions that only one operand has are kept.
       name: the operation's name.
 
     Raises:
