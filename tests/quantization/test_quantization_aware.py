@@ -136,7 +136,7 @@ def test_layers_are_left_floating() -> None:
     found = mtf.function(small, ONE_CORE, SPECS, variables=store)(x=X).numpy()
     assert_close(found, trained(x=X).numpy(), terms=30, magnitude=3.0)
     unknown = Quantization(floating=["secnd"])
-    with pytest.raises(GraphError, match='has "secnd", which .* first/kernel, second/kernel; did you mean "second"'):
+    with pytest.raises(GraphError, match=r'has "secnd", which .* first/kernel, second/kernel; did you mean "second"'):
         quantize_store(program, unknown)
     with (
         mtf.Graph() as graph,
