@@ -10,7 +10,6 @@ import gin
 import meshtf as mtf
 from meshtf.errors import ShapeError, nearest
 from meshtf.layers import PipelineSchedule, pipeline_with_sums
-from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
 from meshtf.models._settings import check_parts, check_share, check_size
 from meshtf.models.amoeba_net.cells import NORMAL, REDUCTION, Cell
@@ -94,7 +93,7 @@ class AmoebaNetD(ImageClassifier):
         if images.shape.ndims != 4:
             raise ShapeError(f"AmoebaNetD: images [{images.shape}] must be [batch, height, width, channels]")
         normalize = Normalization(is_training, self.batch_norm_epsilon, images.shape[0].name)
-        x = before = in_activation_dtype(images)
+        x = before = images
         for group in range(_GROUPS):
             filters = self.num_filters * 2**group
             reduction = [(f"reduction_{group}", REDUCTION, filters)] if group else []
@@ -167,7 +166,7 @@ class AmoebaNetD(ImageClassifier):
         return y
 
     def _policy(self, normalize: Normalization) -> str | None:
-        """The policy of what the gradient keeps of a cell, or of each step of a pipeline."""
+        """Returns the policy of what the gradient keeps of a cell, or of each step of a pipeline."""
         if not normalize.is_training:
             return None
         return "nothing" if self.recompute == NESTED else self.recompute

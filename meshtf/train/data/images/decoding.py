@@ -22,8 +22,8 @@ they would depend on the window. So they are not, and a window has the pixels th
 
 _GREYS = 256
 _FILE_HEADER, _BITS_AT, _PALETTE_BITS, _LEAST_BMP = 14, 28, 8, 54
-"""The bytes of a BMP before its second header, the place of the number of bits of a pixel, this number where pixels are
-places in a palette, and the least bytes of a file."""
+"""Numbers of the BMP format: the bytes before the second header, the place of the bits of a pixel, the bits of a place
+in a palette, and the least bytes of a file."""
 
 
 def decoded(image: tf.Tensor, channels: int) -> tf.Tensor:
