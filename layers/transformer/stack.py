@@ -15,6 +15,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import nearest
 from meshtf.layers.attention import AttentionConfig, LinearBias, PositionBias, RelativePositionBias
+from meshtf.layers.attention.caches.pages import PAGED_LENGTH, PageView, paged
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 from meshtf.layers.transformer._pipelined import pipelined_layers, sequences_together
 from meshtf.layers.transformer.context import Context, DecodingSpace
@@ -217,7 +218,10 @@ class TransformerStack:
         return self.ended(x, context), state
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
-        """The state from which decoding starts, over [layers, ..]."""
+        """The state from which decoding starts, over [layers, ..]; in pages, of all layers one behind the other."""
+        if space.is_paged:
+            of_all = dataclasses.replace(space, max_length=space.max_length * self.layers.size)
+            return [paged(x) for sublayer in self.sublayers for x in sublayer.start(of_all, context)]
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
             state = []
@@ -235,6 +239,8 @@ class TransformerStack:
         `Sublayer.step`.
         """
         context = self._with_bias(x.mesh, context)
+        if context.pages is not None and state:
+            return self._step_in_pages(x, context, context.pages, position, state)
         is_new: list[bool] = []
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -249,6 +255,21 @@ class TransformerStack:
         (x,), renewed = self._layers(layer, x, state)
         new = iter(renewed)
         return self.ended(x, context), [next(new) if n else old for n, old in zip(is_new, state, strict=True)]
+
+    def _step_in_pages(
+        self, x: mtf.Tensor, context: Context, pages: PageView, position: mtf.Tensor, state: list[mtf.Tensor]
+    ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
+        """A step of tokens whose keys and values lie in pages. The caches of all layers are carried, and written to."""
+        num_positions = state[0].shape[PAGED_LENGTH].size // self.layers.size
+
+        def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            y, *pools = carried
+            now = dataclasses.replace(context, pages=pages.in_layer(parts[0], num_positions))
+            y, pools = self._in_turn(y, now, lambda part, z, held: part.step(z, now, position, held), pools)
+            return [y, *pools], []
+
+        (x, *new), _ = self._layers(layer, [x, *state], [mtf.range(x.mesh, self.layers)])
+        return self.ended(x, context), new
 
     def _in_turn(
         self, x: mtf.Tensor, context: Context, run: Run, state: list[mtf.Tensor]
@@ -314,7 +335,7 @@ class TransformerStack:
         return Observations(found)
 
     def _layers(
-        self, layer: Layer, x: mtf.Tensor, state: list[mtf.Tensor]
+        self, layer: Layer, x: mtf.Tensor | list[mtf.Tensor], state: list[mtf.Tensor]
     ) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
         return mtf.layer_stack(layer, x, self.layers, state, unroll=self.unroll, recompute=self._recompute_of_layers)
 

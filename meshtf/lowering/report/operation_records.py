@@ -12,6 +12,7 @@ from meshtf.layout import Axes
 from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
+from meshtf.lowering.report.memory.peak_memory import moments
 from meshtf.ops.elementwise.gated_by_itself import GELU, SWISH, GatedGradientKernel, GatedKernel
 from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
 from meshtf.planning.local_work.wide_kernel import WideKernel
@@ -90,7 +91,7 @@ def memory_moments(plan: Plan, trained: Collection[str]) -> list[MemoryMoment]:
             activations=max(moment.total - moment.temporary - moment.gradients - weights - slots - feeds, 0),
             temporary=moment.temporary,
         )
-        for instruction, moment in zip(plan.instructions, accounting.moments(plan), strict=True)
+        for instruction, moment in zip(plan.instructions, moments(plan), strict=True)
         if instruction in numbers
     ]
 
