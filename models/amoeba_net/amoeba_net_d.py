@@ -10,6 +10,7 @@ import gin
 import meshtf as mtf
 from meshtf.errors import ShapeError, nearest
 from meshtf.layers import PipelineSchedule, pipeline_with_sums
+from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
 from meshtf.models._settings import check_parts, check_share, check_size
 from meshtf.models.amoeba_net.cells import NORMAL, REDUCTION, Cell
@@ -93,7 +94,7 @@ class AmoebaNetD(ImageClassifier):
         if images.shape.ndims != 4:
             raise ShapeError(f"AmoebaNetD: images [{images.shape}] must be [batch, height, width, channels]")
         normalize = Normalization(is_training, self.batch_norm_epsilon, images.shape[0].name)
-        x = before = images
+        x = before = in_activation_dtype(images)
         for group in range(_GROUPS):
             filters = self.num_filters * 2**group
             reduction = [(f"reduction_{group}", REDUCTION, filters)] if group else []
