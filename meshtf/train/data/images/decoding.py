@@ -25,6 +25,9 @@ _FILE_HEADER, _BITS_AT, _PALETTE_BITS, _LEAST_BMP = 14, 28, 8, 54
 """Numbers of the BMP format: the bytes before the second header, the place of the bits of a pixel, the bits of a place
 in a palette, and the least bytes of a file."""
 
+_FLAGS_AT, _MOVES, _HAS_ALPHA, _LEAST_WEBP = 20, 2, 16, 30
+"""Numbers of the extended WebP format: the place of the flags, two of them, and the least bytes of a file."""
+
 
 def decoded(image: tf.Tensor, channels: int) -> tf.Tensor:
     """Returns the pixels of an image, [height, width, channels] uint8.
@@ -78,31 +81,59 @@ def _of_jpeg(shape: tf.Tensor, channels: int, decode: Decode) -> tf.Tensor:
 
 def _of_other(image: tf.Tensor, channels: int) -> tf.Tensor:
     """The pixels of a PNG, BMP, GIF or WebP file. Only PNG's kernel makes grey of colours."""
-    begin = tf.strings.substr(image, 0, 4)
-    is_bmp = tf.equal(tf.strings.substr(begin, 0, 2), b"BM") & (tf.strings.length(image) >= _LEAST_BMP)
+    is_bmp = _says(image, 0, b"BM") & (tf.strings.length(image) >= _LEAST_BMP)
+    is_webp = _says(image, 0, b"RIFF") & _says(image, 8, b"WEBP")
 
     def of_colours() -> tf.Tensor:
-        colours = tf.cond(is_bmp, lambda: _of_bmp(image), lambda: _decode_any(image, 3))
+        cases = [(is_bmp, lambda: _of_bmp(image)), (is_webp, lambda: _of_webp(image))]
+        colours = tf.case(cases, lambda: _decode_any(image, 3))
         return _grey(colours) if channels == 1 else colours
 
-    return tf.cond(tf.equal(begin, b"\x89PNG"), lambda: _decode_any(image, channels), of_colours)
+    return tf.cond(_says(image, 0, b"\x89PNG"), lambda: _decode_any(image, channels), of_colours)
+
+
+def _says(image: tf.Tensor, place: int, word: bytes) -> tf.Tensor:
+    """Whether a file has these bytes at this place, which is among its first ones."""
+    begin = tf.strings.join([tf.strings.substr(image, 0, place + len(word)), bytes(place)])  # a file may be shorter
+    return tf.equal(tf.strings.substr(begin, place, len(word)), word)
+
+
+def _number(image: tf.Tensor, place: int, length: int) -> tf.Tensor:
+    """The number in so many bytes of a file, 1, 2 or 4."""
+    dtype = {1: tf.uint8, 2: tf.uint16, 4: tf.int32}[length]
+    return tf.cast(tf.io.decode_raw(tf.strings.substr(image, place, length), dtype)[0], tf.int32)
 
 
 def _of_bmp(image: tf.Tensor) -> tf.Tensor:
     """The colours of a BMP. Its kernel takes places in a palette for grey."""
 
-    def number(place: int, length: int) -> tf.Tensor:
-        dtype = tf.uint16 if length == 2 else tf.int32
-        return tf.cast(tf.io.decode_raw(tf.strings.substr(image, place, length), dtype)[0], tf.int32)
-
     def of_palette() -> tf.Tensor:
         places = tf.cast(tf.io.decode_image(image, expand_animations=False), tf.int32)[..., 0]
-        rest = tf.strings.substr(image, _FILE_HEADER + number(_FILE_HEADER, 4), 4 * _GREYS)
-        palette = tf.reshape(tf.io.decode_raw(rest, tf.uint8), [-1, 4])[:, 2::-1]  # blue, green, red and nothing
+        rest = tf.strings.substr(image, _FILE_HEADER + _number(image, _FILE_HEADER, 4), 4 * _GREYS)
+        numbers = tf.io.decode_raw(rest, tf.uint8)[: tf.strings.length(rest) // 4 * 4]
+        palette = tf.reshape(numbers, [-1, 4])[:, 2::-1]  # blue, green, red and nothing
         return tf.gather(palette, places)
 
-    has_palette = tf.equal(number(_BITS_AT, 2), _PALETTE_BITS)
+    has_palette = tf.equal(_number(image, _BITS_AT, 2), _PALETTE_BITS)
     return tf.cond(has_palette, of_palette, lambda: _decode_any(image, 3))
+
+
+def _of_webp(image: tf.Tensor) -> tf.Tensor:
+    """The colours of a WebP file. Its kernel makes no fewer channels than the file says that it has.
+
+    If pictures move, the kernel writes four channels whatever the file says. Where that is three, it writes beyond its
+    memory, and the process ends. So the file is made to say four.
+    """
+
+    def of_extended() -> tf.Tensor:
+        flags = _number(image, _FLAGS_AT, 1)
+        said = tf.gather([bytes([n]) for n in range(_GREYS)], tf.bitwise.bitwise_or(flags, _HAS_ALPHA))
+        rest = tf.strings.substr(image, _FLAGS_AT + 1, tf.strings.length(image))
+        changed = tf.strings.join([tf.strings.substr(image, 0, _FLAGS_AT), said, rest])
+        return tf.where(tf.bitwise.bitwise_and(flags, _MOVES) > 0, changed, image)
+
+    is_extended = _says(image, 12, b"VP8X") & (tf.strings.length(image) >= _LEAST_WEBP)
+    return _decode_any(tf.cond(is_extended, of_extended, lambda: image), 0)[..., :3]
 
 
 def _decode_any(image: tf.Tensor, channels: int) -> tf.Tensor:

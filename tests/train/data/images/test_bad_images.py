@@ -179,3 +179,22 @@ def test_other_kinds(pixels: Any) -> None:
             found = decoded(tf.constant(file.getvalue()), channels).numpy()
             np.testing.assert_allclose(found, expected, rtol=0, atol=channels == 1, err_msg=f"{kind} {given.mode}")
     assert decoded(tf.constant(CMYK), 1).numpy().tolist() == [[[134]] * 8] * 8  # 0.701 times 191
+
+
+def test_webp_with_transparency_and_webp_that_moves(pixels: Any) -> None:
+    """TensorFlow's kernel refuses the first, and ends the process at a picture that moves without transparency."""
+    colours = pixels(6, 5)
+    for mode in ("RGB", "RGBA"):
+        first, second = (PIL.Image.fromarray(x).convert(mode) for x in (colours, 255 - colours))
+        for options in ({}, {"save_all": True, "append_images": [second]}):
+            first.save(file := io.BytesIO(), "WEBP", lossless=True, **options)
+            np.testing.assert_array_equal(decoded(tf.constant(file.getvalue()), 3), colours)
+            with pytest.raises(tf.errors.InvalidArgumentError, match="WebP"):
+                decoded(tf.constant(file.getvalue()[:31]), 3)
+
+
+def test_a_palette_that_is_cut_short() -> None:
+    image = PIL.Image.fromarray(np.zeros([6, 5], np.uint8)).convert("P")
+    image.save(file := io.BytesIO(), "BMP")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Input size should match"):
+        decoded(tf.constant(file.getvalue()[:201]), 3)
