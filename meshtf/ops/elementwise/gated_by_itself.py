@@ -18,7 +18,9 @@ from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.arithmetic import square
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.algebra.slopes import times_slope
+from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.math_functions import sigmoid
+from meshtf.ops.elementwise.remainders_powers_extrema import clip_by_value
 from meshtf.planning.local_work.wide_kernel import WideKernel
 
 
@@ -47,6 +49,9 @@ class Gate:
 
 _GELU = 2.0 * float(np.sqrt(2 / np.pi))
 SWISH, GELU = Gate("swish", 1.0), Gate("gelu", _GELU, _GELU * 0.044715)
+
+_FAR = 12.0
+"""The x from which on the slope of gelu does not change: its own slope there is below 1e-50."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,15 +102,17 @@ def _gradient(dy: Tensor, x: Tensor, gate: Gate) -> Tensor:
 def _second_gradients(op: ElementwiseOperation, ddy: Tensor, gate: Gate) -> list[Tensor]:
     """The gradients of dy and of x, of operations that have gradients in turn.
 
-    The slope's own slope is s (1 - s) (2 g' + x (g'^2 (1 - 2 s) + g'')).
+    The slope's own slope is s (1 - s) (2 g' + x (g'^2 (1 - 2 s) + g'')), which is computed in float32 at least.
     """
     dy, x = op.inputs
+    wide = cast(x, tf.float32) if x.dtype.size < 4 else x
     if gate.cubic:
-        s = sigmoid(x * (gate.linear + gate.cubic * square(x)))
-        slope, bend = gate.linear + 3.0 * gate.cubic * square(x), 6.0 * gate.cubic * x
-        inner = 2.0 * slope + x * (square(slope) * (1.0 - 2.0 * s) + bend)
+        wide = clip_by_value(wide, -_FAR, _FAR)  # powers of x would become infinite, and NaN in further gradients
+        s = sigmoid(wide * (gate.linear + gate.cubic * square(wide)))
+        slope, bend = gate.linear + 3.0 * gate.cubic * square(wide), 6.0 * gate.cubic * wide
+        inner = 2.0 * slope + wide * (square(slope) * (1.0 - 2.0 * s) + bend)
     else:
-        s = sigmoid(gate.linear * x)
-        inner = 2.0 * gate.linear + x * (gate.linear**2 * (1.0 - 2.0 * s))
-    bent = times_slope(s * (1.0 - s), inner)
+        s = sigmoid(gate.linear * wide)
+        inner = 2.0 * gate.linear + wide * (gate.linear**2 * (1.0 - 2.0 * s))
+    bent = cast(times_slope(s * (1.0 - s), inner), x.dtype)
     return [_gradient(ddy, x, gate), times_slope(ddy, times_slope(dy, bent, x.shape), x.shape)]

@@ -64,3 +64,26 @@ def test_it_is_one_operation_and_its_gradient_another() -> None:
     kinds = [o.name.rsplit("/", 1)[-1] for o in step.graph.operations]
     assert "gelu_gradient" in kinds
     assert not {"tanh", "sigmoid"} & set(kinds)
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.bfloat16, tf.float16], ids=lambda dtype: dtype.name)
+def test_further_gradients(dtype: tf.DType) -> None:
+    """By central differences of the slope in float64. Nothing is infinite or NaN, however far from 0."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        found = [mtf.gelu(x)]
+        for _ in range(3):
+            (gradient,) = mtf.gradients([found[-1]], [x])
+            assert gradient is not None
+            found.append(gradient)
+        return found[2:]
+
+    x = tf.cast(np.append(np.clip(XS, -6e4, 6e4) if dtype == tf.float16 else XS, [-8.0, 8.0, np.inf]), dtype)
+    found = mtf.testing.interpret(program, {"x": ("n:14", x)}, "all:2", "n:all").results
+    slope, h = lambda x: in_float64("gelu", x)[1], 1e-3
+    near = np.clip(tf.cast(x, tf.float64).numpy(), -30, 30)
+    second = (slope(near + h) - slope(near - h)) / (2 * h)
+    third = (slope(near + h) - 2 * slope(near) + slope(near - h)) / h**2
+    unit = {tf.float64: 1e-5, tf.bfloat16: 2.0**-8, tf.float16: 2.0**-10}[dtype]
+    for y, expected in zip(found, (second, third), strict=True):
+        np.testing.assert_allclose(tf.cast(y, tf.float64), expected, rtol=unit, atol=1e-5)
