@@ -271,26 +271,20 @@ class _DemandedOrder:
 
     def add(self, instruction: Instruction) -> None:
         """Adds an instruction with all that it needs, or lets it wait for inputs that stand behind it."""
-        missing = self._missing(instruction)
-        if missing and all(self._places[p] > self._places[instruction] for p in missing):
-            self._waiting.setdefault(max(missing, key=self._places.__getitem__), []).append(instruction)
-            return
-        stack = [instruction]
+        stack = [(instruction, False)]  # what comes next is last, and whether another one needs it
         while stack:
-            missing = self._missing(stack[-1])
-            if missing:
-                stack.extend(sorted(missing, key=self._places.__getitem__, reverse=True))
+            each, is_needed = stack.pop()
+            missing = sorted(self._missing(each), key=self._places.__getitem__)
+            if each in self._done:
+                continue
+            if not missing:
+                self._done.add(each)
+                self.instructions.append(each)
+                stack += [(waiting, False) for waiting in reversed(self._waiting.pop(each, []))]
+            elif is_needed or self._places[missing[0]] < self._places[each]:
+                stack += [(each, True), *((needed, True) for needed in reversed(missing))]
             else:
-                self._append(stack.pop())
+                self._waiting.setdefault(missing[-1], []).append(each)
 
     def _missing(self, instruction: Instruction) -> set[Instruction]:
         return {p for v in instruction.inputs if (p := self._producers[v]) not in self._done}
-
-    def _append(self, instruction: Instruction) -> None:
-        if instruction in self._done:
-            return
-        self._done.add(instruction)
-        self.instructions.append(instruction)
-        for waiting in self._waiting.pop(instruction, ()):
-            if waiting not in self._done:
-                self.add(waiting)
