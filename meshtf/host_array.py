@@ -11,7 +11,8 @@ import tensorflow as tf
 def host_array(value: Any) -> np.ndarray:
     """The array of a value that is there: an array, a number, a list, or a tensor that eager execution made.
 
-    NumPy itself makes none of a scalar tensor of bfloat16, whose `__array__` gives a number.
+    An array of a tensor on the host has the tensor's memory, so do not write to it. NumPy itself makes none of a scalar
+    tensor of bfloat16, whose `__array__` gives a number.
     """
-    is_there = isinstance(value, tf.Tensor) and hasattr(value, "numpy")
-    return np.asarray(value.numpy() if is_there else value)
+    is_scalar = isinstance(value, tf.Tensor) and hasattr(value, "numpy") and not value.shape.rank
+    return np.asarray(value.numpy() if is_scalar else value)  # numpy() of a larger tensor copies it

@@ -20,8 +20,9 @@ Restart the process; training resumes from its last checkpoint."""
 _TOO_LARGE = """\
 program "{program}" takes more memory than the cores of mesh [{mesh}] have left: {fact}
 By the plan each core takes {peak} at its peak{where}. A layout that splits more, a smaller batch, micro-batches or \
-recomputation need less; layers in an mtf.layer_stack also make the program itself smaller. report() of the program \
-lists what is largest; for a topology of TPUs its compile() also says what would fit.
+recomputation need less. A stack of layers computes again what recompute="costly", "products" or "nothing" does not \
+keep; layers in an mtf.layer_stack also make the program itself smaller. report() of the program lists what is \
+largest; for a topology of TPUs its compile() also says what would fit.
 Restart the process; training resumes from its last checkpoint."""
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"

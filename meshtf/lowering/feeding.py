@@ -87,7 +87,9 @@ def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
         raise _Unfit(f"has dtype {given}; convert it, as in {cast}")
     if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined():  # inside a tf.function of the user's
         return tf.ensure_shape(value, sizes)
-    return np.asarray(value) if isinstance(value, np.generic) else value
+    if isinstance(value, tf.Tensor):
+        return value
+    return np.asarray(value, dtype.as_numpy_dtype)  # in this machine's order of bytes
 
 
 def _has_sizes(value: tf.Tensor, sizes: list[int]) -> bool:

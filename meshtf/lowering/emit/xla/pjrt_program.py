@@ -67,7 +67,7 @@ class PjrtProgram:
         for number, variable in assigned.items():
             variable.array = results[number]
         count = len(self._plan.fetches)
-        if self._plan.checks:
+        if self._plan.checks or not count:
             self._cores.send(results[count])
         for sources, x in zip(self._sources, results[:count], strict=True):
             for position in sources:
@@ -80,13 +80,16 @@ class PjrtProgram:
         self, fetches: Sequence[CoreArray], failed: CoreArray, seen_before: int, arguments: list[CoreArray]
     ) -> Results:
         arguments.clear()  # hundreds of objects without memory, which take as long to end as a step to start
-        index = int(self._cores.first(failed)) if self._plan.checks else NO_CHECK_FAILED
+        # Without fetches, nothing else waits for the step, and would hear that it failed.
+        is_awaited = bool(self._plan.checks) or not fetches
+        index = int(self._cores.first(failed)) if is_awaited else NO_CHECK_FAILED
         if index != NO_CHECK_FAILED and seen_before == self._failures_seen:  # else those that follow know of it
             self._failures_seen += 1
             self._earlier = None
         whole = zip(self._plan.fetches, self._sources, fetches, strict=True)
         arrays = [self._whole(value, sources, x) for value, sources, x in whole]
-        return [_as_tensor(x) for x in arrays], tf.constant(index, tf.int32)
+        # TensorFlow would keep Python's numbers for ever, and takes -0.0 for a 0.0 that it has kept.
+        return [tf.constant(x) for x in arrays], tf.constant(index, tf.int32)
 
     def _traced(self, feeds: Sequence[tf.Tensor]) -> Results:
         """The same as an op of a tf.function, which the host runs."""
@@ -188,8 +191,3 @@ class PjrtProgram:
             part = tuple(slice(b, b + n) for b, n in zip(begins, held.shape, strict=True))
             whole[part] = held[tuple(slice(max(n - b, 0)) for b, n in zip(begins, sizes, strict=True))]
         return whole
-
-
-def _as_tensor(x: np.ndarray) -> tf.Tensor:
-    """The array as a tensor. TensorFlow takes a Python number several times faster than an array of one element."""
-    return tf.constant(x) if x.ndim else tf.constant(x.item(), tf.as_dtype(x.dtype))

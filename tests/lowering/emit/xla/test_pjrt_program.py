@@ -71,6 +71,40 @@ def test_an_imported_array_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert sent.count(((3,), False)) == 1
 
 
+def test_a_run_without_results_is_waited_for() -> None:
+    """Nothing else would hear that it failed."""
+    size = mtf.Dimension("size", 512)
+
+    def program(mesh: mtf.Mesh) -> None:
+        held = mtf.get_variable(mesh, "held", [size, ("columns", 512)], initializer=mtf.ones)
+        new = held
+        for _ in range(8):
+            product = mtf.einsum([new, held.rename({"columns": "others", "size": "columns"})], [size, ("others", 512)])
+            new = product.rename({"others": "columns"}) * (1 / 512)
+        mtf.assign(held, new)
+
+    step = mtf.function(program, mtf.GpuMeshImpl("all:1", ""))
+    for _ in range(2):
+        step()
+        assert all(v.array.is_ready() for v in step._execution.program._variables)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(step.variables["held"], np.ones([512, 512]))
+
+
+def test_a_result_of_one_element_keeps_its_sign() -> None:
+    """TensorFlow has one tensor for Python's 0.0, and takes -0.0 for it."""
+    step = mtf.function(lambda x: -x, mtf.GpuMeshImpl("all:1", ""), {"x": mtf.TensorSpec([])})
+    signs = [np.signbit(step(x=np.float32(x)).numpy()) for x in (-0.0, 0.0)]
+    assert signs == [False, True]
+
+
+def test_arrays_in_the_other_order_of_bytes() -> None:
+    """Files of other machines have them, as FITS does."""
+    x = np.array([1.0, 2.0, 3.0])
+    for mesh_impl in (mtf.GpuMeshImpl("all:1", ""), mtf.SpmdMeshImpl("all:1", "")):
+        step = mtf.function(mtf.square, mesh_impl, {"x": mtf.TensorSpec("n:3")})
+        np.testing.assert_array_equal(step(x=x.astype(">f4")), x**2)
+
+
 def _sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], bool]]:
     """The shapes of the parts that go to the cores from now on, and whether the runtime must copy them at once."""
     sent: list[tuple[tuple[int, ...], bool]] = []
