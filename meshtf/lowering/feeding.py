@@ -85,10 +85,9 @@ def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
         given = value.dtype.name
         cast = f"tf.cast(x, tf.{dtype.name})" if isinstance(value, tf.Tensor) else f"x.astype({dtype.name!r})"
         raise _Unfit(f"has dtype {given}; convert it, as in {cast}")
-    if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined():  # inside a tf.function of the user's
-        return tf.ensure_shape(value, sizes)
     if isinstance(value, tf.Tensor):
-        return value
+        known = tf.TensorShape(value.shape).is_fully_defined()  # it need not be, inside a tf.function of the user's
+        return value if known else tf.ensure_shape(value, sizes)
     return np.asarray(value, dtype.as_numpy_dtype)  # in this machine's order of bytes
 
 
