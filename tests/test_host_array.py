@@ -33,3 +33,6 @@ def test_a_scalar_of_bfloat16_goes_wherever_an_array_does() -> None:
     step(x=one)
     step.variables["w"] = one * 2
     assert float(step(x=one)) == 4.0
+    assert mtf.debug.watch(step, step.results).values(x=one).popitem()[1] == 4.0
+    accelerated = mtf.function(program, mtf.GpuMeshImpl("all:2", ""), {"x": mtf.TensorSpec([], tf.bfloat16)})
+    assert float(accelerated(x=one)) == 3.0

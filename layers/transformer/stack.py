@@ -29,6 +29,8 @@ Layer: TypeAlias = "Callable[[list[mtf.Tensor], list[mtf.Tensor]], tuple[list[mt
 Run: TypeAlias = "Callable[[Sublayer, mtf.Tensor, list[mtf.Tensor]], tuple[mtf.Tensor, list[mtf.Tensor]]]"
 Recompute: TypeAlias = "mtf.RecomputePolicy | str | bool | None"
 
+_OF_SCANS = mtf.RecomputePolicy("costly", only_in_loops=True)
+
 
 class StackBias(Protocol):
     """Makes a bias from positions, one for all self-attention of a stack."""
@@ -153,8 +155,10 @@ class TransformerStack:
         results, same checkpoints.
       recompute: what the gradient keeps of each layer: see `mtf.recompute_grad`; in a pipeline, of each step of a
         stage: see `meshtf.layers.pipeline`. Or the same for sublayers, by the scopes of their variables:
-        {"self_attention": "nothing"}; of those that are not named it keeps everything. By default "costly", which makes
-        norms, activations and dropout again from what they are of, and unrolled "everything".
+        {"self_attention": "nothing"}; of those that are not named it keeps everything. By default a scan keeps what is
+        "costly", which makes norms, activations and dropout again from what they are of, and unrolled layers keep
+        "everything". A GPU's compiler, which gets a scan unrolled, keeps what is faster to keep; say "costly" yourself
+        where memory is short.
       pipeline: stages, micro-batches and rounds, where layers of different stages are computed at once: same results,
         same checkpoints. Decoding goes through the layers one by one.
     """
@@ -339,7 +343,7 @@ class TransformerStack:
     def _recompute_of_layers(self) -> Recompute:
         if isinstance(self.recompute, Mapping):
             return None
-        return "costly" if self.recompute is None and not self.unroll else self.recompute
+        return _OF_SCANS if self.recompute is None and not self.unroll else self.recompute
 
     @property
     def _recomputed(self) -> Mapping[str, Recompute]:

@@ -15,6 +15,7 @@ from meshtf.errors import UsageError
 from meshtf.function.program import Function
 from meshtf.graph.blocks import PROGRAM
 from meshtf.graph.tensor import Tensor
+from meshtf.host_array import host_array
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.lowering import Lowering
 from meshtf.ops.inputs.placeholder import InputOperation
@@ -70,7 +71,7 @@ class Watched:
         known = {o.name: o for o in lowering.graph.operations if isinstance(o, InputOperation)}
         execution = lowering.execution(list(tensors.values()), with_effects=False)
         results = execution(check_feeds(inputs_of(execution.plan), feeds, known, lowering.graph.name))
-        arrays = {name: np.asarray(x) for name, x in zip(tensors, results, strict=True)}
+        arrays = {name: host_array(x) for name, x in zip(tensors, results, strict=True)}
         if not self.per_core:
             return dict(arrays)
         return {name: self._slices(tensors[name], array, lowering) for name, array in arrays.items()}

@@ -17,6 +17,7 @@ from meshtf.graph.graph import Graph
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.graph.tensor_views import register_views
+from meshtf.host_array import host_array
 from meshtf.layout import Axes, LayoutRules, TensorLayout
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.initial_values import initial_plan
@@ -118,7 +119,7 @@ def _fed(plan: Plan, arrays: Mapping[str, Any], graph: Graph) -> dict[str, np.nd
     inputs = inputs_of(plan)
     known = {o.name: o for o in graph.program_operations if isinstance(o, InputOperation)}
     checked = check_feeds(inputs, arrays, known, graph.name)
-    return {o.name: np.asarray(array) for o, array in zip(inputs, checked, strict=True)}
+    return {o.name: host_array(array) for o, array in zip(inputs, checked, strict=True)}
 
 
 class _OneCore:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,7 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.errors import MeshtfError
 from meshtf.graph.operation import Operation
+from meshtf.host_array import host_array
 from meshtf.layout import Axes, TensorLayout
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.local_work.work_facts import NOTHING_KNOWN, WorkFacts
@@ -54,6 +55,19 @@ class Core(Protocol):
 
 Emit: TypeAlias = Callable[..., Any]
 """`emit(core, *slices)` gives the slice, or slices, of one core."""
+
+
+@runtime_checkable
+class HasModule(Protocol):
+    """Local work that some platform has a kernel for."""
+
+    def __call__(self, core: Core, *slices: tf.Tensor) -> Any:
+        """The slice, or slices, of one core, by TensorFlow's documented operations."""
+        ...
+
+    def module(self, platform: str, slices: Sequence[tf.TensorSpec]) -> str | None:
+        """The text of a StableHLO module that does the same there, or None if the platform has no kernel for it."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -490,7 +504,7 @@ class Plan:
     def refused_feed(self, feeds: Mapping[str, Any]) -> MeshtfError | None:
         """The error of the first failing check of the arrays that are fed, or None. `feeds`: the arrays, by name."""
         for check in self.feed_checks:
-            if error := check.failure([_array(feeds[name]) for name in check.feeds]):
+            if error := check.failure([host_array(feeds[name]) for name in check.feeds]):
                 return error
         return None
 
@@ -515,10 +529,6 @@ class Plan:
     @property
     def variable_names(self) -> list[str]:
         return list(dict.fromkeys(i.name for i in [*self.reads, *self.assignments]))
-
-
-def _array(x: Any) -> np.ndarray:
-    return x.numpy() if isinstance(x, tf.Tensor) else np.asarray(x)
 
 
 VariableLayouts: TypeAlias = Mapping[str, TensorLayout]

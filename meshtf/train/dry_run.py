@@ -17,6 +17,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.checkpoint import restore
 from meshtf.errors import CheckpointError
+from meshtf.host_array import host_array
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.train.callback import Callback, Run
 from meshtf.train.loop import TrainingRun
@@ -129,7 +130,7 @@ def _taken_again(trainer: Trainer, folder: RunFolder) -> float:
     position = RunState.from_dict(saved.state).position
     batch = next(training.task.training_batches(training.batch_size, training.seed, position))
     begin = time.perf_counter()
-    np.asarray(trainer.train_step(**batch)[LOSS])
+    host_array(trainer.train_step(**batch)[LOSS])
     return time.perf_counter() - begin
 
 

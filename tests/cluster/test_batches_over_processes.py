@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from meshtf.train import Trainer
 from meshtf_programs.packaged_configurations import recipes
 from tests.cluster.joined_processes import JoinedProcesses
 from tests.cluster.small_trainings import CLASSIFIER, STEPS, Made, Small, Trained, trained
+from tests.house.by_kind import by_kind
 from tests.models.test_recipes import OF_EXPERTS, layouts_of
 from tests.models.transformers import KINDS, WITH_EXPERTS
 
@@ -144,11 +144,10 @@ def test_on_paper_a_process_reads_its_own_rows(small: Small) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*KINDS, CLASSIFIER])
-def test_on_paper_a_process_reads_its_own_rows_of_every_batch(name: str) -> None:
-    for batch_size in (3, 5, *BATCHES):
-        small = Small(name, batch_size)
-        assert on_paper(small) == [{own_rows(small, 0)}, {own_rows(small, 1)}], batch_size
+@pytest.mark.parametrize(("name", "batch_size"), by_kind({**KINDS, CLASSIFIER: CLASSIFIER}, (3, 5, *BATCHES)))
+def test_on_paper_a_process_reads_its_own_rows_of_every_batch(name: str, batch_size: int) -> None:
+    small = Small(name, batch_size)
+    assert on_paper(small) == [{own_rows(small, 0)}, {own_rows(small, 1)}]
 
 
 def test_configurations_that_are_the_same_when_they_are_small() -> None:
@@ -170,8 +169,8 @@ def test_every_recipe_gives_the_losses_of_one_process(recipe: str, two_processes
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("batch_size", "name"), [*itertools.product(BATCHES, DIFFERENT)])
+@pytest.mark.parametrize(("name", "batch_size"), by_kind({name: KINDS.get(name, name) for name in DIFFERENT}, BATCHES))
 def test_every_model_trains_on_every_batch_as_in_one_process(
-    batch_size: int, name: str, two_processes: JoinedProcesses
+    name: str, batch_size: int, two_processes: JoinedProcesses
 ) -> None:
     check(two_processes, [Small(name, batch_size)])

@@ -31,7 +31,7 @@ def _drawn(case: str, number: int, seed: int, mesh: mtf.Mesh, mesh_shape: mtf.Sh
     rng = random.Random(zlib.crc32(f"{case} {seed}".encode()))
     for _ in range(_TRIES):
         try:
-            return random_program(rng, mesh, mesh_shape, case, f"{number}_", longest=1)
+            return random_program(rng, mesh, mesh_shape, case, f"p{number}_", longest=1)
         except RejectedError:
             continue
     raise AssertionError(f"no program with case {case!r} was found")

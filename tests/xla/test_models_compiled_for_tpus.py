@@ -15,6 +15,7 @@ from meshtf.train.configuration import find_gin_file, read_configuration
 from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.step_programs import training_step
 from meshtf.train.training import configured_training
+from tests.house.by_kind import by_kind
 from tests.models.transformers import MODELS, case
 
 TOPOLOGIES = ["v5e:2x4", "v4:2x2x2", "v5p:2x2x2"]
@@ -39,8 +40,7 @@ def test_a_scan_over_layers() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "topology"), by_kind(MODELS, TOPOLOGIES))
 def test_each_model(name: str, topology: str) -> None:
     for number in (0, 1, 4):  # weights whole, kept split, and split everywhere
         model_compiles(name, number, topology)

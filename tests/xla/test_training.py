@@ -16,6 +16,7 @@ from meshtf.errors import NonFiniteError
 from meshtf.layers import AttentionMask, AttentionPattern, Tokens
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.house.by_kind import by_kind
 from tests.models.transformers import MODELS, case
 
 STEPS = 10
@@ -157,8 +158,9 @@ def test_language_model(mesh: str, layout: str, options: dict[str, Any]) -> None
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("mesh", "layout", "options"), MODEL_LAYOUTS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "mesh", "layout", "options"), [(name, *x) for name, x in by_kind(MODELS, MODEL_LAYOUTS)]
+)
 def test_each_model(name: str, mesh: str, layout: str, options: dict[str, Any]) -> None:
     model_on_one_core(name).check(mesh, layout, on_interpreter=True, **options)
 

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from meshtf.ops.convolution._reshaping import paddings_of, resized, with_zeros, without_gaps, without_padding
+from meshtf.ops.convolution._reshaping import (
+    paddings_of,
+    resized,
+    transposed,
+    with_zeros,
+    without_gaps,
+    without_padding,
+)
 from meshtf.ops.convolution._sliding import Sliding, single_windows, window_counts
 
 NATIVE = (tf.float32, tf.float64)
@@ -35,6 +42,10 @@ def convolved_natively(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tenso
 
 def native_image_gradient(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int]) -> tf.Tensor:
     taps, size = w.shape.as_list()[:-2], [dy.shape[0], *sizes, w.shape[-2]]
+    if dy.shape.rank == 4 and dy.shape[2] == taps[1] == 1 and dy.shape[1] > 1:
+        # Along a column oneDNN multiplies zeros around dy, which is NaN for infinite weights. Along a row it does not.
+        row, turned = transposed(dy, [0, 2, 1, 3]), transposed(w, [1, 0, 2, 3])
+        return transposed(native_image_gradient(row, turned, sliding.reversed(), sizes[::-1]), [0, 2, 1, 3])
     op = tf.raw_ops.Conv2DBackpropInput if dy.shape.rank == 4 else tf.raw_ops.Conv3DBackpropInputV2
     given = {"filter": w, "out_backprop": dy, "strides": [1, *sliding.strides, 1]}
     # With SAME the kernel itself leaves out the padding, and no slice follows.

@@ -29,6 +29,10 @@ class Sliding:
         """Whether an image of these sizes is padded as TensorFlow pads for SAME."""
         return self.paddings == tuple(map(same_padding, sizes, taps, self.strides, self.dilations))
 
+    def reversed(self) -> Sliding:
+        """The same windows over an image whose spatial dimensions are in the opposite order."""
+        return Sliding(self.strides[::-1], self.dilations[::-1], self.paddings[::-1])
+
     def padded_sizes(self, sizes: Sequence[int]) -> list[int]:
         return [n + sum(padding) for n, padding in zip(sizes, self.paddings, strict=True)]
 

@@ -200,6 +200,14 @@ def test_image_gradients_where_not_all_windows_count(number: int) -> None:
             np.testing.assert_array_equal(np.isfinite(image_gradient(dy, w)), np.isfinite(np.squeeze(wanted, -2)))
 
 
+def test_an_infinite_weight_reaches_its_places_alone_along_a_column() -> None:
+    """Of four windows of three elements, the first elements are in the padding and in the first three rows."""
+    column = Sliding((1, 1), (1, 1), ((1, 1), (0, 0)))
+    w = np.array([np.inf, 1, 1], np.float32).reshape(3, 1, 1, 1)
+    dx = kernels.image_gradient(tf.ones([1, 4, 1, 1]), tf.constant(w), column, [4, 1])
+    np.testing.assert_array_equal(np.isfinite(dx).ravel(), [False, False, False, True])
+
+
 @pytest.mark.parametrize("number", SMALL)
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -175,7 +175,7 @@ def test_on_virtual_cpus() -> None:
     assert_layout_invariant(
         lambda **xs: [_program("scatter_add")(**xs), _program("scatter_update")(**xs)],
         inputs,
-        ["vocab:rows", "batch:rows;vocab:cols", "vocab:cols+rows"],
+        ["batch:rows;vocab:cols"],
     )
 
 
