@@ -169,9 +169,8 @@ def tell_groups(program: mtf.Function, quantization: Quantization) -> None:
     if quantization.group_size is None:
         return
     specs = [v.spec for v in program.graph.variables.values() if isinstance(v, mtf.Variable) and is_kernel(v.spec)]
-    sizes = [
-        quantization.size_of_groups(spec.shape, spec.matrix[0]) for spec in specs if spec.matrix and spec.matrix[0]
-    ]
+    kernels = [(s.shape, s.matrix[0]) for s in specs if s.matrix and s.matrix[0] and quantization.takes(s.full_name)]
+    sizes = [quantization.size_of_groups(shape, summed) for shape, summed in kernels]
     for size, count in Counter(sizes).items():
         if size != quantization.group_size:
             why = f"since {quantization.group_size} does not divide the summed dimension"

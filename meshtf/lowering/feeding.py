@@ -66,8 +66,11 @@ class _Unfit(Exception):  # noqa: N818
 
 def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
     """The value as an array. Python numbers take the input's dtype; arrays must have it."""
+    # A value that fits passes at once, since each step of a small program waits for this.
+    if type(value) is np.ndarray and value.dtype == dtype.as_numpy_dtype and value.shape == tuple(sizes):
+        return value
     if isinstance(value, tf.Tensor) and value.dtype == dtype and _has_sizes(value, sizes):
-        return value  # a value that fits passes at once, since each step of a small program waits for this
+        return value
     if isinstance(value, tf.Variable):
         value = tf.convert_to_tensor(value)
     elif tf.is_tensor(value) and not isinstance(value, tf.Tensor):

@@ -18,7 +18,7 @@ from meshtf.ops.algebra.arithmetic import (
     sub,
 )
 from meshtf.ops.algebra.einsum import einsum, matmul
-from meshtf.ops.algebra.reduction import reduce_all, reduce_any, reduce_mean, reduce_sum
+from meshtf.ops.algebra.reduction import reduce_mean, reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose
 from meshtf.ops.convolution.depthwise import depthwise_conv1d, depthwise_conv2d, depthwise_conv3d
 from meshtf.ops.convolution.functions import conv1d, conv2d, conv3d, convolution
@@ -96,6 +96,7 @@ from meshtf.ops.rearranging.rearrange import rearrange
 from meshtf.ops.rearranging.repeat_and_tile import repeat, tile
 from meshtf.ops.rearranging.reshape import rename_dimension, replace_dimensions, reshape
 from meshtf.ops.rearranging.with_layout import replicate, with_layout
+from meshtf.ops.reductions.any_and_all import reduce_all, reduce_any
 from meshtf.ops.reductions.counts import count_nonzero
 from meshtf.ops.reductions.cumulative import cummax, cumsum
 from meshtf.ops.reductions.cumulative_products import cumlogsumexp, cumprod

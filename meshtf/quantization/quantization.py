@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Sequence
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.errors import DtypeError, ShapeError, nearest
+from meshtf.errors import DtypeError, GraphError, ShapeError, nearest
 from meshtf.number_checks import is_integer
 
 INT8, INT4, FLOAT8 = "int8", "int4", "float8_e4m3"
@@ -30,20 +31,23 @@ class Quantization:
         program finds. "static": with one scale for each kernel, which calibration or training found. None: floating
         numbers. The small numbers are int8, and products are then exact; for weights of float8_e4m3 they are of
         float8_e4m3, too. See `mtf.quantization.quantized_einsum`.
+      floating: the scopes of layers that are not quantized, such as ["logits"] or ["decoder/layer/feed_forward"].
 
     Raises:
       DtypeError: there is no such format, of weights, of the cache or of activations.
       ShapeError: the group size is not 1 or more.
+      GraphError: `floating` is no list of names.
 
     Examples:
       >>> mtf.quantization.Quantization("int4", group_size=32)
-      Quantization(weights='int4', group_size=32, cache=None, activations=None)
+      Quantization(weights='int4', group_size=32, cache=None, activations=None, floating=())
     """
 
     weights: str = INT8
     group_size: int | None = None
     cache: str | None = None
     activations: str | None = None
+    floating: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.weights not in FORMATS:
@@ -61,6 +65,27 @@ class Quantization:
         size = self.group_size
         if size is not None and not is_integer(size, 1):
             raise ShapeError(f"Quantization.group_size must be an integer, 1 or more, or None, and is {size!r}")
+        if isinstance(self.floating, str) or not all(isinstance(scope, str) and scope for scope in self.floating):
+            raise GraphError(f"Quantization.floating must be a list of names of scopes, and is {self.floating!r}")
+        object.__setattr__(self, "floating", tuple(self.floating))
+
+    def takes(self, name: str) -> bool:
+        """Whether the kernel of this name is quantized."""
+        return not any(_is_in(name, scope) for scope in self.floating)
+
+    def check_scopes(self, names: Collection[str]) -> None:
+        """Checks that each of the scopes in `floating` has one of these kernels.
+
+        Raises:
+          GraphError: one has none.
+        """
+        for scope in self.floating:
+            if not any(_is_in(name, scope) for name in names):
+                scopes = {part for name in names for part in (name.rpartition("/")[0], *name.split("/"))}
+                raise GraphError(
+                    f'Quantization.floating has "{scope}", which is no scope of the kernels {", ".join(names)}'
+                    f"{nearest(scope, scopes)}"
+                )
 
     @property
     def input_numbers(self) -> str:
@@ -84,3 +109,7 @@ class Quantization:
         size = shape.dims[shape.axis(summed[-1])].size
         most = min(self.group_size or size, size)
         return next(n for n in range(most, 0, -1) if size % n == 0)
+
+
+def _is_in(name: str, scope: str) -> bool:
+    return f"/{scope.strip('/')}/" in f"/{name}/"

@@ -80,7 +80,7 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
 
     Raises:
       GraphError: no graph is being built here. Or activations are static, and a layer is in a pipeline, or in a branch
-        or a loop other than a scan.
+        or a loop other than a scan. Or `Quantization.floating` has a scope that has no kernel here.
 
     Examples:
       >>> policy = mtf.quantization.QuantizationAware(mtf.quantization.Quantization(activations="static"))
@@ -91,12 +91,14 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
       [('layer/kernel', True), ('layer/kernel/input_range', False), ('quantization_aware/step', False)]
     """
     graph, found = current_graph(), dict[str, Tensor]()
-    graph.variable_storage.append(_RoundedKernels(policy, is_training=is_training))
+    own = _RoundedKernels(policy, is_training=is_training)
+    graph.variable_storage.append(own)
     try:
         with noting(graph) as notes:
             yield found
     finally:
         graph.variable_storage.pop()
+    policy.quantization.check_scopes(own.seen)
     found.update(largest_by_kernel(graph, notes))
 
 
@@ -138,10 +140,14 @@ class _RoundedKernels:
 
     def __init__(self, policy: QuantizationAware, *, is_training: bool) -> None:
         self._policy, self._is_training = policy, is_training
+        self.seen: dict[str, None] = {}
         self._kernels: dict[Tensor, VariableSpec] = {}
 
     def stores(self, spec: VariableSpec) -> bool:
-        return is_kernel(spec)
+        if not is_kernel(spec):
+            return False
+        self.seen[spec.full_name] = None
+        return self._policy.quantization.takes(spec.full_name)
 
     def read(self, mesh: Mesh, spec: VariableSpec) -> Tensor:
         assert spec.matrix is not None

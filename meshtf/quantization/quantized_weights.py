@@ -44,7 +44,7 @@ def quantized_weights(quantization: Quantization | None = None) -> Iterator[None
       quantization: the numbers and who shares a scale; by default int8, with a scale for each output.
 
     Raises:
-      GraphError: no graph is being built here.
+      GraphError: no graph is being built here; or `Quantization.floating` has a scope that has no kernel here.
 
     Examples:
       >>> with mtf.quantization.quantized_weights():
@@ -55,12 +55,13 @@ def quantized_weights(quantization: Quantization | None = None) -> Iterator[None
       layer/kernel/int8_scale d_ff:32 float32
       layer/bias d_ff:32 float32
     """
-    storage = current_graph().variable_storage
-    storage.append(_QuantizedStorage(quantization or Quantization()))
+    storages, own = current_graph().variable_storage, _QuantizedStorage(quantization or Quantization())
+    storages.append(own)
     try:
         yield
     finally:
-        storage.pop()
+        storages.pop()
+    own.quantization.check_scopes(own.seen)
 
 
 def keeps_int8_cache() -> bool:
@@ -85,10 +86,14 @@ class _QuantizedStorage:
 
     def __init__(self, quantization: Quantization) -> None:
         self.quantization = quantization
+        self.seen: dict[str, None] = {}
         self._kept: dict[Tensor, tuple[VariableSpec, Tensor, Tensor]] = {}
 
     def stores(self, spec: VariableSpec) -> bool:
-        return is_kernel(spec)
+        if not is_kernel(spec):
+            return False
+        self.seen[spec.full_name] = None
+        return self.quantization.takes(spec.full_name)
 
     def read(self, mesh: Mesh, spec: VariableSpec) -> Tensor:
         assert spec.dtype.activation_dtype is not None
@@ -134,9 +139,9 @@ def quantize_store(
         If you leave out another kernel, its products are NaN.
 
     Raises:
-      GraphError: the program has no kernel, or its store lacks a variable. Or activations are static, and there are
-        no ranges, or one of something that is no kernel, or one that is negative or not finite. Or there are ranges,
-        and activations are not static.
+      GraphError: the program has no kernel, or its store lacks a variable. Or a scope of `floating` has no kernel. Or
+        activations are static, and there are no ranges, or one of something that is no kernel, or one that is negative
+        or not finite. Or there are ranges, and activations are not static.
       ShapeError: a range has not one number for each layer.
 
     Examples:
@@ -158,7 +163,9 @@ def quantize_store(
         raise GraphError(
             f'program "{program.name}" has no kernel to quantize; its floating variables with a `matrix` are kernels'
         )
+    chosen.check_scopes([spec.full_name for spec in kernels])
     scales = _checked_scales(kernels, input_ranges or {}, chosen)
+    kernels = [spec for spec in kernels if chosen.takes(spec.full_name)]
     whole = program.variables.renamed({v.full_name: v.full_name for v in variables})
 
     def quantize_weights(mesh: Mesh) -> None:

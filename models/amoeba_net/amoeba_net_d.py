@@ -166,7 +166,7 @@ class AmoebaNetD(ImageClassifier):
         return y
 
     def _policy(self, normalize: Normalization) -> str | None:
-        """What the gradient keeps of a cell, or of each step of a pipeline."""
+        """Returns the policy of what the gradient keeps of a cell, or of each step of a pipeline."""
         if not normalize.is_training:
             return None
         return "nothing" if self.recompute == NESTED else self.recompute

@@ -145,7 +145,7 @@ def shortened(block: Block) -> Block:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_long_blocks_and_fragments_are_read(page: Path) -> None:
+def test_long_blocks_and_fragments_are_read(page: Path, tmp_path: Path) -> None:
     for block in blocks_of(page.read_text()):
         if block.is_long and block.language == "python":
             compile(block.text, str(page), "exec")
@@ -153,7 +153,8 @@ def test_long_blocks_and_fragments_are_read(page: Path) -> None:
             check_command(words)
         if block.language == "gin" and block.title is None:
             gin.clear_config()
-            gin.parse_config([KNOWN, block.text])
+            (tmp_path / "fragment.gin").write_text(KNOWN + block.text)
+            read_configuration([tmp_path / "fragment.gin"], [])
         if block.language == "json":
             for line in block.text.splitlines():
                 json.loads(line)

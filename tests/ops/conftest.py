@@ -88,11 +88,16 @@ def _expected(reference: Callable[..., Any], inputs: Inputs, order: int) -> list
 
 
 @pytest.fixture
-def agrees() -> Agreement:
-    return Agreement()
+def agrees(request: pytest.FixtureRequest) -> Agreement:
+    return Agreement(limit=8 if _is_long_run(request.config) else 4)
 
 
 @pytest.fixture
-def agrees_on_many_meshes() -> Agreement:
+def agrees_on_many_meshes(request: pytest.FixtureRequest) -> Agreement:
     """One axis, two of different sizes, and three."""
-    return Agreement(("cores:4", "rows:2;cols:3", "rows:2;cols:2;deep:2"), limit=6)
+    limit = 6 if _is_long_run(request.config) else 3
+    return Agreement(("cores:4", "rows:2;cols:3", "rows:2;cols:2;deep:2"), limit=limit)
+
+
+def _is_long_run(config: pytest.Config) -> bool:
+    return "long" in config.getoption("markexpr").replace("not long", "")

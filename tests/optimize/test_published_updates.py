@@ -215,7 +215,7 @@ def adafactor(
     return rate * (max(1e-3, rms(w)) if scales else 1.0) * u / max(1.0, rms(u))
 
 
-@pytest.mark.parametrize("factored", [True, False])
+@pytest.mark.parametrize("factored", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_adafactor_follows_the_paper(factored: bool) -> None:
     def update(t: int, name: str, w: np.ndarray, g: np.ndarray, state: dict[str, Any]) -> np.ndarray:
         return w - adafactor(t, w, g, state, factored=factored, rate=min(0.01, t**-0.5), scales=True)

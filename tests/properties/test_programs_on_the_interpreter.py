@@ -40,6 +40,7 @@ NOT_DRAWN = {
 CASES = list(CASES_BY_NAME)
 OF_LARGE_MESHES = [case for case in CASES[::8] if case != "serialize_training_step"]
 CASES_OF_ANY_SIZE = [*CASES, *layer_stacks.CASES, *window_gradients.CASES]
+OF_ANY_SIZE = [case for case in CASES_OF_ANY_SIZE if case not in CASES[::2]]
 
 
 def check_program(rng: random.Random, case: str, mesh_shape: str, layouts: int, space: Space) -> None:
@@ -87,14 +88,18 @@ def check_case_to_the_smallest(case: str, mesh_shapes: list[str], examples: int,
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.plain_cpu] * bool(OF_KERNELS.search(case))) for case in CASES[::2]]
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.plain_cpu] * bool(OF_KERNELS.search(case)) + [pytest.mark.long] * (i % 2))
+        for i, case in enumerate(CASES[::2])
+    ],
 )
 def test_case(case: str) -> None:
-    """Every second one; the others are drawn of any size, and all of them in the long run."""
+    """Every fourth one; all of them in the long run. Others are drawn of any size."""
     check_case(case, MESHES[1:], 1)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES_OF_ANY_SIZE if case not in CASES[::2]])
+@pytest.mark.parametrize("case", sharpest(OF_ANY_SIZE, [*OF_ANY_SIZE[::2], *layer_stacks.CASES]))
 def test_case_of_any_size(case: str) -> None:
     """Dimensions of sizes 1 to 13, split over any mesh axes, whether these divide them or not."""
     check_case(case, MESHES[1:], 1, ANY_SIZE)

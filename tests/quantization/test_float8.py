@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import DtypeError
 from meshtf.quantization import Quantization, quantize, quantized_einsum
 from meshtf.quantization.float8 import float8_bytes, float8_numbers
 from meshtf.testing import interpret
@@ -80,3 +81,14 @@ def test_groups_have_sums_of_their_own() -> None:
 def test_policies_quantize_inputs_as_their_weights() -> None:
     assert Quantization("float8_e4m3", activations="static").input_numbers == "float8_e4m3"
     assert Quantization("int4", activations="static").input_numbers == "int8"
+
+
+def test_mistakes_are_told() -> None:
+    with mtf.Graph() as graph:
+        x = mtf.ones(mtf.Mesh(graph), "hidden:8")
+        with pytest.raises(
+            DtypeError, match="must be int8 or float8_e4m3, and are 'float8'; did you mean \"float8_e4m3\""
+        ):
+            quantize(x, "hidden", numbers="float8")
+        with pytest.raises(DtypeError, match="numbers of float8_e4m3 and of int8 have no product; quantize both alike"):
+            quantized_einsum(quantize(x, "hidden", numbers="float8_e4m3"), quantize(x, "hidden"), [])

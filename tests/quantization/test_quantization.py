@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshtf.errors import DtypeError, ShapeError
+from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.quantization import Quantization
 
 pytestmark = pytest.mark.quick
@@ -16,3 +16,5 @@ def test_mistakes_are_told() -> None:
     for size in (0, True, 2.0):
         with pytest.raises(ShapeError, match="group_size must be an integer, 1 or more, or None, and is"):
             Quantization("int4", size)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="floating must be a list of names of scopes, and is 'logits'"):
+        Quantization(floating="logits")

@@ -21,6 +21,7 @@ from meshtf.testing import assert_close, interpret
 
 generator = np.random.default_rng(0)
 X, W, C = (generator.normal(size=shape).astype(np.float32) for shape in ([3, 24], [24, 6], [3, 6]))
+ONE_CORE = mtf.SpmdMeshImpl("all:1", "")
 SPECS = {"x": mtf.TensorSpec("batch:3 hidden:24")}
 STATIC = Quantization("int4", group_size=8, activations="static")
 POLICY = QuantizationAware(STATIC, start_step=1, momentum=0.75)
@@ -105,8 +106,47 @@ def test_dynamic_activations_are_rounded_row_by_row() -> None:
     assert_close(by_x, C @ w.T, terms=6)
 
 
+def test_layers_are_left_floating() -> None:
+    """Two layers, of which the second one is rounded neither in training nor by a store for inference."""
+    policy = Quantization("int4", activations="static", floating=["second"])
+
+    def layers(x: mtf.Tensor) -> mtf.Tensor:
+        h = mtf.layers.dense(x, "d_ff:6", use_bias=False, name="first")
+        return mtf.layers.dense(h, "d_out:5", use_bias=False, name="second")
+
+    def aware(x: mtf.Tensor) -> mtf.Tensor:
+        with quantization_aware(QuantizationAware(policy), is_training=False):
+            return layers(x)
+
+    def small(x: mtf.Tensor) -> mtf.Tensor:
+        with quantized_weights(policy):
+            return layers(x)
+
+    program = mtf.function(layers, ONE_CORE, SPECS)
+    program.initialize()
+    store = quantize_store(program, policy, {"first/kernel": 3.0, "second/kernel": 1.0})
+    kept = ["first/kernel/int4", "first/kernel/int4_input_scale", "first/kernel/int4_scale", "second/kernel"]
+    assert sorted(store) == kept
+    trained = mtf.function(aware, ONE_CORE, SPECS)
+    trained.initialize()
+    assert sorted(trained.variables) == ["first/kernel", "first/kernel/input_range", "second/kernel"]
+    for name in ("first/kernel", "second/kernel"):
+        trained.variables[name] = program.variables[name]
+    trained.variables["first/kernel/input_range"] = np.float32(3)
+    found = mtf.function(small, ONE_CORE, SPECS, variables=store)(x=X).numpy()
+    assert_close(found, trained(x=X).numpy(), terms=30, magnitude=3.0)
+    unknown = Quantization(floating=["secnd"])
+    with pytest.raises(GraphError, match=r'has "secnd", which .* first/kernel, second/kernel; did you mean "second"'):
+        quantize_store(program, unknown)
+    with (
+        mtf.Graph() as graph,
+        pytest.raises(GraphError, match="is no scope of the kernels first/kernel, second/kernel"),
+        quantized_weights(unknown),
+    ):
+        layers(mtf.ones(mtf.Mesh(graph), "batch:3 hidden:24"))
+
+
 LEARNED = QuantizationAware(Quantization("int4", activations="static"), start_step=50)
-ONE_CORE = mtf.SpmdMeshImpl("all:1", "")
 LEARNING = {"x": mtf.TensorSpec("batch:256 inputs:16"), "targets": mtf.TensorSpec("batch:256 outputs:1")}
 
 

@@ -136,6 +136,7 @@ TRACING = (
     PrivateName(_HLO, "HloModuleProto", "xla_modules", "read and change HLO", (), _has_entries),
     PrivateName(_HLO, "MAY_ALIAS", "xla_modules", "write variables in place on TPUs", (), _is_a_kind),
     PrivateName(_XLA_DATA, "PrecisionConfig", "xla_modules", "say how exact products are", (), _has_precisions),
+    PrivateName(_XLA_DATA, "F8E4M3FN", "xla_modules", "know products of float8", (), _is_a_kind),
     PrivateName(_BUNDLE, "BundleEntryProto", "bundle_protos", "check indexes of checkpoints", (), _has_slices),
     PrivateName(_BUNDLE, "BundleHeaderProto", "bundle_protos", "find the files of a checkpoint", (), _has_shards),
     PrivateName(

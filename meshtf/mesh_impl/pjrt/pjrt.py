@@ -85,7 +85,7 @@ _ROUNDS_AS_WRITTEN = [("xla_allow_excess_precision", False)]
 """An option for GPUs. A program rounds to bfloat16 where it says so.
 
 XLA would otherwise take a cast from float32 to bfloat16 and back for nothing, and hand the float32 from one kernel to
-the next: twice the bytes. The step of GPT-2 (16 x 1024) reads and writes 61.0 GB so, and 66.8 GB otherwise, by the
+the next: twice the bytes. The step of GPT-2 (16 x 1024) reads and writes 61.0 GB so, and 66.7 GB otherwise, by the
 shapes in what CUDA's compiler makes of it for an H200.
 """
 

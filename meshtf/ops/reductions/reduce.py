@@ -7,9 +7,10 @@ from collections.abc import Callable
 from meshtf.call_sites import language_function
 from meshtf.errors import UsageError, nearest
 from meshtf.graph.tensor import Tensor
-from meshtf.ops.algebra.reduction import reduce_all, reduce_any, reduce_mean, reduce_sum
+from meshtf.ops.algebra.reduction import reduce_mean, reduce_sum
 from meshtf.ops.rearranging.rearrange import checked, in_order
 from meshtf.ops.rearranging.reshape import reshape
+from meshtf.ops.reductions.any_and_all import reduce_all, reduce_any
 from meshtf.ops.reductions.products_and_extrema import reduce_max, reduce_min, reduce_prod
 from meshtf.patterns.rearrangement import rearrangement
 

@@ -12,7 +12,9 @@ from meshtf.ops.algebra.broadcasting import aligner, broadcast_shape
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast
 from meshtf.ops.elementwise.unary_and_binary import tensors_of_one_dtype
 from meshtf.ops.inputs.scalars import Operand
-from meshtf.ops.slicewise.slicewise import LocalFunction, SlicewiseOperation, check_operands, name_of
+from meshtf.ops.slicewise._arguments import check_operands
+from meshtf.ops.slicewise.local_function import LocalFunction, name_of
+from meshtf.ops.slicewise.slicewise import SlicewiseOperation
 
 
 @language_function

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from meshtf.errors import DtypeError, ExecutionError, GraphError, MeshtfError, ShapeError, counted
 from meshtf.graph.operation import Operation
 from meshtf.planning.plan import Value
+
+LocalFunction: TypeAlias = Callable[..., Any]
+"""A function that takes one slice for each operand, and returns one, or a list, for the outputs."""
 
 _ADVICE = "a dimension that tf_fn resizes, or whose parts it mixes, must not be in splittable_dims"
 
@@ -20,8 +23,14 @@ def as_tensors(results: Any) -> list[tf.Tensor]:
     return [tf.convert_to_tensor(y) for y in (results if isinstance(results, list | tuple) else [results])]
 
 
+def name_of(tf_fn: LocalFunction, default: str) -> str:
+    """The name of a function, or the default where that is no identifier."""
+    name = getattr(tf_fn, "__name__", default)
+    return name if name.isidentifier() else default
+
+
 def check_local_function(
-    operation: Operation, tf_fn: Callable[..., Any], inputs: Sequence[Value], outputs: Sequence[Value]
+    operation: Operation, tf_fn: LocalFunction, inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> None:
     """Traces the function once by itself, on slices of the sizes that it will be given.
 
@@ -44,7 +53,7 @@ def check_local_function(
 
 
 def traced_results(
-    operation: Operation, tf_fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], given: Sequence[str]
+    operation: Operation, tf_fn: LocalFunction, specs: Sequence[tf.TensorSpec], given: Sequence[str]
 ) -> list[tf.Tensor]:
     """The function's results, once traced by itself on slices of these sizes. `given` describes each slice in words.
 

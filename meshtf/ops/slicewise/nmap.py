@@ -16,8 +16,9 @@ from meshtf.errors import ShapeError, nearest
 from meshtf.graph.dtypes import dtype_of
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.broadcasting import union
-from meshtf.ops.slicewise.local_function import as_tensors
-from meshtf.ops.slicewise.slicewise import SlicewiseOperation, check_operands, name_of
+from meshtf.ops.slicewise._arguments import check_operands
+from meshtf.ops.slicewise.local_function import as_tensors, name_of
+from meshtf.ops.slicewise.slicewise import SlicewiseOperation
 
 Names = str | Iterable[str | Dimension]
 """Dimensions as text, "rows columns", or as a list of names or dimensions."""

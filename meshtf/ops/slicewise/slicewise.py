@@ -10,25 +10,21 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.dimension import Dimension, Shape, ShapeLike, convert_to_shape, names_of
-from meshtf.errors import GraphError, ShapeError, counted, nearest
+from meshtf.dimension import Shape, ShapeLike, names_of
+from meshtf.errors import GraphError, ShapeError, counted
 from meshtf.graph.dtypes import dtype_of, is_differentiable
 from meshtf.graph.operation import Operation
-from meshtf.graph.tensor import Tensor, check_tensor, check_tensors
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import Axes, TensorLayout
-from meshtf.ops.algebra.broadcasting import union
 from meshtf.ops.inputs.constants import zeros_like
+from meshtf.ops.slicewise._arguments import check_grad_function, check_operands, check_splittable, outputs_of
 from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
-from meshtf.ops.slicewise.local_function import as_tensors, check_local_function
+from meshtf.ops.slicewise.local_function import LocalFunction, as_tensors, check_local_function, name_of
 from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 from meshtf.planning.layouts.padding import uneven_dims, whole_in
 from meshtf.planning.local_work.wide_terms import term_dtype
-from meshtf.planning.plan import Value
 from meshtf.planning.planner import Planner
 from meshtf.planning.whole_dimensions import whole_because
-
-LocalFunction: TypeAlias = Callable[..., Any]
-"""A function that takes one slice for each operand, and returns one, or a list, for the outputs."""
 
 GradFunction: TypeAlias = Callable[..., Any]
 """A function `grad_function(operation, *dys)` that returns a gradient, or None, for each operand."""
@@ -214,10 +210,10 @@ def slicewise(
       slicewise [batch:4] float32
     """
     operands = check_operands(tf_fn, xs)
-    outputs, is_several = _outputs(operands, output_shape, output_dtype)
+    outputs, is_several = outputs_of(operands, output_shape, output_dtype)
     dims = names_of(() if splittable_dims is None else splittable_dims)
-    _check_splittable(dims, [x.shape for x in operands], [shape for shape, _ in outputs])
-    _check_grad_function(grad_function)
+    check_splittable(dims, [x.shape for x in operands], [shape for shape, _ in outputs])
+    check_grad_function(grad_function)
     operation = SlicewiseOperation(
         tf_fn, operands, outputs, dims, grad_function=grad_function, name=name or name_of(tf_fn, "slicewise")
     )
@@ -250,7 +246,7 @@ def cwise(
       lgamma [batch:4 hidden:8] float32
     """
     operands = check_operands(tf_fn, xs)
-    _check_grad_function(grad_function)
+    check_grad_function(grad_function)
     shape = operands[0].shape
     outputs = [(shape, operands[0].dtype if output_dtype is None else dtype_of(output_dtype))]
     return SlicewiseOperation(
@@ -263,78 +259,5 @@ def cwise(
     ).outputs[0]
 
 
-def check_operands(tf_fn: object, xs: Tensor | Sequence[Tensor]) -> list[Tensor]:
-    if not callable(tf_fn):
-        raise GraphError(f"tf_fn must be a function of tf.Tensors, not {type(tf_fn).__name__}")
-    operands = check_tensors(xs)
-    if not operands:
-        raise GraphError("at least one operand is needed; for a function of nothing, give mtf.zeros(mesh, [])")
-    union([x.shape for x in operands])
-    return operands
-
-
-def _outputs(operands: Sequence[Tensor], shapes: Any, dtypes: Any) -> tuple[list[tuple[Shape, tf.DType]], bool]:
-    """The shape and the dtype of each output, and whether they were given as lists."""
-    shape_list = list(shapes) if _is_list_of_shapes(shapes) else None
-    dtype_list = list(dtypes) if isinstance(dtypes, list | tuple) else None
-    count = len(shape_list or dtype_list or [None])
-    shape_list = shape_list or [shapes] * count
-    dtype_list = dtype_list or [dtypes] * count
-    if len(shape_list) != len(dtype_list):
-        raise ShapeError(f"{len(shape_list)} output shapes were given and {counted(len(dtype_list), 'output dtype')}")
-    first, known = operands[0], [x.shape for x in operands]
-    named = [first.shape if s is None else convert_to_shape(s, known) for s in shape_list]
-    types = [first.dtype if d is None else dtype_of(d) for d in dtype_list]
-    return list(zip(named, types, strict=True)), _is_list_of_shapes(shapes) or isinstance(dtypes, list | tuple)
-
-
-def _is_list_of_shapes(x: object) -> bool:
-    """Whether x is a list of shapes, and not one shape as a list of dimensions or (name, size) pairs."""
-    if not isinstance(x, list | tuple) or isinstance(x, Shape) or not x:
-        return False
-    return all(s is None or isinstance(s, Shape | str | list) or (isinstance(s, tuple) and not _is_pair(s)) for s in x)
-
-
-def _is_pair(x: tuple[Any, ...]) -> bool:
-    return len(x) == 2 and isinstance(x[0], str) and not isinstance(x[1], str | Dimension)
-
-
-def _check_splittable(dims: Sequence[str], inputs: Sequence[Shape], outputs: Sequence[Shape]) -> None:
-    everything = union(inputs)
-    for name in dims:
-        if not everything.has(name):
-            raise ShapeError(
-                f'splittable dimension "{name}" is in no operand{nearest(name, everything.dimension_names)}'
-            )
-        size = everything.get_dim_by_name(name).size
-        for shape in outputs:
-            if not shape.has(name):
-                raise ShapeError(
-                    f'splittable dimension "{name}" is not in output [{shape}]: each core would compute that output '
-                    f"from its own part of {name}; leave it out of splittable_dims"
-                )
-            if shape.get_dim_by_name(name).size != size:
-                raise ShapeError(
-                    f'splittable dimension "{name}" has size {size} in the operands and '
-                    f"{shape.get_dim_by_name(name).size} in output [{shape}]; leave it out of splittable_dims"
-                )
-
-
-def _check_grad_function(grad_function: object) -> None:
-    if not (grad_function is None or grad_function == 0 or callable(grad_function)):
-        raise GraphError(
-            "grad_function must be a function of (operation, *dys), 0 for no gradient, or None for TensorFlow's own, "
-            f"and not {grad_function!r}"
-        )
-
-
-def name_of(tf_fn: LocalFunction, default: str) -> str:
-    name = getattr(tf_fn, "__name__", default)
-    return name if name.isidentifier() else default
-
-
 def _layout(shape: Shape, splits: dict[str, Axes]) -> TensorLayout:
     return TensorLayout(tuple(splits.get(d.name, ()) for d in shape))
-
-
-__all__ = ["SlicewiseOperation", "Value", "cwise", "slicewise"]

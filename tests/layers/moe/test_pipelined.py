@@ -187,6 +187,7 @@ def test_data_times_stages_times_model_times_experts(
     assert plain[-1]["loss"] < 0.6 * plain[0]["loss"]
 
 
+@pytest.mark.long
 def test_checkpoints_move_between_four_stages_two_one_and_none(tmp_path: Path) -> None:
     cases = [
         (None, "all:1", ""),

@@ -192,3 +192,13 @@ def test_logsumexp_of_nothing_but_minus_infinity_has_the_gradient_0() -> None:
         np.testing.assert_allclose(y, [-np.inf, 1.0, np.log(2.0), np.inf])
         np.testing.assert_allclose(first, [[0.0, 0.0], [0.0, 1.0], [0.5, 0.5], [np.nan, 0.0]], rtol=1e-14)
         np.testing.assert_allclose(second[:3], [[0.0, 0.0], [0.0, 0.0], [-0.25, 0.25]], atol=1e-14)
+
+
+@pytest.mark.parametrize("function", [mtf.softmax, mtf.log_softmax])
+def test_padding_has_no_weight(function: Any) -> None:
+    """Three numbers far below 0 on two cores: a fourth, if it was taken for 0, would have all of the weight."""
+    x = RNG.standard_normal((2, 3)) - 50.0
+    weights = np.exp(x - x.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True)
+    found = interpret(lambda x: function(x, "b"), {"x": ("a:2 b:3", x)}, "rows:2", "b:rows").results
+    assert_close(found, np.log(expected) if function is mtf.log_softmax else expected, terms=3 + 2 * FUNCTION_TERMS)

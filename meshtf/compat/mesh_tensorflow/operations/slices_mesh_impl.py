@@ -26,8 +26,8 @@ from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import Axes, LayoutRules, TensorLayout
-from meshtf.ops.slicewise.local_function import as_tensors, text_of, traced_results
-from meshtf.ops.slicewise.slicewise import local_gradient, name_of
+from meshtf.ops.slicewise.local_function import as_tensors, name_of, text_of, traced_results
+from meshtf.ops.slicewise.slicewise import local_gradient
 from meshtf.planning.collectives.all_to_all import AllToAll
 from meshtf.planning.layouts.padding import uneven_dims, whole_in
 from meshtf.planning.local_work.reductions import Reduction

@@ -67,7 +67,8 @@ class PjrtProgram:
         for number, variable in assigned.items():
             variable.array = results[number]
         count = len(self._plan.fetches)
-        self._cores.send(results[count])
+        if self._plan.checks:
+            self._cores.send(results[count])
         for sources, x in zip(self._sources, results[:count], strict=True):
             for position in sources:
                 self._cores.send(x, position)
@@ -79,13 +80,13 @@ class PjrtProgram:
         self, fetches: Sequence[CoreArray], failed: CoreArray, seen_before: int, arguments: list[CoreArray]
     ) -> Results:
         arguments.clear()  # hundreds of objects without memory, which take as long to end as a step to start
-        index = self._cores.first(failed)
+        index = int(self._cores.first(failed)) if self._plan.checks else NO_CHECK_FAILED
         if index != NO_CHECK_FAILED and seen_before == self._failures_seen:  # else those that follow know of it
             self._failures_seen += 1
             self._earlier = None
         whole = zip(self._plan.fetches, self._sources, fetches, strict=True)
         arrays = [self._whole(value, sources, x) for value, sources, x in whole]
-        return [tf.constant(x) for x in arrays], tf.constant(index)
+        return [_as_tensor(x) for x in arrays], tf.constant(index, tf.int32)
 
     def _traced(self, feeds: Sequence[tf.Tensor]) -> Results:
         """The same as an op of a tf.function, which the host runs."""
@@ -144,6 +145,8 @@ class PjrtProgram:
     def _cut(self, feed: Feed, array: np.ndarray) -> list[np.ndarray]:
         """Cuts an array into the part of each core."""
         axes, size = feed.output.layout.axes, feed.output.slice_shape
+        if array.shape == size:  # each core has all of it
+            return [np.ascontiguousarray(array).reshape(size)] * len(self._cores.numbers)
         parts: dict[tuple[int, ...], np.ndarray] = {}
         pieces: list[np.ndarray] = []
         for core in self._cores.numbers:
@@ -185,3 +188,8 @@ class PjrtProgram:
             part = tuple(slice(b, b + n) for b, n in zip(begins, held.shape, strict=True))
             whole[part] = held[tuple(slice(max(n - b, 0)) for b, n in zip(begins, sizes, strict=True))]
         return whole
+
+
+def _as_tensor(x: np.ndarray) -> tf.Tensor:
+    """The array as a tensor. TensorFlow takes a Python number several times faster than an array of one element."""
+    return tf.constant(x) if x.ndim else tf.constant(x.item(), tf.as_dtype(x.dtype))

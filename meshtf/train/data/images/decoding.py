@@ -22,8 +22,8 @@ they would depend on the window. So they are not, and a window has the pixels th
 
 _GREYS = 256
 _FILE_HEADER, _BITS_AT, _PALETTE_BITS, _LEAST_BMP = 14, 28, 8, 54
-"""Of a BMP: the bytes before its second header, the place of the bits of a pixel, how many of them stand for a place in
-a palette of colours, and the least bytes of a file."""
+"""Numbers of the BMP format: the bytes before the second header, the place of the bits of a pixel, the bits of a place
+in a palette, and the least bytes of a file."""
 
 
 def decoded(image: tf.Tensor, channels: int) -> tf.Tensor:

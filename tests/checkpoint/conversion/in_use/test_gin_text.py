@@ -132,7 +132,7 @@ AdamWOptimizer.learning_rate = 1e-2
 Training.mesh_shape = "rows:1"
 Training.layout = "batch:rows"
 Training.batch_size = 6
-Training.num_steps = 60
+Training.num_steps = 120
 TextClassifier.dropout_rate = 0.0
 dropout_rate = 0.0
 """

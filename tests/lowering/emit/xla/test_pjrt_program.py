@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -79,3 +82,26 @@ def _sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], bool]]
 
     monkeypatch.setattr(Cores, "put", counted)
     return sent
+
+
+@pytest.mark.parametrize(("check", "expected"), [(mtf.identity, [()]), (mtf.check_finite, [(), ()])])
+def test_only_results_come_to_the_host(
+    check: Callable[[mtf.Tensor], mtf.Tensor], expected: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index of a failed check stays where it is if nothing is checked."""
+    sent = list[tuple[int, ...]]()
+    send = Cores.send
+
+    def counted(cores: Cores, array: jax.Array, position: int = 0) -> None:
+        sent.append(array.shape)
+        send(cores, array, position)
+
+    def mean(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.reduce_mean(check(x))
+
+    monkeypatch.setattr(Cores, "send", counted)
+    step = mtf.function(mean, mtf.GpuMeshImpl("all:2", "batch:all"), inputs={"x": mtf.TensorSpec("batch:4")})
+    sent.clear()
+    y = step(x=np.array([1, 2, 3, 5], np.float32))
+    assert (y.dtype, y.shape.rank, float(y)) == (tf.float32, 0, 2.75)
+    assert sent == expected
