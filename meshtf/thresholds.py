@@ -60,6 +60,10 @@ WIDE_ROW_BYTES = 1 << 12
 """Bytes of a row from which on it is written as wide elements. For a shorter row the two bitcasts cost what they
 save."""
 
+ROWS_IN_PLACE_BYTES = 8 * OPERATION_BYTES
+"""Bytes of what a loop carries from which on rows are written to it where they are. That takes some ten operations more
+than a copy."""
+
 MOST_PIECES = 64
 """Pieces of memory in which one part of a gradient may lie, if it is added in place. More pieces are so short that
 adding to them is slow."""

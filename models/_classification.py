@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 import meshtf as mtf
@@ -10,6 +13,43 @@ TOP = 5
 """How many of the likeliest classes may be right for "top_5_accuracy"."""
 
 _MANY_CLASSES = 2 * TOP
+
+
+class ImageClassifier(abc.ABC):
+    """A convolutional network that gives each image one class. Its settings are those of the classes that derive it.
+
+    Attributes:
+      num_classes: size of the dimension `classes`.
+      label_smoothing: the share of a label that all classes get alike in the loss.
+      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
+    """
+
+    num_classes: int
+    label_smoothing: float
+    check_labels: bool
+
+    @property
+    def classes(self) -> mtf.Dimension:
+        return mtf.Dimension("classes", self.num_classes)
+
+    @abc.abstractmethod
+    def logits(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
+        """The logits: [batch, height, width, channels] -> [batch, classes]."""
+
+    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
+        """The "loss" and "accuracy" [batch], from `images` [batch, height, width, channels] and `labels` [batch]."""
+        return class_metrics(
+            self.logits(features["images"], is_training),
+            features["labels"],
+            self.classes,
+            is_training=is_training,
+            label_smoothing=self.label_smoothing,
+            check_labels=self.check_labels,
+        )
+
+    def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+        """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
+        return class_predictions(self.logits(features["images"], is_training=False), self.classes)
 
 
 def class_metrics(

@@ -16,6 +16,17 @@ def check_size(model: object, name: str) -> None:
         raise ValueError(f"{type(model).__name__}: {name} must be a positive integer, and is {size!r}")
 
 
+def check_share(model: object, name: str) -> None:
+    """Checks that the setting of this name is a number from 0 to 1.
+
+    Raises:
+      ValueError: it is not.
+    """
+    share = getattr(model, name)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise ValueError(f"{type(model).__name__}: {name} must be a number from 0 to 1, and is {share!r}")
+
+
 def check_id(model: object, name: str, vocabulary: VocabularyEmbedding) -> None:
     """Checks that the setting of this name is an id of the vocabulary.
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError, counted
 from meshtf.layers.attention import AttentionMask, BeamSlots, ScalingByLength, Tokens
-from meshtf.layers.attention.caches.pages import PageView, paged
+from meshtf.layers.attention.caches.pages import PageView
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import (
     ChainedStacks,
@@ -157,7 +157,7 @@ class IncrementalDecoder:
 
         Args:
           mesh: the program's mesh.
-          num_positions: the number of positions of all pages.
+          num_positions: the number of positions of all pages. Each layer has as many.
           dtype: the dtype of activations.
 
         Raises:
@@ -167,7 +167,7 @@ class IncrementalDecoder:
         context = Context(self.mask, Tokens())
         space = DecodingSpace(mesh, mtf.Shape([]), num_positions, dtype, is_paged=True)
         with mtf.variable_scope(self.scope):
-            return [paged(x) for x in self.stack.start(space, context)]
+            return self.stack.start(space, context)
 
     def step_in_pages(
         self, tokens: mtf.Tensor, position: mtf.Tensor, pages: PageView, state: list[mtf.Tensor], wanted: mtf.Tensor

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import gin
 
 import meshtf as mtf
 from meshtf.errors import ShapeError, nearest
 from meshtf.layers import VarianceScalingInitializer
-from meshtf.models._classification import class_metrics, class_predictions
+from meshtf.models._classification import ImageClassifier
+from meshtf.models._settings import check_share
 
 EXPANSIONS = {"basic": 1, "bottleneck": 4}
 """The factor by which a block's output has more filters than its 3x3 convolutions, for each kind of block."""
@@ -25,7 +26,7 @@ _HE = VarianceScalingInitializer(scale=2.0, mode="fan_out", distribution="untrun
 
 @gin.configurable(module="meshtf.models")
 @dataclasses.dataclass(frozen=True)
-class ResNet:
+class ResNet(ImageClassifier):
     """A residual network (He et al. 2016) for images.
 
     | layers | `block` | `stage_sizes` |
@@ -84,6 +85,7 @@ class ResNet:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
+        check_share(self, "batch_norm_momentum")
         options = {"block": EXPANSIONS, "version": VERSIONS, "stem": STEMS, "padding": PADDINGS}
         for setting, choices in options.items():
             if (given := getattr(self, setting)) not in [*choices]:
@@ -109,10 +111,6 @@ class ResNet:
         if self.stage_strides is None:
             return (1, *(2 for _ in self.stage_sizes[1:]))
         return self.stage_strides if isinstance(self.stage_strides, list | tuple) else ()
-
-    @property
-    def classes(self) -> mtf.Dimension:
-        return mtf.Dimension("classes", self.num_classes)
 
     def logits(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
         """The logits: [batch, height, width, channels] -> [batch, classes].
@@ -141,21 +139,6 @@ class ResNet:
                 with mtf.variable_scope(f"stage_{stage}/block_{block}"):
                     x = self._block(x, self.width * 2**stage, 1 if block else stride, is_training)
         return x
-
-    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
-        """The "loss" and "accuracy" [batch], from `images` [batch, height, width, channels] and `labels` [batch]."""
-        return class_metrics(
-            self.logits(features["images"], is_training),
-            features["labels"],
-            self.classes,
-            is_training=is_training,
-            label_smoothing=self.label_smoothing,
-            check_labels=self.check_labels,
-        )
-
-    def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
-        """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
-        return class_predictions(self.logits(features["images"], is_training=False), self.classes)
 
     def _begun(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
         """The stem: [batch, height, width, channels] -> [batch, height / 4, width / 4, filters], or of full size."""

@@ -1,4 +1,4 @@
-"""meshtf beside JAX by hand on one GPU, in at most six minutes: `make bench-gpu`.
+"""meshtf beside JAX and PyTorch by hand on one GPU, in at most six minutes: `make bench-gpu`.
 
     python -m benchmarks.gpu.bench [--out=FOLDER] [--only=TEXT] [--seconds=360]
 
@@ -6,13 +6,16 @@ Writes a table and a picture, with the card's name, into a folder. Each program 
 the GPU, the next ones import and trace, which takes longer than to measure. When the time is over, the rest is named as
 not measured. Without a GPU nothing is measured, and the exit status is 0. With `--virtual` tiny programs run on a
 virtual GPU.
+
+Image models have a second table, with images per second. PyTorch has their steps too: it is measured where it is
+installed, with CUDA of its own. `--only=images` measures ResNet-50 and ViT-S alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
+import importlib.util
 import json
 import os
 import subprocess
@@ -26,11 +29,14 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import meshtf as mtf
-from benchmarks.gpu.steps import PROGRAMS, TINY
+from benchmarks.gpu.steps import PROGRAMS, TINY, Sized, Vit
 from benchmarks.gpu.this_gpu import card_name
 from benchmarks.measuring.machine import machine
 
-_SYSTEMS = ("meshtf", "jax")
+_SYSTEMS = {"meshtf": "meshtf", "jax": "JAX by hand", "torch": "PyTorch by hand"}
+"""The titles of the systems."""
+
+_NO_TORCH = "PyTorch is not installed"
 _AT_ONCE = 4
 _SHARE_OF_MEMORY = "0.2"
 _MACHINES = {"H200": "h200", "H100": "h100", "A100": "a100"}
@@ -86,12 +92,28 @@ def _measured_rows(
     """Measures each program with each system."""
     with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(_AT_ONCE) as pool:
         options = [f"--steps={steps}", f"--turn={turn.name}", *([] if virtual is None else [f"--virtual={virtual}"])]
-        both = [*itertools.product(names, _SYSTEMS)]
+        both = [(name, system) for name in names for system in systems_of(name)]
         found = [*pool.map(lambda one: _measured(one[1], one[0], options, until), both)]
     return {name: {s: m for (n, s), m in zip(both, found, strict=True) if n == name} for name in names}
 
 
+def systems_of(name: str) -> Sequence[str]:
+    """The systems in which a program is written."""
+    return [*_SYSTEMS] if _images(name) is not None else [system for system in _SYSTEMS if system != "torch"]
+
+
+def _images(name: str) -> int | None:
+    """The images of a step, or None for a program of something else."""
+    program = (PROGRAMS | TINY)[name]
+    if isinstance(program, Vit):
+        return program.batch
+    is_resnet = isinstance(program, Sized) and "resnet" in program.module
+    return int(str(program.sizes["BATCH"])) if is_resnet else None
+
+
 def _measured(system: str, name: str, options: Sequence[str], until: float) -> Measured:
+    if system == "torch" and importlib.util.find_spec("torch") is None:
+        return Measured(None, why=_NO_TORCH)
     left = until - time.monotonic()
     if left <= 0:
         return Measured(None, why="the time was over")
@@ -120,7 +142,7 @@ def predicted(card: str, names: Sequence[str]) -> Mapping[str, float]:
 
 def table(rows: Mapping[str, Mapping[str, Measured]], expected: Mapping[str, float]) -> str:
     """The table, and below it the reasons of what is missing."""
-    heads = ("one GPU, ms per step", "meshtf", "JAX by hand", "ratio", "predicted", "first call, s")
+    heads = ("one GPU, ms per step", _SYSTEMS["meshtf"], _SYSTEMS["jax"], "ratio", "predicted", "first call, s")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     notes: list[str] = []
     for name, row in rows.items():
@@ -129,7 +151,19 @@ def table(rows: Mapping[str, Mapping[str, Measured]], expected: Mapping[str, flo
         cells = (name, _cell(ours.ms), _cell(theirs.ms), ratio, _cell(expected.get(name)), _cell(ours.first_s))
         lines.append(f"| {' | '.join(cells)} |")
         notes += [f"- {name}, {system}: {m.why}" for system, m in row.items() if m.why]
-    return "\n".join([*lines, *([""] if notes else []), *notes])
+    images = _images_table(rows)
+    return "\n".join([*lines, *([""] if images else []), *images, *([""] if notes else []), *notes])
+
+
+def _images_table(rows: Mapping[str, Mapping[str, Measured]]) -> list[str]:
+    """The lines of the table of images per second, or none if no program has images."""
+    lines = [f"| one GPU, images per second | {' | '.join(_SYSTEMS.values())} |", "|---" * (1 + len(_SYSTEMS)) + "|"]
+    for name, row in rows.items():
+        if (images := _images(name)) is not None:
+            found = [row[system].ms for system in _SYSTEMS]
+            cells = (name, *("" if ms is None else f"{1e3 * images / ms:,.0f}" for ms in found))
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines if len(lines) > 2 else []
 
 
 def _cell(number: float | None) -> str:

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.gpu.jax_sizes import JaxSizes
-from benchmarks.gpu.jax_transformer import Weights, cross_entropy, encoded, layer_shapes, trained
+from benchmarks.gpu.jax_sizes import JaxSizes, layer_shapes
+from benchmarks.gpu.jax_transformer import Weights, cross_entropy, encoded, trained
 
 
 def gpt2_in_jax(sizes: JaxSizes) -> Callable[[], jax.Array]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.gpu.jax_sizes import JaxSizes
+from benchmarks.gpu.jax_sizes import JaxSizes, first_weights
 
 _BETA_1, _BETA_2, _RATE, _EPSILON = 0.9, 0.98, 1e-4, 1e-8
 
@@ -26,8 +26,7 @@ Loss = Callable[..., jax.Array]
 
 def trained(loss: Loss, shapes: dict[str, tuple[int, ...]], *batch: jax.Array | np.ndarray) -> Callable[[], jax.Array]:
     """The step, with random weights of these shapes. It returns the loss of the batch."""
-    generator = np.random.default_rng(0)
-    weights = {name: _started(generator, name, shape) for name, shape in shapes.items()}
+    weights = {name: jnp.asarray(value) for name, value in first_weights(shapes).items()}
     state = (weights, *({name: jnp.zeros_like(w) for name, w in weights.items()} for _ in range(2)), jnp.float32(0))
     step = jax.jit(functools.partial(_step, loss), donate_argnums=0)
 
@@ -37,25 +36,6 @@ def trained(loss: Loss, shapes: dict[str, tuple[int, ...]], *batch: jax.Array | 
         return value
 
     return run
-
-
-def layer_shapes(sizes: JaxSizes) -> dict[str, tuple[int, ...]]:
-    """The shapes of the weights of all layers, and of the norm after them."""
-    layers, width, heads, d_ff = sizes.layers, sizes.d_model, sizes.heads, sizes.d_ff
-    own = width // heads
-    return {
-        "layer_norm_1": (layers, width),
-        "layer_qkv": (layers, width, 3, heads, own),
-        "layer_qkv_bias": (layers, 3, heads, own),
-        "layer_out": (layers, heads, own, width),
-        "layer_out_bias": (layers, width),
-        "layer_norm_2": (layers, width),
-        "layer_wi": (layers, width, d_ff),
-        "layer_wi_bias": (layers, d_ff),
-        "layer_wo": (layers, d_ff, width),
-        "layer_wo_bias": (layers, width),
-        "norm": (width,),
-    }
 
 
 def encoded(sizes: JaxSizes, weights: Weights, x: jax.Array) -> jax.Array:
@@ -71,12 +51,6 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     sums = jnp.sum(jnp.exp((logits - largest[..., None]).astype(jnp.float32)), -1)
     picked = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
     return jnp.mean(jnp.log(sums) + largest.astype(jnp.float32) - picked.astype(jnp.float32))
-
-
-def _started(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> jax.Array:
-    if "norm" in name:
-        return jnp.ones(shape)
-    return jnp.zeros(shape) if name.endswith("bias") else jnp.asarray(generator.normal(0, 0.02, shape), jnp.float32)
 
 
 def _step(loss: Loss, state: State, *batch: jax.Array) -> tuple[State, jax.Array]:

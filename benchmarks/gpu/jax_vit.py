@@ -9,10 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.gpu.jax_sizes import JaxSizes
-from benchmarks.gpu.jax_transformer import Weights, cross_entropy, encoded, layer_shapes, trained
-
-_CHANNELS = 3
+from benchmarks.gpu.jax_sizes import CHANNELS, JaxSizes, vit_shapes
+from benchmarks.gpu.jax_transformer import Weights, cross_entropy, encoded, trained
 
 
 def vit_in_jax(sizes: JaxSizes, patch: int, images: np.ndarray, labels: np.ndarray) -> Callable[[], jax.Array]:
@@ -24,21 +22,13 @@ def vit_in_jax(sizes: JaxSizes, patch: int, images: np.ndarray, labels: np.ndarr
       images: [batch, side, side, 3], in the dtype of activations.
       labels: int32 [batch].
     """
-    own = {
-        "patches": (patch * patch * _CHANNELS, sizes.d_model),
-        "patches_bias": (sizes.d_model,),
-        "class_token": (sizes.d_model,),
-        "positions": (sizes.length, sizes.d_model),
-        "logits": (sizes.d_model, sizes.vocab),
-        "logits_bias": (sizes.vocab,),
-    }
-    return trained(functools.partial(_loss, sizes, patch), own | layer_shapes(sizes), images, labels)
+    return trained(functools.partial(_loss, sizes, patch), vit_shapes(sizes, patch), images, labels)
 
 
 def _loss(sizes: JaxSizes, patch: int, weights: Weights, images: jax.Array, labels: jax.Array) -> jax.Array:
     dtype, (batch, side) = images.dtype, images.shape[:2]
     across = side // patch
-    cut = images.reshape(batch, across, patch, across, patch, _CHANNELS).swapaxes(2, 3).reshape(batch, across**2, -1)
+    cut = images.reshape(batch, across, patch, across, patch, CHANNELS).swapaxes(2, 3).reshape(batch, across**2, -1)
     x = cut @ weights["patches"].astype(dtype) + weights["patches_bias"].astype(dtype)
     token = jnp.broadcast_to(weights["class_token"].astype(dtype), (batch, 1, sizes.d_model))
     x = jnp.concatenate([token, x], 1) + weights["positions"].astype(dtype)

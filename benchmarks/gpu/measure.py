@@ -23,7 +23,7 @@ import meshtf as mtf
 from benchmarks.gpu.jax_gpt2 import gpt2_in_jax
 from benchmarks.gpu.jax_sizes import JaxSizes
 from benchmarks.gpu.jax_vit import vit_in_jax
-from benchmarks.gpu.steps import PROGRAMS, TINY, Gpt2, Vit
+from benchmarks.gpu.steps import PROGRAMS, TINY, Gpt2, Sized, Vit
 from benchmarks.gpu.this_gpu import why_no_gpu
 
 Waits = Callable[[], object]
@@ -59,6 +59,31 @@ def in_jax(name: str) -> tuple[Start, float]:
     return start, 0.0
 
 
+def in_torch(name: str, *, is_virtual: bool) -> tuple[Start, float]:
+    """The program of this name, by hand in PyTorch, which is compiled in its first call."""
+    from benchmarks.gpu.torch_images import resnet_in_torch, vit_in_torch  # PyTorch may not be installed
+
+    program, device = (PROGRAMS | TINY)[name], "cpu" if is_virtual else "cuda"
+    if isinstance(program, Vit):
+        run = vit_in_torch(vit_sizes(program), program.patch_size, *program.examples(), device)
+    else:
+        assert isinstance(program, Sized)
+        program.set_sizes()
+        run = resnet_in_torch(device)
+
+    def start() -> Waits:
+        return run().item
+
+    return start, 0.0
+
+
+def vit_sizes(program: Vit) -> JaxSizes:
+    """The same sizes for the programs by hand."""
+    length, width = (program.side // program.patch_size) ** 2 + 1, program.d_model
+    own = JaxSizes(program.batch, length, "bfloat16", program.num_classes, is_causal=False)
+    return dataclasses.replace(own, layers=program.num_layers, d_model=width, heads=program.num_heads, d_ff=4 * width)
+
+
 def _jax_program(name: str) -> Callable[[], object]:
     program = (PROGRAMS | TINY)[name]
     if isinstance(program, Gpt2):
@@ -66,10 +91,7 @@ def _jax_program(name: str) -> Callable[[], object]:
         tiny = dataclasses.replace(sizes, vocab=261, layers=2, d_model=16, heads=2, d_ff=32)
         return gpt2_in_jax(tiny if name in TINY else sizes)
     if isinstance(program, Vit):
-        width, heads = program.d_model, program.num_heads
-        own = JaxSizes(program.batch, (program.side // program.patch_size) ** 2 + 1, "bfloat16", program.num_classes)
-        own = dataclasses.replace(own, layers=program.num_layers, d_model=width, heads=heads, d_ff=4 * width)
-        return vit_in_jax(dataclasses.replace(own, is_causal=False), program.patch_size, *program.examples())
+        return vit_in_jax(vit_sizes(program), program.patch_size, *program.examples())
     program.set_sizes()
     if "experts" in program.module:
         from benchmarks.workloads.in_jax.experts import in_jax as experts  # which compiles for the sizes that are set
@@ -119,7 +141,7 @@ def _following(start: Start, steps: int, at_once: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("system", choices=("meshtf", "jax"))
+    parser.add_argument("system", choices=("meshtf", "jax", "torch"))
     parser.add_argument("name", choices=(*PROGRAMS, *TINY))
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--virtual", type=int)
@@ -128,7 +150,10 @@ def main() -> None:
     jax.config.update("jax_platforms", "cuda,cpu" if arguments.virtual is None else "cpu")
     if arguments.system == "meshtf" and (why := why_no_gpu(arguments.virtual)) is not None:
         parser.error(why)
-    start, traced_s = in_meshtf(arguments.name) if arguments.system == "meshtf" else in_jax(arguments.name)
+    if arguments.system == "torch":
+        start, traced_s = in_torch(arguments.name, is_virtual=arguments.virtual is not None)
+    else:
+        start, traced_s = in_meshtf(arguments.name) if arguments.system == "meshtf" else in_jax(arguments.name)
     at_once = 1 if "decoding" in arguments.name else _AT_ONCE
     with contextlib.nullcontext() if arguments.turn is None else open(arguments.turn) as turn:
         if turn is not None:

@@ -31,10 +31,10 @@ def softmax_cross_entropy_with_logits(
 ) -> mtf.Tensor:
     """The cross-entropy of the softmax of `logits` over `vocab_dim`, with soft or hard targets.
 
-    The normaliser is a log-sum-exp about the maximum, which is exact also if `vocab_dim` is split. For hard targets,
+    The normaliser is a log-sum-exp relative to the maximum. It is exact even if `vocab_dim` is split. For hard targets,
     cores look up and send only the logits that the targets choose. A logit of -inf costs nothing if its target is 0.
-    Logits in bfloat16 or float16 stay so, and sums over them are in float32: a compiler that fuses elementwise work
-    makes no float32 array of their size.
+    Logits in bfloat16 or float16 keep their dtype, and sums over them are in float32. So a compiler that fuses
+    elementwise work makes no float32 array of their size.
 
     Args:
       logits: [..., vocab_dim], floating; those from `vocab_size` on are masked, as `VocabularyEmbedding` does.
@@ -44,12 +44,13 @@ def softmax_cross_entropy_with_logits(
       z_loss: coefficient of log(Z)^2, which keeps the normaliser Z near 1 (a common choice is 1e-4).
       label_smoothing: the share of each target that all classes get alike (Szegedy et al. 2016).
       vocab_size: how many classes there are, if `vocab_dim` is padded. The padding gets no share of the targets.
-      weights: over the dimensions of integer targets, or some. Where it is 0, a target may be any number, as padding
-        is (-1, -100), and its loss is 0 if it is no class. The loss is not multiplied by it.
+      weights: numbers over the dimensions of integer targets, or over some of them. If a weight is 0, its target may be
+        any number, such as -1 or -100 for padding. If that is no class, the loss is 0. The loss is not multiplied by
+        the weights.
       check_targets: whether integer targets are checked; if not, the loss of one that is no class is 0.
 
     Returns:
-      [...], float32, or float64 where the logits are.
+      [...], float64 if the logits are, else float32.
 
     Raises:
       ShapeError: the two do not have the dimensions above, or `vocab_size` is not in 1 .. size of `vocab_dim`.

@@ -81,11 +81,14 @@ class SelfAttention:
       options: dropout of the weights, precision, an extra logit.
       rotary: turns queries and keys by their position, if given.
       window: tokens see no further than `window - 1` others.
-      algorithm: the way to attend; all give the same. "plain" holds the whole matrix of scores. "lean" holds a block of
-        it at a time, and leaves out what a causal mask hides. "local" is for a window, and holds what that reaches.
-        "ring" is for a layout that splits `length`, and holds the block that has come round. "fused" is one kernel on
-        GPUs (cuDNN's), for bfloat16 without dropout. "auto" is "fused" where the mesh has the kernel, the layout leaves
-        `length` whole, and no bias would be rounded; else "lean" for 1024 positions or more, and "plain" for fewer.
+      algorithm: the way to attend. All give the same.
+        - "plain" holds the whole matrix of scores.
+        - "lean" holds a block of it at a time, and leaves out the blocks that a causal mask hides.
+        - "local" is for a window, and holds the positions that it reaches.
+        - "ring" is for a layout that splits `length`, and holds the block that has come round.
+        - "fused" is cuDNN's kernel on GPUs, for bfloat16 or float16 without dropout.
+        - "auto" is "fused" if the mesh has the kernel, the layout leaves `length` whole, and no bias would be rounded.
+          Otherwise it is "lean" for 1024 positions or more, and "plain" for fewer.
       block_size: positions of the memory in a block of the lean algorithm.
       num_blocks: the number of blocks of the ring, a multiple of the cores over which `length` is split.
       bias: the layer's own bias by positions, in place of the stack's (UMT5).

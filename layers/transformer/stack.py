@@ -15,6 +15,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import nearest
 from meshtf.layers.attention import AttentionConfig, LinearBias, PositionBias, RelativePositionBias
+from meshtf.layers.attention.caches.pages import PAGED_LENGTH, PageView, paged
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 from meshtf.layers.transformer._pipelined import pipelined_layers, sequences_together
 from meshtf.layers.transformer.context import Context, DecodingSpace
@@ -27,6 +28,8 @@ Tallies: TypeAlias = "dict[str, mtf.Tensor]"
 Layer: TypeAlias = "Callable[[list[mtf.Tensor], list[mtf.Tensor]], tuple[list[mtf.Tensor], list[mtf.Tensor]]]"
 Run: TypeAlias = "Callable[[Sublayer, mtf.Tensor, list[mtf.Tensor]], tuple[mtf.Tensor, list[mtf.Tensor]]]"
 Recompute: TypeAlias = "mtf.RecomputePolicy | str | bool | None"
+
+_OF_SCANS = mtf.RecomputePolicy("costly", only_in_loops=True)
 
 
 class StackBias(Protocol):
@@ -152,8 +155,10 @@ class TransformerStack:
         results, same checkpoints.
       recompute: what the gradient keeps of each layer: see `mtf.recompute_grad`; in a pipeline, of each step of a
         stage: see `meshtf.layers.pipeline`. Or the same for sublayers, by the scopes of their variables:
-        {"self_attention": "nothing"}; of those that are not named it keeps everything. By default "costly", which makes
-        norms, activations and dropout again from what they are of, and unrolled "everything".
+        {"self_attention": "nothing"}; of those that are not named it keeps everything. By default a scan keeps what is
+        "costly", which makes norms, activations and dropout again from what they are of, and unrolled layers keep
+        "everything". A GPU's compiler, which gets a scan unrolled, keeps what is faster to keep; say "costly" yourself
+        where memory is short.
       pipeline: stages, micro-batches and rounds, where layers of different stages are computed at once: same results,
         same checkpoints. Decoding goes through the layers one by one.
     """
@@ -213,7 +218,10 @@ class TransformerStack:
         return self.ended(x, context), state
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
-        """The state from which decoding starts, over [layers, ..]."""
+        """The state from which decoding starts, over [layers, ..]; in pages, of all layers one behind the other."""
+        if space.is_paged:
+            of_all = dataclasses.replace(space, max_length=space.max_length * self.layers.size)
+            return [paged(x) for sublayer in self.sublayers for x in sublayer.start(of_all, context)]
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
             state = []
@@ -231,6 +239,8 @@ class TransformerStack:
         `Sublayer.step`.
         """
         context = self._with_bias(x.mesh, context)
+        if context.pages is not None and state:
+            return self._step_in_pages(x, context, context.pages, position, state)
         is_new: list[bool] = []
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -245,6 +255,21 @@ class TransformerStack:
         (x,), renewed = self._layers(layer, x, state)
         new = iter(renewed)
         return self.ended(x, context), [next(new) if n else old for n, old in zip(is_new, state, strict=True)]
+
+    def _step_in_pages(
+        self, x: mtf.Tensor, context: Context, pages: PageView, position: mtf.Tensor, state: list[mtf.Tensor]
+    ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
+        """A step of tokens whose keys and values lie in pages. The caches of all layers are carried, and written to."""
+        num_positions = state[0].shape[PAGED_LENGTH].size // self.layers.size
+
+        def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            y, *pools = carried
+            now = dataclasses.replace(context, pages=pages.in_layer(parts[0], num_positions))
+            y, pools = self._in_turn(y, now, lambda part, z, held: part.step(z, now, position, held), pools)
+            return [y, *pools], []
+
+        (x, *new), _ = self._layers(layer, [x, *state], [mtf.range(x.mesh, self.layers)])
+        return self.ended(x, context), new
 
     def _in_turn(
         self, x: mtf.Tensor, context: Context, run: Run, state: list[mtf.Tensor]
@@ -310,7 +335,7 @@ class TransformerStack:
         return Observations(found)
 
     def _layers(
-        self, layer: Layer, x: mtf.Tensor, state: list[mtf.Tensor]
+        self, layer: Layer, x: mtf.Tensor | list[mtf.Tensor], state: list[mtf.Tensor]
     ) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
         return mtf.layer_stack(layer, x, self.layers, state, unroll=self.unroll, recompute=self._recompute_of_layers)
 
@@ -318,7 +343,7 @@ class TransformerStack:
     def _recompute_of_layers(self) -> Recompute:
         if isinstance(self.recompute, Mapping):
             return None
-        return "costly" if self.recompute is None and not self.unroll else self.recompute
+        return _OF_SCANS if self.recompute is None and not self.unroll else self.recompute
 
     @property
     def _recomputed(self) -> Mapping[str, Recompute]:

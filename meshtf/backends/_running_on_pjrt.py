@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from meshtf.errors import CompilationError, DeviceError, ExecutionError, ProcessLostError
 from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
-from meshtf.lowering.report.compiled_memory import compiled_peak_memory
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime, step_in_progress
 from meshtf.planning.plan import Plan

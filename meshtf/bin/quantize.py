@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from meshtf.errors import counted
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
 from meshtf.files.replaced_file import replace_file
-from meshtf.quantization import quantize_store
+from meshtf.quantization import Quantization, quantize_store
+from meshtf.quantization.kernels import is_kernel
 from meshtf.quantization.quantization import STATIC
 from meshtf.quantization.quantization_aware import INPUT_RANGE
 from meshtf.train.calibration import calibrated_ranges
@@ -75,6 +77,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_every_binding_is_read(of_flags_alone=True)
     after = Evaluator(quantized, mesh_impl)
     check_has_kernels(before.step, after.step)
+    tell_groups(before.step, quantized.quantization)
     if values.dry_run:
         return functools.partial(tell_bytes, before.step, after.step)
     step = folder.restore(before.step, step=values.step, weights=values.weights)
@@ -87,18 +90,27 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 def quantized_store(
     before: mtf.Function, training: Training, quantized: Training, calibration_batches: int
 ) -> mtf.VariableStore:
-    """Returns the store with quantized kernels. Ranges of activations that training has not found are observed."""
+    """Returns the store with quantized kernels."""
     assert quantized.quantization is not None
     if quantized.quantization.activations != STATIC:
         return quantize_store(before, quantized.quantization)
-    ranges = trained_ranges(before)
-    if ranges:
-        print(f"activations:   the ranges of {counted(len(ranges), 'kernel')} are those of training", flush=True)
-    else:
-        ranges = calibrated_ranges(training, before.lowering.mesh_impl, before.variables, calibration_batches)
-        over = counted(calibration_batches, "training batch", "training batches")
-        print(f"activations:   the ranges of {counted(len(ranges), 'kernel')} are observed over {over}", flush=True)
+    ranges = static_ranges(before, training, calibration_batches)
     return quantize_store(before, quantized.quantization, ranges)
+
+
+def static_ranges(before: mtf.Function, training: Training, calibration_batches: int) -> dict[str, np.ndarray]:
+    """Returns the ranges of activations: those of quantization-aware training, and observed ones where it has none."""
+    trained = trained_ranges(before)
+    if trained and all((found > 0).all() for found in trained.values()):
+        print(f"activations:   the ranges of {counted(len(trained), 'kernel')} are those of training", flush=True)
+        return trained
+    observed = calibrated_ranges(training, before.lowering.mesh_impl, before.variables, calibration_batches)
+    found = {name: trained.get(name, np.zeros_like(x)) for name, x in observed.items()}
+    count = sum(not (x > 0).all() for x in found.values())
+    over = counted(calibration_batches, "training batch", "training batches")
+    why = ", since its training has found none" if trained else ""
+    print(f"activations:   the ranges of {counted(count, 'kernel')} are observed over {over}{why}", flush=True)
+    return trained | {name: np.where(x > 0, x, observed[name]) for name, x in found.items()}
 
 
 def trained_ranges(program: mtf.Function) -> dict[str, np.ndarray]:
@@ -150,6 +162,20 @@ def check_has_kernels(before: mtf.Function, after: mtf.Function) -> None:
         raise ConfigurationError(
             "the model has no kernel to quantize: none of its floating variables was made with a `matrix`"
         )
+
+
+def tell_groups(program: mtf.Function, quantization: Quantization) -> None:
+    """Prints the sizes of groups where the wanted size does not divide a kernel's dimension."""
+    if quantization.group_size is None:
+        return
+    specs = [v.spec for v in program.graph.variables.values() if isinstance(v, mtf.Variable) and is_kernel(v.spec)]
+    sizes = [
+        quantization.size_of_groups(spec.shape, spec.matrix[0]) for spec in specs if spec.matrix and spec.matrix[0]
+    ]
+    for size, count in Counter(sizes).items():
+        if size != quantization.group_size:
+            why = f"since {quantization.group_size} does not divide the summed dimension"
+            print(f"groups:        of {size} in {counted(count, 'kernel')}, {why}")
 
 
 def write_quantized(made: Comparison, output: Path, step: int, configuration: str) -> int:

@@ -169,6 +169,7 @@ def server_options(values: flags.FlagValues) -> ServerOptions:
         max_body_bytes=values.max_body_bytes,
         max_connections=values.max_connections,
         request_seconds=values.request_seconds,
+        form_seconds=values.form_seconds,
         drain_seconds=values.drain_seconds,
     )
 

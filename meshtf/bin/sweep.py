@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Console
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.files.replaced_file import replace_file
-from meshtf.train.configuration import find_gin_file, read_configuration
+from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
 from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.signals import stop_request
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the choices, and checks the name and the kind of each."""
+    launch = launch_of(values)
     files, sweep_file = [find_gin_file(name) for name in values.gin_file], find_gin_file(values.sweep_file)
     read_configuration([*files, sweep_file], values.gin_param)
     sweep = configured_sweep()
@@ -63,7 +65,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         states[trial.number] = folder.state(trial, states.get(trial.number, WAITING))
     everything = [*before, *(trial for trial in trials if trial not in before)]
     save = functools.partial(folder.write_plan, base, everything, states)
-    command = functools.partial(_command, values, folder, base)
+    command = functools.partial(_command, launch, folder, base)
     if values.write_jobs is not None:
         return functools.partial(_write_jobs, user_path(values.write_jobs), trials, states, command, save)
     lock = RunFolder(place).lock()
@@ -83,11 +85,29 @@ def _base(values: flags.FlagValues) -> list[str]:
     return [*files, *(f"--gin_param={binding}" for binding in values.gin_param)]
 
 
+def launch_of(values: flags.FlagValues) -> list[str]:
+    """Returns the words of --launch.
+
+    Raises:
+      ConfigurationError: if it is no command, or its program is not here, or --write_jobs is in no folder.
+    """
+    if values.write_jobs is not None and not user_path(values.write_jobs).absolute().parent.is_dir():
+        raise ConfigurationError(f"--write_jobs={values.write_jobs}: the folder is not there; make it, or give another")
+    if values.launch is None:
+        return []
+    try:
+        words = shlex.split(values.launch)
+    except ValueError as error:
+        raise ConfigurationError(f"--launch={values.launch} is no command: {error}") from None
+    if not words or (values.write_jobs is None and shutil.which(words[0]) is None):
+        raise ConfigurationError(f"--launch={values.launch} names no program of this machine")
+    return words
+
+
 def _command(
-    values: flags.FlagValues, folder: SweepFolder, base: Sequence[str], trial: Trial, train: Sequence[str] | None = None
+    launch: Sequence[str], folder: SweepFolder, base: Sequence[str], trial: Trial, train: Sequence[str] | None = None
 ) -> list[str]:
     chosen = [f"--gin_param={binding}" for binding in trial.bindings]
-    launch = [] if values.launch is None else shlex.split(values.launch)
     return [*launch, *(TRAIN if train is None else train), *base, *chosen, f"--model_dir={folder.trial(trial)}"]
 
 

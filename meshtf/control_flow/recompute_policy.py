@@ -22,6 +22,8 @@ class RecomputePolicy:
         elementwise operations make again, from what takes less memory than it.
       names: the names of operations whose results are kept, too.
       nested: whether a scan keeps what enters every sqrt(n)-th of n iterations alone.
+      only_in_loops: whether layers that a backend unrolls need not follow it: their compiler then sees a layer's
+        forward pass and its gradient together, and keeps what is faster to keep, as with "everything".
 
     Examples:
       >>> keep_products = mtf.RecomputePolicy("products")
@@ -32,6 +34,7 @@ class RecomputePolicy:
     keep: str = "everything"
     names: tuple[str, ...] = ()
     nested: bool = False
+    only_in_loops: bool = False
 
     def __post_init__(self) -> None:
         choices = ("costly", "everything", "nested", "nothing", "products")
@@ -95,12 +98,13 @@ _FROM_MOST = ("everything", "costly", "products", "nothing")
 def layers_policy(graph: Graph, policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
     """The policy of `as_policy` for layers in a graph.
 
-    A search of layouts may make the graph's layers keep less than that.
+    A search of layouts may make the graph's layers keep less than that, unrolled or not.
     """
     said, most = as_policy(policy), graph.layers_keep
-    if most is None or _FROM_MOST.index(most) <= _FROM_MOST.index(said.keep):
+    if most is None:
         return said
-    return dataclasses.replace(said, keep=most)
+    least = max(most, said.keep, key=_FROM_MOST.index)
+    return dataclasses.replace(said, keep=least, only_in_loops=False)
 
 
 def split_kept(

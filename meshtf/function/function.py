@@ -90,7 +90,7 @@ def function(  # noqa: PLR0913  # one more than eight: how many plans are kept g
       name: the name of the program. The default is the function's own.
       variable_dtype: element types of its variables, unless they say otherwise.
       pass_options: the sizes from which on passes change a plan. Results do not depend on them.
-      max_plans: for how many choices of its open sizes the program may be planned.
+      max_plans: the most choices of its open sizes for which the program may be planned.
 
     Raises:
       ShapeError, DtypeError, GraphError: for a mistake in `fn`, with its line.

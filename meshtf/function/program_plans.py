@@ -19,7 +19,7 @@ from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import Fed, check_feeds, inputs_of
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.lowering.report.memory_check import check_memory
+from meshtf.lowering.report.memory.memory_check import check_memory
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.ops.inputs.placeholder import InputOperation

@@ -27,7 +27,7 @@ from meshtf.layout_search._search import Limits, OutOfTime, Search
 from meshtf.layout_search.candidate_meshes import candidate_meshes
 from meshtf.layout_search.layout_choice import LayoutChoice
 from meshtf.layout_search.search_progress import SearchProgress, Watch
-from meshtf.lowering.report.accounting import largest_at_peak
+from meshtf.lowering.report.memory.peak_memory import largest_at_peak
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.planning.layouts.rules_by_place import unused_rules

@@ -110,14 +110,15 @@ class Execution:
         if not tf.executing_eagerly():
             raise UsageError(_STARTED_IN_FUNCTION.format(name=self._name, site=user_site()))
         feeds = self._checked(feeds)
-        if self.plan.checks:  # the place of a failure is found in the same arrays, which are the user's by then
+        has_copies = bool(self.plan.checks)
+        if has_copies:  # the place of a failure is found in the same arrays, which are the user's by then
             feeds = [x.copy() if isinstance(x, np.ndarray) else x for x in feeds]
-        wait = self._explained(functools.partial(self._started, feeds), feeds)
+        wait = self._explained(functools.partial(self._started, feeds, may_change=not has_copies), feeds)
         return functools.partial(self._explained, functools.partial(self._finished, wait, feeds), feeds)
 
-    def _started(self, feeds: Sequence[Fed]) -> Callable[[], Results]:
+    def _started(self, feeds: Sequence[Fed], *, may_change: bool) -> Callable[[], Results]:
         with self._step():
-            return self.program.start(feeds)
+            return self.program.start(feeds, may_change=may_change)
 
     def _explained(self, run: Callable[[], _T], feeds: Sequence[Fed]) -> _T:
         try:

@@ -215,10 +215,9 @@ class Lowering:
                 gathers_weights_again=self._options.parameter_layout is not None,
                 bucket_bytes=self._options.bucket_bytes,
                 compiles_programs=self.mesh_impl.compiles_programs,
-                compile_loops=self._options.compile_loops,
+                refuses_compiled_loops=self._refuses_compiled_loops,
                 most_instructions=MOST_INSTRUCTIONS if self._unrolls_layers else 0,
                 computes_on_one_device=self._computes_on_one_device,
-                computes_on_processors=self._computes_on_processors,
                 process_of_core=self.mesh_impl.process_of_core,
             ),
             finds_failures=finds_failures,
@@ -240,13 +239,18 @@ class Lowering:
         return not self.mesh_impl.devices or have_one_home(self.mesh_impl.devices)
 
     @property
-    def _computes_on_processors(self) -> bool:
-        """Whether virtual CPUs share their memory. On paper no device says otherwise, and cores are taken for such."""
-        return (
-            self._options.share_memory
-            and not self.mesh_impl.compiles_programs
-            and all("CPU" in d.upper() for d in self.mesh_impl.devices)
-        )
+    def _refuses_compiled_loops(self) -> str:
+        """Why the mesh compiles no loop by itself, or an empty text.
+
+        On paper no device says otherwise, so cores are taken for virtual CPUs.
+        """
+        if self.mesh_impl.compiles_programs:
+            return ""  # loops are compiled with the program, for devices that need not be there yet
+        if not self._options.compile_loops:
+            return "compile_loops=False"
+        if self._options.share_memory and all("CPU" in d.upper() for d in self.mesh_impl.devices):
+            return ""
+        return "its cores are no virtual CPUs that share their memory"
 
     @tf.autograph.experimental.do_not_convert
     def run(

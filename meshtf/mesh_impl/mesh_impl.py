@@ -37,10 +37,14 @@ class Program(Protocol):
         """
         ...
 
-    def start(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Callable[[], Results]:
+    def start(self, feeds: Sequence[tf.Tensor | np.ndarray], *, may_change: bool = True) -> Callable[[], Results]:
         """Starts a run, outside of a tf.function, and returns a function that waits for its results.
 
         If a check fails, the runs that were started after it assign nothing either, and fail with the same check.
+
+        Args:
+          feeds: arrays, whole, in the order of `plan.feeds`.
+          may_change: whether somebody may write to NumPy arrays among them as soon as this returns.
         """
         ...
 
@@ -54,7 +58,7 @@ class ProgramAtOnce:
     def __call__(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Results:
         return self.run(feeds)
 
-    def start(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Callable[[], Results]:
+    def start(self, feeds: Sequence[tf.Tensor | np.ndarray], *, may_change: bool = True) -> Callable[[], Results]:
         results = self.run(feeds)
         return lambda: results
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
@@ -55,6 +55,19 @@ class Core(Protocol):
 
 Emit: TypeAlias = Callable[..., Any]
 """`emit(core, *slices)` gives the slice, or slices, of one core."""
+
+
+@runtime_checkable
+class HasModule(Protocol):
+    """Local work that some platform has a kernel for."""
+
+    def __call__(self, core: Core, *slices: tf.Tensor) -> Any:
+        """The slice, or slices, of one core, by TensorFlow's documented operations."""
+        ...
+
+    def module(self, platform: str, slices: Sequence[tf.TensorSpec]) -> str | None:
+        """The text of a StableHLO module that does the same there, or None if the platform has no kernel for it."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -1,11 +1,12 @@
 """The instructions of a plan, or of a block in it, as they are added: one list, in program order.
 
 Each instruction is for an operation, whose line reports and errors name. `operation` is the one being lowered. Code
-that adds an instruction on behalf of another operation sets it meanwhile.
+that adds an instruction for another operation does so inside `on_behalf_of`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -49,6 +50,15 @@ class PlanRecord:
     @operation.setter
     def operation(self, operation: Operation) -> None:
         self._operation = operation
+
+    @contextlib.contextmanager
+    def on_behalf_of(self, operation: Operation) -> Iterator[None]:
+        """Makes `operation` the one that instructions are for, until the block ends."""
+        before, self._operation = self._operation, operation
+        try:
+            yield
+        finally:
+            self._operation = before
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Protocol
 
 import tensorflow as tf
@@ -10,8 +9,9 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.dimension import Dimension, Shape
 from meshtf.graph.tensor import Tensor
+from meshtf.quantization.float8 import LARGEST_FLOAT8, float8_bytes, float8_numbers
 from meshtf.quantization.quantization import FLOAT8, INT4, INT8, Quantization
-from meshtf.quantization.quantized_tensor import in_groups, scale_of, scaled
+from meshtf.quantization.scales import divided, scale_of, scaled
 
 _PAIR = "_pair"
 
@@ -39,6 +39,8 @@ class NumberFormat(Protocol):
 
 
 class _Int8:
+    """-128 is not used, so that a number and its negative are alike."""
+
     largest = 127.0
 
     def kept_shape(self, shape: Shape) -> Shape:
@@ -85,32 +87,16 @@ class _Int4:
 
 
 class _Float8:
-    """The byte of an E4M3 number: a sign, an exponent e of 4 bits, and a fraction f of 3 (Micikevicius et al. 2022).
-
-    The number is (8 + f) * 2^(e - 10), and f * 2^-9 for e = 0. Bytes are made and read with integers: TensorFlow has no
-    kernels that slice float8 on CPUs. The two bytes of NaN, whose exponent and fraction are all ones, are not made.
-    """
-
-    largest = 448.0
+    largest = LARGEST_FLOAT8
 
     def kept_shape(self, shape: Shape) -> Shape:
         return shape
 
     def kept(self, x: Tensor) -> Tensor:
-        size = mtf.minimum(mtf.abs(x), self.largest)
-        # Comparisons, because a logarithm is not exact. The exponent is that of the number's power of 2.
-        above = [mtf.to_int32(size >= 2.0**power) for power in range(-5, 9)]
-        exponent = functools.reduce(mtf.add, above)
-        steps = mtf.to_int32(mtf.round(size / _power_of_2(exponent, -9)))  # a fraction that is rounded up to 16 carries
-        code = mtf.left_shift(exponent, 3) + steps
-        return mtf.cast(mtf.where(x < 0.0, code - 128, code), tf.int8)
+        return float8_bytes(x)
 
     def read(self, kept: Tensor, shape: Shape) -> Tensor:
-        code = mtf.bitwise_and(mtf.to_int32(kept), 127)
-        exponent = mtf.right_shift(code, 3)
-        fraction = mtf.bitwise_and(code, 7) + 8 * mtf.to_int32(exponent > 0)
-        size = mtf.to_float(fraction) * _power_of_2(mtf.maximum(exponent, 1), -10)
-        return mtf.where(kept < 0, -size, size)
+        return float8_numbers(kept)
 
 
 NUMBER_FORMATS: dict[str, NumberFormat] = {INT8: _Int8(), INT4: _Int4(), FLOAT8: _Float8()}
@@ -126,24 +112,19 @@ def to_numbers(weight: Tensor, quantization: Quantization, summed: tuple[str, ..
     """
     chosen, groups = NUMBER_FORMATS[quantization.weights], quantization.scale_shape(weight.shape, summed)
     scale = scale_of(weight, groups, chosen.largest)
-    wide = mtf.reshape(mtf.cast(weight, tf.float32), in_groups(weight.shape, groups))
-    return chosen.kept(mtf.reshape(wide / scale, weight.shape)), scale
+    return chosen.kept(divided(weight, scale)), scale
 
 
-def integers(kept: Tensor, shape: Shape, quantization: Quantization) -> Tensor:
-    """The numbers of a format of integers, as int8."""
-    chosen = NUMBER_FORMATS[quantization.weights]
-    return kept if quantization.weights == INT8 else mtf.cast(chosen.read(kept, shape), tf.int8)
+def product_values(kept: Tensor, shape: Shape, quantization: Quantization) -> Tensor:
+    """The values of a weight as `quantized_einsum` multiplies them: int8, each number in a byte of its own."""
+    if quantization.weights != INT4:
+        return kept
+    return mtf.cast(NUMBER_FORMATS[INT4].read(kept, shape), tf.int8)
 
 
 def from_numbers(kept: Tensor, scale: Tensor, shape: Shape, quantization: Quantization) -> Tensor:
     """The weight of this shape that kept numbers and scales stand for: float32."""
     return scaled(NUMBER_FORMATS[quantization.weights].read(kept, shape), scale)
-
-
-def _power_of_2(exponent: Tensor, more: int) -> Tensor:
-    """2^(exponent + more), which is exact for exponents from 0 to 30."""
-    return mtf.to_float(mtf.left_shift(mtf.ones_like(exponent), exponent)) * 2.0**more
 
 
 def _rounded(x: Tensor, largest: float) -> Tensor:

@@ -26,13 +26,13 @@ class Quantization:
         divide that dimension, the groups have the greatest divisor below it. None: each output has one scale.
       cache: "int8" if self-attention, as it decodes, keeps keys and values in int8 with a scale for each head and
         position. None: in the dtype of the activations.
-      activations: the inputs of products with kernels. "dynamic": int8, with a scale for each row, which the program
-        finds. "static": int8, with one scale for each kernel, which calibration or training found. The products are
-        then exact; see `mtf.quantization.quantized_einsum`. None: floating numbers.
+      activations: the inputs of products with kernels. "dynamic": small numbers, with a scale for each row, which the
+        program finds. "static": with one scale for each kernel, which calibration or training found. None: floating
+        numbers. The small numbers are int8, and products are then exact; for weights of float8_e4m3 they are of
+        float8_e4m3, too. See `mtf.quantization.quantized_einsum`.
 
     Raises:
-      DtypeError: there is no such format, of weights, of the cache or of activations; or activations in int8 would be
-        multiplied by floating weights.
+      DtypeError: there is no such format, of weights, of the cache or of activations.
       ShapeError: the group size is not 1 or more.
 
     Examples:
@@ -58,14 +58,14 @@ class Quantization:
                 f"Quantization.activations must be one of {', '.join(ACTIVATIONS)}, or None, and is "
                 f"{self.activations!r}{nearest(str(self.activations), ACTIVATIONS)}"
             )
-        if self.activations is not None and self.weights == FLOAT8:
-            raise DtypeError(
-                f"Quantization.activations = {self.activations!r} makes products of integers, and the weights are "
-                f"{FLOAT8}; give weights of {INT8} or {INT4}, or leave activations out"
-            )
         size = self.group_size
         if size is not None and not is_integer(size, 1):
             raise ShapeError(f"Quantization.group_size must be an integer, 1 or more, or None, and is {size!r}")
+
+    @property
+    def input_numbers(self) -> str:
+        """The numbers of quantized inputs: those that are multiplied by the kernels' numbers."""
+        return FLOAT8 if self.weights == FLOAT8 else INT8
 
     def scale_shape(self, shape: Shape, summed: tuple[str, ...]) -> Shape:
         """The shape of a kernel's scales.
@@ -76,10 +76,11 @@ class Quantization:
         """
         if self.group_size is None or not summed:
             return Shape([d for d in shape if d.name not in summed])
-        grouped = summed[-1]
-        return Shape([_groups(d, self.group_size) if d.name == grouped else d for d in shape])
+        size = self.size_of_groups(shape, summed)
+        return Shape([Dimension(d.name, d.size // size) if d.name == summed[-1] else d for d in shape])
 
-
-def _groups(dim: Dimension, most: int) -> Dimension:
-    size = next(size for size in range(min(most, dim.size), 0, -1) if dim.size % size == 0)
-    return Dimension(dim.name, dim.size // size)
+    def size_of_groups(self, shape: Shape, summed: tuple[str, ...]) -> int:
+        """The number of neighbours that share a scale of a kernel: `group_size`, or the greatest divisor below."""
+        size = shape.dims[shape.axis(summed[-1])].size
+        most = min(self.group_size or size, size)
+        return next(n for n in range(most, 0, -1) if size % n == 0)

@@ -20,10 +20,10 @@ from meshtf.number_checks import is_integer, is_number
 from meshtf.ops.variables.get_variable import make_variable, part_of_variable
 from meshtf.ops.variables.variable import VariableSpec
 from meshtf.quantization.kernels import is_kernel, of_layers
-from meshtf.quantization.number_formats import from_numbers, to_numbers
+from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, to_numbers
 from meshtf.quantization.observed_inputs import largest_by_kernel, largest_magnitude
 from meshtf.quantization.quantization import STATIC, Quantization
-from meshtf.quantization.quantized_tensor import LARGEST, quantize, quantized_by
+from meshtf.quantization.quantized_tensor import quantize, quantized_by
 
 INPUT_RANGE = "input_range"
 """The moving range of a kernel's input is the variable `<the kernel's name>/input_range`."""
@@ -164,23 +164,23 @@ class _RoundedKernels:
         if activations == STATIC:
             given = self._within_range(x, spec)
         else:
-            given = self._straight_through(x, lambda x: quantize(x, summed).dequantized())
+            numbers = self._policy.quantization.input_numbers
+            given = self._straight_through(x, lambda x: quantize(x, summed, numbers=numbers).dequantized())
         return mtf.einsum([given, kernel.astype(x.dtype)], output_shape=output_shape)
 
     def _within_range(self, x: Tensor, spec: VariableSpec) -> Tensor:
-        """x in int8 and back, by the moving range of a kernel's input. A range of 0 is none yet."""
+        """x in small numbers and back, by the moving range of a kernel's input. A range of 0 is none yet."""
+        numbers = self._policy.quantization.input_numbers
         limit = part_of_variable(x.mesh, spec, INPUT_RANGE, of_layers(spec), tf.float32, mtf.zeros)
         if self._is_training:
             note(spec.full_name, largest_magnitude(x))
         is_known = mtf.greater(limit, 0.0)
-        scale = mtf.where(is_known, limit / float(LARGEST), 1.0)
+        scale = mtf.where(is_known, limit / NUMBER_FORMATS[numbers].largest, 1.0)
         limit = mtf.where(is_known, limit, math.inf)
 
         def rounded(x: Tensor) -> Tensor:
-            # int8 has no NaN, but the loss of a training step must become NaN if an activation is.
-            wide = mtf.cast(x, tf.float32)
-            is_rounded = mtf.logical_and(is_known, mtf.logical_not(mtf.is_nan(wide)))
-            return mtf.where(is_rounded, quantized_by(x, scale).dequantized(), wide)
+            new = quantized_by(x, scale, reduced=[], numbers=numbers)
+            return mtf.where(is_known, new.dequantized(), mtf.cast(x, tf.float32))
 
         return self._straight_through(x, rounded, limit)
 

@@ -1,4 +1,4 @@
-"""The product of quantized tensors, whose sum is exact."""
+"""The product of quantized tensors. The sum of int8 numbers is exact."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, Shape, ShapeLike
-from meshtf.errors import ShapeError
+from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.tensor import Tensor
-from meshtf.quantization.quantized_tensor import QuantizedTensor, in_groups
+from meshtf.quantization.float8 import float8_einsum
+from meshtf.quantization.quantization import FLOAT8
+from meshtf.quantization.quantized_tensor import QuantizedTensor
+from meshtf.quantization.scales import in_groups
 
 MOST_TERMS = (2**31 - 1) // 128**2
 """The number of products of int8 numbers whose sum int32 holds, whatever the numbers are."""
@@ -25,12 +28,16 @@ _SHARE_BITS = 30
 def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: ShapeLike) -> Tensor:
     """The product of two quantized tensors, summed over the dimensions that `output_shape` lacks: float32.
 
-    The products of int8 numbers are summed in int32, over cores too, which is exact. Then each sum is converted to
+    Products of int8 numbers are summed in int32, over cores too, which is exact. Then each sum is converted to
     float32, and multiplied by the scale of x and that of y. So every layout gives the same result, to the bit.
 
     Where a scale has a dimension that is summed, in groups perhaps, each group has an int32 sum of its own. The scales
     of groups are rounded to multiples of a small part: 2^-30 of the largest one. The int32 sums, each times its
     multiple, are added in int64. So adding is exact again.
+
+    Products of float8 numbers are summed in float32, and so are groups: a layout changes the rounding of sums, and no
+    number and no scale. GPUs that multiply float8 (NVIDIA's from the H100 on) do so here; elsewhere the same numbers
+    are multiplied in float32.
 
     Args:
       x: numbers whose scale is over dimensions of the result, such as activations with one scale for each row. It may
@@ -39,6 +46,7 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
       output_shape: dimensions of the result, in order.
 
     Raises:
+      DtypeError: one has int8 numbers, and the other float8.
       ShapeError: a scale is in groups along a dimension of the result. Or both scales have a dimension that is summed,
         but not in the same groups. Or sizes disagree. Or more than 131,071 products are summed, for which int32 may be
         too small.
@@ -53,16 +61,20 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
       >>> value(mtf.quantization.quantized_einsum(quantize(mtf.ones(mesh, "hidden:8"), "hidden"), by_groups, "d_ff"))
       array([8., 8.], dtype=float32)
     """
+    _check_alike(x, y)
     result = mtf.convert_to_shape(output_shape, [x.shape, y.shape])
     groups = _groups(x, y, result)
-    _check_terms(x, y, result)
-    wide = [mtf.reshape(mtf.cast(q.values, tf.int32), in_groups(q.shape, groups)) for q in (x, y)]
-    total = mtf.einsum(wide, output_shape=groups + result)
     factors = [q.scale for q in (x, y) if not _has_any(q.scale, groups)]
-    if not groups.ndims:
-        return functools.reduce(mtf.multiply, factors, mtf.cast(total, tf.float32))
     scales = [q.scale for q in (x, y) if _has_any(q.scale, groups)]
-    return functools.reduce(mtf.multiply, factors, _sum_of_groups(total, scales, result))
+    x_values, y_values = (mtf.reshape(q.values, in_groups(q.shape, groups)) for q in (x, y))
+    if x.numbers == FLOAT8:
+        total = float8_einsum(x_values, y_values, groups + result)
+        total = mtf.einsum([total, *scales], output_shape=result) if scales else total
+        return functools.reduce(mtf.multiply, factors, total)
+    _check_terms(x, y, result)
+    total = mtf.einsum([mtf.cast(v, tf.int32) for v in (x_values, y_values)], output_shape=groups + result)
+    total = _sum_of_groups(total, scales, result) if scales else mtf.cast(total, tf.float32)
+    return functools.reduce(mtf.multiply, factors, total)
 
 
 def _sum_of_groups(totals: Tensor, scales: list[Tensor], result: Shape) -> Tensor:
@@ -88,6 +100,14 @@ def _groups(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> Shape:
                     f"is summed; give both the same group_size, or multiply the dequantized() tensors"
                 )
     return Shape(list(found.values()))
+
+
+def _check_alike(x: QuantizedTensor, y: QuantizedTensor) -> None:
+    if x.numbers != y.numbers:
+        raise DtypeError(
+            f"numbers of {x.numbers} and of {y.numbers} have no product; quantize both alike, or multiply the "
+            f"dequantized() tensors"
+        )
 
 
 def _check_has_no_groups(q: QuantizedTensor, dim: Dimension) -> None:

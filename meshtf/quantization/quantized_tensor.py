@@ -1,28 +1,28 @@
-"""Symmetric quantization to int8: numbers that share a scale are those of a row, or of a group of its neighbours."""
+"""Symmetric quantization of tensors: numbers that share a scale are those of a row, or of a group of its neighbours."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
-import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.call_sites import language_function, says_where
-from meshtf.dimension import Dimension, Shape, ShapeLike
-from meshtf.errors import DtypeError, ShapeError
+from meshtf.dimension import Shape, ShapeLike
+from meshtf.errors import DtypeError, ShapeError, nearest
 from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.quantization.number_formats import NUMBER_FORMATS
+from meshtf.quantization.quantization import FLOAT8, INT8
+from meshtf.quantization.scales import divided, scale_of, scaled
 
-LARGEST = 127
-"""The largest magnitude of a quantized number. -128 is not used, so that a number and its negative are alike."""
-
-_SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-"""Smaller scales would have fewer digits, and some devices take them for 0."""
+NUMBERS = (INT8, FLOAT8)
+"""The numbers of a QuantizedTensor."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class QuantizedTensor:
-    """A tensor as int8 numbers times float32 scales. `quantize` makes one.
+    """A tensor as small numbers times float32 scales. `quantize` makes one.
 
     The dimensions of the scale say which numbers share one. Along a dimension that it lacks, all do. Along a dimension
     that it has in a smaller size, groups of neighbours do: for values of `hidden:8`, a scale of `hidden:2` has one
@@ -32,9 +32,10 @@ class QuantizedTensor:
     Attributes:
       values: int8, with the dimensions of the tensor.
       scale: float32, with some of these dimensions.
+      numbers: the numbers that the values stand for: "int8", or "float8_e4m3" for the bytes of such floats.
 
     Raises:
-      DtypeError: the values are not int8, or the scale is not float32.
+      DtypeError: the values are not int8, or the scale is not float32, or there are no such numbers.
       ShapeError: the scale has a dimension that the values lack, or one whose size does not divide theirs.
 
     Examples:
@@ -45,9 +46,11 @@ class QuantizedTensor:
 
     values: Tensor
     scale: Tensor
+    numbers: str = INT8
 
     @says_where
     def __post_init__(self) -> None:
+        _check_numbers(self.numbers)
         found = (check_tensor(self.values).dtype, check_tensor(self.scale).dtype)
         if found != (tf.int8, tf.float32):
             raise DtypeError(
@@ -71,15 +74,20 @@ class QuantizedTensor:
         Args:
           dtype: a floating dtype.
         """
-        return mtf.cast(scaled(mtf.cast(self.values, tf.float32), self.scale), dtype)
+        return mtf.cast(scaled(NUMBER_FORMATS[self.numbers].read(self.values, self.shape), self.scale), dtype)
 
 
 @language_function
-def quantize(x: Tensor, reduced_dims: ShapeLike, *, group_size: int | None = None) -> QuantizedTensor:
-    """x as int8 numbers times scales: symmetric, one scale for all numbers along `reduced_dims`, or for each group.
+def quantize(
+    x: Tensor, reduced_dims: ShapeLike, *, group_size: int | None = None, numbers: str = INT8
+) -> QuantizedTensor:
+    """x as small numbers times scales: symmetric, one scale for all numbers along `reduced_dims`, or for each group.
 
     A scale is the largest magnitude among its numbers, divided by 127. A number is x / scale, rounded to the nearest
     integer, halves to even. So `dequantized()` differs from x by at most half a scale, and a few roundings of float32.
+    For float8_e4m3 the largest magnitude is divided by 448, and x / scale is rounded to the nearest of these floating
+    numbers: `dequantized()` differs from x by at most 1/16 of x, or by scale / 1024 where that is more.
+
     Where all numbers are 0 (or smaller than 1.5e-36), they become 0 and the scale is 1. Where one is infinite or NaN,
     the numbers that share its scale dequantize to NaN.
 
@@ -91,9 +99,10 @@ def quantize(x: Tensor, reduced_dims: ShapeLike, *, group_size: int | None = Non
       x: a floating tensor.
       reduced_dims: dimensions of x: numbers along them share a scale.
       group_size: if given, that many neighbours along the one reduced dimension share a scale.
+      numbers: "int8" or "float8_e4m3".
 
     Raises:
-      DtypeError: x is not floating.
+      DtypeError: x is not floating, or there are no such numbers.
       ShapeError: x lacks a dimension; or there are groups of several dimensions, or of a size that does not divide.
 
     Examples:
@@ -107,44 +116,31 @@ def quantize(x: Tensor, reduced_dims: ShapeLike, *, group_size: int | None = Non
     """
     if not check_tensor(x).dtype.is_floating:
         raise DtypeError(f"a floating tensor is needed, not {x.dtype.name}; convert it with mtf.cast")
-    reduced = x.shape.only(reduced_dims)
+    _check_numbers(numbers)
+    reduced, chosen = x.shape.only(reduced_dims), NUMBER_FORMATS[numbers]
     scale_shape = x.shape - reduced if group_size is None else _grouped(x.shape, reduced, group_size)
-    wide = mtf.reshape(mtf.cast(x, tf.float32), in_groups(x.shape, scale_shape))
-    scale = scale_of(x, scale_shape, float(LARGEST))
-    whole = mtf.clip_by_value(mtf.round(wide / scale), -float(LARGEST), float(LARGEST))
-    return QuantizedTensor(mtf.reshape(mtf.cast(whole, tf.int8), x.shape), scale)
+    scale = scale_of(x, scale_shape, chosen.largest)
+    return QuantizedTensor(chosen.kept(divided(x, scale)), scale, numbers)
 
 
-def quantized_by(x: Tensor, scale: Tensor) -> QuantizedTensor:
-    """x as int8 numbers times scales that are known. Numbers beyond 127 scales become 127, and NaN has no number."""
-    whole = mtf.round(mtf.cast(x, tf.float32) / scale)
-    return QuantizedTensor(mtf.cast(mtf.clip_by_value(whole, -float(LARGEST), float(LARGEST)), tf.int8), scale)
+def quantized_by(x: Tensor, scale: Tensor, *, reduced: ShapeLike, numbers: str) -> QuantizedTensor:
+    """x as numbers times scales that are known. A magnitude that is too large becomes the largest one.
 
-
-def scale_of(x: Tensor, scale_shape: Shape, largest: float) -> Tensor:
-    """The scales, float32, by which the largest magnitude of each group becomes `largest`. 1 for zeros."""
-    wide = mtf.reshape(mtf.cast(x, tf.float32), in_groups(x.shape, scale_shape))
-    scale = mtf.reduce_max(mtf.abs(wide), output_shape=scale_shape) / largest
-    return mtf.where(scale < _SMALLEST_SCALE, 1.0, scale)  # NaN stays NaN
-
-
-def scaled(numbers: Tensor, scale: Tensor) -> Tensor:
-    """Numbers in float32, each times its scale or its group's."""
-    return mtf.reshape(mtf.reshape(numbers, in_groups(numbers.shape, scale.shape)) * scale, numbers.shape)
-
-
-def in_groups(shape: Shape, scale_shape: Shape) -> Shape:
-    """The shape with each dimension that the scale has in groups as two: its groups, by its own name, and the members.
-
-    The groups keep the name, so that a layout splits them as it splits the dimension, and a reshape sends nothing.
+    int8 has no NaN. So the scale of a row with a NaN along the reduced dimensions becomes NaN.
     """
-    dims: list[Dimension] = []
-    for dim in shape:
-        groups = scale_shape.dims[scale_shape.axis(dim.name)] if scale_shape.has(dim.name) else dim
-        dims.append(groups)
-        if groups.size != dim.size:
-            dims.append(Dimension(f"{dim.name}_in_group", dim.size // groups.size))
-    return Shape(dims)
+    values = NUMBER_FORMATS[numbers].kept(divided(x, scale))
+    if numbers == INT8:
+        rows = x.shape - x.shape.only(reduced)
+        scale = mtf.where(mtf.reduce_any(mtf.is_nan(x), output_shape=rows), math.nan, scale, output_shape=rows)
+    return QuantizedTensor(values, scale, numbers)
+
+
+def _check_numbers(numbers: str) -> None:
+    if numbers not in NUMBERS:
+        raise DtypeError(
+            f"the numbers of a QuantizedTensor must be {' or '.join(NUMBERS)}, and are {numbers!r}"
+            f"{nearest(str(numbers), NUMBERS)}"
+        )
 
 
 def _grouped(shape: Shape, reduced: Shape, group_size: int) -> Shape:

@@ -22,11 +22,11 @@ from meshtf.lowering.variable_store import VariableStore
 from meshtf.ops.variables.get_variable import make_variable, part_of_variable
 from meshtf.ops.variables.variable import Variable, VariableSpec
 from meshtf.quantization.kernels import is_kernel, of_layers
-from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, integers, to_numbers
+from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, product_values, to_numbers
 from meshtf.quantization.quantization import STATIC, Quantization
 from meshtf.quantization.quantization_aware import is_training_state
 from meshtf.quantization.quantized_einsum import quantized_einsum
-from meshtf.quantization.quantized_tensor import LARGEST, QuantizedTensor, quantize, quantized_by
+from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize, quantized_by
 
 
 @contextlib.contextmanager
@@ -103,12 +103,14 @@ class _QuantizedStorage:
             return None
         spec, kept, scale = self._kept[kernel]
         assert spec.matrix is not None
-        numbers = QuantizedTensor(integers(kept, spec.shape, self.quantization), scale)
+        numbers = self.quantization.input_numbers
+        weights = QuantizedTensor(product_values(kept, spec.shape, self.quantization), scale, numbers)
         if self.quantization.activations == STATIC:
-            given = quantized_by(x, _input_scale(x.mesh, spec, self.quantization))
+            scale = _input_scale(x.mesh, spec, self.quantization)
+            given = quantized_by(x, scale, reduced=spec.matrix[0], numbers=numbers)
         else:
-            given = quantize(x, spec.matrix[0])
-        return mtf.cast(quantized_einsum(given, numbers, output_shape), x.dtype)
+            given = quantize(x, spec.matrix[0], numbers=numbers)
+        return mtf.cast(quantized_einsum(given, weights, output_shape), x.dtype)
 
 
 @says_where
@@ -128,8 +130,8 @@ def quantize_store(
       quantization: the same as for `quantized_weights`.
       input_ranges: for static activations: the largest magnitude of each kernel's input, by the kernel's name, as
         `observed_inputs` gives them: a number, or one for each layer of a stack. The scale is this range divided by
-        127. Products of kernels that `observed_inputs` does not observe are of floating numbers. If you leave out
-        another kernel, its products are NaN.
+        127, or by 448 for float8. Products of kernels that `observed_inputs` does not observe are of floating numbers.
+        If you leave out another kernel, its products are NaN.
 
     Raises:
       GraphError: the program has no kernel, or its store lacks a variable. Or activations are static, and there are
@@ -189,7 +191,8 @@ def _checked_scales(
             "mtf.quantization.observed_inputs, or take dynamic activations"
         )
     layers = {spec.full_name: of_layers(spec) for spec in kernels}
-    scales = {name: _checked_range(name, x, layers) / np.float32(LARGEST) for name, x in ranges.items()}
+    largest = np.float32(NUMBER_FORMATS[quantization.input_numbers].largest)
+    scales = {name: _checked_range(name, x, layers) / largest for name, x in ranges.items()}
     return {name: np.where(scale == 0, np.float32(1), scale) for name, scale in scales.items()}
 
 

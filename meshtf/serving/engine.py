@@ -33,7 +33,18 @@ class EngineFailedError(Exception):
 
 
 class RequestError(ValueError):
-    """The engine cannot run this request: for example, its prompt is too long. The message says why."""
+    """The engine cannot run this request: for example, its prompt is too long.
+
+    A front whose requests have fields of other names puts its own name before `told`.
+
+    Attributes:
+      told: what is wrong.
+      field: the field of `GenerationRequest` at fault, which the message names before `told`; None if `told` says it.
+    """
+
+    def __init__(self, told: str, field: str | None = None) -> None:
+        super().__init__(told if field is None else f"{field} {told}")
+        self.told, self.field = told, field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,13 +100,16 @@ class GeneratedToken:
 
 
 class Listener(Protocol):
-    """Hears of one generation. The engine calls it from its own thread, and it must return at once."""
+    """Hears of one generation. The engine calls it from its own thread, and it must return at once.
+
+    `failed` hears of a RequestError if something in the request ended the text, as a form that cannot go on.
+    """
 
     def token(self, token: GeneratedToken) -> None: ...
 
     def finished(self, reason: Finish) -> None: ...
 
-    def failed(self, message: str) -> None: ...
+    def failed(self, error: EngineFailedError | RequestError) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +118,13 @@ class EngineLimits:
 
     Attributes:
       max_length: the greatest number of tokens of a prompt and its continuation together.
+      max_scored: the greatest number of tokens of a text that is scored.
       vocab_size: the number of token ids.
       max_likeliest: the greatest `num_likeliest`.
     """
 
     max_length: int
+    max_scored: int
     vocab_size: int
     max_likeliest: int
 
@@ -125,6 +141,7 @@ class EngineStatus:
       num_tokens: the number of tokens that were added.
       num_prompt_tokens: the number of prompt tokens that were read.
       num_shared_tokens: the number of prompt tokens that were found in the cache.
+      step_seconds: how long the present step has run; 0 if none runs.
     """
 
     num_running: int = 0
@@ -135,6 +152,7 @@ class EngineStatus:
     num_tokens: int = 0
     num_prompt_tokens: int = 0
     num_shared_tokens: int = 0
+    step_seconds: float = 0.0
 
 
 class Engine(Protocol):
@@ -144,7 +162,7 @@ class Engine(Protocol):
     def limits(self) -> EngineLimits: ...
 
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
-        """Queues a generation, and returns its number.
+        """Queues a generation, and returns its number. It may take seconds if the request has a constraint that is new.
 
         Raises:
           RequestError: if it cannot run.

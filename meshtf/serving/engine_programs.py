@@ -58,8 +58,9 @@ class EnginePrograms:
         self.starts_prompts = not isinstance(model, PromptStarter) or model.starts_prompts
         greatest, self.vocabulary = greatest_sizes(training), vocabulary_of(training)
         likeliest = min(options.max_likeliest, self.vocabulary.size)
-        self.limits = EngineLimits(greatest.targets, self.vocabulary.size, likeliest)
         self.num_pages = options.pages(greatest.targets)
+        longest = min(greatest.targets, self.num_pages * options.page_size)
+        self.limits = EngineLimits(longest, greatest.targets, self.vocabulary.size, likeliest)
         self.num_scores = mesh_impl.shape.size
         self.forward = scoring_program(training, mesh_impl, dataclasses.replace(greatest, batch=self.num_scores))
         self.steps = _steps(options, self.limits, self.num_pages, mesh_impl.shape.size)
@@ -112,7 +113,7 @@ class EnginePrograms:
 
     def score_arrays(self, texts: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
         """Returns the inputs of `SCORE` for up to `num_scores` texts."""
-        targets = np.zeros([self.num_scores, self.limits.max_length], np.int32)
+        targets = np.zeros([self.num_scores, self.limits.max_scored], np.int32)
         weights = np.zeros(targets.shape, np.float32)
         for row, ids in enumerate(texts):
             targets[row, : len(ids)], weights[row, : len(ids)] = ids, 1.0

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from meshtf.serving.engine import RequestError
-from meshtf.train.configuration import ConfigurationError
+from meshtf.serving.engine import EngineFailedError, RequestError
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
-from meshtf.train.decoding.forms.constraints import Constraint, ConstraintError, TextRules, TokenRules
+from meshtf.train.decoding.forms.constraints import REGEX, Constraint, ConstraintError, TextRules, TokenRules
 
-_KEPT = 64
+_KEPT, _KEPT_CHARACTERS = 64, 1 << 20
+"""The most forms that are kept, and the most characters of their texts, with which their memory grows."""
 _WORD_BITS = 32
+
+_ANY = Constraint(REGEX, "a")
+"""A form that is compiled for the sake of the vocabulary, which the library then reads."""
+
+FIELD = "constraint"
+"""The field of a request that has its form."""
+
+_Compiled = concurrent.futures.Future[TokenRules | str]
+
+_LONGEST = 200
+_WRONG = "cannot be used: {told}"
+_NOT_ALLOWED = "the model chose a token that the form does not allow, as it does after logits that are no numbers"
 
 
 class Form:
@@ -24,52 +38,99 @@ class Form:
       words: int32 [words], the tokens that may come next, 32 to a word, the lowest bit first.
 
     Raises:
-      ConfigurationError: if no token may come. So does `add`.
+      RequestError: if no token may come, or it takes too long to find them. So does `add`.
     """
 
     def __init__(self, rules: TextRules) -> None:
         self._rules = rules
-        self.words = packed_words(rules.allowed())
+        with _refusals():
+            self.words = packed_words(rules.allowed())
 
     def ends_with(self, token: int) -> bool:
         """Tells whether a token ends the text."""
         return token in self._rules.end_ids
 
     def add(self, token: int) -> None:
-        """Adds a token that is allowed, and is no end."""
-        self._rules.add(token)
-        self.words = packed_words(self._rules.allowed())
+        """Adds a token that is no end.
+
+        Raises:
+          EngineFailedError: if the token is not allowed.
+        """
+        if not self.words[token // _WORD_BITS] >> token % _WORD_BITS & 1:
+            raise EngineFailedError(_NOT_ALLOWED)
+        with _refusals():
+            self._rules.add(token)
+            self.words = packed_words(self._rules.allowed())
 
 
 class Forms:
-    """Begins texts of the forms that requests ask for. The latest forms are kept, since requests repeat them."""
+    """Begins texts of the forms that requests ask for, from any thread.
+
+    The latest forms are kept, since requests repeat them; the ones that cannot be used, too. Threads that ask for one
+    form wait for the first of them, which compiles it. Others do not wait for it.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary, self._lock = vocabulary, threading.Lock()
-        self._rules: collections.OrderedDict[Constraint, TokenRules] = collections.OrderedDict()
+        self._vocabulary, self._lock, self._reading = vocabulary, threading.Lock(), threading.Lock()
+        self._kept: collections.OrderedDict[Constraint, _Compiled] = collections.OrderedDict()
+        self._of_vocabulary: TokenRules | None = None
 
     def begin(self, constraint: Constraint, stop_ids: Sequence[int]) -> Form:
         """Returns the form of one text, before its first token.
 
         Raises:
-          RequestError: if the constraint is wrong, or the library for it is missing.
+          RequestError: if the constraint is wrong or too large, or the library for it is missing.
         """
-        try:
-            return Form(self._rules_of(constraint).begin(stop_ids))
-        except ConstraintError as error:
-            raise RequestError(f"the form of the text cannot be used: {error.told}") from None
-        except ConfigurationError as error:
-            raise RequestError(str(error)) from None
+        rules = self._rules_of(constraint)
+        if isinstance(rules, str):
+            raise RequestError(_WRONG.format(told=rules), FIELD)
+        return Form(rules.begin(stop_ids))
 
-    def _rules_of(self, constraint: Constraint) -> TokenRules:
+    def _rules_of(self, constraint: Constraint) -> TokenRules | str:
+        """The rules, or why there are none."""
         with self._lock:
-            if constraint not in self._rules:
-                earlier = next(iter(self._rules.values()), None)
-                self._rules[constraint] = TokenRules(constraint, self._vocabulary, earlier)
-            self._rules.move_to_end(constraint)
-            while len(self._rules) > _KEPT:
-                self._rules.popitem(last=False)
-            return self._rules[constraint]
+            kept = self._kept.get(constraint)
+            is_new = kept is None
+            if kept is None:
+                kept = self._kept[constraint] = concurrent.futures.Future()
+            self._kept.move_to_end(constraint)
+            self._forget()
+        if is_new:
+            try:
+                kept.set_result(self._compiled(constraint))
+            except BaseException as error:
+                kept.set_exception(error)
+                raise
+        return kept.result()
+
+    def _compiled(self, constraint: Constraint) -> TokenRules | str:
+        try:
+            with self._reading:
+                if self._of_vocabulary is None:
+                    self._of_vocabulary = TokenRules(_ANY, self._vocabulary)
+            return TokenRules(constraint, self._vocabulary, self._of_vocabulary)
+        except ConstraintError as error:
+            return _sentence(error)
+
+    def _forget(self) -> None:
+        """Keeps the latest forms, and the last one in any case."""
+        size = sum(len(each.text) for each in self._kept)
+        while len(self._kept) > 1 and (len(self._kept) > _KEPT or size > _KEPT_CHARACTERS):
+            size -= len(self._kept.popitem(last=False)[0].text)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turns an error of a constraint into one of its request."""
+    try:
+        yield
+    except ConstraintError as error:
+        raise RequestError(_WRONG.format(told=_sentence(error)), FIELD) from None
+
+
+def _sentence(error: ConstraintError) -> str:
+    """The library's account, of which further lines are a dump of the form."""
+    return error.told.splitlines()[0][:_LONGEST]
 
 
 def num_words(vocab_size: int) -> int:

@@ -6,11 +6,17 @@ import contextlib
 import dataclasses
 import time
 
-from meshtf.serving.engine import Finish, GeneratedToken, GenerationRequest, Listener
+from meshtf.serving.engine import (
+    EngineFailedError,
+    Finish,
+    GeneratedToken,
+    GenerationRequest,
+    Listener,
+    RequestError,
+)
 from meshtf.serving.forms import Form
 from meshtf.serving.page_pool import ROOT, PagePool
 from meshtf.serving.row_choice import RowChoice
-from meshtf.train.configuration import ConfigurationError
 
 
 @dataclasses.dataclass(eq=False)
@@ -33,7 +39,7 @@ class Generation:
       num_faults: the number of failed steps that it was in.
       is_suspect: whether it was in the last failed step, so that it is tried alone.
       form: the form of the text, if it has one.
-      fault: the reason for which it cannot go on, if there is one.
+      fault: the error that ends it, if there is one.
     """
 
     number: int
@@ -51,7 +57,7 @@ class Generation:
     num_faults: int = 0
     is_suspect: bool = False
     form: Form | None = None
-    fault: str | None = None
+    fault: EngineFailedError | RequestError | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -113,8 +119,8 @@ class Generation:
         if self.form is not None:
             try:
                 self.form.add(token.id)
-            except ConfigurationError as error:
-                self.fault = str(error)
+            except (EngineFailedError, RequestError) as error:
+                self.fault = error
         return None
 
     @property

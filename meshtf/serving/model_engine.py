@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import threading
+import time
 from collections.abc import Callable
+
+import numpy as np
 
 from meshtf.errors import counted
 from meshtf.serving.engine import (
@@ -24,7 +28,7 @@ from meshtf.serving.forms import Forms
 from meshtf.serving.generation import Generation
 from meshtf.serving.request_check import check_ids, check_request
 from meshtf.serving.row_choice import RowChoice
-from meshtf.serving.scheduler import Reads, Scheduler, step_arrays
+from meshtf.serving.scheduler import End, Reads, Scheduler, step_arrays
 from meshtf.serving.score_queue import Score, Scored, ScoreQueue
 from meshtf.train.decoding.programs import SCORE
 
@@ -37,6 +41,8 @@ _FAILED_FOR_GOOD = "{count} of the model failed{in_a_row}: {error}"
 _FAULT = "the engine's own code failed: {error}"
 _CLOSED, _DRAINING = "the engine has ended", "the engine takes no more requests"
 _LONGEST_CAUSE = 300
+_LAST_SECONDS = 5.0
+"""The seconds for a step to end that runs as the engine fails: another process may hang in it."""
 
 
 class ModelEngine:
@@ -58,6 +64,7 @@ class ModelEngine:
         self._thread: threading.Thread | None = None
         self._is_draining = self._is_closed = False
         self._num_failures = 0
+        self._began: float | None = None  # the time at which the program that runs now began
         self._failure: str | None = None
         self._watchers: list[Callable[[str], None]] = []
 
@@ -73,7 +80,7 @@ class ModelEngine:
 
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
         """Queues a generation, and returns its number. See `Engine.submit`."""
-        check_request(request, self.limits, self._scheduler.pool.num_pages, self._options.page_size)
+        check_request(request, self.limits)
         constraint = request.constraint
         form = None if constraint is None else self._forms.begin(constraint, request.stop_ids)
         starts = self.programs.starts_prompts or not request.prompt
@@ -99,9 +106,9 @@ class ModelEngine:
     def score(self, ids: tuple[int, ...]) -> Score:
         """Queues a sequence. The result is the log-likelihood of each of its tokens. See `Engine.score`."""
         check_ids(ids, self.limits.vocab_size, "the text")
-        if len(ids) > self.limits.max_length:
+        if len(ids) > self.limits.max_scored:
             raise RequestError(
-                f"the text has {counted(len(ids), 'token')}, and may have {self.limits.max_length} at most"
+                f"the text has {counted(len(ids), 'token')}, and may have {self.limits.max_scored} at most"
             )
         with self._changed:
             self._check_open()
@@ -110,7 +117,9 @@ class ModelEngine:
 
     def status(self) -> EngineStatus:
         with self._changed:
-            return self._scheduler.status()
+            began = self._began
+            seconds = 0.0 if began is None else time.monotonic() - began
+            return dataclasses.replace(self._scheduler.status(), step_seconds=seconds)
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
         """Calls `tell` with a message once the engine has failed for good. See `Engine.when_failed`."""
@@ -133,12 +142,12 @@ class ModelEngine:
             return is_done
 
     def close(self) -> None:
-        """Cancels everything, and ends the engine's thread."""
+        """Cancels everything, and ends the engine's thread. After a failure it does not wait for a step that hangs."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(None if self._failure is None else _LAST_SECONDS)
         self._thread = None
 
     def _check_open(self) -> None:
@@ -175,7 +184,7 @@ class ModelEngine:
     def _step(self, reads: Reads) -> None:
         name = self.programs.step_for(reads)
         try:
-            results = self.programs.run(name, step_arrays(reads, self.programs.steps[name]))
+            results = self._ran(name, step_arrays(reads, self.programs.steps[name]))
         except Exception as error:
             self._fail(reads, error)
             return
@@ -186,7 +195,7 @@ class ModelEngine:
     def _score(self, scored: list[Scored]) -> None:
         texts = [ids for ids, _ in scored]
         try:
-            found = self.programs.scores_in(self.programs.run(SCORE, self.programs.score_arrays(texts)), texts)
+            found = self.programs.scores_in(self._ran(SCORE, self.programs.score_arrays(texts)), texts)
         except Exception as error:
             for _, score in scored:
                 score.set_exception(EngineFailedError(_SCORE_FAILED.format(error=cause_of(error))))
@@ -198,12 +207,19 @@ class ModelEngine:
         with self._changed:
             self._changed.notify_all()
 
+    def _ran(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        self._began = time.monotonic()
+        try:
+            return self.programs.run(name, arrays)
+        finally:
+            self._began = None
+
     def _fail(self, reads: Reads, error: Exception) -> None:
         """Goes on with an empty cache after a step that failed."""
         with self._changed:
             for one in self._scheduler.failed(reads):
                 del self._known[one.number]
-                _call(one.listener.failed, _FAILED.format(error=cause_of(error)))
+                _call(one.listener.failed, EngineFailedError(_FAILED.format(error=cause_of(error))))
         self._count_failure(error)
 
     def _count_failure(self, error: Exception) -> None:
@@ -220,7 +236,7 @@ class ModelEngine:
                 return
             self._failure, self._is_closed = message, True
             for one in self._known.values():
-                _call(one.listener.failed, message)
+                _call(one.listener.failed, EngineFailedError(message))
             self._known.clear()
             self._scores.fail(EngineFailedError(message))
             watchers = list(self._watchers)
@@ -234,7 +250,7 @@ class ModelEngine:
         self._tell([each for each in self._scheduler.ended_early() if each[0].number in self._known])
         self._scores.fail(EngineClosedError(_CLOSED))
 
-    def _tell(self, ended: list[tuple[Generation, Finish | str]]) -> None:
+    def _tell(self, ended: list[tuple[Generation, End]]) -> None:
         for one, reason in ended:
             del self._known[one.number]
             if isinstance(reason, Finish):

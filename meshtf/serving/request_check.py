@@ -10,7 +10,7 @@ from meshtf.serving.engine import EngineLimits, GenerationRequest, RequestError
 from meshtf.serving.row_choice import NUM_BANNED
 
 
-def check_request(request: GenerationRequest, limits: EngineLimits, num_pages: int, page_size: int) -> None:
+def check_request(request: GenerationRequest, limits: EngineLimits) -> None:
     """Checks that a request can run.
 
     Raises:
@@ -24,10 +24,6 @@ def check_request(request: GenerationRequest, limits: EngineLimits, num_pages: i
         raise RequestError(
             f"the prompt has {counted(len(request.prompt), 'token')}, and {request.max_new_tokens} more are asked for; "
             f"together they may be {limits.max_length}"
-        )
-    if -(-length // page_size) > num_pages:
-        raise RequestError(
-            f"the text may have {counted(length, 'token')}, and the cache has room for {num_pages * page_size}"
         )
     _check_choice(request, limits)
 
@@ -65,8 +61,8 @@ def _check_choice(request: GenerationRequest, limits: EngineLimits) -> None:
             or (is_integer(request.num_likeliest, 0) and request.num_likeliest <= limits.max_likeliest),
         ),
         (
-            "stop_ids",
-            f"{counted(NUM_BANNED, 'id')} at most with min_new_tokens",
+            "min_new_tokens",
+            f"0 where more than {counted(NUM_BANNED, 'token')} may end the text",
             not request.min_new_tokens or len(request.stop_ids) <= NUM_BANNED,
         ),
     ):
@@ -75,4 +71,4 @@ def _check_choice(request: GenerationRequest, limits: EngineLimits) -> None:
 
 def _require(holds: bool, name: str, wanted: str, value: object) -> None:
     if not holds:
-        raise RequestError(f"{name} must be {wanted}, and is {value!r}")
+        raise RequestError(f"must be {wanted}, and is {value!r}", name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from meshtf.serving.engine import EngineStatus, Finish, GeneratedToken
+from meshtf.serving.engine import EngineFailedError, EngineStatus, Finish, GeneratedToken, RequestError
 from meshtf.serving.engine_options import EngineOptions
 from meshtf.serving.fair_queue import FairQueue
 from meshtf.serving.generation import Generation
@@ -16,6 +16,9 @@ from meshtf.serving.step_program import StepSizes
 
 Reads = list[tuple[Generation, int]]
 """The generations of a step, and how many tokens of each are read."""
+
+End = Finish | EngineFailedError | RequestError
+"""The reason for which a generation has ended, or the error."""
 
 _MOST_FAULTS = 3
 """The number of failed steps after which a generation fails, even where others were in each of them."""
@@ -55,7 +58,7 @@ class Scheduler:
             num_shared_tokens=self.num_shared_tokens,
         )
 
-    def ended_early(self) -> list[tuple[Generation, Finish | str]]:
+    def ended_early(self) -> list[tuple[Generation, End]]:
         """Takes out the generations that are cancelled or late."""
         ended = [x for x in self.running if x.early_end() is not None]
         for one in ended:
@@ -109,12 +112,9 @@ class Scheduler:
             found.append((one, 1 + more))
         return found
 
-    def done(self, reads: Reads, results: Mapping[str, np.ndarray]) -> list[tuple[Generation, Finish | str]]:
-        """Adds the tokens that a step chose. Returns the generations that have ended, and have left the batch.
-
-        Each comes with its reason, or with its fault.
-        """
-        ended: list[tuple[Generation, Finish | str]] = []
+    def done(self, reads: Reads, results: Mapping[str, np.ndarray]) -> list[tuple[Generation, End]]:
+        """Adds the tokens that a step chose. Returns the generations that have ended, and have left the batch."""
+        ended: list[tuple[Generation, End]] = []
         self.num_steps += 1
         for row, (one, count) in enumerate(reads):
             self.num_prompt_tokens += max(0, min(one.num_given, one.num_read + count) - one.num_read)

@@ -13,6 +13,7 @@ import math
 import multiprocessing.connection
 import secrets
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,10 +27,14 @@ from meshtf_programs.strict_json import json_text
 
 _ADDRESS = "serving/address"
 _SECONDS, _SHORTEST_WAIT = 300.0, 1.0
+_SEND_SECONDS = 60.0
+"""A step takes much less, and messages of some kilobytes fit into the memory of a link."""
 _KEY_BYTES, _INDEX_BYTES = 32, 4
 
 _LATE = "{missing} did not connect to the steps of process 0 within {seconds:g} seconds"
 _LOST = "process {index} ({address}) is gone; start all processes again"
+_HANGS = """\
+process {index} ({address}) has read nothing for {seconds:g} seconds: it hangs; end it, and start all processes again"""
 
 
 class StepSender:
@@ -37,15 +42,17 @@ class StepSender:
 
     Args:
       cluster: the processes.
-      seconds: the time that the others have.
+      seconds: the time that the others have to connect.
+      send_seconds: the time that each of them has to read the inputs of a step.
 
     Raises:
       ClusterError: if some do not come in time.
       ProcessLostError: if one is lost meanwhile.
     """
 
-    def __init__(self, cluster: Cluster, seconds: float = _SECONDS) -> None:
-        self._cluster, self._is_closed = cluster, False
+    def __init__(self, cluster: Cluster, seconds: float = _SECONDS, send_seconds: float = _SEND_SECONDS) -> None:
+        self._cluster, self._is_closed, self._send_seconds = cluster, False, send_seconds
+        self._hanging = set[int]()
         key = secrets.token_bytes(_KEY_BYTES)
         host = cluster.addresses[0].rpartition(":")[0].strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -72,7 +79,7 @@ class StepSender:
                 connected = listener.accept()[0]
                 index = _index_of(connected, key)
                 if index is not None and index in missing:
-                    self._links[index] = _link(connected)
+                    self._links[index] = _link(connected, self._send_seconds)
                 else:
                     connected.close()
 
@@ -80,14 +87,17 @@ class StepSender:
         """Sends a program's name, and its inputs in the order of the mapping.
 
         Raises:
-          ProcessLostError: if a process is gone.
+          ProcessLostError: if a process is gone, or reads nothing. Nothing can be sent afterwards.
         """
         message = packed(name, arrays)
         for index, link in self._links.items():
             try:
                 link.send_bytes(message)
+            except BlockingIOError:
+                self._hanging.add(index)
+                raise ProcessLostError(self._named(_HANGS, index)) from None
             except OSError:
-                raise ProcessLostError(self._lost(index)) from None
+                raise ProcessLostError(self._named(_LOST, index)) from None
 
     def watch(self, tell: Callable[[str], None]) -> None:
         """Calls `tell` with a message, from another thread, when a process is gone."""
@@ -97,19 +107,21 @@ class StepSender:
             with contextlib.suppress(OSError):
                 ended = multiprocessing.connection.wait(list(self._links.values()))
                 if not self._is_closed:
-                    tell(self._lost(next(index for index, link in self._links.items() if link in ended)))
+                    index = next(index for index, link in self._links.items() if link in ended)
+                    tell(self._named(_LOST, index))
 
         threading.Thread(target=wait, name="meshtf-links", daemon=True).start()
 
-    def _lost(self, index: int) -> str:
-        return _LOST.format(index=index, address=self._cluster.addresses[index])
+    def _named(self, message: str, index: int) -> str:
+        return message.format(index=index, address=self._cluster.addresses[index], seconds=self._send_seconds)
 
     def close(self) -> None:
-        """Tells the others that no program runs any more."""
+        """Tells the others that no program runs any more, but for those that hang."""
         self._is_closed = True
-        for link in self._links.values():
-            with contextlib.suppress(OSError):
-                link.send_bytes(b"")
+        for index, link in self._links.items():
+            if index not in self._hanging:
+                with contextlib.suppress(OSError):
+                    link.send_bytes(b"")
 
 
 class StepReceiver:
@@ -161,8 +173,12 @@ def _index_of(connected: socket.socket, key: bytes) -> int | None:
     return int.from_bytes(told[len(key) :], "big") if is_known else None
 
 
-def _link(connected: socket.socket) -> Connection:
+def _link(connected: socket.socket, send_seconds: float | None = None) -> Connection:
+    """A link over a connection. It gives up to send, with a BlockingIOError, after this time without any progress."""
     connected.settimeout(None)
+    if send_seconds is not None:
+        whole, part = divmod(send_seconds, 1.0)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(whole), int(part * 1e6)))
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Connection(connected.detach())
 

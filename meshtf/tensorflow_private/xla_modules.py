@@ -28,6 +28,9 @@ PRECISIONS: dict[str, int] = {
 }
 """The precisions that a product's operands may have, by XLA's names in small letters."""
 
+FLOAT8: int = cast("Any", xla_data_pb2).F8E4M3FN
+"""The element type of float8_e4m3fn in HLO."""
+
 
 def stablehlo_of(function: tf.types.experimental.ConcreteFunction, signature: Sequence[tf.TensorSpec]) -> bytes:
     """A function traced with `jit_compile=True`, as a serialized StableHLO module."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.lowering.emit.cores import SeparateCores
 from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
-from meshtf.lowering.report.accounting import PeakMemory, peak_memory
+from meshtf.lowering.report.memory.peak_memory import PeakMemory, peak_memory
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.side_effects.check_indices import CheckIndicesOperation, CheckOfFeeds
 from meshtf.planning.plan import Feed, Plan, ReadVariable

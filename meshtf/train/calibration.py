@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 
 import numpy as np
 
 import meshtf as mtf
-from meshtf.errors import LayoutWarning
 from meshtf.host_array import host_array
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.quantization import observed_inputs
 from meshtf.train._model_metrics import model_metrics
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.side_program import side_program
 from meshtf.train.training import Training
 
 _NOTHING_OBSERVED = """\
@@ -43,17 +42,7 @@ def calibrated_ranges(
             raise ConfigurationError(_NOTHING_OBSERVED)
         return dict(ranges)
 
-    with warnings.catch_warnings():
-        # It lacks dimensions of the training step, where the rules have already been checked.
-        warnings.simplefilter("ignore", LayoutWarning)
-        program = mtf.function(
-            observation,
-            mesh_impl,
-            inputs=training.task.inputs(training.batch),
-            variables=variables,
-            seed=training.seed,
-            variable_dtype=training.variable_dtype,
-        )
+    program = side_program(observation, training, mesh_impl, variables)
     found: dict[str, np.ndarray] = {}
     for features in itertools.islice(training.task.training_batches(training.batch_size, training.seed), num_batches):
         for name, largest in program(**features).items():

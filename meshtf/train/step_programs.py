@@ -25,6 +25,7 @@ from meshtf.train._metric_sums import (
 from meshtf.train._model_metrics import check_names, model_metrics
 from meshtf.train._ranked_scores import SCORES, ranked
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.side_program import side_program
 from meshtf.train.task import WEIGHTS
 from meshtf.train.training import LOSS, Metric, Training
 
@@ -125,17 +126,7 @@ def evaluation_program(
         }
 
     weights = mtf.TensorSpec(mtf.Shape([training.batch]), tf.float32)
-    with warnings.catch_warnings():
-        # It may lack dimensions of the training step, where the rules have already been checked.
-        warnings.simplefilter("ignore", LayoutWarning)
-        step = mtf.function(
-            evaluation_step,
-            mesh_impl,
-            inputs={**training.task.inputs(training.batch), WEIGHTS: weights},
-            variables=variables,
-            seed=training.seed,
-            variable_dtype=training.variable_dtype,
-        )
+    step = side_program(evaluation_step, training, mesh_impl, variables, {WEIGHTS: weights})
     return EvaluationProgram(step, tuple(of_whole_batch))
 
 

@@ -61,8 +61,8 @@ def command_line() -> CommandLine:
         "activations",
         None,
         ["static", "dynamic"],
-        "The inputs of kernels in int8: with a scale for each row (dynamic), or for each kernel (static), which "
-        "calibration or quantization-aware training finds; by default they are floating.",
+        "Quantizes the inputs of kernels, to float8_e4m3 where kernels are so, else to int8: with a scale for each row "
+        "(dynamic), or for each kernel (static), which calibration or quantization-aware training finds.",
         flag_values=line.flags,
     )
     flags.DEFINE_integer(

@@ -90,6 +90,13 @@ def define_bound_flags(values: flags.FlagValues) -> None:
         "request_seconds", 600.0, "The seconds after which a generation ends as it is.", 0.001, flag_values=values
     )
     flags.DEFINE_float(
+        "form_seconds",
+        10.0,
+        "The seconds for which a request may wait until its form (response_format) is compiled.",
+        0.001,
+        flag_values=values,
+    )
+    flags.DEFINE_float(
         "drain_seconds",
         30.0,
         "The seconds that generations have to end after SIGTERM. A second signal ends them at once.",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import gin
 import pytest
 
 from meshtf.bin import decode
@@ -27,12 +25,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run")
     write_small_run(path)
     return path
-
-
-@pytest.fixture(autouse=True)
-def _clear_gin() -> Iterator[None]:
-    yield
-    gin.clear_config()
 
 
 def status_of(*arguments: str) -> int:
@@ -167,7 +159,7 @@ def test_scoring_goes_on_where_it_was_broken_off(
         (["--model_dir={folder}", "--prompt=x", "--score", "--top_k=3"], "--top_k says nothing to --score; it is for"),
         (
             ["--model_dir={folder}", "--prompt=x", "--method=beam", "--beam_rules=transformers", "--alpha=1"],
-            "--alpha says nothing to --beam_rules=transformers; it is for --beam_rules=meshtf",
+            "--alpha says nothing to --beam_rules=transformers; it is for --beam_rules=gnmt",
         ),
         (
             ["--model_dir={folder}", "--prompt=x", "--stop=ab", "--method=beam"],

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gin
 import pytest
 
 from meshtf.bin import dialog
 from meshtf.train.configuration import ConfigurationError
 from tests.fresh_process import run_fresh
-
-
-@pytest.fixture(autouse=True)
-def _clear_gin() -> Iterator[None]:
-    yield
-    gin.clear_config()
 
 
 def run(program: str, *arguments: str) -> str:

@@ -6,10 +6,8 @@ import errno
 import json
 import resource
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import gin
 import pytest
 
 from meshtf.bin import eval as evaluation
@@ -37,12 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     arguments = ("--gin_file=digits_mlp.gin", "--mesh_shape=rows:2", "--layout=batch:rows", *parameters)
     assert train.main(["meshtf-train", *arguments, f"--model_dir={path}"]) == 0
     return path
-
-
-@pytest.fixture(autouse=True)
-def _clear_gin() -> Iterator[None]:
-    yield
-    gin.clear_config()
 
 
 def status_of(*arguments: str) -> int:

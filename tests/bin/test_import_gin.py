@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import gin
@@ -12,13 +11,6 @@ from meshtf.bin import import_gin
 from meshtf.models import EncoderDecoder
 from meshtf.train.configuration import read_configuration
 from meshtf_programs.exit_status import ExitStatus
-
-
-@pytest.fixture(autouse=True)
-def _clear_gin() -> Iterator[None]:
-    yield
-    gin.clear_config()
-
 
 CONFIG = """\
 from __gin__ import dynamic_registration

@@ -16,7 +16,9 @@ from meshtf.bin import decode, export, quantize
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import RunFolder
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.evaluation import Evaluator
 from meshtf.train.step_programs import training_step
+from meshtf.train.trainer import mesh_of
 from meshtf_programs.exit_status import ExitStatus
 from tests.train.decoding.small_run import write_small_run
 
@@ -30,9 +32,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose task has text: the evaluation needs some."""
     path = tmp_path_factory.mktemp("run")
     (path / "a.txt").write_text(TEXT)
-    lines = f'TextFiles.patterns = "{path}/*.txt"', 'TextFiles.document = "line"', "TextTask.held_out = 0.5"
-    write_small_run(path, *lines, "TextTask.num_evaluation_examples = 4")
+    write_small_run(path, *of_text_in(path))
     return path
+
+
+def of_text_in(path: Path) -> list[str]:
+    """The bindings of its text."""
+    files = f'TextFiles.patterns = "{path}/*.txt"', 'TextFiles.document = "line"'
+    return [*files, "TextTask.held_out = 0.5", "TextTask.num_evaluation_examples = 4"]
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +57,11 @@ def test_the_written_run_is_scored_and_exported(
 ) -> None:
     """int4 by groups and static int8: plain TensorFlow computes from the SavedModel what meshtf-decode does."""
     run, saved = tmp_path / "int4", tmp_path / "saved"
-    flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=8", "--cache=int8")
+    flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=9", "--cache=int8")
     flags = (*flags, "--activations=static", "--calibration_batches=2")
     assert status_of(*flags, "--dry_run") == ExitStatus.DONE
     assert not run.exists()
+    assert "groups:        of 8 in 6 kernels, since 9 does not divide the summed dimension" in capsys.readouterr().out
     assert status_of(*flags) == ExitStatus.DONE
     told = capsys.readouterr().out
     before, after = told_bytes(told)
@@ -82,6 +90,29 @@ def test_the_written_run_is_scored_and_exported(
         training_step(RunFolder.existing(run).read_training(), mtf.PlanMeshImpl("rows:2", "batch:rows"))
     assert status_of(f"--model_dir={run}", f"--output_dir={tmp_path / 'again'}") == ExitStatus.BAD_CONFIGURATION
     assert "is quantized already: its Training.quantization keeps the kernels in int4" in capsys.readouterr().err
+
+
+def test_ranges_that_training_has_not_found_are_observed(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a run without a step, and of a kernel whose input was never finite."""
+    aware = "Training.quantization_aware = @QuantizationAware()", "QuantizationAware.quantization = @Quantization()"
+    static = "Quantization.activations = 'static'"
+    training = write_small_run(tmp_path, *of_text_in(folder), *aware, static)
+    before = Evaluator(training, mesh_of(training)).step
+    before.initialize()
+    observed = quantize.static_ranges(before, training, 1)
+    assert len(observed) == 6
+    assert all((found > 0).all() for found in observed.values())
+    told = "the ranges of 6 kernels are observed over 1 training batch, since its training has found none"
+    assert told in capsys.readouterr().out
+    first, *others = observed
+    for name in others:
+        before.variables[f"{name}/input_range"] = np.full_like(observed[name], 2.0)
+    mixed = quantize.static_ranges(before, training, 1)
+    assert "the ranges of 1 kernel are observed" in capsys.readouterr().out
+    assert mixed[first] == observed[first]
+    assert all((mixed[name] == 2.0).all() for name in others)
 
 
 def told_bytes(text: str) -> tuple[int, int]:

@@ -7,11 +7,9 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gin
 import httpx2
 import pytest
 
@@ -30,12 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("served")
     write_small_run(path)
     return path
-
-
-@pytest.fixture(autouse=True)
-def _clear_gin() -> Iterator[None]:
-    yield
-    gin.clear_config()
 
 
 def test_a_process_that_follows_leaves_an_ignored_signal_ignored() -> None:

@@ -99,6 +99,9 @@ MISTAKES: list[tuple[list[object], list[str], str, str]] = [
     ([1], [], "Sweep.mode = 3", "Sweep.mode must be"),
     ([], [], "", "must be a list of one value or more"),
     ([1], ["--gin_param=Training.seed=3"], "", "holds a sweep of another training"),
+    ([1], ["--launch=a 'b"], "", "--launch=a 'b is no command: No closing quotation"),
+    ([1], ["--launch=no-such-program --"], "", "--launch=no-such-program -- names no program of this machine"),
+    ([1], ["--write_jobs=no/such/jobs.sh"], "", "--write_jobs=no/such/jobs.sh: the folder is not there; make it"),
 ]
 
 

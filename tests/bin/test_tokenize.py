@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import gin
@@ -30,12 +29,6 @@ TextTask.objective = @LanguageModel()
 TextTask.length = 16
 TextTask.held_out = 0.5
 """
-
-
-@pytest.fixture(autouse=True)
-def _clear_gin() -> Iterator[None]:
-    yield
-    gin.clear_config()
 
 
 @pytest.fixture

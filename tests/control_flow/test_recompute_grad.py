@@ -15,7 +15,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import GraphError
-from meshtf.lowering.report.accounting import peak_memory
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, plan
 
@@ -63,7 +63,7 @@ def test_on_virtual_cpus() -> None:
         return two_layers(True)(mesh, x, w)
 
     inputs = {name: (shape, array.astype(np.float32)) for name, (shape, array) in INPUTS.items()}
-    assert_layout_invariant(program, inputs, LAYOUTS[:2])
+    assert_layout_invariant(program, inputs, LAYOUTS[:1])
 
 
 def test_a_loop_inside_and_two_results(twins: Any) -> None:
@@ -125,7 +125,7 @@ def test_a_policy_that_names_nothing() -> None:
 # Memory. One activation is [rows, width] float32; a layer makes two products and keeps its input.
 
 DEEP = mtf.Dimension("layers", 12)
-ROWS, WIDTH, OUT = mtf.Dimension("rows", 1024), mtf.Dimension("width", 256), mtf.Dimension("out", 256)
+ROWS, WIDTH, OUT = mtf.Dimension("rows", 4096), mtf.Dimension("width", 64), mtf.Dimension("out", 64)
 ACTIVATION = ROWS.size * WIDTH.size * 4
 
 
@@ -232,7 +232,7 @@ for how, keep in ways:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0, (how, keep)
 """
-HIGH_WATER_ROWS = 4096
+HIGH_WATER_ROWS = 16384
 HIGH_WATER_BEYOND = 4
 """Activations that a process may need beyond the accounting, which leaves out scratch memory of kernels and what the
 executor runs early: a product's operands packed anew, and results of the layer that comes next."""

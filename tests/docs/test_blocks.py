@@ -48,6 +48,7 @@ import meshtf.train.training
 # Trainings in short: as many weights, in two steps.
 SHORTER = {
     "meshtf-train --gin_file=lm_tiny.gin": ["Training.num_steps=2", "TextTask.num_evaluation_examples=32"],
+    "meshtf-train --gin_file=series.gin": ["Training.num_steps=2", "waves.num_examples=640", "waves.num_held_out=128"],
     "meshtf-train --gin_file=ssd_tiny.gin": [
         "Training.num_steps=2", "Training.batch_size=4", "drawn_objects.num_train=8", "drawn_objects.num_held_out=4"
     ],

@@ -54,6 +54,19 @@ def test_the_table_has_what_was_measured_and_why_the_rest_was_not(
     assert "NVIDIA H200" in (tmp_path / "picture.svg").read_text() or (tmp_path / "picture.svg").stat().st_size > 1000
 
 
+def test_images_per_second_stand_beside_jax_and_pytorch() -> None:
+    """64 images in 32 ms are 2,000 a second. Programs without images have neither PyTorch nor this table."""
+    resnet = "ResNet-50, 64 images of 224 x 224"
+    row = {"meshtf": Measured(32.0), "jax": Measured(16.0), "torch": Measured(None, why="PyTorch is not installed")}
+    lines = bench.table({resnet: row, "decoding, 16 prompts, 64 tokens": row}, {}).splitlines()
+    begin = lines.index("| one GPU, images per second | meshtf | JAX by hand | PyTorch by hand |")
+    assert lines[begin + 2 : begin + 4] == [f"| {resnet} | 2,000 | 4,000 |  |", ""]
+    assert f"- {resnet}, torch: PyTorch is not installed" in lines
+    of_images = [name for name in bench.PROGRAMS if "images" in name]
+    assert [name for name in bench.PROGRAMS if "torch" in bench.systems_of(name)] == of_images
+    assert [name[:5] for name in of_images] == ["ViT-S", "ResNe"]
+
+
 @pytest.mark.long
 def test_the_whole_check_is_right() -> None:
     ended = run_fresh(["-m", "benchmarks.gpu.check", "--virtual=1"], timeout_seconds=1500)
@@ -62,9 +75,11 @@ def test_the_whole_check_is_right() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("system", ["meshtf", "jax"])
+@pytest.mark.parametrize("system", ["meshtf", "jax", "torch"])
 def test_programs_are_timed(system: str) -> None:
-    for name in bench.TINY:
+    if system == "torch":
+        pytest.importorskip("torch")
+    for name in (name for name in bench.TINY if system in bench.systems_of(name)):
         ended = run_fresh(["-m", "benchmarks.gpu.measure", system, name, "--steps=2", "--virtual=1"])
         assert ended.status == 0, ended.stderr
         assert json.loads(ended.stdout.splitlines()[-1])["ms"] > 0

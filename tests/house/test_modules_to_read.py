@@ -1,4 +1,9 @@
-"""From `mtf.einsum` to a result on eight virtual CPUs, few modules do anything: a newcomer can read them."""
+"""From `mtf.einsum` to a result on eight virtual CPUs, few modules do most of the work: a newcomer can read them.
+
+It counts the plain emission. Passes, the wing for processors and checks of memory are off, and modules of which few
+lines run are left out. On 2026-11-27, 39 modules were counted, with 90 % of the lines that ran. In 76 modules some line
+ran, and in 95 with the options that users have.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ def plain() -> Any:
         pytest.param(PipelineSchedule(4, 2), "nothing", "stages:2", "stage:stages", marks=pytest.mark.long),
         (PipelineSchedule(2, 4, 2), "nested", "stages:2", "stage:stages"),
         (PipelineSchedule(2, 2), None, "data:2;stages:2;model:2", "batch:data;stage:stages;d_ff:model"),
-        (PipelineSchedule(2, 2, 2), "nothing", "data:2;stages:2", "batch:data;stage:stages"),
+        pytest.param(
+            PipelineSchedule(2, 2, 2), "nothing", "data:2;stages:2", "batch:data;stage:stages", marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_pipeline_is_the_plain_stack(
@@ -103,7 +105,10 @@ def check_alike(found: Any, plain: Any, terms: tuple[int, ...]) -> None:
         pytest.param(
             10, PipelineSchedule(4, 4, 2), "nested", "stages:2", "stage:stages", marks=pytest.mark.long
         ),  # 2, 2, 1 and none, twice
-        (7, PipelineSchedule(2, 4), "products", "stages:2;data:2", "stage:stages;batch:data"),
+        (3, PipelineSchedule(2, 2), "products", "stages:2;data:2", "stage:stages;batch:data"),
+        pytest.param(
+            7, PipelineSchedule(2, 4), "products", "stages:2;data:2", "stage:stages;batch:data", marks=pytest.mark.long
+        ),
         pytest.param(5, PipelineSchedule(3, 1), None, "all:1", "", marks=pytest.mark.long),
     ],
 )
@@ -130,6 +135,7 @@ def test_a_place_that_is_left_over_changes_nothing() -> None:
     assert_close(of_x, 2.0 * (X + 3.0), terms=6)
 
 
+@pytest.mark.long
 def test_the_losses_of_twenty_steps_on_devices() -> None:
     def losses(schedule: PipelineSchedule | None, mesh_shape: str, layout: str) -> list[float]:
         mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout)

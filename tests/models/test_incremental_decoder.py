@@ -217,6 +217,7 @@ SPLIT_OTHERWISE = {
 }
 """Variants that the short run has under another layout."""
 LIKE_OTHERS = {
+    "multi-head, rotary",
     "relative bias of each layer",
     "a window as long as the sequence",
     "lean, window",
@@ -237,7 +238,13 @@ def runs(variant: str) -> list[pytest.MarkDecorator]:
         pytest.param("encoder and decoder", True, "rows:2", "heads:rows;d_ff:rows", marks=pytest.mark.long),
         pytest.param("window, sinusoidal positions", True, "rows:1", "", marks=pytest.mark.long),
         ("encoder and decoder", False, "rows:2", "memory_length:rows;vocab:rows;d_ff:rows"),
-        ("grouped, relative bias", False, "rows:2;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols"),
+        pytest.param(
+            "grouped, relative bias",
+            False,
+            "rows:2;cols:2",
+            "batch:rows;heads:cols;d_ff:cols;vocab:cols",
+            marks=pytest.mark.long,
+        ),
         ("grouped, relative bias", True, "rows:2;cols:2", "heads:rows;memory_length:cols;vocab:cols"),
         pytest.param(
             "sinks, window", False, "rows:2;cols:3", "queries_per_head:rows;memory_length:cols", marks=pytest.mark.long
@@ -276,7 +283,7 @@ def test_a_few_tokens_at_a_time(variant: str, layout: str) -> None:
     assert_close(found[is_read], whole[is_read], terms=TERMS)
 
 
-@pytest.mark.parametrize("unroll", [False, True])
+@pytest.mark.parametrize("unroll", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_prompt_whose_tokens_all_see_each_other(unroll: bool) -> None:
     """What follows the prompt is as in the whole pass; from nothing it would not be."""
     attention, bias = SelfAttention(MULTI_HEAD), RelativeBias(MULTI_HEAD, 8, 6)

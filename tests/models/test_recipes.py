@@ -79,7 +79,8 @@ def test_every_recipe_gives_the_loss_and_the_gradients_of_one_core(model: str, r
             np.testing.assert_allclose(found, gradient, rtol=0, atol=atol, err_msg=f"{variable} by {name}")
 
 
-@pytest.mark.parametrize("recipe", ["two_dimensional", pytest.param(RING, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", ["two_dimensional", RING])
 def test_steps_on_devices_are_those_of_one_core(recipe: str) -> None:
     made = made_of("lm_tiny", *(ROUND if recipe == RING else ()))
     batches = [made.batch(seed) for seed in range(3)]

@@ -17,6 +17,7 @@ from tests.models.transformers import configured
 
 BATCH = mtf.Dimension("batch", 8)
 IMAGES, LABELS = mtf.Shape([BATCH, ("height", 16), ("width", 16), ("channels", 3)]), mtf.Shape([BATCH])
+LAYOUTS = ["height:rows;width:cols", "batch:rows;filters:cols", "batch:rows+cols"]
 TINY = ResNet50(num_classes=4, stage_sizes=(1, 1), width=4, batch_norm_epsilon=1e-3)
 TERMS = (7 * 7 * 3, 6 * 3 * 3 * 16, 7 * 2 * 8 * 8 * 8, 7 * 3 * FUNCTION_TERMS)
 """Roundings of a forward pass: the first convolution, the six others, statistics over a batch of images of 8 by 8, and
@@ -94,7 +95,8 @@ def test_version_1_halves_the_image_in_the_first_convolution() -> None:
     assert sizes["stage_1/block_0/convolve/conv2d/conv2d"] == "batch:8 height:2 width:2 filters:8"
 
 
-def test_layout_does_not_change_a_basic_block() -> None:
+@pytest.mark.parametrize("layouts", [LAYOUTS[:1], pytest.param(LAYOUTS[:2], marks=pytest.mark.long)], ids=len)
+def test_layout_does_not_change_a_basic_block(layouts: list[str]) -> None:
     model = ResNet(num_classes=4, stage_sizes=(1, 1), width=4, batch_norm_epsilon=1e-3, block="basic")
 
     def program(images: mtf.Tensor, labels: mtf.Tensor) -> dict[str, mtf.Tensor]:
@@ -110,7 +112,7 @@ def test_layout_does_not_change_a_basic_block() -> None:
     assert "stage_1/block_0/convolve_1/conv2d/kernel" in expected
     assert "stage_1/block_0/shortcut/conv2d/kernel" in expected
     assert expected["stage_1/block_0/convolve_1/batch_norm/scale"].any()
-    for layout in ("height:rows;width:cols", "batch:rows;filters:cols"):
+    for layout in layouts:
         done = interpret(program, inputs, "rows:2;cols:2", layout)
         for name, value in expected.items():
             assert_close(done.results[name], value, terms=(*TERMS, *TERMS), what=f"{name} {layout}")
@@ -152,7 +154,8 @@ def test_twenty_steps_are_those_of_one_core(losses_under: Callable[[str], list[f
     assert_close(losses_under(layout), expected, terms=(*TERMS, *TERMS), steps=np.arange(20), dtype="float32")
 
 
-def test_layout_changes_neither_gradients_nor_moving_averages() -> None:
+@pytest.mark.parametrize("layouts", [LAYOUTS[1:2], pytest.param(LAYOUTS, marks=pytest.mark.long)], ids=len)
+def test_layout_changes_neither_gradients_nor_moving_averages(layouts: list[str]) -> None:
     def program(images: mtf.Tensor, labels: mtf.Tensor) -> dict[str, mtf.Tensor]:
         metrics = TINY.metrics({"images": images, "labels": labels}, True)
         trainable = images.graph.trainable_variables
@@ -164,7 +167,7 @@ def test_layout_changes_neither_gradients_nor_moving_averages() -> None:
     expected = interpret(program, inputs, "rows:1;cols:1")
     averages = [name for name in expected.variables if "moving" in name]
     assert len(averages) == 2 * len([name for name in expected.variables if "kernel" in name]) - 2
-    for layout in ("height:rows;width:cols", "batch:rows;filters:cols", "batch:rows+cols"):
+    for layout in layouts:
         done = interpret(program, inputs, "rows:2;cols:2", layout)
         for name, value in expected.results.items():
             assert_close(done.results[name], value, terms=(*TERMS, *TERMS), what=f"{name} {layout}")

@@ -13,6 +13,7 @@ from meshtf.layers import AttentionConfig, NormalInitializer
 from meshtf.layers.transformer import FeedForward, LayerNorm, Residual, SelfAttention, TransformerStack
 from meshtf.models import VisionTransformer
 from meshtf.testing import FUNCTION_TERMS, assert_close, build, interpret, largest, rounding_bound
+from tests.house.sharpest import sharpest
 from tests.models.transformers import configured
 from tests.optimize.interpreted_training import InterpretedTraining
 
@@ -165,7 +166,7 @@ def test_soft_labels_and_predictions() -> None:
     np.testing.assert_array_equal(results["right"], results["classes"] == given["labels"])
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", sharpest(PUBLISHED, ["vit_b16"]))
 def test_published_sizes_and_their_plans(name: str) -> None:
     model = configured(name, sizes="")
     images = mtf.Shape([("batch", 64), ("height", 224), ("width", 224), ("channels", 3)])

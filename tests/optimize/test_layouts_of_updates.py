@@ -75,6 +75,9 @@ NUM_STATISTICS = {
 """The sums and maxima that an optimizer takes over whole weights, or over their rows or columns; a norm is three."""
 
 
+LIKE_OTHERS = {"adafactor of mesh tensorflow", "lars, plain momentum", "clipped"}
+"""Whose statistics are those of others: of adafactor, of LARS and of all around AdamW."""
+
 EVERY_UPDATE_DIVIDED = PassOptions(smallest_divided_update=2)
 
 
@@ -94,9 +97,9 @@ def losses_of_one_core(name: str) -> list[float]:
 
 
 def _some_layouts(name: str, number: int) -> set[int]:
-    if name in NUM_STATISTICS:
+    if name in NUM_STATISTICS and name not in LIKE_OTHERS:
         return {(0, 1, 3, 4)[number % 4]}
-    return {2} if name in ("master weights", "adamw", "mean of nesterov with decay") else set()
+    return {2} if name == "mean of nesterov with decay" else set()
 
 
 def some_layouts_of_each_optimizer() -> list[Any]:

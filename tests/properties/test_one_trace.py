@@ -52,24 +52,27 @@ def operations(function):
     assert times_traced(program) == {1}
     return operations
 
-mtf.virtual_cpus(64)
+mtf.virtual_cpus(int(sys.argv[2]))
 ways = (True, False)
 print(json.dumps([[operations(made(*of, way)) for of in json.loads(sys.argv[1])] for way in ways]))
 """
 
 
-def operations_of(meshes: list[tuple[str, str]]) -> list[list[int]]:
-    """Operations of the per-core program on each mesh, traced in one process with 64 virtual CPUs: where these share
-    their memory, and where TensorFlow's collectives are between them."""
-    done = run_fresh(["-c", _BUILD + _COUNT, json.dumps(meshes)])
+def operations_of(meshes: list[tuple[str, str]], num_cores: int) -> list[list[int]]:
+    """Operations of the per-core program on each mesh, traced in one process with so many virtual CPUs: where these
+    share their memory, and where TensorFlow's collectives are between them."""
+    done = run_fresh(["-c", _BUILD + _COUNT, json.dumps(meshes), str(num_cores)])
     assert done.status == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_per_core_program_does_not_grow_with_the_mesh() -> None:
-    meshes = [("all:2", "batch:all"), ("all:64", "batch:all")]
-    meshes += [("rows:2;cols:2", "batch:rows;hidden:cols"), ("rows:8;cols:8", "batch:rows;hidden:cols")]
-    for counts in operations_of(meshes):
+@pytest.mark.parametrize(
+    ("num_cores", "square"), [(16, "rows:4;cols:4"), pytest.param(64, "rows:8;cols:8", marks=pytest.mark.long)]
+)
+def test_the_per_core_program_does_not_grow_with_the_mesh(num_cores: int, square: str) -> None:
+    meshes = [("all:2", "batch:all"), (f"all:{num_cores}", "batch:all")]
+    meshes += [("rows:2;cols:2", "batch:rows;hidden:cols"), (square, "batch:rows;hidden:cols")]
+    for counts in operations_of(meshes, num_cores):
         assert counts[0] == counts[1] > 50
         assert counts[2] == counts[3] > 50
 

@@ -97,7 +97,7 @@ def test_case(case: str) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES_OF_ANY_SIZE if case not in CASES[::2]])
 def test_case_of_any_size(case: str) -> None:
     """Dimensions of sizes 1 to 13, split over any mesh axes, whether these divide them or not."""
-    check_case(case, MESHES[1:], 2, ANY_SIZE)
+    check_case(case, MESHES[1:], 1, ANY_SIZE)
 
 
 @pytest.mark.parametrize("case", sharpest(CASES[::8], OF_LARGE_MESHES))

@@ -42,10 +42,10 @@ def check(seeds: Sequence[int]) -> None:
 
 @pytest.mark.plain_cpu
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(1, 6))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(1, 12))])
 def test_random_programs(first: int) -> None:
-    """Every sixth case of a single operation once, some with sizes that layouts do not divide."""
-    check([i + len(EVERY_CASE) * (i // 6 % 3 == 0) for i in range(first, len(CASES), 6)])
+    """Every twelfth case of a single operation once, some with sizes that layouts do not divide."""
+    check([i + len(EVERY_CASE) * (i // 12 % 3 == 0) for i in range(first, len(CASES), 12)])
 
 
 @pytest.mark.timeout(600)

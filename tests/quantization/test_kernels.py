@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +10,16 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.ops.algebra.einsum import EinsumOperation
-from meshtf.quantization import Quantization, kernel_product, observed_inputs, quantize_store, quantized_weights
+from meshtf.quantization import (
+    Quantization,
+    kernel_product,
+    observed_inputs,
+    quantize,
+    quantize_store,
+    quantized_einsum,
+    quantized_weights,
+)
+from meshtf.quantization.quantized_tensor import quantized_by
 from meshtf.testing import interpret
 
 LAYOUTS = ["", "batch:rows;hidden:cols"]
@@ -52,6 +62,47 @@ def test_static_activations_have_the_same_bits_under_every_layout() -> None:
     terms = sums * w_scale * x_scale
     bound = 4 * 2.0**-24 * np.abs(terms).sum(1) + 2.0**-31 * np.abs(sums).sum(1) * w_scale.max(0) * x_scale
     assert (np.abs(found[0] - terms.sum(1)) <= bound).all()
+
+
+FLOAT8 = Quantization("float8_e4m3", activations="static")
+
+
+def in_float8(x: mtf.Tensor) -> mtf.Tensor:
+    with quantized_weights(FLOAT8):
+        return product(x)
+
+
+def test_float8_inputs_are_multiplied_by_float8_weights() -> None:
+    """Beyond its range an input becomes the greatest number. float32 rounds 24 sums and two factors."""
+    x_scale, w_scale = np.float32(1.5) / np.float32(448), np.abs(W).max(0) / np.float32(448)
+    float8 = lambda x: x.astype(ml_dtypes.float8_e4m3fn).astype(np.float64)  # noqa: E731
+    x8, w8 = float8(np.clip(X / x_scale, -448, 448)), float8(W / w_scale)
+    bound = 26 * 2.0**-24 * (np.abs(x8) @ np.abs(w8)) * w_scale * x_scale
+    for layout in LAYOUTS:
+        mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", layout)
+        program = mtf.function(product, mesh_impl, SPECS)
+        program.initialize()
+        store = quantize_store(program, FLOAT8, {"kernel": 1.5})
+        assert store["kernel/float8_e4m3_input_scale"] == x_scale
+        found = mtf.function(in_float8, mesh_impl, SPECS, variables=store)(x=X).numpy()
+        assert (np.abs(found - x8 @ w8 * w_scale * x_scale) <= bound).all()
+
+
+@pytest.mark.parametrize("policy", [STATIC, FLOAT8])
+def test_nan_stays_in_its_row_and_infinity_becomes_the_largest(policy: Quantization) -> None:
+    """Under layouts that split the row."""
+    x = X.copy()
+    x[1, 2], x[2, 3] = np.nan, -np.inf
+
+    def body(x: mtf.Tensor) -> mtf.Tensor:
+        w = quantize(mtf.constant(x.mesh, W, "hidden:24 d_ff:6"), "hidden", numbers=policy.input_numbers)
+        scale = mtf.constant(x.mesh, 0.01)
+        given = quantized_by(x, scale, reduced="hidden", numbers=policy.input_numbers)
+        return quantized_einsum(given, w, "batch d_ff")
+
+    for layout in LAYOUTS:
+        found = interpret(body, {"x": ("batch:3 hidden:24", x)}, "rows:2;cols:2", layout).results
+        assert np.isnan(found).tolist() == [[False] * 6, [True] * 6, [False] * 6]
 
 
 def test_the_range_of_an_input_is_its_largest_magnitude() -> None:
@@ -107,5 +158,3 @@ def test_dynamic_activations_are_multiplied_in_int8() -> None:
 def test_mistakes_are_told() -> None:
     with pytest.raises(DtypeError, match="activations must be one of dynamic, static, or None, and is 'statik'; did y"):
         Quantization(activations="statik")
-    with pytest.raises(DtypeError, match="makes products of integers, and the weights are float8_e4m3; give weights o"):
-        Quantization("float8_e4m3", activations="static")

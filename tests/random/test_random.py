@@ -100,7 +100,7 @@ def test_odd_slices(kind: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_any_box_of_any_whole(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(KINDS)))
     shape = data.draw(st.sampled_from([(67,), (63, 65), (13, 1, 65), (5, 7, 3, 13), (300, 411), ()]))
@@ -124,7 +124,7 @@ def test_large_slices_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert known.tobytes() == whole("normal-float32", (63, 65))[1:, 2:63].tobytes()
 
 
-@pytest.mark.parametrize("kind", ["normal-float32", "truncated_normal-float64"])
+@pytest.mark.parametrize("kind", sharpest(["normal-float32", "truncated_normal-float64"], ["normal-float32"]))
 def test_one_traced_program_on_every_device(kind: str) -> None:
     """Cores of a mesh, their place known only when they run, against eager calls, which an interpreter makes.
 
@@ -157,9 +157,9 @@ def test_one_traced_program_on_every_device(kind: str) -> None:
 
 
 def digest() -> str:
-    """Of every kind, at sizes that several threads share."""
+    """Of some kinds, at sizes that several threads share."""
     drawn = hashlib.sha256()
-    for kind in ("random_bits", "normal-float32", "truncated_normal-float64", "uniform-bfloat16", "uniform-int64"):
+    for kind in ("random_bits", "truncated_normal-float64", "uniform-bfloat16"):
         for size in (77, 70_001):
             drawn.update(KINDS[kind](KEY, [5], [size], [10**12]).numpy().tobytes())
     return drawn.hexdigest()

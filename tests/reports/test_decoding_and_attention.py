@@ -18,7 +18,7 @@ from meshtf.layers.attention.local import local_attention
 from meshtf.layers.attention.ring import ring_attention
 from meshtf.ops.random.row_keys import prompt_keys
 from meshtf.testing import interpret
-from meshtf.train.decoding import MeshtfRules, Prompts, beam_search
+from meshtf.train.decoding import GnmtRules, Prompts, beam_search
 from meshtf.train.decoding.sampling import Sampling
 
 pytestmark = pytest.mark.quick
@@ -159,7 +159,7 @@ def found_by(decoder: Table, batch: int, beam_size: int, alpha: float) -> dict[s
 
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor) -> dict[str, mtf.Tensor]:
         prompts: Any = Prompts(ids, lengths, ends)
-        found = beam_search(decoder, prompts, (1,), beam_size=beam_size, rules=MeshtfRules(alpha))  # type: ignore[arg-type]
+        found = beam_search(decoder, prompts, (1,), beam_size=beam_size, rules=GnmtRules(alpha))  # type: ignore[arg-type]
         return dict(found.by_name())
 
     inputs = {

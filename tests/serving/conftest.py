@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from meshtf.serving.engine import Finish, GeneratedToken
+from meshtf.serving.engine import EngineFailedError, Finish, GeneratedToken, RequestError
 
 
 class Heard:
@@ -26,8 +26,8 @@ class Heard:
         self.reason = reason
         self._is_over.set()
 
-    def failed(self, message: str) -> None:
-        self.message = message
+    def failed(self, error: EngineFailedError | RequestError) -> None:
+        self.message = str(error)
         self._is_over.set()
 
     @property

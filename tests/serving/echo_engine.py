@@ -25,7 +25,8 @@ FAULT, REFUSED, SLOW = (ord(letter) + FIRST_BYTE for letter in "!#~")
 
 
 class EchoEngine:
-    """Continues "ab" as "cdef". A prompt that ends in "!" fails after a token, and one in "#" is refused.
+    """Continues "ab" as "cdef". A prompt that ends in "!" fails after a token, by its form if it has one. One in "#" is
+    refused.
 
     Attributes:
       limits: the sizes that requests must keep.
@@ -35,17 +36,21 @@ class EchoEngine:
       requests: what was submitted.
       cancelled: the numbers that were cancelled before their end.
       is_draining: whether it takes no more requests.
+      step_seconds: how long its present step has run.
+      may_compile: whether a request with a form is taken at once; one that comes before waits for it.
       scores: the scores that were asked for. They never come for a text that ends in "~".
     """
 
     def __init__(self, script: tuple[int, ...] = (), delay: float = 0.0, most: int = 1000) -> None:
-        self.limits = EngineLimits(max_length=64, vocab_size=258, max_likeliest=5)
+        self.limits = EngineLimits(max_length=64, max_scored=64, vocab_size=258, max_likeliest=5)
         self.script, self.delay, self.most = script, delay, most
         self.requests: list[GenerationRequest] = []
         self.cancelled: list[int] = []
         self._running: dict[int, threading.Event] = {}
+        self.may_compile = threading.Event()
+        self.may_compile.set()
         self.scores: list[concurrent.futures.Future[list[float]]] = []
-        self.is_draining = False
+        self.is_draining, self.step_seconds = False, 0.0
         self._failure: str | None = None
         self._watchers: list[Callable[[str], None]] = []
 
@@ -61,6 +66,8 @@ class EchoEngine:
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
         if request.prompt[-1:] == (REFUSED,):
             raise RequestError("the prompt ends in #")
+        if request.constraint is not None:
+            self.may_compile.wait()
         if self.is_draining or self._failure is not None:
             raise EngineClosedError(self._failure or "the engine takes no more requests")
         if len(self._running) >= self.most:
@@ -81,9 +88,12 @@ class EchoEngine:
             if time.monotonic() > end:
                 reason = Finish.TIMED_OUT
                 break
+            if count and request.constraint is not None and request.prompt[-1:] == (FAULT,):
+                del self._running[number]
+                return listener.failed(RequestError("cannot go on", "constraint"))
             if count and request.prompt[-1:] == (FAULT,):
                 del self._running[number]
-                return listener.failed("the prompt ends in !")
+                return listener.failed(EngineFailedError("the prompt ends in !"))
             token = next(ids)
             listener.token(self._told(token, request))
             if token in request.stop_ids:
@@ -121,7 +131,7 @@ class EchoEngine:
         return found
 
     def status(self) -> EngineStatus:
-        return EngineStatus(num_running=len(self._running), num_pages=8, num_free_pages=7)
+        return EngineStatus(len(self._running), num_pages=8, num_free_pages=7, step_seconds=self.step_seconds)
 
     def drain(self, seconds: float) -> bool:
         self.is_draining = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshtf.serving.engine import RequestError
+from meshtf.serving.engine import EngineFailedError, RequestError
 from meshtf.serving.forms import Forms, num_words
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
 from meshtf.train.decoding.forms.constraints import Constraint
@@ -29,16 +29,39 @@ def test_a_form_tells_the_tokens_that_may_come() -> None:
     assert tokens(form.words) == [0, BYTES.end_id], "a stop without text, and the end"
     assert [form.ends_with(token) for token in (0, BYTES.end_id, a)] == [True, True, False]
     assert tokens(forms.begin(Constraint("regex", "[ab]z"), ()).words) == [a, b], "another text begins anew"
-    with pytest.raises(RequestError, match="the form of the text cannot be used: "):
+    with pytest.raises(RequestError, match=r"^constraint cannot be used: at 1"):
         forms.begin(Constraint("regex", "("), ())
 
 
+def test_a_token_that_is_not_allowed_is_the_models_fault_and_one_that_cannot_come_the_forms() -> None:
+    form = Forms(BYTES).begin(Constraint("regex", "[ab]z"), ())
+    with pytest.raises(EngineFailedError, match="the model chose a token that the form does not allow"):
+        form.add(BYTES.encode("c")[0])
+    assert tokens(form.words) == BYTES.encode("ab")
+
+
 def test_the_latest_forms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling is the dear part."""
+    """Compiling is the dear part, also where it finds an error. Large forms are kept in smaller number."""
     forms = Forms(BYTES)
     first = [forms.begin(Constraint("regex", "a" * (1 + n)), ()) for n in range(70)]
     assert len(first) == 70
+    with pytest.raises(RequestError, match="cannot be used"):
+        forms.begin(Constraint("regex", "("), ())
     monkeypatch.setattr("meshtf.serving.forms.TokenRules", lambda *_: pytest.fail("compiled again"))
     forms.begin(Constraint("regex", "a" * 70), ())
+    with pytest.raises(RequestError, match="cannot be used"):
+        forms.begin(Constraint("regex", "("), ())
     with pytest.raises(pytest.fail.Exception, match="compiled again"):
         forms.begin(Constraint("regex", "a"), ())
+
+
+def test_large_forms_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[int]()
+    monkeypatch.setattr(
+        "meshtf.serving.forms.TokenRules", lambda constraint, *_: made.append(len(constraint.text)) or ""
+    )
+    forms, large = Forms(BYTES), 600_000
+    for size in (large, large + 1, large, 9, large):
+        with pytest.raises(RequestError):
+            forms.begin(Constraint("regex", "a" * size), ())
+    assert made == [1, large, large + 1, large, 9], "the last one is kept beside a small one"

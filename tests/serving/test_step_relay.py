@@ -78,6 +78,27 @@ def test_a_process_that_ends_is_named() -> None:
     assert "is gone; start all processes again" in told.get(timeout=PATIENCE)
 
 
+def test_a_process_that_hangs_is_named() -> None:
+    """It has connected, and reads nothing. The message is larger than what a link holds."""
+    process, ended = joined(), threading.Event()
+
+    def hang() -> None:
+        with contextlib.closing(StepReceiver(process(1), PATIENCE)):
+            ended.wait(PATIENCE)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    follower = Follower(process(2))
+    sender = StepSender(process(0), PATIENCE, send_seconds=0.2)
+    named = r"^process 1 \(127.0.0.1:4001\) has read nothing for 0.2 seconds: it hangs; end it"
+    with pytest.raises(ProcessLostError, match=named):
+        sender.send("decode 3", {"ids": np.zeros(16 << 20, np.uint8)})
+    sender.close()  # does not wait for it again
+    assert follower.heard.get(timeout=PATIENCE) == "the end"
+    ended.set()
+    thread.join(PATIENCE)
+
+
 def test_a_process_that_never_connects_is_named_and_strangers_are_refused() -> None:
     process = joined()
     follower = Follower(process(1))

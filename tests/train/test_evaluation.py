@@ -75,11 +75,15 @@ def test_vectors_of_a_batch_count_as_often_as_it_has_examples(tiny_training: Mak
             w = mtf.get_variable(x.mesh, "w", [], initializer=mtf.ones)
             return {"loss": x * w, "largest": mtf.reduce_max(x, output_shape=x.shape[1:])}
 
+        def held_out_metrics(self, vectors: dict[str, np.ndarray]) -> dict[str, float]:
+            return {"most": float(vectors["largest"].max())}
+
     training = tiny_training(model=Vectors(), batch_size=4)
     x = training.task.held_out["x"].astype(np.float64)  # type: ignore[attr-defined]
     largest = [x[start : start + 4].max(0) for start in (0, 4, 8)]
     evaluation = evaluated(training)
-    assert set(evaluation.means) == {"loss"}
+    assert set(evaluation.means) == {"loss", "most"}
+    assert evaluation.means["most"] == evaluation.vectors["largest"].max()
     assert_close(evaluation.vectors["largest"], np.average(largest, 0, [4, 4, 3]), terms=4, dtype="float32")
 
 

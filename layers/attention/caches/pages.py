@@ -1,5 +1,9 @@
 """Keys and values of many sequences in the pages of one cache, of which each sequence holds some.
 
+All layers of a stack have one cache: the positions of layer l stand behind those of l - 1. A loop over layers carries
+it, and each layer writes its rows into the memory where they are. The positions come first, so that a row is one piece
+of memory, and nothing is transposed.
+
 With pages of 4 positions, a sequence whose pages are 7 and 2 has its position 5 at index 2 · 4 + 1 of the cache. Two
 sequences that begin alike may hold the same page. See Kwon et al. 2023, "Efficient memory management for large language
 model serving with PagedAttention".
@@ -53,16 +57,22 @@ class PageView:
         return cls(mtf.where(position < 0, -1, mtf.gather(index, position, memory)), index)
 
     def written(self, pool: mtf.Tensor, new: mtf.Tensor) -> mtf.Tensor:
-        """A cache [.., paged_length, ..] with what each row writes, [batch, ..]."""
+        """A cache [paged_length, ..] with what each row writes, [batch, ..]. No two rows write at one place."""
         (row,) = self.place.shape
         place, new = (x.rename({row.name: _WRITTEN}) for x in (self.place, new))
-        return mtf.scatter_update(pool, place, new, PAGED_LENGTH)
+        return mtf.scatter_update(pool, place, new, PAGED_LENGTH, are_distinct=True)
 
     def read(self, pool: mtf.Tensor) -> mtf.Tensor:
-        """The part of a cache [.., paged_length, ..] that each row sees: [batch, memory_length, ..]; 0 elsewhere."""
+        """The part of a cache [paged_length, ..] that each row sees: [batch, memory_length, ..]; 0 elsewhere."""
         return mtf.gather(pool, self.index, PAGED_LENGTH)
+
+    def in_layer(self, number: mtf.Tensor, num_positions: int) -> PageView:
+        """The places in the part of a layer, whose number is an int32 scalar. `num_positions`: those of a layer."""
+        first = number * num_positions
+        return PageView(*(mtf.where(x < 0, -1, x + first, output_shape=x.shape) for x in (self.place, self.index)))
 
 
 def paged(x: mtf.Tensor) -> mtf.Tensor:
-    """A cache of one sequence as the cache of many: its `memory_length` becomes `paged_length`."""
-    return x.rename({MEMORY_LENGTH: PAGED_LENGTH})
+    """A cache of one sequence as the cache of many: its `memory_length` becomes `paged_length`, and comes first."""
+    x = x.rename({MEMORY_LENGTH: PAGED_LENGTH})
+    return x.transpose([x.shape[PAGED_LENGTH], *(x.shape - [x.shape[PAGED_LENGTH]])])

@@ -23,10 +23,19 @@ from meshtf.checkpoint.conversion.decoders.gpt_oss import READERS as _OF_GPT_OSS
 from meshtf.checkpoint.conversion.decoders.modernbert import READERS as _OF_MODERNBERT
 from meshtf.checkpoint.conversion.decoders.readers import READERS as _OF_DECODERS
 from meshtf.checkpoint.conversion.images.resnet import READERS as _OF_RESNET
+from meshtf.checkpoint.conversion.images.torchvision_vit import READERS as _OF_TORCHVISION_VIT
 from meshtf.checkpoint.conversion.settings import evaluated
 from meshtf.errors import CheckpointError, nearest
 
-READERS = {**_READERS, **_OF_DECODERS, **_OF_DEEPSEEK, **_OF_GPT_OSS, **_OF_MODERNBERT, **_OF_RESNET}
+READERS = {
+    **_READERS,
+    **_OF_DECODERS,
+    **_OF_DEEPSEEK,
+    **_OF_GPT_OSS,
+    **_OF_MODERNBERT,
+    **_OF_RESNET,
+    **_OF_TORCHVISION_VIT,
+}
 _FIELDS = ("aliases", "defaults", "defaults_of", "fallbacks", "optional", "readers", "without_effect")
 _UNKNOWN = """\
 the configuration {where} has {keys}, of which the rules {rules} know nothing: the model may compute something else. \

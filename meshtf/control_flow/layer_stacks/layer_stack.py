@@ -50,8 +50,8 @@ def layer_stack(
     random bits and results are the same.
 
     Args:
-      fn: `fn(carried, parts) -> (carried, results)`, as for `mtf.scan`. A scan calls it twice (the first time to
-        see which variables it makes, in a rehearsal that is forgotten), and once per layer unrolled.
+      fn: `fn(carried, parts) -> (carried, results)`, as for `mtf.scan`. A scan calls it twice. The first time shows
+        which variables it makes, and nothing else of it is kept. Unrolled, it is called once for each layer.
       carried: the first layer's inputs. Their shapes and dtypes stay the same from layer to layer.
       dim: the dimension that counts the layers.
       sliced: tensors over `dim`; each layer gets its part.

@@ -149,7 +149,7 @@ class _LoopGradient:
         kept, again = split_kept(used, given, self.spec.operations, self.spec.policy, there=wholes)
         sliced = [SlicedTensor(wholes[t] if t in wholes else self.loop.stack(t), t) for t in kept]
         sliced += [SlicedTensor(self.stacked_grads[t], part) for t, part in backward.parts.items()]
-        own, leaving = self.spec.iterations, backward.leaving
+        own, leaving, policy = self.spec.iterations, backward.leaving, self.spec.policy
         # The gradient goes through the iterations backwards, and only through those that took place.
         iterations = Iterations(own.dim, not own.is_reversed, own.count if own.condition is None else self.loop.trips)
         spec = dataclasses.replace(
@@ -164,7 +164,7 @@ class _LoopGradient:
             stacked=tuple(StackedTensor(leaving[s.part], s.dim, s.whole) for s in self.sliced if s.part in leaving),
             accumulated=tuple(AccumulatedTensor(leaving[x], leaving[x].dtype) for x in self.captures if x in leaving),
             asks_to_be_compiled=False,
-            computes_again=bool(again) and self.spec.policy != KEEP_EVERYTHING,
+            computes_again=bool(again) and policy != KEEP_EVERYTHING and not policy.only_in_loops,
         )
         return type(self.loop)(spec, self.loop.outputs[0], "loop")
 

@@ -31,16 +31,16 @@ def scan(
     """Applies `fn` along a dimension, passing values from one element to the next.
 
     Args:
-      fn: `fn(carried, parts) -> (carried, results)`, each a list of tensors: the values carried, of unchanged shapes
-        and dtypes; the parts of `sliced` at one element, without `dim`; results for the element, any number of them.
-        It is called once. Variables and tensors from outside may be used inside.
+      fn: `fn(carried, parts) -> (carried, results)`, each a list of tensors. `carried` has the values passed on, whose
+        shapes and dtypes stay the same. `parts` has the parts of `sliced` at one element, without `dim`. `results` are
+        for the element, any number of them. It is called once. It may use variables and tensors from outside.
       carried: the initial values.
       sliced: tensors that have `dim`: stacked weights, inputs step by step. There may be none.
       dim: the dimension to go along, or a pipeline's steps, which the report then shows.
       reverse: whether to go from the last element to the first.
       recompute: what the gradient keeps of each iteration: "everything" (the default), "products", "nothing" (True),
         "nested" (nothing but the values carried into every sqrt(n)-th of n iterations), or a `RecomputePolicy`.
-      draws_alike: whether random operations draw the same bits for every element, rather than others for each.
+      draws_alike: whether random operations draw the same bits for every element, or different bits for each.
       name: the operation's name.
 
     Returns:

@@ -51,9 +51,9 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
       maximum_iterations: the number of iterations after which the loop ends anyway. A gradient needs it.
       compiled: whether XLA should compile the loop as one function. That is worth it for many small operations in many
         iterations, such as decoding. It is done if all of this holds: nothing inside draws random bits, prints or is
-        slicewise; nothing takes the loop's gradient; `maximum_iterations` are enough. A loop that communicates must
-        also run on virtual CPUs of one process, and be inside no other loop. The program's report says whether the
-        loop is compiled, and why not. A compiled loop's floats may differ in their last bits.
+        slicewise; nothing takes the loop's gradient; `maximum_iterations` are enough to pay for compiling. A loop that
+        communicates must also run on virtual CPUs of one process, and be inside no other loop. The program's report
+        says whether the loop is compiled, and why not. A compiled loop's floats may differ in their last bits.
       recompute: what the gradient keeps of each iteration, as for `scan`.
       name: the operation's name.
 

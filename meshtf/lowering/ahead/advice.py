@@ -7,7 +7,7 @@ import itertools
 
 from meshtf.lowering.ahead.changes import Change, PlanWith
 from meshtf.lowering.report.accounting import stored_variables
-from meshtf.lowering.report.compiled_memory import compiled_peak_memory
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory
 from meshtf.planning.plan import Plan
 
 _GIB = 2**30

@@ -13,7 +13,7 @@ from meshtf.lowering.ahead.compilation import Compilation, CompiledMemory
 from meshtf.lowering.ahead.refusals import refused_by_compiler, too_large
 from meshtf.lowering.emit.scopes import origins, scope_name
 from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
-from meshtf.lowering.report.compiled_memory import compiled_peak_memory
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory
 from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer, Waiting, compile_ahead, libtpu_version
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.ops.fourier.fft import FourierOperation

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from meshtf.lowering.ahead.advice import advice
 from meshtf.lowering.ahead.changes import PlanWith
-from meshtf.lowering.report.accounting import working_memory
-from meshtf.lowering.report.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
+from meshtf.lowering.report.memory.peak_memory import working_memory
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.planning.plan import Plan
 

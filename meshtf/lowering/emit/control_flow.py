@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.planning.plan import Branch, Instruction, Loop, Sliced, Stacked, Value
+from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Sliced, Stacked, Value
 
 Tensors: TypeAlias = list[tf.Tensor]
 
@@ -77,15 +77,20 @@ class ScopeOfParts(Scope, Protocol):
         ...
 
 
-def emit_loop(scope: Scope, loop: Loop) -> None:
+Beginning: TypeAlias = Callable[[Carried, Tensors], Tensors]
+"""Changes the tensors of a carried value before the first iteration."""
+
+
+def emit_loop(scope: Scope, loop: Loop, begin: Beginning = lambda carried, tensors: tensors) -> None:
     """Emits a loop as `tf.while_loop`.
 
     Args:
       scope: where its inputs are. Its results are given there.
       loop: the plan's loop.
+      begin: done to all that is carried before the first iteration.
     """
     count: Any = loop.length if loop.count is None else scope.number(loop.count)
-    carried = [scope.tensors(c.initial, c.entering) for c in loop.carried]
+    carried = [begin(c, scope.tensors(c.initial, c.entering)) for c in loop.carried]
     stacks = [[_empty_stack(loop, s) for _ in range(scope.count(s.part))] for s in loop.stacked]
 
     def goes_on(turn: tf.Tensor, values: list[Tensors], _: Any) -> tf.Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+from meshtf.lowering.emit.rows_in_loops import rows_in_loops
 from meshtf.lowering.passes.updates.update_fusion import consumers_of, updates_in_place
 from meshtf.ops.indexing.row_update import RowUpdate
 from meshtf.planning.plan import (
@@ -39,6 +40,8 @@ class PlanFacts:
       late_assignments: all other assignments, which take place when the program ends.
       read: the values that something reads.
       only_sliced: the stacks of loops that only other loops read, part by part: they need not be put together.
+      rows_in_place: replacements of rows that write over what a loop carries.
+      own_memory: the values that enter an iteration of such a loop, each in memory of the loop's own.
       guarded: the variables whose new value is the old one if a check fails.
     """
 
@@ -50,6 +53,8 @@ class PlanFacts:
     read: frozenset[Value]
     only_sliced: frozenset[Value]
     guarded: frozenset[str]
+    rows_in_place: frozenset[Compute]
+    own_memory: frozenset[Value]
 
     @classmethod
     def of(cls, plan: Plan, *, writes_in_place: bool) -> PlanFacts:
@@ -64,6 +69,7 @@ class PlanFacts:
         names = {i: {name for _, name in pairs.values()} for i, pairs in in_place.items()}
         done = {name for own in names.values() for name in own}
         consumers = consumers_of(plan) if in_place else {}
+        rows_in_place, own_memory = rows_in_loops(plan) if writes_in_place else (frozenset(), frozenset())
 
         def is_unread(read: ReadVariable) -> bool:
             users = consumers.get(read.output, [])
@@ -78,6 +84,8 @@ class PlanFacts:
             read=read_values(plan),
             only_sliced=_only_sliced(plan),
             guarded=_guarded(plan),
+            rows_in_place=rows_in_place,
+            own_memory=own_memory,
         )
 
     def awaited_by(self, instruction: Instruction) -> tuple[Value, ...]:

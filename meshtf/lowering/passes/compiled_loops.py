@@ -62,10 +62,8 @@ def _refusal(loop: Loop, options: PassOptions, cores: int) -> str:
     """Returns why a loop is not compiled, or an empty text if it is."""
     if options.compiles_programs:
         return ""
-    if not options.compile_loops:
-        return "compile_loops=False"
-    if not options.computes_on_processors:
-        return "its cores are no virtual CPUs that share their memory"
+    if options.refuses_compiled_loops:
+        return options.refuses_compiled_loops
     collectives = _collectives(loop)
     if collectives and cores == 1:
         first, others = collectives[0], len(collectives) - 1

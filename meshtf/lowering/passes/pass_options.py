@@ -28,10 +28,9 @@ class PassOptions:
       gathers_weights_again: whether weights that are kept split are gathered anew for each use.
       bucket_bytes: bytes of the largest bucket of small collectives. 0: each travels alone.
       compiles_programs: whether the program is compiled as a whole, and its loops with it.
-      compile_loops: whether loops that ask for it are compiled.
+      refuses_compiled_loops: why no loop is compiled by itself, as words that follow its name. Empty: loops may be.
       most_instructions: the most instructions of a program whose loops over layers are unrolled. 0: they stay loops.
       computes_on_one_device: whether all cores are virtual CPUs of one process, which compute on its first device.
-      computes_on_processors: whether all cores are processors, on which TensorFlow executes operation by operation.
       process_of_core: the process of each core. Empty if one process has all cores.
       assigns: whether the plan assigns variables.
       trained: shapes of the trained variables, by name.
@@ -50,10 +49,9 @@ class PassOptions:
     gathers_weights_again: bool = False
     bucket_bytes: int = 0
     compiles_programs: bool = False
-    compile_loops: bool = True
+    refuses_compiled_loops: str = ""
     most_instructions: int = 0
     computes_on_one_device: bool = False
-    computes_on_processors: bool = False
     process_of_core: ProcessOfCore = ()
     assigns: bool = True
     trained: Mapping[str, Shape] = dataclasses.field(default_factory=dict)

@@ -31,7 +31,7 @@ from meshtf.lowering.processors.all_cores import AllCores
 from meshtf.lowering.processors.batched_work import BatchedWork
 from meshtf.lowering.processors.compiled_loops import LoopOfAllCores
 from meshtf.lowering.processors.differing_slices import DifferingSlices
-from meshtf.lowering.processors.local_work import processor_work
+from meshtf.lowering.processors.local_work import begins_with, processor_work
 from meshtf.lowering.processors.segment_likeness import likeness
 from meshtf.lowering.processors.segments import Segment, communicates, segments_of_body, segments_of_program
 from meshtf.mesh_impl.device_names import local_cores
@@ -75,7 +75,7 @@ class CoresInOneMemory:
         self.differing = DifferingSlices(self.facts)
         self.batched = BatchedWork(self.facts, self.differing)
         self._compiles_loops = not runs_once
-        self._work = processor_work(compiles_loops=self._compiles_loops)
+        self._work = processor_work(self.facts, compiles_loops=self._compiles_loops)
         crossing = [c.step for c in plan.collectives if _crosses(c.step, plan)]
         self._between_processes = spmd_collectives(plan, mesh_impl, crossing)
         self._no_collectives = spmd_collectives(plan, mesh_impl, []).bind([])
@@ -115,7 +115,7 @@ class CoresInOneMemory:
 
     def loop(self, cores: AllCores, loop: Loop) -> None:
         if not self._is_compiled_for_all(loop):
-            return emit_loop(cores, loop)
+            return emit_loop(cores, loop, begins_with(self.facts))
         if loop not in self._compiled:
             self._compiled[loop] = LoopOfAllCores(self.facts, self.differing, loop)
         self._compiled[loop].run(cores)

@@ -113,7 +113,8 @@ class DifferingSlices:
         """Whether each core has to do it itself."""
         if not isinstance(instruction, Compute):
             return False
-        has_memory_of_its_own = instruction in self._facts.in_place or isinstance(instruction.emit, Zeros | AddToPart)
+        is_in_place = instruction in self._facts.in_place or instruction in self._facts.rows_in_place
+        has_memory_of_its_own = is_in_place or isinstance(instruction.emit, Zeros | AddToPart)
         return has_memory_of_its_own or bool(instruction.operation.why_not_compiled)
 
     def _of_values(self, values: Iterable[Value]) -> AxesSet:

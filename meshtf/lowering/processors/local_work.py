@@ -7,35 +7,50 @@ from typing import Any
 
 import tensorflow as tf
 
-from meshtf.lowering.emit.control_flow import emit_loop
+from meshtf.lowering.emit.control_flow import Beginning, Tensors, emit_loop
 from meshtf.lowering.emit.core import TracedCore
 from meshtf.lowering.emit.core_program import CoreProgram, LocalWork
+from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.processors.compiled_loops import emit_compiled
+from meshtf.ops.indexing.replaced_rows import ReplacedRows
 from meshtf.planning.local_work.adding_in_place import AddToPart, Zeros
 from meshtf.planning.local_work.processor_work import ProcessorWork
-from meshtf.planning.plan import Compute, Loop
+from meshtf.planning.plan import Carried, Compute, Loop
 
 
-def processor_work(*, compiles_loops: bool) -> LocalWork:
-    """The work of virtual CPUs: sums grow in their own memory, and loops that ask for it are compiled.
+def processor_work(facts: PlanFacts, *, compiles_loops: bool) -> LocalWork:
+    """The work of virtual CPUs: what a loop owns changes in its own memory, and loops that ask for it are compiled.
 
     Args:
+      facts: facts of the plan.
       compiles_loops: whether loops are compiled that ask for it.
     """
-    return LocalWork(_compute, _loop) if compiles_loops else LocalWork(_compute)
+
+    def compute(core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
+        emit = instruction.emit
+        if isinstance(emit, AddToPart | Zeros):
+            return emit.in_place(*slices)
+        if isinstance(emit, ReplacedRows) and instruction in facts.rows_in_place:
+            return emit.in_place(core, *slices)
+        if isinstance(emit, ProcessorWork):
+            return emit.on_processors(core, *slices)
+        return emit(core, *slices)
+
+    def loop(program: CoreProgram, loop: Loop) -> None:
+        if compiles_loops and loop.compilation is not None and loop.compilation.is_of_each_core:
+            emit_compiled(program, loop)
+        else:
+            emit_loop(program, loop, begins_with(facts))
+
+    return LocalWork(compute, loop)
 
 
-def _compute(core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
-    emit = instruction.emit
-    if isinstance(emit, AddToPart | Zeros):
-        return emit.in_place(*slices)
-    if isinstance(emit, ProcessorWork):
-        return emit.on_processors(core, *slices)
-    return emit(core, *slices)
+def begins_with(facts: PlanFacts) -> Beginning:
+    """Gives a loop memory of its own for what it writes over. Others may hold what it begins with, as variables do."""
 
+    def begin(carried: Carried, tensors: Tensors) -> Tensors:
+        if carried.entering not in facts.own_memory:
+            return tensors
+        return [tf.raw_ops.DeepCopy(x=x) for x in tensors]
 
-def _loop(program: CoreProgram, loop: Loop) -> None:
-    if loop.compilation is not None and loop.compilation.is_of_each_core:
-        emit_compiled(program, loop)
-    else:
-        emit_loop(program, loop)
+    return begin

@@ -68,7 +68,8 @@ def _of_instruction(
     in_place = facts.in_place.get(instruction, {})
     written = tuple((n, result, variables[name]) for n, (result, name) in in_place.items())
     given = tuple(numbers[v] for n, v in enumerate(instruction.inputs) if n not in in_place)
-    return instruction.operation.site, _of(instruction.emit), given, written, awaited, made
+    is_in_place = instruction in facts.rows_in_place
+    return instruction.operation.site, _of(instruction.emit), given, written, is_in_place, awaited, made
 
 
 def _of(x: Any) -> Hashable:

@@ -12,6 +12,7 @@ from meshtf.call_sites import Site
 from meshtf.layout import Axes, axes_size
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._pipelines import Pipeline
+from meshtf.lowering.report.memory.peak_memory import peak_and_working_memory
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Collective, Loop, Plan, Value, walk
@@ -238,7 +239,7 @@ class MemoryRecord:
     @classmethod
     def of(cls, plan: Plan, trained: Collection[str]) -> MemoryRecord:
         """Returns the record of a plan. `trained`: names of the variables that are weights."""
-        peak, working = accounting.memory(plan)
+        peak, working = peak_and_working_memory(plan)
         stored = accounting.stored_variables(plan)
         weights = sum(value.slice_bytes for variable, value in stored.items() if variable in trained)
         name = peak.operation.name if peak.operation else ""

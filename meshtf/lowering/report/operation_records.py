@@ -12,6 +12,8 @@ from meshtf.layout import Axes
 from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
+from meshtf.lowering.report.memory.peak_memory import moments
+from meshtf.ops.elementwise.gated_by_itself import GELU, SWISH, GatedGradientKernel, GatedKernel
 from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
 from meshtf.planning.local_work.wide_kernel import WideKernel
 from meshtf.planning.local_work.work_facts import MatrixProduct
@@ -37,6 +39,7 @@ _TRANSCENDENTAL = frozenset(
     [
         tf.exp, tf.math.expm1, tf.math.log, tf.math.log1p, tf.pow, tf.sin, tf.cos, tf.tanh, tf.sigmoid, tf.math.erf,
         WideKernel(tf.math.softplus), tf.nn.elu, tf.nn.selu,
+        *(WideKernel(kernel(gate)) for gate in (SWISH, GELU) for kernel in (GatedKernel, GatedGradientKernel)),
     ]
 )  # fmt: skip
 """Kernels that take tens of operations for each element on a processor without a vector unit for them."""
@@ -88,7 +91,7 @@ def memory_moments(plan: Plan, trained: Collection[str]) -> list[MemoryMoment]:
             activations=max(moment.total - moment.temporary - moment.gradients - weights - slots - feeds, 0),
             temporary=moment.temporary,
         )
-        for instruction, moment in zip(plan.instructions, accounting.moments(plan), strict=True)
+        for instruction, moment in zip(plan.instructions, moments(plan), strict=True)
         if instruction in numbers
     ]
 

@@ -26,7 +26,7 @@ from meshtf.lowering.report._records import (
 )
 from meshtf.lowering.report._report_text import render, render_html
 from meshtf.lowering.report._whole_tensors import WholeTensorRecord, whole_tensors
-from meshtf.lowering.report.compiled_memory import compiled_peak_memory
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory
 from meshtf.lowering.report.operation_records import (
     MemoryMoment,
     OperationRecord,

@@ -22,10 +22,10 @@ import tensorflow as tf
 from meshtf.dimension import Shape
 from meshtf.errors import UsageError
 from meshtf.mesh_impl.device_names import device_order, process_of
-from meshtf.mesh_impl.spmd._bound_collectives import (
+from meshtf.mesh_impl.spmd._bound_collectives import BoundCollectives
+from meshtf.mesh_impl.spmd._bound_groups import (
     BETWEEN_PROCESSES,
     FORWARD,
-    BoundCollectives,
     BoundGroup,
     BoundPairs,
     BoundPermutation,

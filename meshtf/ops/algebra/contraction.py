@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import opt_einsum
@@ -36,6 +36,20 @@ Names: TypeAlias = tuple[str, ...]
 _MATMUL_DTYPES = (tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64, tf.complex64, tf.complex128)
 
 
+class Decoder(Protocol):
+    """Reads bytes that stand for numbers."""
+
+    def __call__(self, kept: tf.Tensor) -> tf.Tensor:
+        """The numbers, float32."""
+        ...
+
+    def module(
+        self, platform: str, slices: Sequence[tf.TensorSpec], names: Sequence[Names], output: Names
+    ) -> str | None:
+        """The text of a StableHLO module that contracts bytes; None if the platform has no kernel for it."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contraction:
     """Local work: the product of slices, summed over the names that the result lacks.
@@ -44,18 +58,28 @@ class Contraction:
     output: the names of the result's dimensions that operands have, in order.
     size: the result's sizes.
     new: axes of the result that no operand has, along which it is repeated.
+    decoder: reads the numbers of slices that are bytes of them; None for numbers.
     """
 
     names: tuple[Names, ...]
     output: Names
     size: tuple[int, ...]
     new: tuple[int, ...] = ()
+    decoder: Decoder | None = None
 
     def __call__(self, core: Core, *slices: tf.Tensor) -> tf.Tensor:
+        if self.decoder is not None:
+            slices = tuple(map(self.decoder, slices))
         y = contract(core, slices, self.names, self.output)
         if self.new:
             y = tf.broadcast_to(tf.reshape(y, [1 if i in self.new else n for i, n in enumerate(self.size)]), self.size)
         return y
+
+    def module(self, platform: str, slices: Sequence[tf.TensorSpec]) -> str | None:
+        """The text of a StableHLO module that does the same, or None if the platform has no kernel for it."""
+        if self.decoder is None or self.new:
+            return None
+        return self.decoder.module(platform, slices, self.names, self.output)
 
 
 def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], output: Names) -> tf.Tensor:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, overload
 
+import tensorflow as tf
+
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, UsageError
@@ -14,7 +16,7 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.layout import Axes
 from meshtf.ops.algebra.broadcasting import union
-from meshtf.ops.algebra.contraction import Contraction, matrix_products
+from meshtf.ops.algebra.contraction import Contraction, Decoder, matrix_products
 from meshtf.ops.algebra.elementwise_operation import conjugate, without_redundant_broadcasts
 from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast_to
@@ -30,14 +32,22 @@ _MISSPELT = 0.8  # the least likeness of two names at which one counts as a miss
 
 
 class EinsumOperation(Operation):
-    """The product of tensors, summed over the dimensions that the output lacks."""
+    """The product of tensors, summed over the dimensions that the output lacks.
+
+    With a `decoder`, the tensors are of bytes that stand for numbers, such as float8, and the output is float32. A byte
+    of 0 must stand for 0.
+    """
 
     is_product = True
     takes_padding = True
     mapped = "by name"
 
-    def __init__(self, inputs: Sequence[Tensor], output_shape: Shape, name: str = "einsum") -> None:
-        super().__init__(inputs, [(output_shape, same_dtype(inputs))], name=name)
+    def __init__(
+        self, inputs: Sequence[Tensor], output_shape: Shape, name: str = "einsum", *, decoder: Decoder | None = None
+    ) -> None:
+        dtype = same_dtype(inputs)
+        super().__init__(inputs, [(output_shape, dtype if decoder is None else tf.float32)], name=name)
+        self._decoder = decoder
         self._splits: tuple[LayoutTable, dict[str, Axes]] | None = None
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -60,7 +70,7 @@ class EinsumOperation(Operation):
         wanted = tuple(d.name for d in output.shape if any(x.shape.has(d.name) for x in self.inputs))
         new = tuple(i for i, d in enumerate(output.shape) if d.name not in wanted)
         size = layout.slice_shape(output.shape, planner.mesh_shape)
-        emit = Contraction(names, wanted, size, new)
+        emit = Contraction(names, wanted, size, new, self._decoder)
         local = {d.name: n for v in values for d, n in zip(v.shape, v.slice_shape, strict=True)}
         spec = (output.shape, output.dtype, layout)
         pending = self.pending_axes(planner.layouts)
@@ -99,14 +109,14 @@ def einsum(
 
     You give the tensors as a list, or one by one after a pattern. A pattern such as "batch hidden, hidden vocab ->
     batch vocab" names the dimensions of each tensor, in any order, and the result's. `...` stands for the dimensions
-    that a term does not name. Without an arrow, the result is the one without `output_shape`.
+    that a term does not name. A pattern without an arrow gives the same result as no `output_shape`.
 
     Args:
       xs: tensors of one dtype, or a pattern. Dimensions of the same name are one index.
-      operands: the tensors of a pattern. After a list of tensors, the next parameters by position.
+      operands: the tensors of a pattern. If `xs` is a list, the values of the next parameters by position.
       output_shape: dimensions of the result, in order; one that no operand has is broadcast.
       reduced_dims: dimensions to sum over. The others are kept, in order of first appearance.
-        With neither argument, dimensions that only one operand has are kept.
+        Without this and `output_shape`, the dimensions that only one operand has are kept.
       name: the operation's name.
 
     Raises:

@@ -190,8 +190,8 @@ def reduce_sum(
 
     Args:
       x: numbers.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -230,8 +230,8 @@ def reduce_mean(
 
     Args:
       x: floating or complex.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -292,8 +292,8 @@ def reduce_any(
 
     Args:
       x: bool.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -320,8 +320,8 @@ def reduce_all(
 
     Args:
       x: bool.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 

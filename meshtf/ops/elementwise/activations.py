@@ -12,11 +12,11 @@ from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import multiply, square
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.ops.elementwise.comparisons import greater, greater_equal
-from meshtf.ops.elementwise.math_functions import erf, sigmoid, tanh
-from meshtf.ops.elementwise.remainders_powers_extrema import clip_by_value
+from meshtf.ops.elementwise.gated_by_itself import GELU, SWISH, gated_by_itself
+from meshtf.ops.elementwise.math_functions import erf, sigmoid
 from meshtf.ops.elementwise.unary_and_binary import unary
 from meshtf.ops.elementwise.where import where
-from meshtf.ops.inputs.accepted_dtypes import ORDERED, REAL, require
+from meshtf.ops.inputs.accepted_dtypes import FLOATING, ORDERED, REAL, require
 from meshtf.ops.inputs.constants import constant
 
 
@@ -119,24 +119,27 @@ def _leaky_gradient(x: Tensor, dy: Tensor, slope: float) -> Tensor:
 def swish(x: Tensor) -> Tensor:
     """x * sigmoid(x).
 
+    float16 and bfloat16 are computed in float32, and rounded once.
+
     Examples:
       >>> value(mtf.swish(mtf.constant(mesh, [-50.0, 0.0, 50.0], "n:3"))).round(3)
       array([-0.,  0., 50.], dtype=float32)
     """
-    return x * sigmoid(x)
+    require(check_tensor(x), FLOATING)
+    return x * sigmoid(x) if x.dtype.is_complex else gated_by_itself(x, SWISH)
 
 
 @language_function
 def gelu(x: Tensor, approximate: bool = True) -> Tensor:
     """The Gaussian error linear unit of x (Hendrycks & Gimpel 2016), by its tanh approximation unless asked otherwise.
 
+    The approximation computes float16 and bfloat16 in float32, and rounds once.
+
     Examples:
       >>> value(mtf.gelu(mtf.constant(mesh, [-10.0, 0.0, 10.0], "n:3"), approximate=False)).round(3)
       array([-0.,  0., 10.], dtype=float32)
     """
+    require(check_tensor(x), REAL)
     if approximate:
-        # float16 cannot hold 41^3, nor 256^2 in the gradient. The clip is exact: from 8 on, tanh is 1 to the last
-        # digit.
-        near = clip_by_value(x, -8, 8) if x.dtype == tf.float16 else x
-        return 0.5 * x * (1.0 + tanh(float(np.sqrt(2 / np.pi)) * (near + 0.044715 * near * square(near))))
+        return gated_by_itself(x, GELU)
     return 0.5 * x * (1.0 + erf(x * float(np.sqrt(0.5))))

@@ -117,8 +117,9 @@ def embedding_lookup(
     """Rows of a table that may be larger than a core; zeros for an id that is negative or not below its size.
 
     The result is that of `gather`. If `dim` and the ids are split over the same mesh axis, each core sends its distinct
-    ids to the cores that hold their rows, and these send the rows back: two alltoalls, whose bytes do not depend on the
-    size of the table. If the table is split over another axis, each core finds its own rows, and an allreduce follows.
+    ids to the cores that hold their rows, and these send the rows back. The bytes of these two alltoalls do not depend
+    on the size of the table. If the table is split over another axis, each core finds its own rows, and an allreduce
+    follows.
 
     Args:
       table: [dim, ...], rows of any dtype.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from meshtf.dimension import Shape
-from meshtf.layout import restricted
+from meshtf.layout import Axes, restricted
 from meshtf.ops.algebra.broadcasting import aligner
 from meshtf.ops.indexing.local_gather import shifted
 from meshtf.ops.indexing.replaced import ReplacedOperation
+from meshtf.planning.local_work.rows_in_place import with_rows
 from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
@@ -34,29 +37,67 @@ class ReplacedRowsOperation(ReplacedOperation):
         size, axes = layout.slice_shape(x.shape, planner.mesh_shape), layout.axes[axis]
         numbers = updates.shape.dims[axis]
         place = aligner(indices.shape, Shape([*x.shape.dims[:axis], numbers]))
-
-        def emit(core: Core, s: tf.Tensor, index: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-            if 0 in size or not numbers.size:  # where TensorFlow's kernels refuse whatever would be ignored
-                return s
-            where = tf.broadcast_to(place(shifted(core, index, axes, size[axis])), [*size[:axis], numbers.size])
-            return _with_rows(s, where, new, axis)
-
+        emit = ReplacedRows(size, axis, axes, numbers.size, place)
         (value,) = planner.compute(
             "replaced rows", emit, values, [(x.shape, x.dtype, layout)], flops=math.prod(values[2].slice_shape)
         )
         planner.write(output, value)
 
 
-def _with_rows(x: tf.Tensor, where: tf.Tensor, rows: tf.Tensor, axis: int) -> tf.Tensor:
-    """x [before, n, rest] with rows [before, numbers, rest] in the places [before, numbers]."""
-    size, count = x.shape.as_list(), where.shape[-1]
-    leading, rest = math.prod(size[:axis]), math.prod(size[axis + 1 :])
-    where = tf.reshape(where, [leading, count])
-    first = tf.broadcast_to(tf.range(leading, dtype=where.dtype)[:, None], [leading, count])
-    written = tf.raw_ops.TensorScatterUpdate(
-        tensor=tf.reshape(x, [leading, size[axis], rest]),
-        indices=tf.stack([first, where], -1),
-        updates=tf.reshape(rows, [leading, count, rest]),
-        bad_indices_policy="IGNORE",
-    )
-    return tf.reshape(written, size)
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplacedRows:
+    """Local work: x [before, n, rest] with rows [before, numbers, rest] at indices of these numbers.
+
+    size: the size of x. axis: the number of the dimension. axes: the mesh axes that split it. count: how many numbers
+    there are. place: brings the indices into the order [before, numbers].
+    """
+
+    size: tuple[int, ...]
+    axis: int
+    axes: Axes
+    count: int
+    place: Callable[[tf.Tensor], tf.Tensor]
+
+    def __call__(self, core: Core, x: tf.Tensor, index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        if self._is_empty:
+            return x
+        where, rest = self._places(core, index), math.prod(self.size[self.axis + 1 :])
+        first = tf.broadcast_to(tf.range(self._leading, dtype=where.dtype)[:, None], where.shape)
+        written = tf.raw_ops.TensorScatterUpdate(
+            tensor=tf.reshape(x, [self._leading, self.size[self.axis], rest]),
+            indices=tf.stack([first, where], -1),
+            updates=tf.reshape(rows, [self._leading, self.count, rest]),
+            bad_indices_policy="IGNORE",
+        )
+        return tf.reshape(written, self.size)
+
+    def in_place(self, core: Core, x: tf.Tensor, index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Written over x, which nothing else may read. For processors, where TensorFlow's other kernel copies x."""
+        if self._is_empty:
+            return x
+        n, rest = self.size[self.axis], self.size[self.axis + 1 :]
+        where = self._places(core, index)
+        is_inside = tf.reshape(tf.logical_and(where >= 0, where < n), [-1])
+        where = tf.reshape(where + tf.range(self._leading, dtype=where.dtype)[:, None] * n, [-1])
+        table, rows = tf.reshape(x, [-1, *rest]), tf.reshape(rows, [-1, *rest])
+        # A row that is outside writes what another writes; if none is inside, all write what is there.
+        other, has_any = tf.argmax(is_inside), tf.reduce_any(is_inside)
+        where = tf.where(is_inside, where, tf.where(has_any, where[other], 0))
+        same = tf.where(has_any, rows[other], table[0])
+        rows = tf.where(tf.reshape(is_inside, [-1] + [1] * len(rest)), rows, same)
+        return tf.reshape(with_rows(table, tf.cast(where, tf.int32), rows), self.size)
+
+    @property
+    def _leading(self) -> int:
+        return math.prod(self.size[: self.axis])
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether nothing is replaced. TensorFlow's kernels refuse whatever would be ignored."""
+        return 0 in self.size or not self.count
+
+    def _places(self, core: Core, index: tf.Tensor) -> tf.Tensor:
+        """The indices in this core's part, [leading, numbers]."""
+        own = self.place(shifted(core, index, self.axes, self.size[self.axis]))
+        own = tf.broadcast_to(own, [*self.size[: self.axis], self.count])
+        return tf.reshape(own, [self._leading, self.count])

@@ -152,7 +152,9 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike)
 
 
 @language_function
-def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike) -> Tensor:
+def scatter_update(
+    x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike, *, are_distinct: bool = False
+) -> Tensor:
     """x with updates in place of its elements at their indices along a dimension. An index outside does nothing.
 
     If several updates have the same place, the last one counts, in row-major order of the indices. Gradients flow to x
@@ -163,6 +165,8 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
       indices: int32 or int64. Dimensions that x has too are the same index in both.
       updates: in the dtype of x, over the dimensions of `indices` and those of x without `dim`, in any order.
       dim: a dimension of x, and not of `indices`.
+      are_distinct: whether no index inside comes twice, so that the last one need not be found. Where one does come
+        twice, any of its updates may count.
 
     Raises:
       ShapeError: x lacks the dimension, or `updates` has other dimensions.
@@ -177,13 +181,15 @@ def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLi
     if all(x.shape.has(d) for d in indices.shape):
         return ReplacedElementOperation(x, indices, updates, own).outputs[0]
     indices, updates, numbers = _with_one_free_dimension(indices, updates, x.shape)
+    before, rows = x.shape.dims[: x.shape.axis(own)], Shape([numbers if d == own else d for d in x.shape])
+    is_by_rows = all(d in before for d in indices.shape.dims[:-1])
+    if are_distinct and is_by_rows:
+        return ReplacedRowsOperation(x, indices, transpose(updates, rows), own).outputs[0]
     # Several updates may have one place. Which one is last must not depend on the layout, so it is found first.
     last = LastIndexOperation(indices, own).outputs[0]
-    before = x.shape.dims[: x.shape.axis(own)]
-    if numbers.size <= own.size and all(d in before for d in indices.shape.dims[:-1]):
+    if numbers.size <= own.size and is_by_rows:
         counts = equal(gather(last, indices, own, output_shape=indices.shape), range_along(x.mesh, numbers))
         distinct = where(counts, indices, -1, output_shape=indices.shape)
-        rows = Shape([numbers if d == own else d for d in x.shape])
         return ReplacedRowsOperation(x, distinct, transpose(updates, rows), own).outputs[0]
     placed = gather(updates, last, numbers)
     return where(greater_equal(last, 0), placed, x, output_shape=x.shape)

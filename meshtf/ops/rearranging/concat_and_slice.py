@@ -18,9 +18,8 @@ from meshtf.ops.rearranging._concat_and_slice_operations import (
     ConcatOperation,
     SliceOperation,
     SplitOperation,
-    StackOperation,
-    UnstackOperation,
 )
+from meshtf.ops.rearranging._stack_operations import StackOperation, UnstackOperation
 
 
 @language_function

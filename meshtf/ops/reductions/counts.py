@@ -23,8 +23,8 @@ def count_nonzero(
 
     Args:
       x: a tensor of any dtype. NaN is not 0.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 

@@ -32,8 +32,8 @@ def norm(
 
     Args:
       x: floating or complex.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced.
       output_shape: the dimensions that are left, in order.
       ord: 2 for the Euclidean length, 1 for the sum of absolute values, `math.inf` for the largest of them.
 

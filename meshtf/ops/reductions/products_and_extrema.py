@@ -33,8 +33,8 @@ def reduce_prod(
 
     Args:
       x: numbers.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -62,8 +62,8 @@ def reduce_max(
 
     Args:
       x: numbers that have an order.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -95,8 +95,8 @@ def reduce_min(
 
     Args:
       x: numbers that have an order.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left. Mesh TensorFlow's takes it only by name.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 

@@ -263,7 +263,7 @@ def softmax(
 ) -> Tensor:
     """exp(x) / sum(exp(x)) along a dimension.
 
-    A row with a NaN or +inf has NaN in that place on every mesh. The row's other places have what the kernel gives.
+    A row with a NaN or +inf has NaN in that place on every mesh. Its other places have whatever the kernel computes.
 
     Args:
       x: floating.

@@ -37,8 +37,8 @@ def reduce_variance(
 
     Args:
       x: real and floating.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced.
       output_shape: the dimensions that are left, in order.
       name: the name of the operation that takes the mean of squares.
       ddof: the sum of squares is divided by the number of elements less this: 1 gives the unbiased variance.
@@ -74,8 +74,8 @@ def reduce_std(
 
     Args:
       x: real and floating.
-      reduced_dim: the dimension that is not left, or several: "batch length", or a list. With neither this nor
-        `output_shape`, none is left.
+      reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
+        all dimensions are reduced.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
       ddof: the sum of squares is divided by the number of elements less this: 1 gives that of a sample.

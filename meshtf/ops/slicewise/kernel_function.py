@@ -50,6 +50,10 @@ class EmittedFunction:
         returned = self.tf_fn(*slices)
         return self.checked([tf.convert_to_tensor(y) for y in (returned if _is_list(returned) else [returned])])
 
+    def module(self, platform: str, slices: Sequence[tf.TensorSpec]) -> str | None:
+        """The text of a StableHLO module that does the same, or None if the platform has no kernel for it."""
+        return self.tf_fn.module(platform, slices) if isinstance(self.tf_fn, KernelFunction) else None
+
     def checked(self, returned: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The function's results, of the sizes and dtypes of the outputs."""
         # A py_function's size is unknown while the program is traced, and is checked when it runs.

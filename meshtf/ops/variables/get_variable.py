@@ -68,11 +68,11 @@ def get_variable(
         normal with standard deviation 0.02.
       trainable: whether optimizers update it.
       unpadded_shape: the true shape of a variable that is held larger, so that a dimension can be split. It has the
-        same names, and sizes that are no larger. The rest starts as zeros. The store, checkpoints and initial values
-        that are arrays have only what is inside.
-      matrix: the dimensions that a layer sums over and those that it makes, such as ("d_model", "heads d_kv"),
-        if optimizers and `mtf.quantization.quantized_weights` should see a matrix of these. The other dimensions count
-        matrices. Nothing else depends on it.
+        same names, and sizes that are no larger. The rest starts as zeros. The store, checkpoints and initial arrays
+        have the true shape alone.
+      matrix: the rows and the columns of the variable, if it is a matrix: the dimensions that a layer sums over, then
+        those that it makes, such as ("d_model", "heads d_kv"). The other dimensions count matrices. Only optimizers
+        and `mtf.quantization.quantized_weights` look at it.
 
     Raises:
       GraphError: it exists with another shape or dtype; or `initializer` is neither such a function nor an array; or

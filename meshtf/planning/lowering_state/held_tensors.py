@@ -63,12 +63,9 @@ class HeldTensors:
             self.read(tensor, None, ZEROS)
         source = self._nearest(versions, wanted)
         record = self._moves.record
-        reader = record.operation
-        if source.pending:
-            # A sum is done for the operation that left it pending, not for the one that happens to read it first.
-            record.operation = tensor.operation
-        value = self._moves.reshard(source, wanted)
-        record.operation = reader
+        # A sum is done for the operation that left it pending, not for the one that happens to read it first.
+        with record.on_behalf_of(tensor.operation if source.pending else record.operation):
+            value = self._moves.reshard(source, wanted)
         if value is not source:
             versions.append(value)
         return self._moves.filled(value, fill)

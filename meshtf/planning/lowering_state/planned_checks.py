@@ -38,10 +38,9 @@ class PlannedChecks:
         self.open.append(check)
         if self.is_of_program:
             record = self.moves.record
-            before, record.operation = record.operation, check.operation
-            failures = self.moves.reshard(check.failures, check.failures.layout)
-            self.closed.append(check.closed(failures, record.compute))
-            record.operation = before
+            with record.on_behalf_of(check.operation):
+                failures = self.moves.reshard(check.failures, check.failures.layout)
+                self.closed.append(check.closed(failures, record.compute))
 
     def add_of_feeds(self, check: FeedCheck) -> None:
         """Makes the whole step depend on a check of the arrays that it is fed."""

@@ -178,10 +178,8 @@ class MovedValues:
     def made_outside(self, make: Callable[[], Value]) -> Value:
         """Calls `make`, which adds instructions around this block, on behalf of the operation being lowered here."""
         assert self._outside is not None
-        record = self._outside.record
-        asking, record.operation = record.operation, self.record.operation
-        value = make()
-        record.operation = asking
+        with self._outside.record.on_behalf_of(self.record.operation):
+            value = make()
         self.take_from_outside(value)
         return value
 

@@ -23,12 +23,13 @@ from meshtf.serving.http.generation import likelihoods
 from meshtf.serving.http.guard import Guard, error_response
 from meshtf.serving.http.json_response import JsonResponse
 from meshtf.serving.http.leaving import unless_left
+from meshtf.serving.http.reading.request_body import request_object
+from meshtf.serving.http.reading.requests import TextRequest, chat_request, completion_request, score_request
 from meshtf.serving.http.replies import Replies, models_reply, score_reply
-from meshtf.serving.http.request_body import request_object
-from meshtf.serving.http.requests import TextRequest, chat_request, completion_request, score_request
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.serving.http.server_metrics import ServerMetrics
 from meshtf.serving.http.server_options import ServerOptions
+from meshtf.serving.http.submission import Submission
 from meshtf.serving.http.text_reply import TextReply
 
 _PAGE_HEADERS = {
@@ -41,6 +42,9 @@ _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _GRACE_SECONDS = 30.0
 """How much longer than its generation a reply may take to be read."""
 
+_LONGEST_STEP = 60.0
+"""The seconds after which a step of the model counts as one that may hang."""
+
 _Reader = Callable[[Mapping[str, Any], ServedModel], TextRequest]
 
 
@@ -52,14 +56,17 @@ class App:
       model: the model.
       options: the bounds.
       is_ready: whether it takes requests for text.
+      failure: why the engine has failed for good, if it has.
     """
 
     model: ServedModel
     options: ServerOptions = dataclasses.field(default_factory=ServerOptions)
     is_ready: bool = True
+    failure: str | None = None
 
     def __post_init__(self) -> None:
         self.metrics = ServerMetrics(self.model.engine)
+        self.submission = Submission(self.model.engine, self.options.form_seconds)
 
     @functools.cached_property
     def asgi(self) -> ASGIApp:
@@ -91,7 +98,7 @@ class App:
             f"{prefix}-{secrets.token_hex(12)}",
             int(time.time()),
         )
-        return TextReply(replies, self.metrics, self.options.request_seconds + _GRACE_SECONDS)
+        return TextReply(replies, self.submission, self.metrics, self.options.request_seconds + _GRACE_SECONDS)
 
     async def _score(self, request: Request) -> Response:
         texts = score_request(await request_object(request, self.options), self.model)
@@ -110,6 +117,11 @@ class App:
         return JsonResponse(models_reply(self.model)["data"][0])
 
     async def _health(self, _: Request) -> Response:
+        if self.failure is not None:
+            raise ApiError(f"The engine has failed for good: {self.failure}.", 503)
+        seconds = self.model.engine.status().step_seconds
+        if seconds > _LONGEST_STEP:
+            raise ApiError(f"A step of the model has run for {seconds:.0f} s, and may hang.", 503)
         return JsonResponse({"status": "alive"})
 
     async def _ready(self, _: Request) -> Response:

@@ -17,12 +17,22 @@ from meshtf.serving.engine import (
     RequestError,
 )
 from meshtf.serving.http.api_error import ApiError
-from meshtf.serving.http.requests import Prompt
+from meshtf.serving.http.reading.requests import Prompt
 from meshtf.serving.http.served_model import ServedModel
+from meshtf.serving.http.submission import Submission
 from meshtf.serving.http.token_text import StopTexts, TokenText
+
+_Event = GeneratedToken | Finish | EngineFailedError | RequestError
 
 _BUSY_SECONDS = 1
 _SCORES_AT_ONCE = 8
+_FIELDS = {
+    "constraint": "response_format",
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "num_likeliest": "logprobs",
+}
+"""The names that requests have for fields of `GenerationRequest`, where they differ."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,17 +67,12 @@ class Piece:
     num_tokens: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class _Failure:
-    message: str
-
-
 class _Mailbox:
     """Hears an engine's thread, and puts what it says into a queue of an event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.events: asyncio.Queue[GeneratedToken | Finish | _Failure] = asyncio.Queue()
+        self.events: asyncio.Queue[_Event] = asyncio.Queue()
 
     def token(self, token: GeneratedToken) -> None:
         self._put(token)
@@ -75,20 +80,16 @@ class _Mailbox:
     def finished(self, reason: Finish) -> None:
         self._put(reason)
 
-    def failed(self, message: str) -> None:
-        self._put(_Failure(message))
+    def failed(self, error: EngineFailedError | RequestError) -> None:
+        self._put(error)
 
-    def _put(self, event: GeneratedToken | Finish | _Failure) -> None:
+    def _put(self, event: _Event) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody listens
             self._loop.call_soon_threadsafe(self.events.put_nowait, event)
 
 
 class Generation:
-    """A generation that was submitted. `close` ends it wherever it is.
-
-    Raises:
-      ApiError: if the engine refuses it.
-    """
+    """A generation. `start` it; `close` ends it wherever it is."""
 
     def __init__(self, model: ServedModel, request: GenerationRequest, stops: Sequence[str]) -> None:
         self._model, self._request = model, request
@@ -97,9 +98,17 @@ class Generation:
         self._text = TokenText(model.vocabulary, request.prompt)
         self._waiting: list[ShownToken] = []
         self._num_tokens = self._num_decoded = self._num_shown = 0
-        self._is_done = False
+        self._is_done = True
+
+    async def start(self, submission: Submission) -> None:
+        """Submits it.
+
+        Raises:
+          ApiError: if the engine refuses it.
+        """
         with _refusals():
-            self._number = model.engine.submit(request, self._mailbox)
+            self._number = await submission.submit(self._request, self._mailbox)
+        self._is_done = False
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yields a piece for each token, the last with the reason of the end.
@@ -109,9 +118,9 @@ class Generation:
         """
         while not self._is_done:
             event = await self._mailbox.events.get()
-            if isinstance(event, _Failure):
+            if isinstance(event, Exception):
                 self._is_done = True
-                raise ApiError(f"The generation failed: {event.message}", 500)
+                raise _told(event)
             yield self._ended(event) if isinstance(event, Finish) else self._added(event)
 
     def close(self) -> None:
@@ -176,7 +185,7 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        raise ApiError(_sentence(error)) from None
+        raise _told(error) from None
     except EngineBusyError as error:
         raise ApiError(_sentence(error), 429, code="overloaded", retry_after=_BUSY_SECONDS) from None
     except EngineClosedError as error:
@@ -185,7 +194,20 @@ def _refusals() -> Iterator[None]:
         raise ApiError(_sentence(error), 500) from None
 
 
+def _told(error: EngineFailedError | RequestError) -> ApiError:
+    """The reply of a generation that has failed. A request's fault is told by the request's own name of the field."""
+    if isinstance(error, EngineFailedError):
+        return ApiError(f"The generation failed: {error}", 500)
+    if error.field is None:
+        return ApiError(_sentence(error))
+    field = _FIELDS.get(error.field, error.field)
+    return ApiError(_stopped(f"{field} {error.told}"), param=field)
+
+
 def _sentence(error: Exception) -> str:
     text = str(error).strip()
-    text = text[:1].upper() + text[1:]
+    return _stopped(text[:1].upper() + text[1:])
+
+
+def _stopped(text: str) -> str:
     return text if text.endswith((".", "?")) else f"{text}."

@@ -9,7 +9,7 @@ from typing import Any
 
 from meshtf.serving.engine import Finish
 from meshtf.serving.http.generation import Piece, ShownToken
-from meshtf.serving.http.requests import Prompt, TextRequest
+from meshtf.serving.http.reading.requests import Prompt, TextRequest
 from meshtf.serving.http.served_model import ServedModel
 
 _LEAST = -9999.0

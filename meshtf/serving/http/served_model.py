@@ -8,7 +8,7 @@ from meshtf.errors import nearest
 from meshtf.serving.engine import Engine
 from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.chat_template import ChatTemplate
-from meshtf.serving.http.fields import Fields
+from meshtf.serving.http.reading.fields import Fields
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 

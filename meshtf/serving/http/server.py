@@ -98,11 +98,12 @@ class Server:
         await self._stopped.wait()
         is_whole = await asyncio.to_thread(self._app.model.engine.drain, self._app.options.drain_seconds)
         await asyncio.to_thread(self._app.model.engine.close)
+        self._app.submission.close()
         return is_whole and not self._has_failed
 
     def _fail(self, message: str) -> None:
         """Ends the server, whose engine has failed for good. Any thread may call it."""
-        self._has_failed = True
+        self._has_failed, self._app.failure = True, message
         with contextlib.suppress(OSError):  # nobody reads it
             print(_FAILED.format(message=message), file=sys.stderr, flush=True)
         self.stop()

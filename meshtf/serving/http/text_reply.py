@@ -18,6 +18,7 @@ from meshtf.serving.http.json_response import JsonResponse
 from meshtf.serving.http.leaving import left
 from meshtf.serving.http.replies import FULL, Echo, Replies
 from meshtf.serving.http.server_metrics import ServerMetrics
+from meshtf.serving.http.submission import Submission
 from meshtf_programs.strict_json import json_text
 
 _EVENTS = [
@@ -32,13 +33,14 @@ class TextReply(Response):
 
     Args:
       replies: makes the reply's objects.
+      submission: gives the generations to the engine.
       metrics: what is counted.
       seconds: the seconds after which the reply is broken off, for a client that does not read.
     """
 
-    def __init__(self, replies: Replies, metrics: ServerMetrics, seconds: float) -> None:
+    def __init__(self, replies: Replies, submission: Submission, metrics: ServerMetrics, seconds: float) -> None:
         super().__init__()
-        self._replies, self._metrics, self._seconds = replies, metrics, seconds
+        self._replies, self._submission, self._metrics, self._seconds = replies, submission, metrics, seconds
         self._start = time.perf_counter()
         self._num_added = 0
 
@@ -67,6 +69,7 @@ class TextReply(Response):
         if request.options.max_new_tokens:
             for _, each in request.generations():
                 generations.append(Generation(self._replies.model, each, request.stops))
+                await generations[-1].start(self._submission)
         if request.is_stream:
             await self._stream(generations, echoes, send)
             return

@@ -11,6 +11,7 @@ from meshtf.train.data.images.augmentations.crops import CentralCrop, DistortedC
 from meshtf.train.data.images.augmentations.flip import Flip
 from meshtf.train.data.images.augmentations.mixes import CutMix, Mixup
 from meshtf.train.data.images.augmentations.rand_augment import RandAugment
+from meshtf.train.data.images.augmentations.random_erasing import RandomErasing
 from meshtf.train.data.images.image_format import ImageFormat
 from meshtf.train.data.images.image_task import ImageTask
 from meshtf.train.data.images.images_on_paper import images_on_paper
@@ -80,6 +81,7 @@ __all__ = [
     "ParquetFiles",
     "PrefixLanguageModel",
     "RandAugment",
+    "RandomErasing",
     "SentencePieceVocabulary",
     "SeqioTask",
     "SpanCorruption",

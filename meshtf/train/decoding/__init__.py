@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshtf.train.decoding.beam_rules import MeshtfRules, TransformersRules
+from meshtf.train.decoding.beam_rules import GnmtRules, TransformersRules
 from meshtf.train.decoding.beam_search import beam_search
 from meshtf.train.decoding.generation import generate
 from meshtf.train.decoding.options import Decoding
@@ -15,7 +15,7 @@ from meshtf.train.decoding.stops import Stops
 
 __all__ = [
     "Decoding",
-    "MeshtfRules",
+    "GnmtRules",
     "Penalties",
     "Prompts",
     "Sampling",

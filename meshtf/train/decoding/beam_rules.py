@@ -39,8 +39,8 @@ class BeamRules(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class MeshtfRules:
-    """Scores of Wu et al. 2016: log-likelihood / ((5 + n) / 6) ** alpha.
+class GnmtRules:
+    """Scores with the length penalty of GNMT: log-likelihood / ((5 + n) / 6) ** alpha (Wu et al. 2016).
 
     A search ends when no open sequence can get a better score than those that are finished.
 

@@ -40,7 +40,7 @@ def beam_search(
       prompts: prompts with one batch dimension. Each is continued as it is given, and only added tokens count.
       stop_ids: tokens that end a sequence.
       beam_size: size of the dimension `beam`, beside the batch.
-      rules: `MeshtfRules` or `TransformersRules`.
+      rules: `GnmtRules` or `TransformersRules`.
       penalties: only the ones that forbid tokens count: `no_repeat_ngram_size` and `min_new_tokens`.
     """
     beam = mtf.Dimension(BEAM, beam_size)

@@ -11,7 +11,7 @@ from meshtf.errors import nearest
 from meshtf.number_checks import is_integer, is_number
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
-from meshtf.train.decoding.beam_rules import BeamRules, MeshtfRules, TransformersRules
+from meshtf.train.decoding.beam_rules import BeamRules, GnmtRules, TransformersRules
 from meshtf.train.decoding.forms.constraints import GRAMMAR, JSON_SCHEMA, REGEX, Constraint
 from meshtf.train.decoding.penalties import Penalties
 from meshtf.train.decoding.sampling import Sampling
@@ -34,9 +34,9 @@ OPTIONS_OF = {
 }
 """The options of each method beside those of all methods."""
 
-MESHTF, TRANSFORMERS = "meshtf", "transformers"
+GNMT, TRANSFORMERS = "gnmt", "transformers"
 
-OPTIONS_OF_RULES = {MESHTF: ("alpha",), TRANSFORMERS: ("length_penalty", "early_stopping")}
+OPTIONS_OF_RULES = {GNMT: ("alpha",), TRANSFORMERS: ("length_penalty", "early_stopping")}
 """The options of beam search that only some of its rules have."""
 
 NEVER = "never"
@@ -68,9 +68,9 @@ class Decoding:
       no_repeat_ngram_size: the number of tokens in a row that never come twice, prompt included; 0 allows all.
       min_new_tokens: the number of added tokens before which no token ends a sequence.
       beam_size: the number of sequences that beam search keeps and returns.
-      beam_rules: the rules of beam search, "meshtf" or "transformers". They say how sequences are scored and when a
+      beam_rules: the rules of beam search, "gnmt" or "transformers". They say how sequences are scored and when a
         search ends.
-      alpha: the exponent of meshtf's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
+      alpha: the exponent of GNMT's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
       length_penalty: the exponent of Transformers' length penalty, n ** length_penalty.
       early_stopping: the end of a search by Transformers' rules. True ends it when `beam_size` sequences are finished,
         False when no better one is to be expected, "never" when there can be none.
@@ -104,7 +104,7 @@ class Decoding:
     no_repeat_ngram_size: int = 0
     min_new_tokens: int = 0
     beam_size: int = 4
-    beam_rules: str = MESHTF
+    beam_rules: str = GNMT
     alpha: float = 0.6
     length_penalty: float = 1.0
     early_stopping: bool | str = False
@@ -160,6 +160,7 @@ class Decoding:
             raise ConfigurationError(
                 f"Decoding.{forms[0]} is for greedy and sample, and Decoding.method is {self.method}"
             )
+        self._check_num_results()
         texts = self.stop_texts
         is_list = not isinstance(texts, str) and all(isinstance(text, str) and text for text in texts)
         self._check("stop_texts", "a list of texts that are not empty", is_list)
@@ -191,8 +192,8 @@ class Decoding:
     @property
     def rules(self) -> BeamRules:
         """The rules of beam search."""
-        if self.beam_rules == MESHTF:
-            return MeshtfRules(float(self.alpha))
+        if self.beam_rules == GNMT:
+            return GnmtRules(float(self.alpha))
         return TransformersRules(float(self.length_penalty), self.early_stopping)
 
     def stops(self, vocabulary: Vocabulary) -> Stops:
@@ -212,6 +213,14 @@ class Decoding:
             text, found = next((text, ids) for text, ids in zip(self.stop_texts, spelt, strict=True) if len(ids) > 1)
             raise ConfigurationError(_TEXT_FOR_BEAMS.format(text=text, ids=list(found)))
         return Stops(tuple(ids), sequences, () if self.method == BEAM else tuple(self.stop_texts))
+
+    def _check_num_results(self) -> None:
+        name = {BEAM: "beam_size", RANK: "num_samples"}.get(self.method)
+        if name is not None and self.num_results is not None and self.num_results > getattr(self, name):
+            raise ConfigurationError(
+                f"Decoding.num_results is {self.num_results}, and {self.method} has only {getattr(self, name)} "
+                f"(Decoding.{name})"
+            )
 
     def _check(self, name: str, wanted: str, holds: bool) -> None:
         if not holds:

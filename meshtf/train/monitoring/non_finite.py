@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 import meshtf as mtf
-from meshtf.errors import LayoutWarning
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.slices import is_finite
 from meshtf.ops.inputs.placeholder import InputOperation
+from meshtf.train.side_program import side_program
 from meshtf.train.step_programs import loss_and_gradients
 from meshtf.train.training import Training
 
@@ -52,16 +51,7 @@ def where_it_began(
         flags = [_Flags.of(tensor) for tensor in tensors]
         return [(flag.nan, flag.non_finite) for flag in flags]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LayoutWarning)
-        program = mtf.function(
-            train_step,
-            mesh_impl,
-            inputs=training.task.inputs(training.batch),
-            variables=variables,
-            seed=training.seed,
-            variable_dtype=training.variable_dtype,
-        )
+    program = side_program(train_step, training, mesh_impl, variables)
     flags = [(bool(nan), bool(non_finite)) for nan, non_finite in program(**features)]
     return _described(tensors, flags, features)
 

@@ -264,13 +264,13 @@ def _define_beams_and_ranks(values: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "beam_rules",
         None,
-        ["meshtf", "transformers"],
-        "How beam search scores sequences, and when it ends: by the rules of meshtf (the default), or "
-        "of Hugging Face's Transformers.",
+        ["gnmt", "transformers"],
+        "How beam search scores sequences, and when it ends: with the length penalty of GNMT (the default), or by the "
+        "rules of Hugging Face's Transformers.",
         flag_values=values,
     )
     flags.DEFINE_float(
-        "alpha", None, "The exponent of the length penalty, by meshtf's rules; 0.6 by default.", flag_values=values
+        "alpha", None, "The exponent of the length penalty, by GNMT's rules; 0.6 by default.", flag_values=values
     )
     flags.DEFINE_float(
         "length_penalty",

@@ -209,6 +209,7 @@ def run_with_a_failing_callback(folder: Path) -> list[Finished]:
     return ended
 
 
+@pytest.mark.long
 def test_a_callback_that_fails_in_one_process_ends_all_at_once(tmp_path: Path) -> None:
     leader, failing = run_with_a_failing_callback(tmp_path)
     assert (leader.status, failing.status) == (ExitStatus.COLLECTIVE_FAILED, ExitStatus.FAILED), leader.stderr
@@ -271,6 +272,7 @@ def test_a_killed_process_ends_the_others_and_the_next_start_goes_on(trained_alo
     assert metrics(trained_alone / "killed") == metrics(trained_alone / "one")
 
 
+@pytest.mark.long
 def test_one_process_that_is_asked_to_stop_stops_all_after_the_same_step(tmp_path: Path) -> None:
     leader, asked = started(2, [*TRAIN, steps(100_000), "--model_dir=two"], tmp_path)
     wait_until((tmp_path / "two" / "checkpoints" / "step_00000020").exists)

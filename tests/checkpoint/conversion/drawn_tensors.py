@@ -34,3 +34,8 @@ def weights_of(name: str, shape: Sequence[int]) -> np.ndarray:
 def images_of(channels: int) -> np.ndarray:
     """Two images, float32 [2, channels, height, width]."""
     return np.random.RandomState(1).standard_normal([2, channels, *SIDES]).astype(np.float32)
+
+
+def square_images(side: int) -> np.ndarray:
+    """Two images, float32 [2, 3, side, side]."""
+    return np.random.RandomState(2).standard_normal([2, 3, side, side]).astype(np.float32)

@@ -38,23 +38,17 @@ REFUSED = {
 SHARPEST = (
     "gemma 2, sffs",
     "gemma 2, null soft caps",
-    "gemma 2, no soft caps said",
     "gemma 2, hidden_act says nothing",
     "gemma, gelu means the tanh form",
     "gpt-2, a head of its own",
-    "gpt-2, the same head",
     "gpt-neo, the pattern written out",
     "gpt-neox, heads of 14, a part rounded down",
     "llama 3, length at top",
-    "llama, begin not said",
     "llama, linear by type",
     "llama, null heads of keys",
-    "llama, theta in rope_scaling",
     "llama, two tables",
-    "mt5, said to be untied",
     "t5 1.1, tied and not scaled",
     "t5, dense_act_fn counts",
-    "t5, is_gated_act counts",
 )
 
 

@@ -1,4 +1,4 @@
-"""Weights of Hugging Face's Transformers give the same logits here, on one core and on four."""
+"""Weights of Hugging Face's Transformers give the same logits here, on four cores; drawn models have them on one."""
 
 from __future__ import annotations
 
@@ -46,12 +46,11 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     known, layout = expected(name), OTHER_LAYOUTS.get(name, LAYOUT)
     assert run("import", MODELS / name, tmp_path / "imported") == 0
     size = known["logits"].shape[-1]
-    for mesh_shape, rules in {"rows:1": "", "rows:2;cols:2": layout}.items():
-        logits = interpreted(
-            tmp_path / "imported", features(known), lambda model, x: model.logits(x, False), mesh_shape, rules
-        )
-        counts = counted(known)
-        np.testing.assert_allclose(logits[..., :size][counts], known["logits"][counts], rtol=1e-5, atol=1e-5)
+    logits = interpreted(
+        tmp_path / "imported", features(known), lambda model, x: model.logits(x, False), "rows:2;cols:2", layout
+    )
+    counts = counted(known)
+    np.testing.assert_allclose(logits[..., :size][counts], known["logits"][counts], rtol=1e-5, atol=1e-5)
 
 
 def counted(known: Mapping[str, np.ndarray]) -> np.ndarray | slice:

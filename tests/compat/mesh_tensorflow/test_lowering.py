@@ -261,7 +261,7 @@ def test_eager_execution_gives_values_at_once() -> None:
     assert y.shape.dimension_names == ["_anonymous_0", "_anonymous_1"]
 
 
-@pytest.mark.parametrize("mesh_name", MESHES)
+@pytest.mark.parametrize("mesh_name", sharpest(MESHES, ["2x2"]))
 def test_fetches_of_two_lowerings_wait_for_one_another(mesh_name: str) -> None:
     """A session runs both at once, each in a thread of its own, and a process runs one program at a time."""
     threads = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4, use_per_session_threads=True)

@@ -94,6 +94,7 @@ def test_only_borders_move(layout: str, of: str, bytes_of_token: int) -> None:
     assert 0 < sent[0] <= 5 * border
 
 
+@pytest.mark.long
 def test_on_devices() -> None:
     mask = AttentionMask(window=3)
 

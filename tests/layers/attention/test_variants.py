@@ -169,7 +169,10 @@ def test_memory_of_another_length_that_does_not_divide(attend: Callable[..., mtf
     check_layers(layer, formula, inputs, ["batch:rows;length:cols", "heads:rows;d_kv:cols"])
 
 
-@pytest.mark.parametrize(("length", "window"), [(8, 1), (8, 8), (9, 2), (11, 3), (14, 4), (16, 5), (24, 7), (5, 9)])
+@pytest.mark.parametrize(
+    ("length", "window"),
+    sharpest([(8, 1), (8, 8), (9, 2), (11, 3), (14, 4), (16, 5), (24, 7), (5, 9)], [(8, 8), (9, 2), (14, 4), (5, 9)]),
+)
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_windows_and_lengths_that_do_and_do_not_divide(length: int, window: int, is_causal: bool) -> None:
     sizes, mask = Sizes(batch=1, length=length, memory_length=length), AttentionMask(is_causal, window)

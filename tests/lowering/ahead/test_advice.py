@@ -9,7 +9,7 @@ import pytest
 import meshtf as mtf
 from meshtf.lowering.ahead.advice import advice
 from meshtf.lowering.ahead.changes import Change
-from meshtf.lowering.report.compiled_memory import compiled_peak_memory
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory
 from meshtf.planning.plan import Plan
 
 pytestmark = pytest.mark.quick

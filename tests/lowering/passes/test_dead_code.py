@@ -13,6 +13,7 @@ import meshtf as mtf
 from meshtf.errors import NonFiniteError
 from meshtf.layers import PipelineSchedule, pipeline
 from meshtf.lowering.report import accounting
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Branch, Loop, Plan, Value, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, largest, terms_of
 from meshtf.testing import plan as plan_on_paper
@@ -153,7 +154,7 @@ def test_the_first_pass_takes_no_memory_for_what_only_the_second_keeps() -> None
 
     def peak(is_differentiated: bool) -> int:
         fn = lambda x, w: program(x, w, is_differentiated=is_differentiated)  # noqa: E731
-        return accounting.peak_memory(plan_on_paper(fn, SPECS, "rows:2", "batch:rows")).total
+        return peak_memory(plan_on_paper(fn, SPECS, "rows:2", "batch:rows")).total
 
     entering_turns = 2 * 4 * 4 * 4
     assert peak(is_differentiated=True) - peak(is_differentiated=False) == entering_turns
@@ -215,7 +216,7 @@ def test_what_nobody_reads_costs_nothing(program: Program, layout: str) -> None:
         plan = plan_on_paper(fn, SPECS, "rows:2;cols:2", layout)
         assert not unread(plan)
         sent = sum(t.bytes_sent for t in accounting.traffic(plan))
-        return accounting.flops(plan), sent, accounting.peak_memory(plan).total
+        return accounting.flops(plan), sent, peak_memory(plan).total
 
     assert costs(spare=True) == costs(spare=False)
 

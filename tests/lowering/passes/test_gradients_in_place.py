@@ -13,7 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.layers import PipelineSchedule, pipeline
 from meshtf.lowering.passes.pass_options import PassOptions
-from meshtf.lowering.report import accounting
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.ops.algebra.mask import masking
 from meshtf.planning.plan import Compute, Plan, walk
 from meshtf.testing import build
@@ -193,7 +193,7 @@ def test_a_sum_is_carried_into_loops_in_loops() -> None:
 def test_no_stack_stands_beside_its_sum() -> None:
     program = in_micro_batches(of_loops_in_a_loop)
     of_one = 4 * GROUPS.size * D_MODEL.size * LAYERS.size * D_FF.size
-    in_place, whole = (accounting.peak_memory(planned(program, o, "all:1", "")[1]).total for o in (EVERY, NONE))
+    in_place, whole = (peak_memory(planned(program, o, "all:1", "")[1]).total for o in (EVERY, NONE))
     assert whole - in_place == of_one + of_one // GROUPS.size  # and that of a group, which would be made in each turn
 
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
-from meshtf.lowering.report import accounting
-from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
+from meshtf.lowering.report.memory._execution_orders import collectives_early, collectives_late
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Collective, Compute, Instruction
 
 BATCH, WIDTH, INNER = mtf.Dimension("batch", 64), mtf.Dimension("width", 256), mtf.Dimension("inner", 256)
@@ -68,7 +68,7 @@ def test_memory_is_bounded_by_how_far_ahead_cores_may_be() -> None:
     free, paced = (
         program("width:cores", options).lowering.plan for options in (DEFAULT_PASS_OPTIONS, ONE_WEIGHT_AHEAD)
     )
-    assert accounting.peak_memory(paced).total < accounting.peak_memory(free).total - 2 * WEIGHT
+    assert peak_memory(paced).total < peak_memory(free).total - 2 * WEIGHT
 
 
 def test_gradients_do_not_pile_up_before_slow_collectives() -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from jax._src.interpreters import mlir
 from jaxlib import _jax, xla_client
 
@@ -19,6 +21,7 @@ import meshtf as mtf
 from benchmarks.gpu.attention import KINDS, attention_step
 from benchmarks.gpu.steps import tiny_gpt2
 from meshtf.mesh_impl.pjrt import pjrt
+from meshtf.quantization import Quantization, quantized_weights
 
 pytestmark = pytest.mark.long
 
@@ -76,12 +79,47 @@ def test_it_takes_a_model(on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> Non
     assert _compiled(step, h200).count('custom_call_target="__cudnn$fmha') == 4
 
 
-def _compiled(step: mtf.Function, devices: Sequence[Any]) -> str:
+@pytest.mark.parametrize("activations", ["dynamic", "static"])
+def test_it_makes_float8_products(activations: str, on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> None:
+    """Two dense layers: by Triton, or by cuBLAS where XLA has no Triton. On a GPU, XLA tries which is faster."""
+
+    def layers(x: mtf.Tensor) -> mtf.Tensor:
+        with quantized_weights(Quantization("float8_e4m3", activations=activations)):
+            h = mtf.layers.dense(x, "d_ff:128", activation="relu", name="first")
+            return mtf.layers.dense(h, "hidden:64", name="second")
+
+    step = mtf.function(layers, on_a_gpu, {"x": mtf.TensorSpec("batch:32 hidden:64")})
+    dots = re.findall(r"dot\((%\S+), (%\S+)\).*operand_precision={highest,highest}", by_triton := _compiled(step, h200))
+    assert len(dots) == 2
+    assert all(f"{operand} = f8e4m3fn[" in by_triton for pair in dots for operand in pair)
+    by_cublas = _compiled(step, h200, ("xla_gpu_enable_triton_gemm", False))
+    assert by_cublas.count('custom_call_target="__cublas$lt$matmul$f8"') == 2
+
+
+def test_kernels_hand_on_what_the_program_rounds(on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> None:
+    """A bias, gelu and the sums of their gradient in bfloat16: no kernel writes the hidden layer in float32."""
+    rows, d, hidden = mtf.Dimension("rows", 4096), mtf.Dimension("d", 64), mtf.Dimension("hidden", 512)
+
+    def train(x: mtf.Tensor) -> mtf.Tensor:
+        h = mtf.layers.dense(x, [hidden], activation=mtf.gelu, name="in")
+        loss = mtf.reduce_mean(mtf.square(mtf.layers.dense(h, [d], name="out").astype(tf.float32)))
+        mtf.optimize.AdamWOptimizer(1e-2).minimize(loss)
+        return loss
+
+    policy = mtf.VariableDType(tf.float32, activation_dtype=tf.bfloat16)
+    step = mtf.function(train, on_a_gpu, {"x": mtf.TensorSpec([rows, d], tf.bfloat16)}, variable_dtype=policy)
+    program = _compiled(step, h200).split("ENTRY", 1)[1]
+    made = [line.split(" fusion(")[0] for line in program.splitlines() if " fusion(" in line]
+    assert any("bf16[4096,512]" in line for line in made)
+    assert not [line for line in made if "f32[4096,512]" in line.replace("bf16", "narrow")]
+
+
+def _compiled(step: mtf.Function, devices: Sequence[Any], *overrides: tuple[str, object]) -> str:
     """The optimized program as text."""
     hlo = step.hlo()
     assert hlo is not None
     options = pjrt._options(devices)
-    options.env_option_overrides = [("xla_gpu_autotune_level", "0")]
+    options.env_option_overrides = [*options.env_option_overrides, ("xla_gpu_autotune_level", "0"), *overrides]
     with mlir.make_ir_context():
         program = devices[0].client.compile(pjrt._module(hlo), _jax.DeviceList(tuple(devices)), options)
     return "\n".join(module.to_string() for module in program.hlo_modules())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax._src.array import ArrayImpl
 from jax._src.interpreters import mlir
 from jaxlib import _jax, xla_client
 from jaxlib.mlir import ir
@@ -24,8 +26,9 @@ PRIVATE = [
     (_jax.ExecuteResults, ["consume_with_handlers"]),
     (_jax.Client, ["compile_and_load", "devices", "platform", "process_index"]),
     (xla_client, ["CompileOptions", "DeviceAssignment", "make_cpu_client"]),
-    (xla_client.CompileOptions, ["ParseFromString", "SerializeAsString"]),
+    (xla_client.CompileOptions, ["ParseFromString", "SerializeAsString", "env_option_overrides"]),
     (jax.Array, ["addressable_shards"]),
+    (ArrayImpl, ["_copy_single_device_array_to_host_async"]),
     (xla_client, ["initialize_pjrt_plugin", "load_pjrt_plugin_dynamically", "make_tfrt_tpu_c_api_device_topology"]),
     (xla_client.DeviceTopology, ["_make_compile_only_devices"]),
     (_jax.mlir, ["hlo_to_stablehlo"]),
@@ -72,3 +75,12 @@ def test_arrays_to_cores_and_back(cores: pjrt.Cores, dtype: tf.DType) -> None:
         found = [cores.piece(replaced, core) for core in range(8)]
         for own, piece in zip(found, [*pieces[:2], pieces[5], *pieces[3:]], strict=True):
             np.testing.assert_array_equal(own, piece)
+
+
+def test_gpus_round_as_the_program_says() -> None:
+    """CUDA's compiler takes no text for a truth value."""
+    overrides = {
+        platform: pjrt._options([SimpleNamespace(id=0, platform=platform)]).env_option_overrides
+        for platform in ("gpu", "cpu", "tpu")
+    }
+    assert overrides == {"gpu": [("xla_allow_excess_precision", False)], "cpu": [], "tpu": []}

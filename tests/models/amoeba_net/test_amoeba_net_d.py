@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import ShapeError
 from meshtf.layers import PipelineSchedule
-from meshtf.models import AmoebaNetD
+from meshtf.models import AmoebaNetD, ResNet
 from meshtf.testing import interpret
 
 GPIPE = {(18, 208): 82e6, (18, 416): 318e6, (18, 544): 542e6, (36, 544): 1.05e9, (72, 512): 1.8e9}
@@ -125,11 +126,31 @@ def test_it_learns_on_two_stages() -> None:
     assert losses[-1] < 0.1 < losses[0]
 
 
-def test_wrong_sizes_are_named() -> None:
+@pytest.mark.long
+def test_nested_recomputation_changes_no_number() -> None:
+    """Nor do stages with it. Twelve layers, so that each stage of two has a cell."""
+    images = {**twice(), "images": ("batch:4 height:4 width:4 channels:1", twice()["images"][1][:, :4, :4, :1])}
+    plain = AmoebaNetD(3, 12, 4, stem="plain")
+    expected = interpret(training(plain), images, "a:1").results
+    for pipeline in (None, PIPED):
+        model = dataclasses.replace(plain, pipeline=pipeline, recompute="nested")
+        found = interpret(training(model), images, "stages:2", "stage:stages;batch:stages;microbatch:stages").results
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name].reshape(value.shape), value, rtol=1e-5, atol=1e-9, err_msg=name)
+
+
+def test_wrong_settings_are_named() -> None:
     with pytest.raises(ValueError, match="num_layers must be a multiple of 3, at least 9, and is 8"):
         AmoebaNetD(10, num_layers=8)
     with pytest.raises(ValueError, match="num_filters must be a multiple of 4, and is 6"):
         AmoebaNetD(10, num_filters=6)
+    with pytest.raises(ValueError, match=r'stem is one of reduced, plain, not .plan.; did you mean "plain"'):
+        AmoebaNetD(10, stem="plan")
+    for model in (AmoebaNetD, ResNet):
+        with pytest.raises(
+            ValueError, match=rf"{model.__name__}: batch_norm_momentum must be a number from 0 to 1, and"
+        ):
+            model(10, batch_norm_momentum=1.5)
     graph = mtf.Graph()
     with (
         graph,

@@ -194,7 +194,7 @@ def test_valid_windows_in_slices_of_another_size(agrees: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(("taps", "dilation"), [(3, 1), (9, 1), (17, 1), (5, 5), (2, 15)])
+@pytest.mark.parametrize(("taps", "dilation"), sharpest([(3, 1), (9, 1), (17, 1), (5, 5), (2, 15)], [(17, 1), (5, 5)]))
 def test_windows_larger_than_a_slice(agrees: Any, taps: int, dilation: int) -> None:
     agrees(
         lambda x, w: mtf.conv1d(x, w, 1, "SAME", dilation),
@@ -215,7 +215,10 @@ def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(
     ("taps", "strides", "dilation"),
-    [([3, 2], [2, 1], 1), ([2, 2], [2, 2], 1), ([3, 3], [1, 2], 2), ([1, 3], [2, 3], 1)],
+    sharpest(
+        [([3, 2], [2, 1], 1), ([2, 2], [2, 2], 1), ([3, 3], [1, 2], 2), ([1, 3], [2, 3], 1)],
+        [([3, 2], [2, 1], 1), ([3, 3], [1, 2], 2)],
+    ),
 )
 def test_conv2d_transpose_and_its_gradients(
     agrees: Any, taps: list[int], strides: list[int], dilation: int, padding: str
@@ -481,8 +484,7 @@ def test_on_virtual_cpus() -> None:
 
     inputs = {"x": ("b:2 h:8 w:7 i:2", RNG.standard_normal((2, 8, 7, 2)).astype(np.float32)),
               "w": ("fh:3 fw:3 i:2 o:4", RNG.standard_normal((3, 3, 2, 4)).astype(np.float32))}  # fmt: skip
-    layouts = ["h:rows;w:cols", "h:cols+rows", "i:rows;w:cols", "b:rows;o:cols"]
-    assert_layout_invariant(program, inputs, layouts)
+    assert_layout_invariant(program, inputs, ["h:cols+rows", "i:rows;w:cols"])
 
 
 def test_errors_say_what_is_wrong() -> None:

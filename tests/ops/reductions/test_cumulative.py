@@ -147,7 +147,7 @@ def test_on_virtual_cpus() -> None:
         return [mtf.square(mtf.cumsum(x, "b", True)), mtf.cummax(x, "b"), mtf.cummax(x, "b", reverse=True)]
 
     inputs = {"x": ("a:4 b:8", RNG.standard_normal((4, 8)))}
-    assert_layout_invariant(program, inputs, ["b:rows", "b:cols+rows", "a:rows;b:cols"])
+    assert_layout_invariant(program, inputs, ["b:cols+rows"])
 
 
 def test_errors_say_what_is_wrong() -> None:

@@ -162,7 +162,7 @@ def test_a_check_lets_the_gradient_pass() -> None:
     def body(x: mtf.Tensor) -> list[mtf.Tensor | None]:
         return mtf.gradients([mtf.square(mtf.check_finite(x))], [x])
 
-    testing.assert_layout_invariant(body, INPUTS, with_gradients=False)
+    testing.assert_layout_invariant(body, INPUTS, ["batch:rows"], with_gradients=False)
     np.testing.assert_array_equal(testing.interpret(body, INPUTS, "rows:2", "").results[0], 2 * X)
 
 

@@ -23,7 +23,7 @@ MESHES = [
     pytest.param("all:1", "", marks=pytest.mark.long),
     ("rows:2;cols:4", "batch:rows;hidden:cols"),
     pytest.param("rows:2;cols:2", "hidden:rows+cols", marks=pytest.mark.long),
-    ("rows:2;cols:2", "hidden:cols+rows"),
+    pytest.param("rows:2;cols:2", "hidden:cols+rows", marks=pytest.mark.long),
     pytest.param("rows:2;cols:2", "d:rows;hidden:cols", marks=pytest.mark.long),
     pytest.param("rows:2;cols:2", "batch:rows", marks=pytest.mark.long),
     pytest.param("rows:4;cols:8", "batch:rows;hidden:cols", marks=pytest.mark.long),
@@ -137,7 +137,7 @@ def test_one_tensor_as_two_operands_and_an_operand_that_is_not_used() -> None:
 
     x = np.arange(4, dtype=np.float32)
     inputs: dict[str, Any] = {"x": ("batch:4", x), "unused": ("batch:4", x)}
-    testing.assert_layout_invariant(body, inputs, ["", "batch:rows", "batch:rows+cols"], with_gradients=False)
+    testing.assert_layout_invariant(body, inputs, ["batch:rows+cols"], with_gradients=False)
     dx, dunused = testing.interpret(body, inputs, "rows:2", "batch:rows").results
     np.testing.assert_array_equal(dx, 3 * x * x)
     np.testing.assert_array_equal(dunused, np.zeros(4))
@@ -163,7 +163,7 @@ def test_a_gather_gives_a_dense_gradient_and_sizes_may_change() -> None:
         return mtf.slicewise(lambda x, n: tf.gather(x, n), [pooled, n], splittable_dims=["d", "hidden"])
 
     inputs = {"x": INPUTS["x"], "n": INPUTS["n"]}
-    testing.assert_layout_invariant(body, inputs, ["batch:rows;d:cols", "hidden:rows;d:cols", "hidden:rows+cols"])
+    testing.assert_layout_invariant(body, inputs, ["hidden:rows;d:cols"])
 
 
 def test_overridden_operands() -> None:
@@ -185,7 +185,7 @@ def test_overridden_operands() -> None:
         x = mtf.with_layout(x, "hidden:rows")
         return mtf.slicewise(lambda x, w: x * w[:, None], [x, w], splittable_dims=["batch", "hidden"])
 
-    testing.assert_layout_invariant(agreed, inputs, ["", "hidden:cols", "hidden:rows;batch:cols"])
+    testing.assert_layout_invariant(agreed, inputs, ["hidden:rows;batch:cols"])
 
 
 def test_elementwise_with_other_dtype() -> None:
@@ -194,7 +194,7 @@ def test_elementwise_with_other_dtype() -> None:
             lambda a, b: tf.nn.relu(a) * tf.sigmoid(b), [w, w * 2.0]
         )
 
-    testing.assert_layout_invariant(body, {"x": INPUTS["x"], "w": INPUTS["w"]})
+    testing.assert_layout_invariant(body, {"x": INPUTS["x"], "w": INPUTS["w"]}, ["batch:rows;hidden:cols"])
     positive, _ = testing.interpret(body, {"x": INPUTS["x"], "w": INPUTS["w"]}, "rows:2", "d:rows").results
     np.testing.assert_array_equal(positive, X > 0)
 

@@ -124,7 +124,7 @@ def test_on_virtual_cpus() -> None:
         )]  # fmt: skip
 
     inputs = {"x": ("a:4 b:16", RNG.standard_normal((4, 16)))}
-    assert_layout_invariant(program, inputs, ["b:rows;blocks:cols", "b:cols+rows;blocks:rows+cols", "a:rows;b:cols"])
+    assert_layout_invariant(program, inputs, ["b:cols+rows;blocks:rows+cols"])
 
 
 def test_errors_say_what_is_wrong() -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.report import accounting
+from meshtf.lowering.report.memory.peak_memory import working_memory
 from meshtf.optimize.parameter import Parameter
 from meshtf.planning.local_work.work_facts import NOTHING_KNOWN, WorkFacts
 from meshtf.planning.plan import Collective, Compute, Plan, walk
@@ -78,7 +79,7 @@ def test_a_program_is_planned_alike_whatever_its_work_is_called(
 ) -> None:
     expected, found = planned(squash, NEUTRAL, **options), planned(squash, name, **options)
     assert described(found) == described(expected)
-    assert accounting.working_memory(found) == accounting.working_memory(expected)
+    assert working_memory(found) == working_memory(expected)
     work = [(w.axes, w.times, w.flops) for w in accounting.repeated_work(found)]
     assert work == [(w.axes, w.times, w.flops) for w in accounting.repeated_work(expected)]
 

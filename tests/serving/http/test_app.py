@@ -177,6 +177,12 @@ WRONG: Mapping[str, tuple[str, bytes, int, str]] = {
     ),
     "refused": (COMPLETIONS, b'{"prompt": "a#"}', 400, "The prompt ends in #."),
     "failed": (COMPLETIONS, b'{"prompt": "a!"}', 500, "The generation failed: the prompt ends in !"),
+    "a form that ends": (
+        COMPLETIONS,
+        b'{"prompt": "a!", "response_format": {"type": "json_object"}}',
+        400,
+        "response_format cannot go on.",
+    ),
     "one of n failed": (COMPLETIONS, b'{"prompt": ["a", "a!"]}', 500, "The generation failed"),
     "no messages": (CHATS, b"{}", 400, "messages is missing"),
     "a message of text": (CHATS, b'{"messages": ["hi"]}', 400, "messages[0] must be an object with role and content"),
@@ -304,6 +310,22 @@ def test_tokens_hosts_and_kinds_of_bodies() -> None:
     assert client.get("/health", headers={"Host": "localhost:8000"}).status_code == 200
     assert client.get("/health", headers={"Host": "[::1]:8000"}).status_code == 200
     assert client.post(COMPLETIONS, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+
+
+def test_a_step_that_hangs_and_a_failure_make_the_server_unhealthy() -> None:
+    engine = EchoEngine()
+    app = App(ServedModel("tiny", engine, ByteVocabulary(), (1,)))
+    client = TestClient(app.asgi, base_url="http://127.0.0.1")
+    assert client.get("/health").json() == {"status": "alive"}
+    engine.step_seconds = 61.0
+    assert health_of(client) == (503, "A step of the model has run for 61 s, and may hang.")
+    app.failure = "process 1 is gone"
+    assert health_of(client) == (503, "The engine has failed for good: process 1 is gone.")
+
+
+def health_of(client: TestClient) -> tuple[int, str]:
+    reply = client.get("/health")
+    return reply.status_code, reply.json()["error"]["message"]
 
 
 def test_models_and_metrics() -> None:

@@ -10,7 +10,7 @@ import pytest
 import meshtf as mtf
 from meshtf.testing import assert_close, interpret
 from meshtf.train.decoding import Prompts, TransformersRules, beam_search
-from meshtf.train.decoding.beam_rules import MeshtfRules
+from meshtf.train.decoding.beam_rules import GnmtRules
 from tests.train.decoding.test_beam_search import TERMS, Bigrams
 
 BATCH, LENGTH = mtf.Dimension("batch", 3), mtf.Dimension("length", 7)
@@ -108,7 +108,7 @@ def test_own_rules_are_those_of_wu() -> None:
     """A log-likelihood of -3 after 1 and 7 tokens is divided by ((5 + n) / 6) ** 2, now or at the greatest length."""
 
     def program(likelihoods: mtf.Tensor, added: mtf.Tensor) -> list[mtf.Tensor]:
-        rules = MeshtfRules(2.0)
+        rules = GnmtRules(2.0)
         return [rules.score(likelihoods, added), rules.hoped_for(likelihoods, added, added + 6.0)]
 
     arrays = {"likelihoods": ("n:2", np.float32([-3, -3])), "added": ("n:2", np.float32([1, 7]))}

@@ -27,7 +27,7 @@ from meshtf.ops.indexing.gather import GatherOperation
 from meshtf.planning.plan import Compute, Loop, walk
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
 from meshtf.thresholds import MOST_MULTIPLIED_QUERIES
-from meshtf.train.decoding import MeshtfRules, Prompts, beam_search
+from meshtf.train.decoding import GnmtRules, Prompts, beam_search
 from meshtf.train.decoding.programs import Sizes
 from tests.train.decoding.conftest import EMBEDDING, SELF
 
@@ -47,7 +47,7 @@ TERMS = 3 * (3 * 8 + 4 * 8 + 2 * 6 + 2 * 8 + 6 * FUNCTION_TERMS) + 8 + 5 + 2 * F
 def search(model: Any, beam_size: int, alpha: float, stop_ids: tuple[int, ...]) -> Callable[..., Any]:
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor, **inputs: mtf.Tensor) -> dict[str, mtf.Tensor]:
         decoder, prompts = model.incremental_decoder(inputs), Prompts(ids, lengths, ends)
-        return beam_search(decoder, prompts, stop_ids, beam_size=beam_size, rules=MeshtfRules(alpha)).by_name()
+        return beam_search(decoder, prompts, stop_ids, beam_size=beam_size, rules=GnmtRules(alpha)).by_name()
 
     return program
 

@@ -13,7 +13,7 @@ import meshtf as mtf
 from meshtf.errors import IndexRangeError
 from meshtf.models import EncoderDecoder, TransformerLM
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
-from meshtf.train.decoding import MeshtfRules, Penalties, Prompts, Sampling, Stops, beam_search, generate
+from meshtf.train.decoding import GnmtRules, Penalties, Prompts, Sampling, Stops, beam_search, generate
 from meshtf.train.decoding.programs import Sizes
 
 BATCH, LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 6)
@@ -221,7 +221,7 @@ def test_a_compiled_loop_gives_the_same_tokens(lm: TransformerLM, method: str, m
     def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor) -> dict[str, mtf.Tensor]:
         decoder, prompts = lm.incremental_decoder({}), Prompts(ids, lengths, ends)
         if method == "beam":
-            return beam_search(decoder, prompts, (1,), beam_size=2, rules=MeshtfRules(0.6)).by_name()
+            return beam_search(decoder, prompts, (1,), beam_size=2, rules=GnmtRules(0.6)).by_name()
         return generate(decoder, prompts, Sampling(), Stops()).by_name()
 
     meshes = [

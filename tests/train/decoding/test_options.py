@@ -46,7 +46,7 @@ def test_gin_and_what_overrides_it() -> None:
         ({"top_p": 0.0}, "Decoding.top_p must be a number above 0, at most 1, and is 0.0"),
         ({"alpha": "x"}, "Decoding.alpha must be a number, 0 or more, and is 'x'"),
         ({"beam_size": True}, "Decoding.beam_size must be an integer, 1 or more, and is True"),
-        ({"beam_rules": "wu"}, "Decoding.beam_rules must be meshtf or transformers, and is 'wu'"),
+        ({"beam_rules": "wu"}, "Decoding.beam_rules must be gnmt or transformers, and is 'wu'"),
         ({"early_stopping": 1}, 'Decoding.early_stopping must be True, False or "never", and is 1'),
         ({"length_penalty": None}, "Decoding.length_penalty must be a number, and is None"),
         ({"end_ids": [True]}, r"Decoding.end_ids must be ids, or None, and is \[True\]"),
@@ -57,6 +57,8 @@ def test_gin_and_what_overrides_it() -> None:
         ({"presence_penalty": "1"}, "Decoding.presence_penalty must be a number, and is '1'"),
         ({"no_repeat_ngram_size": -2}, "Decoding.no_repeat_ngram_size must be an integer, 0 or more, and is -2"),
         ({"num_results": 0}, "Decoding.num_results must be an integer, 1 or more, or None, and is 0"),
+        ({"method": "beam", "num_results": 5}, r"num_results is 5, and beam has only 4 \(Decoding.beam_size\)"),
+        ({"method": "rank", "num_results": 3, "num_samples": 2}, r"is 3, and rank has only 2 \(Decoding.num_samples\)"),
         ({"seed": None}, "Decoding.seed must be an integer, 0 or more, and is None"),
     ],
 )

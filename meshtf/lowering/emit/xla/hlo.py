@@ -75,10 +75,12 @@ def _canonical(hlo: bytes, plan: Plan, first: int, precision: int) -> bytes:
         computation.name = f"computation_{number}"  # TensorFlow's counts the functions of the process
         if computation.id == module.entry_computation_id:
             module.name = module.entry_computation_name = computation.name
+        kinds = {instruction.id: instruction.shape.element_type for instruction in computation.instructions}
         for instruction in computation.instructions:
             if instruction.opcode == "copy":  # which TensorFlow puts on results
                 instruction.opcode = "reshape"
-            if instruction.opcode in _PRODUCTS:
+            is_float8 = any(kinds[operand] == xla_modules.FLOAT8 for operand in instruction.operand_ids)
+            if instruction.opcode in _PRODUCTS and not is_float8:  # whose precision is their module's
                 instruction.precision_config.operand_precision[:] = [precision] * len(instruction.operand_ids)
     module.id = 0
     return module.SerializeToString(deterministic=True)

@@ -52,13 +52,13 @@ class PjrtProgram:
         """
         return self.start(feeds)() if tf.executing_eagerly() else self._traced(feeds)
 
-    def start(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Callable[[], Results]:
+    def start(self, feeds: Sequence[tf.Tensor | np.ndarray], *, may_change: bool = True) -> Callable[[], Results]:
         """Starts a run, and returns what waits for its results. Other runs may be started before.
 
         If a check of one fails, those that were started after it assign nothing either, and fail the same.
         """
         program, assigned = self._compiled
-        pieces = [self._fed(number, x) for number, x in enumerate(feeds)]
+        pieces = [self._fed(number, x, may_change) for number, x in enumerate(feeds)]
         if self._none_failed is None:
             self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
         earlier = self._none_failed if self._earlier is None else self._earlier
@@ -121,13 +121,13 @@ class PjrtProgram:
             cluster.barrier(cluster.meeting("compiled"), _COMPILE_SECONDS)
         return program, {number: self._variables[place] for number, place in numbers.items()}
 
-    def _fed(self, number: int, given: tf.Tensor | np.ndarray) -> CoreArray:
+    def _fed(self, number: int, given: tf.Tensor | np.ndarray, may_change: bool) -> CoreArray:
         """Gives each core its part of the array for one of the feeds.
 
         The cores keep the parts of a tensor, which never changes, for as long as it lives and no other is fed there.
         """
         if isinstance(given, np.ndarray):
-            return self._cores.put(self._cut(self._plan.feeds[number], given), may_change=True)
+            return self._cores.put(self._cut(self._plan.feeds[number], given), may_change=may_change)
         before = self._fed_before.get(number)
         if before is not None and before[0]() is given:
             return before[1]

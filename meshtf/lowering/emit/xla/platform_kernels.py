@@ -1,4 +1,4 @@
-"""Local work by kernels that the platform has of its own, where a function of slices has a module for them."""
+"""Local work by kernels that the platform has of its own, where the work has a module for them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.lowering.emit.core import TracedCore
-from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
-from meshtf.planning.plan import Compute
+from meshtf.planning.plan import Compute, HasModule
 from meshtf.tensorflow_private.xla_operations import call_module
 
 
@@ -21,12 +20,11 @@ def compute_on(platform: str) -> Callable[[TracedCore, Compute, Sequence[tf.Tens
 
     def compute(core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
         emit = instruction.emit
-        if platform and isinstance(emit, EmittedFunction) and isinstance(emit.tf_fn, KernelFunction):
-            module = emit.tf_fn.module(platform, [tf.TensorSpec(x.shape, x.dtype) for x in slices])
+        if platform and isinstance(emit, HasModule):
+            module = emit.module(platform, [tf.TensorSpec(x.shape, x.dtype) for x in slices])
             if module is not None:
-                kinds = [v.dtype for v in instruction.outputs]
-                results = [tf.TensorSpec(size, dtype) for size, dtype in zip(emit.sizes, kinds, strict=True)]
-                return emit.checked(call_module(slices, module, results, "TPU"))
+                results = [tf.TensorSpec(v.slice_shape, v.dtype) for v in instruction.outputs]
+                return call_module(slices, module, results, "TPU")
         return emit(core, *slices)
 
     return compute

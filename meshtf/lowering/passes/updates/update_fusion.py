@@ -247,13 +247,50 @@ def _assigned_in_place(
 
 
 def in_order(instructions: Sequence[Instruction]) -> list[Instruction]:
-    """Returns a topological order that keeps the program's order where it can."""
-    producers = {v: i for i in instructions for v in i.outputs}
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(instructions)
-    graph.add_edges_from((producers[v], i) for i in instructions for v in i.inputs)
-    order = {instruction: n for n, instruction in enumerate(instructions)}
+    """Returns a topological order that keeps the program's order where it can.
+
+    An instruction that stands before some of its inputs follows the last of them. If another one needs it earlier, the
+    inputs come earlier, too. So nothing else moves: a zero for a far loop takes no memory before that loop needs it.
+    """
+    order = _DemandedOrder(instructions)
     # Assignments take effect as the program ends, even if variables are read later: they keep their place at the end.
-    return list(
-        networkx.lexicographical_topological_sort(graph, key=lambda i: (isinstance(i, AssignVariable), order[i]))
-    )
+    for instruction in sorted(instructions, key=lambda i: isinstance(i, AssignVariable)):
+        order.add(instruction)
+    return order.instructions
+
+
+class _DemandedOrder:
+    """A new order of instructions, to which they are added in their old order."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self.instructions: list[Instruction] = []
+        self._places = {instruction: n for n, instruction in enumerate(instructions)}
+        self._producers = {v: i for i in instructions for v in i.outputs}
+        self._done: set[Instruction] = set()
+        self._waiting: dict[Instruction, list[Instruction]] = {}
+
+    def add(self, instruction: Instruction) -> None:
+        """Adds an instruction with all that it needs, or lets it wait for inputs that stand behind it."""
+        missing = self._missing(instruction)
+        if missing and all(self._places[p] > self._places[instruction] for p in missing):
+            self._waiting.setdefault(max(missing, key=self._places.__getitem__), []).append(instruction)
+            return
+        stack = [instruction]
+        while stack:
+            missing = self._missing(stack[-1])
+            if missing:
+                stack.extend(sorted(missing, key=self._places.__getitem__, reverse=True))
+            else:
+                self._append(stack.pop())
+
+    def _missing(self, instruction: Instruction) -> set[Instruction]:
+        return {p for v in instruction.inputs if (p := self._producers[v]) not in self._done}
+
+    def _append(self, instruction: Instruction) -> None:
+        if instruction in self._done:
+            return
+        self._done.add(instruction)
+        self.instructions.append(instruction)
+        for waiting in self._waiting.pop(instruction, ()):
+            if waiting not in self._done:
+                self.add(waiting)

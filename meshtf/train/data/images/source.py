@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import tensorflow as tf
 
 Read: TypeAlias = "Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]"
-"""The index of an image, [] int64 -> the image, and its label, [] int64. The image is the bytes of a JPEG, PNG, BMP or
-GIF file, [] string, or pixels [height, width, channels] uint8."""
+"""The index of an image, [] int64 -> the image, and its label, [] int64. The image is the bytes of a JPEG, PNG, BMP,
+WebP or GIF file, [] string, or pixels [height, width, channels] uint8."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

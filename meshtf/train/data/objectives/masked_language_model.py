@@ -9,6 +9,7 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data.objectives._whole_text import WholeText
 from meshtf.train.data.objectives.objective import Example
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
@@ -22,7 +23,7 @@ SHARE_MASKED, SHARE_RANDOM = 0.8, 0.1
 
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
-class MaskedLanguageModel:
+class MaskedLanguageModel(WholeText):
     """An objective with `targets` and `inputs`. The chosen tokens of the text count, and are changed in the inputs.
 
     80 % of the chosen tokens become the mask (the vocabulary's own, or the first sentinel), 10 % a random token, and 10
@@ -44,23 +45,6 @@ class MaskedLanguageModel:
     @property
     def sequences(self) -> Mapping[str, tuple[str, ...]]:
         return {"inputs": ("inputs", "targets", "targets_weights")}
-
-    @property
-    def num_parts(self) -> int:
-        return 1
-
-    @property
-    def keeps_length(self) -> bool:
-        return True
-
-    def parts(self, document: str) -> tuple[str, ...]:
-        return (document,)
-
-    def lengths(self, part_lengths: Sequence[int]) -> tuple[int, ...]:
-        return tuple(part_lengths)
-
-    def limits(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        return tuple(sizes)
 
     def check(self, sizes: Sequence[int], vocabulary: Vocabulary) -> None:
         if vocabulary.mask_id is None:

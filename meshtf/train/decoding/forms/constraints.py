@@ -14,15 +14,14 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 JSON_SCHEMA, GRAMMAR, REGEX = "json_schema", "grammar", "regex"
 
-_NO_LIBRARY = """\
-Decoding.{kind} needs llguidance (pip install 'meshtf[constrained]')"""
+_NO_LIBRARY = "llguidance is missing (pip install 'meshtf[constrained]')"
 
 _WRONG = """\
 Decoding.{kind} cannot be used: {told}"""
 
 _DEAD_END = """\
-no token of the vocabulary goes on with {text!r} as Decoding.{kind} asks. The vocabulary lacks a token for a character \
-of it; tokens that are only a part of a character are never chosen."""
+no token of the vocabulary goes on with {text!r} as it asks. The vocabulary lacks a token for a character of it; \
+tokens that are only a part of a character are never chosen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +41,7 @@ class ConstraintError(ConfigurationError):
     """A constraint that cannot be used.
 
     Attributes:
-      told: the library's account of it.
+      told: the reason, without the constraint's name.
     """
 
     def __init__(self, constraint: Constraint, told: str) -> None:
@@ -59,15 +58,14 @@ class TokenRules:
       earlier: rules of the same vocabulary. The library reads the vocabulary once for all of them.
 
     Raises:
-      ConstraintError: if the constraint is wrong.
-      ConfigurationError: if the library is missing.
+      ConstraintError: if the constraint is wrong, or the library is missing.
     """
 
     def __init__(self, constraint: Constraint, vocabulary: Vocabulary, earlier: TokenRules | None = None) -> None:
         try:
             import llguidance
         except ImportError:
-            raise ConfigurationError(_NO_LIBRARY.format(kind=constraint.kind)) from None
+            raise ConstraintError(constraint, _NO_LIBRARY) from None
         self._library: Any = llguidance
         self.constraint, self.vocabulary = constraint, vocabulary
         matcher = self._library.LLMatcher
@@ -127,8 +125,7 @@ class TextRules:
         """Returns whether each token may come next, bool [vocab]. The end may come where the text is whole.
 
         Raises:
-          ConstraintError: if the library gave the text up, as it does where a form takes too long.
-          ConfigurationError: if none may.
+          ConstraintError: if none may, or the library gave the text up, as it does where a form takes too long.
         """
         self._check()
         is_whole = self._matcher.is_accepting()
@@ -139,7 +136,7 @@ class TextRules:
         found[self.end_ids] = found[self._rules.vocabulary.end_id]
         if not found.any():
             text = self._rules.vocabulary.decode(self._added)
-            raise ConfigurationError(_DEAD_END.format(text=text, kind=self._rules.constraint.kind))
+            raise ConstraintError(self._rules.constraint, _DEAD_END.format(text=text))
         return found
 
     def add(self, token: int) -> None:

@@ -29,10 +29,7 @@ REFUSED = {
 }
 BY_LENGTH = ("llama, dynamic, long", "llama, longrope", "phi 3, longrope, long")
 STEPS = 4
-STEPPED = (
-    "qwen 3 with experts, one layer without",
-    "gemma 3, sfsfs, scaled",
-)
+STEPPED = ("qwen 3 with experts, one layer without",)
 """Which the short run decodes token by token."""
 SHARPEST = (
     "qwen 3 with experts, one layer without",
@@ -92,7 +89,7 @@ def test_logits_are_the_same_token_by_token(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(logits, known, atol=tolerance(case), rtol=0)
 
 
-@pytest.mark.parametrize("name", sharpest(LAYOUTS, ["qwen 3 with experts, one layer without", "olmo 2"]))
+@pytest.mark.parametrize("name", sharpest(LAYOUTS, ["qwen 3 with experts, one layer without"]))
 def test_a_layout_changes_no_logits(name: str, tmp_path: Path) -> None:
     case = STORED[name]
     write_folder(case, tmp_path / "source")

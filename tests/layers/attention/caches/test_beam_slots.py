@@ -86,12 +86,12 @@ def steps(config: AttentionConfig, window: int | None, options: AttentionOptions
 @pytest.mark.parametrize(
     ("kind", "window", "options", "layout"),
     [
-        ("multi-head", None, AttentionOptions(), ""),
+        pytest.param("multi-head", None, AttentionOptions(), "", marks=pytest.mark.long),
         ("multi-head", 3, AttentionOptions(logit_cap=2.0), "batch:rows;heads:cols"),
         ("multi-query", ROOM, AttentionOptions(extra_logit=0.5), "beam:rows;memory_length:cols"),
-        ("multi-query", None, AttentionOptions(), "beam_slots:rows;heads:cols"),
+        pytest.param("multi-query", None, AttentionOptions(), "beam_slots:rows;heads:cols", marks=pytest.mark.long),
         ("grouped-query", 3, AttentionOptions(), "memory_length:rows+cols"),
-        ("grouped-query", None, AttentionOptions(), "positions:rows;d_kv:cols"),
+        pytest.param("grouped-query", None, AttentionOptions(), "positions:rows;d_kv:cols", marks=pytest.mark.long),
     ],
 )
 def test_slots_are_caches_in_order(kind: str, window: int | None, options: AttentionOptions, layout: str) -> None:

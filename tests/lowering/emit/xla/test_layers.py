@@ -19,7 +19,7 @@ LAYERS = mtf.Dimension("layers", 4)
 INPUTS = {"x": mtf.TensorSpec([BATCH, D])}
 
 
-def training(recompute: str) -> Callable[[mtf.Tensor], mtf.Tensor]:
+def training(recompute: str | mtf.RecomputePolicy) -> Callable[[mtf.Tensor], mtf.Tensor]:
     def layer(carried: list[mtf.Tensor], _: object) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
         h = mtf.relu(mtf.layers.dense(carried[0], [HIDDEN], name="into"))
         h = mtf.dropout(h, True, rate=0.1)
@@ -63,6 +63,15 @@ def test_a_step_of_unrolled_layers_is_that_of_the_loop(recompute: str, products:
     assert losses[True][-1] < losses[True][0]
     for turn, (one, other) in enumerate(zip(*losses.values(), strict=True)):
         assert_close(one, other, terms=terms_of(step._execution.plan), steps=turn, magnitude=4.0)
+
+
+def test_a_policy_of_loops_alone_ties_nothing_in_unrolled_layers() -> None:
+    """The compiler then merges what is computed again with the forward pass, if it gains from that."""
+    mesh_impl = mtf.GpuMeshImpl("all:1", "")
+    policies = [mtf.RecomputePolicy("costly", only_in_loops=is_of_loops) for is_of_loops in (False, True)]
+    steps = [mtf.function(training(policy), mesh_impl, inputs=INPUTS) for policy in policies]
+    assert [opcodes(step)["opt-barrier"] for step in steps] == [LAYERS.size, 0]
+    assert steps[0].report().memory.peak == steps[1].report().memory.peak
 
 
 def decoding(x: mtf.Tensor) -> mtf.Tensor:

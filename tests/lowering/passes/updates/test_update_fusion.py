@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import NonFiniteError
-from meshtf.lowering.passes.updates.update_fusion import updates_in_place
+from meshtf.lowering.passes.updates.update_fusion import in_order, updates_in_place
+from meshtf.planning.plan import Compute, Value
 from tests.house.sharpest import sharpest
 
 pytestmark = pytest.mark.plain_cpu
@@ -107,3 +109,21 @@ def test_what_a_check_reads_is_not_written_before_it() -> None:
         "weight": [1.0],
         "moment": [1.0],
     }
+
+
+def test_an_order_moves_only_an_update_that_waits_and_what_it_needs() -> None:
+    """`far` and `behind` need nothing, and stay where they are all the same."""
+    places: dict[Value, str] = {}
+
+    def made(kind: str, *needed: Compute) -> Compute:
+        value = Value(len(places), mtf.Shape([]), tf.float32, mtf.TensorLayout(()), (), ())
+        places[value] = kind
+        inputs = tuple(v for each in needed for v in each.outputs)
+        return Compute(None, kind, inputs, (value,), lambda core: [])  # type: ignore[arg-type]
+
+    first, read, gradient = made("first"), made("read"), made("gradient")
+    asked, patient = made("asked", first, read), made("patient", gradient)
+    heavy, far, behind = made("heavy", asked), made("far"), made("behind")
+    order = [first, asked, patient, heavy, far, read, gradient, behind]
+    expected = ["first", "read", "asked", "heavy", "far", "gradient", "patient", "behind"]
+    assert [i.kind for i in in_order(order) if isinstance(i, Compute)] == expected

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 
@@ -152,10 +154,28 @@ def test_a_window_of_a_jpeg_is_a_part_of_the_whole(pixels: Any, jpeg_of: Any) ->
     np.testing.assert_array_equal(part, decoded(image, 3)[7:38, 13:35])
 
 
-def test_other_channels(pixels: Any) -> None:
-    """Transparency is dropped, and grey has one channel."""
-    colours = pixels(5, 4)
-    image = tf.io.encode_png(np.concatenate([colours, colours[..., :1]], axis=-1))
-    np.testing.assert_array_equal(decoded(image, 3), colours)
-    grey = tf.io.encode_png(colours[..., :1])
-    np.testing.assert_array_equal(decoded(grey, 1), colours[..., :1])
+def test_other_kinds(pixels: Any) -> None:
+    """Transparency is dropped, palettes are looked up, 16 bits become 8, and of pictures that move the first counts.
+    Each file also becomes grey, which most kernels do not make. Pillow writes the files.
+    """
+    colours = pixels(6, 5)
+    image = PIL.Image.fromarray(colours)
+    grey, few = image.convert("L"), image.convert("P", palette=PIL.Image.Palette.ADAPTIVE, colors=8)
+    wide = PIL.Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
+    moving = {"save_all": True, "append_images": [PIL.Image.fromarray(255 - colours).convert("P")]}
+    files = [
+        *((kind, image, image) for kind in ("PNG", "BMP", "WEBP")),
+        *((kind, few, few) for kind in ("PNG", "BMP", "GIF")),
+        *((kind, grey, grey) for kind in ("PNG", "BMP", "GIF")),
+        *((kind, image.convert("RGBA"), image) for kind in ("PNG", "BMP")),
+        ("PNG", image.convert("1"), image.convert("1")),
+        ("PNG", wide, grey),
+    ]
+    for kind, given, shown in files:
+        options = {"lossless": True} if kind == "WEBP" else moving if given is few and kind != "BMP" else {}
+        given.save(file := io.BytesIO(), kind, **options)
+        for channels, mode in ((3, "RGB"), (1, "L")):
+            expected = np.asarray(shown.convert(mode)).reshape(6, 5, channels).astype(int)
+            found = decoded(tf.constant(file.getvalue()), channels).numpy()
+            np.testing.assert_allclose(found, expected, rtol=0, atol=channels == 1, err_msg=f"{kind} {given.mode}")
+    assert decoded(tf.constant(CMYK), 1).numpy().tolist() == [[[134]] * 8] * 8  # 0.701 times 191

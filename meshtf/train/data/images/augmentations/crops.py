@@ -71,22 +71,37 @@ class DistortedCrop:
     attempts: int = 10
 
     def __post_init__(self) -> None:
-        for name, (least, most), limit in (("area", self.area, 1.0), ("aspect_ratio", self.aspect_ratio, 100.0)):
-            if not 0 < least <= most <= limit:
-                raise ConfigurationError(
-                    f"DistortedCrop.{name} must be two ascending numbers above 0 and to {limit:g}, and is "
-                    f"{(least, most)}"
-                )
+        check_window("DistortedCrop", self.area, self.aspect_ratio)
 
     def window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            shape,
-            tf.zeros([1, 0, 4]),
-            seed,
-            min_object_covered=0.0,
-            aspect_ratio_range=self.aspect_ratio,
-            area_range=self.area,
-            max_attempts=self.attempts,
-            use_image_if_no_bounding_boxes=True,
-        )
-        return tf.concat([begin[:2], size[:2]], axis=0)
+        return drawn_window(shape, seed, self.area, self.aspect_ratio, self.attempts)
+
+
+def drawn_window(
+    shape: tf.Tensor, seed: tf.Tensor, area: tuple[float, float], aspect_ratio: tuple[float, float], attempts: int
+) -> tf.Tensor:
+    """Draws a window of an image, [top, left, height, width] int32. It is the whole image if no window is found."""
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        shape,
+        tf.zeros([1, 0, 4]),
+        seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=aspect_ratio,
+        area_range=area,
+        max_attempts=attempts,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.concat([begin[:2], size[:2]], axis=0)
+
+
+def check_window(owner: str, area: tuple[float, float], aspect_ratio: tuple[float, float]) -> None:
+    """Checks the ranges from which a window's area and aspect ratio are drawn.
+
+    Raises:
+      ConfigurationError: if a range is empty or impossible.
+    """
+    for name, (least, most), limit in (("area", area, 1.0), ("aspect_ratio", aspect_ratio, 100.0)):
+        if not 0 < least <= most <= limit:
+            raise ConfigurationError(
+                f"{owner}.{name} must be two ascending numbers above 0 and to {limit:g}, and is {(least, most)}"
+            )

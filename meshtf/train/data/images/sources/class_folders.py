@@ -16,12 +16,15 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.images.source import Images
 from meshtf_programs.user_paths import user_path
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 """The endings of the files that are images, in lower case."""
 
 _NO_FOLDER = '{option}: there is no folder "{path}" (in {cwd}). It must hold a folder of images for each class.'
 _NO_IMAGES = """\
 there is no image in "{path}". It must hold a folder for each class, with files that end with {endings}{found}"""
+_EMPTY_CLASS = """\
+"{path}" has no image in {folders}. Remove what is no class, or name the classes in ClassFolders.classes, if some \
+have no image here."""
 _OTHER_FOLDER = '"{path}" has the folder "{name}", which ClassFolders.classes does not name{hint}'
 
 
@@ -38,7 +41,7 @@ class ClassFolders:
 
     Raises:
       ConfigurationError: when images are first needed: if there is no such folder or no image in it, or if it has a
-        folder that `classes` does not name.
+        folder that `classes` does not name, or without `classes` one that has no image.
     """
 
     folder: str
@@ -55,6 +58,10 @@ class ClassFolders:
         found = [(path, label) for label, name in enumerate(names) for path in _image_files(root / name)]
         if not found:
             raise ConfigurationError(_no_images(self.folder, root))
+        with_images = {label for _, label in found}
+        if self.classes is None and len(with_images) < len(names):
+            folders = ", ".join(f'"{name}"' for label, name in enumerate(names) if label not in with_images)
+            raise ConfigurationError(_EMPTY_CLASS.format(path=self.folder, folders=folders))
         paths, labels = [path for path, _ in found], np.array([label for _, label in found], np.int64)
         relative = [path.relative_to(root).as_posix() for path in paths]
         path_tensor, label_tensor = tf.constant([str(path) for path in paths]), tf.constant(labels)

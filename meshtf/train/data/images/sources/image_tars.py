@@ -40,7 +40,8 @@ class _Sample:
 class ImageTars:
     """Tar files in which the files of an example follow each other: `0017.jpg`, and `0017.cls` with its label.
 
-    The headers and the labels are read at the start, and the images when they are needed.
+    The headers and the labels are read at the start, and the images when they are needed. Files in folders count, and
+    hidden files do not.
 
     Attributes:
       patterns: one or several glob patterns. Files are read in the order of their paths.
@@ -54,7 +55,7 @@ class ImageTars:
     """
 
     patterns: str | Sequence[str]
-    endings: Sequence[str] = ("jpg", "jpeg", "png")
+    endings: Sequence[str] = ("jpg", "jpeg", "png", "webp")
     label: str = "cls"
     first_label: int = 0
 
@@ -94,6 +95,8 @@ class ImageTars:
         for member in filter(tarfile.TarInfo.isfile, tar):
             folder, _, name = member.name.rpartition("/")
             stem, _, ending = name.partition(".")
+            if not stem:
+                continue
             groups.setdefault(f"{folder}/{stem}" if folder else stem, {})[ending.lower()] = member
         for key, members in groups.items():
             image = next((members[ending] for ending in self.endings if ending in members), None)

@@ -9,7 +9,17 @@ import pytest
 import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import CentralCrop, ColourJitter, CutMix, DistortedCrop, Flip, ImageFormat, Mixup, RandAugment
+from meshtf.train.data import (
+    CentralCrop,
+    ColourJitter,
+    CutMix,
+    DistortedCrop,
+    Flip,
+    ImageFormat,
+    Mixup,
+    RandAugment,
+    RandomErasing,
+)
 from meshtf.train.data.images.augmentations import pixel_operations
 from meshtf.train.data.images.augmentations.augmentation import Augmentation
 from meshtf.train.data.images.augmentations.changes import CHANGES
@@ -129,6 +139,34 @@ def test_rand_augment(image: np.ndarray) -> None:
         RandAugment(magnitude=11)
     with pytest.raises(ConfigurationError, match=r"RandAugment.num_layers must be 0 or more, and is -1"):
         RandAugment(num_layers=-1)
+
+
+def test_random_erasing() -> None:
+    """A quarter of the images lose a window, of the areas and aspect ratios that were asked for, to random values."""
+    erase = RandomErasing()
+    assert isinstance(erase, Augmentation)
+    seeds, image = tf.stack([seed(i) for i in range(200)]), -tf.ones([40, 60, 3])
+    images = tf.map_fn(lambda each: erase(image, each), seeds, fn_output_signature=tf.float32).numpy()
+    lost = (images >= 0).all(-1)
+    assert (lost == (images >= 0).any(-1)).all()
+    erased = [*filter(np.any, lost)]
+    assert abs(len(erased) - 50) < 4 * (200 * 0.25 * 0.75) ** 0.5
+    for each in erased:
+        rows, columns = each.any(1), each.any(0)
+        np.testing.assert_array_equal(each, rows[:, None] & columns)
+        height, width = rows.sum(), columns.sum()
+        assert 0.3 * (height - 1) <= width + 1
+        assert 0.3 * (width - 1) <= height + 1
+        assert (height + 1) * (width + 1) >= 0.02 * 2400
+        assert (height - 1) * (width - 1) <= 2400 / 3
+    values = images[lost]
+    assert abs(values.mean() - 127.5) < 4 * 255 / (12 * values.size) ** 0.5
+    np.testing.assert_array_equal(RandomErasing(1.0)(image, seed(3)), RandomErasing(1.0)(image, seed(3)))
+    np.testing.assert_array_equal(RandomErasing(1.0)(image[:1, :1], seed(3)), image[:1, :1])
+    with pytest.raises(ConfigurationError, match=r"RandomErasing\.probability must be from 0 to 1, and is 2"):
+        RandomErasing(2)
+    with pytest.raises(ConfigurationError, match=r"RandomErasing\.area must be two ascending numbers above 0 and to 1"):
+        RandomErasing(area=(0.5, 0.2))
 
 
 def test_mixes() -> None:

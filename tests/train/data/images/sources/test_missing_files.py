@@ -31,8 +31,16 @@ def test_no_images(tmp_path: Path) -> None:
         ClassFolders(str(tmp_path)).images()
     assert str(error.value) == (
         f'there is no image in "{tmp_path}". It must hold a folder for each class, with files that end with .jpg, '
-        ".jpeg, .png, .bmp, .gif, and holds rose.txt"
+        ".jpeg, .png, .bmp, .gif, .webp, and holds rose.txt"
     )
+    for name in ("rose", "tulip", "violet"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "tulip" / "0.png").write_bytes(b"")
+    with pytest.raises(
+        ConfigurationError, match=r'has no image in "rose", "violet"\. Remove what is no class, or name'
+    ):
+        ClassFolders(str(tmp_path)).images()
+    assert ClassFolders(str(tmp_path), ["rose", "tulip", "violet"]).images().count == 1
 
 
 def test_a_folder_that_is_no_class(folder: Path) -> None:
@@ -95,7 +103,7 @@ def test_tars(tmp_path: Path, pixels: Any, jpeg_of: Any) -> None:
         tmp_path / "a.tar",
         {"x/0.jpg": images[0], "x/0.cls": b"4", "x/0.json": b"{}", "x/1.cls": b"0\n"} | {"x/1.JPG": images[1]},
     )
-    write_tar(tmp_path / "b.tar", {"2.cls": b"2", "2.png": images[2]})
+    write_tar(tmp_path / "b.tar", {"2.cls": b"2", "2.png": images[2], "x/._2.png": b"hidden", ".2.cls": b"hidden"})
     found = ImageTars(str(tmp_path / "*.tar")).images()
     read = [found.read(tf.constant(i)) for i in range(found.count)]
     assert [image.numpy() for image, _ in read] == images
@@ -109,7 +117,7 @@ def test_tars(tmp_path: Path, pixels: Any, jpeg_of: Any) -> None:
         "no label": ({"0.jpg": b""}, r', sample "0": it has no file of "cls", only jpg\nImageTars.label is the ending'),
         "no image": (
             {"0.cls": b"1"},
-            r', sample "0": it has no image \(jpg, jpeg, png\), only cls\nImageTars.label is',
+            r', sample "0": it has no image \(jpg, jpeg, png, webp\), only cls\nImageTars.label is',
         ),
         "wrong label": ({"0.jpg": b"", "0.cls": b"cat"}, r", sample \"0\": its label 'cat' is no number"),
         "nothing": ({}, r"there is no image in .*a\.tar"),

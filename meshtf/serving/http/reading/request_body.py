@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from meshtf.serving.http.api_error import ApiError
-from meshtf.serving.http.fields import json_object
+from meshtf.serving.http.reading.fields import json_object
 from meshtf.serving.http.server_options import ServerOptions
 
 

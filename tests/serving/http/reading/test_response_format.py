@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from meshtf.serving.http.api_error import ApiError
-from meshtf.serving.http.fields import Fields
-from meshtf.serving.http.response_format import constraint_of
+from meshtf.serving.http.reading.fields import Fields
+from meshtf.serving.http.reading.response_format import constraint_of
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 NAMED = {"name": "count", "description": "a count", "strict": True, "schema": SCHEMA}

@@ -12,7 +12,7 @@ import pytest
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.errors import DeviceError, UsageError
-from meshtf.lowering.report import memory_check
+from meshtf.lowering.report.memory import memory_check
 from meshtf.mesh_impl.host_memory import HostMemory, host_memory
 
 TOO_LARGE = (

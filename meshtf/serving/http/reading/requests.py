@@ -10,8 +10,8 @@ from typing import Any, cast
 from meshtf.errors import counted
 from meshtf.serving.engine import GenerationRequest
 from meshtf.serving.http.api_error import ApiError
-from meshtf.serving.http.fields import Fields, checked_text
-from meshtf.serving.http.response_format import FIELD, constraint_of
+from meshtf.serving.http.reading.fields import Fields, checked_text
+from meshtf.serving.http.reading.response_format import FIELD, constraint_of
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
 
@@ -288,10 +288,10 @@ def score_request(body: Mapping[str, Any], model: ServedModel) -> tuple[Prompt, 
     model.check_name(fields)
     texts = prompts_of(fields, "input", model)
     for text in texts:
-        if len(text.ids) > model.engine.limits.max_length:
+        if len(text.ids) > model.engine.limits.max_scored:
             raise ApiError(
                 f"A text has {counted(len(text.ids), 'token')}, and this model has room for "
-                f"{model.engine.limits.max_length}.",
+                f"{model.engine.limits.max_scored}.",
                 param="input",
                 code="context_length_exceeded",
             )

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layout import TensorLayout
-from meshtf.lowering.report.accounting import peak_memory
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.collectives.all_gather import AllGather
 from meshtf.planning.collectives.all_reduce import AllReduce
 from meshtf.planning.collectives.all_to_all import AllToAll

@@ -1,6 +1,6 @@
 """The memory that a program needs on a core whose compiler fuses: XLA, on TPUs. It needs nothing but the plan.
 
-Other meshes execute one kernel after the other, and `accounting.peak_memory` is for them. XLA makes the elements of a
+Other meshes execute one kernel after the other, and `peak_memory` is for them. XLA makes the elements of a
 chain of elementwise work where they are used. It writes the result of a fused pass over values that this pass read
 last. It also chooses an order of work that needs little memory. Therefore only the plan's own order is tried here.
 """
@@ -20,13 +20,15 @@ from meshtf.lowering.report._fusion_chains import (
     size_in_products,
     work_in_memory,
 )
-from meshtf.lowering.report._tiles import bytes_by_rows, tiled_bytes
-from meshtf.lowering.report.accounting import PeakMemory, memory_owners, stored_variables
+from meshtf.lowering.report.accounting import stored_variables
+from meshtf.lowering.report.memory._tiles import bytes_by_rows, tiled_bytes
+from meshtf.lowering.report.memory.memory_owners import memory_owners
+from meshtf.lowering.report.memory.peak_memory import PeakMemory
 from meshtf.planning.plan import Branch, Compute, Instruction, Loop, Plan, ReadVariable, Value
 
 
 def compiled_peak_memory(plan: Plan) -> PeakMemory:
-    """Returns the same as `accounting.peak_memory`, for a program that XLA compiles.
+    """Returns the same as `peak_memory`, for a program that XLA compiles.
 
     Counted:
     - the slices of all variables and the arrays fed, from beginning to end;
@@ -56,7 +58,7 @@ def compiled_peak_memory(plan: Plan) -> PeakMemory:
 
 
 def largest_at_compiled_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
-    """Returns the same as `accounting.largest_at_peak`, for a program that XLA compiles. Values inside of loops
+    """Returns the same as `largest_at_peak`, for a program that XLA compiles. Values inside of loops
     are left out.
     """
     names = {v: i.operation.name for i in plan.instructions for v in i.outputs}

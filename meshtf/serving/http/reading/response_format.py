@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from meshtf.serving.http.fields import Fields
+from meshtf.serving.http.reading.fields import Fields
 from meshtf.train.decoding.forms.constraints import JSON_SCHEMA, Constraint
 from meshtf_programs.strict_json import json_text
 

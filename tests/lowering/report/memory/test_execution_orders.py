@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import meshtf as mtf
-from meshtf.lowering.report._execution_orders import collectives_early, collectives_late
+from meshtf.lowering.report.memory._execution_orders import collectives_early, collectives_late
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan
 
 BATCH, WIDTH, INNER = mtf.Dimension("batch", 8), mtf.Dimension("width", 4), mtf.Dimension("inner", 4)

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from benchmarks.tpu import plan_against_compiler
-from meshtf.lowering.report.accounting import peak_memory
-from meshtf.lowering.report.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
+from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Plan
 
 BATCH, IN, WIDE, LAYERS = (

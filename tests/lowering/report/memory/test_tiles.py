@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from meshtf.dimension import Shape
 from meshtf.layout import TensorLayout
-from meshtf.lowering.report._tiles import bytes_by_rows, tiled_bytes
+from meshtf.lowering.report.memory._tiles import bytes_by_rows, tiled_bytes
 from meshtf.planning.plan import Value
 
 pytestmark = pytest.mark.quick

@@ -1,0 +1,62 @@
+"""Loops that replace rows of what they carry, as a step of an engine writes to a cache in each layer.
+
+    carried pool: entering -> replaced rows -> leaving, which lookups of this iteration read
+
+TensorFlow's kernel copies the pool in each iteration. If nothing else reads the pool that enters, the loop may work in
+memory of its own: one copy before the first iteration, and rows written where they are in all.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+
+from meshtf.ops.indexing.gather import Lookup
+from meshtf.ops.indexing.replaced_rows import ReplacedRows
+from meshtf.planning.plan import Carried, Compute, Loop, Plan, Value, used_directly, walk
+from meshtf.thresholds import ROWS_IN_PLACE_BYTES
+
+
+def rows_in_loops(plan: Plan) -> tuple[frozenset[Compute], frozenset[Value]]:
+    """Finds such loops. Returns the replacements that may write over their input, and the values entering."""
+    everything = [i for i, _ in walk(plan.instructions)]
+    uses = collections.Counter(v for i in everything for v in used_directly(i))
+    replacing: set[Compute] = set()
+    entering: set[Value] = set()
+    for loop in everything:
+        if not isinstance(loop, Loop):
+            continue
+        for carried in loop.carried:
+            found = _replacement(loop, carried, uses)
+            if found is not None:
+                replacing.add(found)
+                entering.add(carried.entering)
+    return frozenset(replacing), frozenset(entering)
+
+
+def _replacement(loop: Loop, carried: Carried, uses: collections.Counter[Value]) -> Compute | None:
+    """The replacement in an iteration that makes what is carried on, if it alone reads what enters."""
+    found = next((i for i in loop.body if carried.leaving in i.outputs), None)
+    if not isinstance(found, Compute) or not isinstance(found.emit, ReplacedRows):
+        return None
+    if found.inputs[0] is not carried.entering or uses[carried.entering] != 1:
+        return None
+    if carried.leaving.slice_bytes < ROWS_IN_PLACE_BYTES:
+        return None
+    # The next iteration writes over it, so nothing may keep it, nor a view of it.
+    reads = sum(_is_copying_lookup(i, carried.leaving) for i in _computes(loop))
+    return found if uses[carried.leaving] == 1 + reads else None
+
+
+def _computes(loop: Loop) -> Sequence[Compute]:
+    return [i for i in loop.body if isinstance(i, Compute)]
+
+
+def _is_copying_lookup(instruction: Compute, table: Value) -> bool:
+    """Whether it copies rows of the table. One row alone may be a view of it."""
+    if not isinstance(instruction.emit, Lookup) or instruction.inputs[0] is not table:
+        return False
+    count = 1
+    for n in instruction.inputs[1].slice_shape:
+        count *= n
+    return count > 1 and table not in instruction.inputs[1:]

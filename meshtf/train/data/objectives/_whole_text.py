@@ -1,0 +1,26 @@
+"""The common part of objectives whose sequences are the text itself, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class WholeText:
+    """A document is one text, and each sequence is as long as it."""
+
+    @property
+    def num_parts(self) -> int:
+        return 1
+
+    @property
+    def keeps_length(self) -> bool:
+        return True
+
+    def parts(self, document: str) -> tuple[str, ...]:
+        return (document,)
+
+    def lengths(self, part_lengths: Sequence[int]) -> tuple[int, ...]:
+        return tuple(part_lengths)
+
+    def limits(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sizes)

@@ -1,0 +1,43 @@
+"""Programs that run beside the training step, on the same variables: evaluation, calibration, the search for a NaN."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import meshtf as mtf
+from meshtf.errors import LayoutWarning
+from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.train.training import Training
+
+
+def side_program(
+    fn: Callable[..., Any],
+    training: Training,
+    mesh_impl: MeshImpl,
+    variables: mtf.VariableStore | None,
+    more_inputs: Mapping[str, mtf.TensorSpec] | None = None,
+) -> mtf.Function:
+    """Builds a program that is given the features of a batch, by name, with the seed and the dtypes of the training.
+
+    It may lack dimensions of the training step. So it does not warn of a rule for a missing dimension: the rules were
+    checked when the training step was built.
+
+    Args:
+      fn: the body of the program.
+      training: the training whose task and batch the features are of.
+      mesh_impl: the mesh.
+      variables: the store of the training step. None: a new store.
+      more_inputs: inputs beside the features, by name.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LayoutWarning)
+        return mtf.function(
+            fn,
+            mesh_impl,
+            inputs={**training.task.inputs(training.batch), **(more_inputs or {})},
+            variables=variables,
+            seed=training.seed,
+            variable_dtype=training.variable_dtype,
+        )
