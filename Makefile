@@ -44,14 +44,14 @@ train-cluster: $(VENV)/has-examples
 		$(BIN)/meshtf-train --gin_file=$(RUN).gin --model_dir=runs/$(RUN)_cluster
 
 # Some tests of kernels run a second time as on a CPU without AVX-512, where this one has it: products, convolutions, fused
-# updates and random bits, in two processes. `make test-long` runs all tests so. Not with TEST_ARGS, which may leave none.
+# updates and random bits, in two processes. `make test-long` runs all of these so. Not with TEST_ARGS, which may leave none.
 test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu -n 2 -m "plain_cpu and not long" $(PLAIN))
 
 test-long: lint $(VENV)/has-test-long
 	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TEST_ARGS)
-	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m "long or not long" --timeout=1800)
+	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m plain_cpu --timeout=1800)
 
 # What can be known of programs for TPUs on a machine that has none: those of virtual cores run, and libtpu compiles them
 # all for real ones. More than an hour on two cores.

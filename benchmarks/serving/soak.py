@@ -49,6 +49,11 @@ _WRONG: tuple[tuple[str, bytes, int], ...] = (
     (_TEXT, b'{"prompt": "a", "model": "another"}', 404),
     (_TEXT, b'{"prompt": "' + b"a" * 5000 + b'"}', 400),
     (_TEXT, b'{"prompt": "' + b"a" * (1 << 20) + b'"}', 413),
+    (
+        _TEXT,
+        b'{"prompt": "a", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": 1}}}}',
+        400,
+    ),
     (_SCORES, b'{"input": {}}', 400),
     ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "no template"}]}', 400),
 )

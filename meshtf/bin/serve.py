@@ -124,7 +124,9 @@ def _served(model: ServedModel, engine: ModelEngine, options: ServerOptions, bou
     from meshtf.serving.http.app import App
     from meshtf.serving.http.server import Server
 
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each client that leaves in the middle of a reply
+    # They warn of each client that leaves in the middle of a reply, and of each that speaks no HTTP.
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     server = Server(App(model, options), bound)
     if not options.is_loopback and options.token is None:
         print(_OPEN.format(program=PROGRAM, host=options.host), file=sys.stderr, flush=True)

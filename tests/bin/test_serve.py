@@ -95,11 +95,11 @@ def test_one_program_answers_as_decode_does_and_ends_by_a_signal(
 
 @pytest.mark.long
 def test_two_processes_serve_what_one_does(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All of them get the signal. And where one is killed, the other ends with a message."""
+    """All of them get the signal. And where one is killed or stands still, the other ends with a message."""
     layout = ["--mesh_shape=rows:2;cols:2", "--layout=batch:rows;heads:cols;d_ff:cols;vocab:cols"]
     flags = ["--method=sample", "--temperature=0.7", "--seed=5", "--max_new_tokens=8", *layout]
     (wanted,) = decoded(folder, capsys, ["def f("], *flags)
-    for is_lost in (False, True):
+    for fault in (None, signal.SIGKILL, signal.SIGSTOP):
         (port,) = own_ports(1)
         arguments = ["-m", "meshtf.bin.serve", str(folder), f"--port={port}", *layout]
         processes = started(2, arguments, tmp_path, cores=2)
@@ -108,11 +108,15 @@ def test_two_processes_serve_what_one_does(folder: Path, tmp_path: Path, capsys:
             body = {"prompt": "def f(", "max_tokens": 8, "temperature": 0.7, "seed": 5}
             assert client.post("/v1/completions", json=body).json()["choices"][0]["text"] == wanted["text"]
             assert client.post("/v1/score", json={"input": "abc"}).status_code == 200
-            if is_lost:
-                processes[1].kill()
+            if fault is not None:
+                processes[1].send_signal(fault)
+                with contextlib.suppress(httpx2.TransportError):
+                    assert client.post("/v1/completions", json=body).status_code in (500, 503)
                 done = processes[0].finish(PATIENCE)
+                processes[1].kill()
                 assert done.status == ExitStatus.FAILED, done.stderr
-                assert "the engine has failed for good: process 1 (127.0.0.1:" in done.stderr
+                assert "the engine has failed for good: " in done.stderr
+                assert "process 1 (127.0.0.1:" in done.stderr
                 continue
             for process in processes:
                 process.send_signal(signal.SIGTERM)

@@ -126,7 +126,7 @@ def test_a_pipeline_of_any_size_is_the_plain_stack(drawn: Sizes) -> None:
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(sizes())
 def test_many_pipelines_of_any_size_are_the_plain_stack(drawn: Sizes) -> None:
     check_on_devices(drawn)

@@ -54,7 +54,7 @@ class Differentiated:
 
 
 def differentiated(
-    case: str, mesh_shape: mtf.Shape = ONE_CORE, seed: int = 0, *, is_linear: bool = False, tries: int = 12
+    case: str, mesh_shape: mtf.Shape = ONE_CORE, seed: int = 0, *, is_linear: bool = False, tries: int = 40
 ) -> Differentiated | None:
     """The first program that is drawn around a case, has gradients, and neither few nor many numbers; else the last one
     with gradients, or None. `is_linear`: of `sum(c y)`."""

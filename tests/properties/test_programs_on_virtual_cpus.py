@@ -40,6 +40,7 @@ def check(seeds: Sequence[int]) -> None:
     assert not found, f"{len(found)} programs failed\n\n" + "\n\n".join(found[:5])
 
 
+@pytest.mark.plain_cpu
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(1, 12))])
 def test_random_programs(first: int) -> None:

@@ -53,6 +53,7 @@ def test_training_learns(losses_on_one_core: np.ndarray) -> None:
     assert losses_on_one_core[-1] < 0.2 * losses_on_one_core[0]
 
 
+@pytest.mark.plain_cpu
 @pytest.mark.parametrize(("mesh_shape", "layout"), MESHES_AND_LAYOUTS)
 def test_losses_are_those_of_one_core(mesh_shape: str, layout: str, losses_on_one_core: np.ndarray) -> None:
     losses = losses_under(mesh_shape, layout)

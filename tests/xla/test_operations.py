@@ -26,10 +26,6 @@ from tests.properties.random_programs.program import Program
 
 MESHES = ["rows:2;cols:4", "all:8", "x:2;y:2;z:2"]
 FAULTS_OF_XLA = {
-    ("reduce_max", 3): (
-        "XLA for CPUs makes a convolution anew in each loop that reads it, to other digits: nothing equals its maximum",
-        r"gradient by x3: 1 of 16 elements .*\n.* at e 0, f 1, d 4: 0\.0, expected 0\.17783",
-    ),
     ("ifft", 1): (
         "XLA for CPUs lays a gathered array by columns, which its own Fourier transform refuses",
         r'program "program" failed on the cores .*fft_thunk.*IsMonotonicWithDim0Major',

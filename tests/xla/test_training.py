@@ -19,6 +19,8 @@ from meshtf.testing import FUNCTION_TERMS, assert_close
 from tests.house.by_kind import by_kind
 from tests.models.transformers import MODELS, case
 
+pytestmark = pytest.mark.plain_cpu
+
 STEPS = 10
 BATCH, D_MODEL, D_FF = mtf.Dimension("batch", 16), mtf.Dimension("d_model", 8), mtf.Dimension("d_ff", 32)
 IMAGES = mtf.convert_to_shape("batch:8;height:16;width:8;channels:4")

@@ -15,8 +15,17 @@ Connection: close\r
 Content-Length: %d\r
 \r
 %s"""
+_WRONG = b"""\
+HTTP/1.1 400 Bad Request\r
+Content-Type: application/json\r
+Connection: close\r
+Content-Length: %d\r
+\r
+%s"""
 _TOO_MANY = b'{"error":{"message":"The server has as many connections as it may; come again later.",\
 "type":"overloaded_error","param":null,"code":"overloaded"}}'
+_NO_HTTP = b'{"error":{"message":"The bytes that were sent are no request of HTTP/1.1, or its head is too large.",\
+"type":"invalid_request_error","param":null,"code":null}}'
 
 
 class BoundedProtocol(H11Protocol):
@@ -39,6 +48,13 @@ class BoundedProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Replies to what is no request. Behind the beginning of another reply it can only close."""
+        cycle: Any = self.cycle
+        if cycle is None or not cycle.response_started or cycle.response_complete:
+            self.transport.write(_WRONG % (len(_NO_HTTP), _NO_HTTP))
+        self.transport.close()
 
     def _end_if_idle(self) -> None:
         """Closes the connection if no request was whole in the last interval."""

@@ -68,7 +68,8 @@ class Guard:
 
     def _check(self, path: str, headers: Mapping[str, str]) -> None:
         options = self._options
-        if options.is_loopback and options.token is None and not is_loopback_name(_host_name(headers.get("host", ""))):
+        host = headers.get("host", "")  # HTTP/1.0 has none, and a browser always sends it
+        if options.is_loopback and options.token is None and host and not is_loopback_name(_host_name(host)):
             raise ApiError(_FOREIGN_HOST, 403)  # a page of another site may have a name that leads to this machine
         if options.token is None or path in OPEN_PATHS:
             return

@@ -40,6 +40,7 @@ def after(ids: np.ndarray) -> np.ndarray:
     return np.concatenate([ids[:, 1:], np.zeros_like(ids[:, :1])], axis=1)
 
 
+@pytest.mark.plain_cpu
 @pytest.mark.parametrize("name", sharpest(NAMES, SHARPEST))
 def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     known, layout = expected(name), OTHER_LAYOUTS.get(name, LAYOUT)

@@ -190,6 +190,19 @@ WRONG: Mapping[str, tuple[str, bytes, int, str]] = {
     "no content": (CHATS, b'{"messages": [{"role": "user"}]}', 400, "messages[0].content is missing"),
     "a picture": (CHATS, b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', 400, "text alone"),
     "tools": (CHATS, b'{"messages": [{"role": "user", "content": ""}], "tools": []}', 400, "not support tools"),
+    "what others store": (CHATS, b'{"messages": [], "store": true}', 400, "does not support store; leave it out"),
+    "noise in streams": (
+        COMPLETIONS,
+        b'{"prompt": "a", "stream": true, "stream_options": {"include_obfuscation": true}}',
+        400,
+        "does not support stream_options.include_obfuscation; leave it out",
+    ),
+    "the reply of a tool": (
+        CHATS,
+        b'{"messages": [{"role": "tool", "content": "4", "tool_call_id": "x"}]}',
+        400,
+        "does not support messages[0].tool_call_id; leave it out",
+    ),
     "lone logprobs": (
         *(CHATS, b'{"messages": [{"role": "user", "content": ""}], "top_logprobs": 1}', 400),
         "top_logprobs needs logprobs to be true",
@@ -309,6 +322,7 @@ def test_tokens_hosts_and_kinds_of_bodies() -> None:
     assert client.get("/health", headers={"Host": "evil.example"}).status_code == 403
     assert client.get("/health", headers={"Host": "localhost:8000"}).status_code == 200
     assert client.get("/health", headers={"Host": "[::1]:8000"}).status_code == 200
+    assert client.get("/health", headers={"Host": ""}).status_code == 200
     assert client.post(COMPLETIONS, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
 
 

@@ -183,6 +183,30 @@ def test_slow_and_many_connections_are_closed() -> None:
             assert (reply.status, b"The body did not come within 0.5 s." in reply.read()) == (408, True)
 
 
+def test_what_is_no_http_gets_a_sentence_and_old_http_an_answer() -> None:
+    """Bytes of another protocol, a head and a length that are wrong, and a body in chunks that are none."""
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    with running(EchoEngine(), ServerOptions(port=0)) as server:
+        address = ("127.0.0.1", int(server.address.rpartition(":")[2]))
+        for sent in (
+            b"\x16\x03\x01\x02\0\r\n\r\n",
+            b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+            post + b"Content-Length: -5\r\n\r\n",
+            post + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        ):
+            with socket.create_connection(address, PATIENCE) as stranger:
+                stranger.sendall(sent)
+                reply = http.client.HTTPResponse(stranger)
+                reply.begin()
+                assert (reply.status, "no request of HTTP/1.1" in reply.read().decode()) == (400, True)
+        with socket.create_connection(address, PATIENCE) as old:
+            body = b'{"prompt": "ab", "max_tokens": 2, "stream": true}'
+            old.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            reply = http.client.HTTPResponse(old)
+            reply.begin()
+            assert (reply.status, reply.read().endswith(b"data: [DONE]\n\n")) == (200, True)
+
+
 def test_an_address_that_is_taken_is_named() -> None:
     with bound_socket("127.0.0.1", 0) as taken:
         taken.listen()

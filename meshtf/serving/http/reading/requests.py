@@ -16,7 +16,6 @@ from meshtf.serving.http.served_model import ServedModel
 from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
 
 MOST_CHOICES, _MOST_STOPS, _LARGEST_SEED = 128, 16, 2**31 - 1 - 128
-_LARGEST = float("inf")
 _SHARED = (
     *("model", "n", "stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "stop", "seed", "user"),
     *("max_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens", "logprobs"),
@@ -26,7 +25,8 @@ _OF_COMPLETIONS = (*_SHARED, "prompt", "echo")
 _OF_CHATS = (*_SHARED, "messages", "top_logprobs", "max_completion_tokens")
 _UNSUPPORTED = (
     *("best_of", "suffix", "logit_bias", "tools", "tool_choice", "functions", "function_call", "modalities", "audio"),
-    *("parallel_tool_calls", "prediction", "reasoning_effort", "web_search_options", "verbosity"),
+    *("parallel_tool_calls", "prediction", "reasoning_effort", "web_search_options", "verbosity", "store", "metadata"),
+    *("service_tier", "safety_identifier", "prompt_cache_key"),
 )
 _DEFAULT_COMPLETION_TOKENS = 16  # as OpenAI's
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -147,7 +147,7 @@ def _request(
         top_k=fields.integer("top_k", 1, model.vocabulary.size),
         top_p=fields.number("top_p", 1.0, 0.0, 1.0, above=True),
         min_p=fields.number("min_p", 0.0, 0.0, 1.0),
-        repetition_penalty=fields.number("repetition_penalty", 1.0, 0.0, _LARGEST, above=True),
+        repetition_penalty=fields.number("repetition_penalty", 1.0, 0.0, float("inf"), above=True),
         presence_penalty=fields.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
         min_new_tokens=fields.integer("min_tokens", 0, max_new_tokens) or 0,
@@ -171,7 +171,8 @@ def _tells_usage(fields: Fields, is_stream: bool) -> bool:
         raise ApiError("stream_options needs stream to be true.", param="stream_options")
     if not isinstance(said, dict):
         fields.refuse("stream_options", "an object")
-    return Fields(cast("dict[str, Any]", said), ("include_usage",), where="stream_options.").boolean("include_usage")
+    unsupported, where = ("include_obfuscation",), "stream_options."
+    return Fields(cast("dict[str, Any]", said), ("include_usage",), unsupported, where).boolean("include_usage")
 
 
 def prompts_of(fields: Fields, name: str, model: ServedModel) -> tuple[Prompt, ...]:
