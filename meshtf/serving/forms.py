@@ -98,9 +98,11 @@ class Forms:
         if is_new:
             try:
                 kept.set_result(self._compiled(constraint))
-            except BaseException as error:
+            except BaseException as error:  # as of too little memory, which another request may not meet
+                with self._lock:
+                    if self._kept.get(constraint) is kept:
+                        del self._kept[constraint]
                 kept.set_exception(error)
-                raise
         return kept.result()
 
     def _compiled(self, constraint: Constraint) -> TokenRules | str:

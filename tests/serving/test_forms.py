@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,20 @@ def test_large_forms_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(RequestError):
             forms.begin(Constraint("regex", "a" * size), ())
     assert made == [1, large, large + 1, large, 9], "the last one is kept beside a small one"
+
+
+def test_a_fault_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As too little memory: the same form may be compiled later."""
+    forms, any_letter = Forms(BYTES), Constraint("regex", "[ab]")
+    with monkeypatch.context() as patched:
+        patched.setattr("meshtf.serving.forms.TokenRules", raising(MemoryError()))
+        with pytest.raises(MemoryError):
+            forms.begin(any_letter, ())
+    assert tokens(forms.begin(any_letter, ()).words) == BYTES.encode("ab")
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
