@@ -39,11 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Of `-n auto`: one more than there are processors, since tests that start programs wait for some of their time.
+    """Of `-n auto`: two more than there are processors, since tests that start programs wait for much of their time.
 
     Each worker takes about 25 seconds of a processor before its first test.
     """
-    return len(os.sched_getaffinity(0)) + 1
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -82,6 +82,7 @@ class StepSender:
                     self._links[index] = _link(connected, self._send_seconds)
                 else:
                     connected.close()
+        self._links = dict(sorted(self._links.items()))  # inputs are sent in this order, whoever came first
 
     def send(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Sends a program's name, and its inputs in the order of the mapping.
