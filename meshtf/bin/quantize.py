@@ -22,6 +22,7 @@ from meshtf.errors import counted
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
 from meshtf.files.replaced_file import replace_file
+from meshtf.ops.variables.variable import VariableSpec
 from meshtf.quantization import Quantization, quantize_store
 from meshtf.quantization.kernels import is_kernel
 from meshtf.quantization.quantization import STATIC
@@ -77,7 +78,9 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_every_binding_is_read(of_flags_alone=True)
     after = Evaluator(quantized, mesh_impl)
     check_has_kernels(before.step, after.step)
-    tell_groups(before.step, quantized.quantization)
+    kernels = kernels_of(before.step)
+    quantized.quantization.check_scopes([spec.full_name for spec in kernels])
+    tell_groups(kernels, quantized.quantization)
     if values.dry_run:
         return functools.partial(tell_bytes, before.step, after.step)
     step = folder.restore(before.step, step=values.step, weights=values.weights)
@@ -94,17 +97,23 @@ def quantized_store(
     assert quantized.quantization is not None
     if quantized.quantization.activations != STATIC:
         return quantize_store(before, quantized.quantization)
-    ranges = static_ranges(before, training, calibration_batches)
+    ranges = static_ranges(before, training, calibration_batches, quantized.quantization.takes)
     return quantize_store(before, quantized.quantization, ranges)
 
 
-def static_ranges(before: mtf.Function, training: Training, calibration_batches: int) -> dict[str, np.ndarray]:
-    """Returns the ranges of activations: those of quantization-aware training, and observed ones where it has none."""
-    trained = trained_ranges(before)
+def static_ranges(
+    before: mtf.Function, training: Training, calibration_batches: int, takes: Callable[[str], bool]
+) -> dict[str, np.ndarray]:
+    """Returns the ranges of activations: those of quantization-aware training, and observed ones where it has none.
+
+    `takes`: whether the kernel of a name is quantized.
+    """
+    trained = {name: x for name, x in trained_ranges(before).items() if takes(name)}
     if trained and all((found > 0).all() for found in trained.values()):
         print(f"activations:   the ranges of {counted(len(trained), 'kernel')} are those of training", flush=True)
         return trained
     observed = calibrated_ranges(training, before.lowering.mesh_impl, before.variables, calibration_batches)
+    observed = {name: x for name, x in observed.items() if takes(name)}
     found = {name: trained.get(name, np.zeros_like(x)) for name, x in observed.items()}
     count = sum(not (x > 0).all() for x in found.values())
     over = counted(calibration_batches, "training batch", "training batches")
@@ -164,13 +173,17 @@ def check_has_kernels(before: mtf.Function, after: mtf.Function) -> None:
         )
 
 
-def tell_groups(program: mtf.Function, quantization: Quantization) -> None:
+def kernels_of(program: mtf.Function) -> list[VariableSpec]:
+    """Returns the kernels of a program."""
+    return [v.spec for v in program.graph.variables.values() if isinstance(v, mtf.Variable) and is_kernel(v.spec)]
+
+
+def tell_groups(kernels: Sequence[VariableSpec], quantization: Quantization) -> None:
     """Prints the sizes of groups where the wanted size does not divide a kernel's dimension."""
     if quantization.group_size is None:
         return
-    specs = [v.spec for v in program.graph.variables.values() if isinstance(v, mtf.Variable) and is_kernel(v.spec)]
-    kernels = [(s.shape, s.matrix[0]) for s in specs if s.matrix and s.matrix[0] and quantization.takes(s.full_name)]
-    sizes = [quantization.size_of_groups(shape, summed) for shape, summed in kernels]
+    taken = [(s.shape, s.matrix[0]) for s in kernels if s.matrix and s.matrix[0] and quantization.takes(s.full_name)]
+    sizes = [quantization.size_of_groups(shape, summed) for shape, summed in taken]
     for size, count in Counter(sizes).items():
         if size != quantization.group_size:
             why = f"since {quantization.group_size} does not divide the summed dimension"

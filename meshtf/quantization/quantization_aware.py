@@ -80,7 +80,7 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
 
     Raises:
       GraphError: no graph is being built here. Or activations are static, and a layer is in a pipeline, or in a branch
-        or a loop other than a scan. Or `Quantization.floating` has a scope that has no kernel here.
+        or a loop other than a scan. Or it is training, and `Quantization.floating` has a scope that has no kernel here.
 
     Examples:
       >>> policy = mtf.quantization.QuantizationAware(mtf.quantization.Quantization(activations="static"))
@@ -98,7 +98,8 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
             yield found
     finally:
         graph.variable_storage.pop()
-    policy.quantization.check_scopes(own.seen)
+    if is_training:  # another program may have a part of the model's layers
+        policy.quantization.check_scopes(own.seen)
     found.update(largest_by_kernel(graph, notes))
 
 

@@ -44,7 +44,7 @@ def quantized_weights(quantization: Quantization | None = None) -> Iterator[None
       quantization: the numbers and who shares a scale; by default int8, with a scale for each output.
 
     Raises:
-      GraphError: no graph is being built here; or `Quantization.floating` has a scope that has no kernel here.
+      GraphError: no graph is being built here.
 
     Examples:
       >>> with mtf.quantization.quantized_weights():
@@ -55,13 +55,12 @@ def quantized_weights(quantization: Quantization | None = None) -> Iterator[None
       layer/kernel/int8_scale d_ff:32 float32
       layer/bias d_ff:32 float32
     """
-    storages, own = current_graph().variable_storage, _QuantizedStorage(quantization or Quantization())
-    storages.append(own)
+    storages = current_graph().variable_storage
+    storages.append(_QuantizedStorage(quantization or Quantization()))
     try:
         yield
     finally:
         storages.pop()
-    own.quantization.check_scopes(own.seen)
 
 
 def keeps_int8_cache() -> bool:
@@ -86,14 +85,10 @@ class _QuantizedStorage:
 
     def __init__(self, quantization: Quantization) -> None:
         self.quantization = quantization
-        self.seen: dict[str, None] = {}
         self._kept: dict[Tensor, tuple[VariableSpec, Tensor, Tensor]] = {}
 
     def stores(self, spec: VariableSpec) -> bool:
-        if not is_kernel(spec):
-            return False
-        self.seen[spec.full_name] = None
-        return self.quantization.takes(spec.full_name)
+        return is_kernel(spec) and self.quantization.takes(spec.full_name)
 
     def read(self, mesh: Mesh, spec: VariableSpec) -> Tensor:
         assert spec.dtype.activation_dtype is not None

@@ -17,6 +17,8 @@ from meshtf.train.decoding.forms.constraints import REGEX, Constraint, Constrain
 _KEPT, _KEPT_CHARACTERS = 64, 1 << 20
 """The most forms that are kept, and the most characters of their texts, with which their memory grows."""
 _WORD_BITS = 32
+_PATIENCE = 10.0
+"""The seconds for which a thread waits for another one that compiles the same form. That may take hours."""
 
 _ANY = Constraint(REGEX, "a")
 """A form that is compiled for the sake of the vocabulary, which the library then reads."""
@@ -28,6 +30,7 @@ _Compiled = concurrent.futures.Future[TokenRules | str]
 
 _LONGEST = 200
 _WRONG = "cannot be used: {told}"
+_SLOW = "it takes long to compile; ask for a smaller form, or come again later"
 _NOT_ALLOWED = "the model chose a token that the form does not allow, as it does after logits that are no numbers"
 
 
@@ -67,7 +70,7 @@ class Forms:
     """Begins texts of the forms that requests ask for, from any thread.
 
     The latest forms are kept, since requests repeat them; the ones that cannot be used, too. Threads that ask for one
-    form wait for the first of them, which compiles it. Others do not wait for it.
+    form wait for the first of them, which compiles it, for some seconds. Others do not wait for it.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -79,7 +82,8 @@ class Forms:
         """Returns the form of one text, before its first token.
 
         Raises:
-          RequestError: if the constraint is wrong or too large, or the library for it is missing.
+          RequestError: if the constraint is wrong or too large, or the library for it is missing. Or another thread has
+            compiled it for long, and goes on.
         """
         rules = self._rules_of(constraint)
         if isinstance(rules, str):
@@ -98,10 +102,15 @@ class Forms:
         if is_new:
             try:
                 kept.set_result(self._compiled(constraint))
-            except BaseException as error:
+            except BaseException as error:  # as of too little memory, which another request may not meet
+                with self._lock:
+                    if self._kept.get(constraint) is kept:
+                        del self._kept[constraint]
                 kept.set_exception(error)
-                raise
-        return kept.result()
+        try:
+            return kept.result(_PATIENCE)
+        except TimeoutError:
+            return _SLOW
 
     def _compiled(self, constraint: Constraint) -> TokenRules | str:
         try:

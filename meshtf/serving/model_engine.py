@@ -81,14 +81,14 @@ class ModelEngine:
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
         """Queues a generation, and returns its number. See `Engine.submit`."""
         check_request(request, self.limits)
+        with self._changed:
+            self._check_room()  # before a form is compiled in vain
         constraint = request.constraint
         form = None if constraint is None else self._forms.begin(constraint, request.stop_ids)
         starts = self.programs.starts_prompts or not request.prompt
         tokens = [*([self.programs.start_id] if starts else []), *request.prompt]
         with self._changed:
-            self._check_open()
-            if len(self._scheduler.queue) >= self._options.queue_length:
-                raise EngineBusyError(f"the queue has {counted(self._options.queue_length, 'request')}, and is full")
+            self._check_room()
             choice = RowChoice.of(request, self.limits.vocab_size)
             one = Generation(next(self._numbers), request, listener, choice, tokens, len(tokens), form=form)
             self._known[one.number] = one
@@ -149,6 +149,11 @@ class ModelEngine:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(None if self._failure is None else _LAST_SECONDS)
         self._thread = None
+
+    def _check_room(self) -> None:
+        self._check_open()
+        if len(self._scheduler.queue) >= self._options.queue_length:
+            raise EngineBusyError(f"the queue has {counted(self._options.queue_length, 'request')}, and is full")
 
     def _check_open(self) -> None:
         if self._failure is not None:

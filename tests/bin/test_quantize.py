@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import gin
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.bin import decode, export, quantize
+from meshtf.quantization import Quantization
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import RunFolder
 from meshtf.train.configuration import ConfigurationError
@@ -40,12 +39,6 @@ def of_text_in(path: Path) -> list[str]:
     """The bindings of its text."""
     files = f'TextFiles.patterns = "{path}/*.txt"', 'TextFiles.document = "line"'
     return [*files, "TextTask.held_out = 0.5", "TextTask.num_evaluation_examples = 4"]
-
-
-@pytest.fixture(autouse=True)
-def _clear_gin() -> Iterator[None]:
-    yield
-    gin.clear_config()
 
 
 def status_of(*arguments: object) -> int:
@@ -95,13 +88,13 @@ def test_the_written_run_is_scored_and_exported(
 def test_ranges_that_training_has_not_found_are_observed(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of a run without a step, and of a kernel whose input was never finite."""
+    """Those of a run without a step, and of a kernel whose input was never finite. Floating kernels need none."""
     aware = "Training.quantization_aware = @QuantizationAware()", "QuantizationAware.quantization = @Quantization()"
     static = "Quantization.activations = 'static'"
     training = write_small_run(tmp_path, *of_text_in(folder), *aware, static)
     before = Evaluator(training, mesh_of(training)).step
     before.initialize()
-    observed = quantize.static_ranges(before, training, 1)
+    observed = quantize.static_ranges(before, training, 1, Quantization().takes)
     assert len(observed) == 6
     assert all((found > 0).all() for found in observed.values())
     told = "the ranges of 6 kernels are observed over 1 training batch, since its training has found none"
@@ -109,10 +102,13 @@ def test_ranges_that_training_has_not_found_are_observed(
     first, *others = observed
     for name in others:
         before.variables[f"{name}/input_range"] = np.full_like(observed[name], 2.0)
-    mixed = quantize.static_ranges(before, training, 1)
+    mixed = quantize.static_ranges(before, training, 1, Quantization().takes)
     assert "the ranges of 1 kernel are observed" in capsys.readouterr().out
     assert mixed[first] == observed[first]
     assert all((mixed[name] == 2.0).all() for name in others)
+    some = quantize.static_ranges(before, training, 1, Quantization(floating=[first]).takes)
+    assert "the ranges of 5 kernels are those of training" in capsys.readouterr().out
+    assert set(some) == set(others)
 
 
 def told_bytes(text: str) -> tuple[int, int]:

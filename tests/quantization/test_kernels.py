@@ -19,6 +19,7 @@ from meshtf.quantization import (
     quantized_einsum,
     quantized_weights,
 )
+from meshtf.quantization.number_formats import NUMBER_FORMATS
 from meshtf.quantization.quantized_tensor import quantized_by
 from meshtf.testing import interpret
 
@@ -91,18 +92,23 @@ def test_float8_inputs_are_multiplied_by_float8_weights() -> None:
 @pytest.mark.parametrize("policy", [STATIC, FLOAT8])
 def test_nan_stays_in_its_row_and_infinity_becomes_the_largest(policy: Quantization) -> None:
     """Under layouts that split the row."""
-    x = X.copy()
+    x, numbers, scale = X.copy(), policy.input_numbers, np.float32(0.01)
     x[1, 2], x[2, 3] = np.nan, -np.inf
+    finite = x.copy()
+    finite[2, 3] = -scale * np.float32(NUMBER_FORMATS[numbers].largest)
 
     def body(x: mtf.Tensor) -> mtf.Tensor:
-        w = quantize(mtf.constant(x.mesh, W, "hidden:24 d_ff:6"), "hidden", numbers=policy.input_numbers)
-        scale = mtf.constant(x.mesh, 0.01)
-        given = quantized_by(x, scale, reduced="hidden", numbers=policy.input_numbers)
+        w = quantize(mtf.constant(x.mesh, W, "hidden:24 d_ff:6"), "hidden", numbers=numbers)
+        given = quantized_by(x, mtf.constant(x.mesh, scale), reduced="hidden", numbers=numbers)
         return quantized_einsum(given, w, "batch d_ff")
 
     for layout in LAYOUTS:
-        found = interpret(body, {"x": ("batch:3 hidden:24", x)}, "rows:2;cols:2", layout).results
+        found, expected = (
+            interpret(body, {"x": ("batch:3 hidden:24", given)}, "rows:2;cols:2", layout).results
+            for given in (x, finite)
+        )
         assert np.isnan(found).tolist() == [[False] * 6, [True] * 6, [False] * 6]
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_the_range_of_an_input_is_its_largest_magnitude() -> None:

@@ -138,12 +138,23 @@ def test_layers_are_left_floating() -> None:
     unknown = Quantization(floating=["secnd"])
     with pytest.raises(GraphError, match=r'has "secnd", which .* first/kernel, second/kernel; did you mean "second"'):
         quantize_store(program, unknown)
+    x = mtf.ones(mtf.Mesh(mtf.Graph()), "batch:3 hidden:24")
     with (
-        mtf.Graph() as graph,
+        x.graph,
         pytest.raises(GraphError, match="is no scope of the kernels first/kernel, second/kernel"),
-        quantized_weights(unknown),
+        quantization_aware(QuantizationAware(unknown), is_training=True),
     ):
-        layers(mtf.ones(mtf.Mesh(graph), "batch:3 hidden:24"))
+        layers(x)
+
+
+def test_a_program_may_have_a_part_of_the_layers() -> None:
+    """As one that reads a prompt has no logits. The scope of these is none of its kernels, and no mistake."""
+    policy = Quantization(floating=["logits"])
+    x = mtf.ones(mtf.Mesh(mtf.Graph()), "batch:3 hidden:24")
+    with x.graph:
+        for kept in (quantized_weights(policy), quantization_aware(QuantizationAware(policy), is_training=False)):
+            with kept:
+                mtf.layers.dense(x, "d_ff:6", use_bias=False)
 
 
 LEARNED = QuantizationAware(Quantization("int4", activations="static"), start_step=50)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -65,3 +69,40 @@ def test_large_forms_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(RequestError):
             forms.begin(Constraint("regex", "a" * size), ())
     assert made == [1, large, large + 1, large, 9], "the last one is kept beside a small one"
+
+
+def test_a_fault_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As too little memory: the same form may be compiled later."""
+    forms, any_letter = Forms(BYTES), Constraint("regex", "[ab]")
+    with monkeypatch.context() as patched:
+        patched.setattr("meshtf.serving.forms.TokenRules", raising(MemoryError()))
+        with pytest.raises(MemoryError):
+            forms.begin(any_letter, ())
+    assert tokens(forms.begin(any_letter, ()).words) == BYTES.encode("ab")
+
+
+def test_nobody_waits_long_for_a_form_that_another_thread_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms, has_begun, may_end = Forms(BYTES), threading.Event(), threading.Event()
+
+    def compiled(*_: object) -> str:
+        has_begun.set()
+        may_end.wait(60)
+        return "at its end"
+
+    monkeypatch.setattr("meshtf.serving.forms._PATIENCE", 0.01)
+    monkeypatch.setattr(forms, "_compiled", compiled)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        first = thread.submit(forms.begin, Constraint("regex", "a"), ())
+        assert has_begun.wait(60)
+        with pytest.raises(RequestError, match=r"^constraint cannot be used: it takes long to compile; ask"):
+            forms.begin(Constraint("regex", "a"), ())
+        may_end.set()
+        with pytest.raises(RequestError, match="at its end"):
+            first.result(60)
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail

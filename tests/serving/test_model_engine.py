@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -267,6 +268,13 @@ def test_failures_with_a_success_between_them_are_not_in_a_row(
     assert len(engine.score((5,)).result(PATIENCE)) == 1
 
 
+def test_few_pages_bound_texts_and_no_scores(run: tuple[Training, RunFolder]) -> None:
+    training, _ = run
+    options = dataclasses.replace(OPTIONS, num_pages=3, num_lengths=1)
+    limits = EnginePrograms(training, mesh_of(training), options).limits
+    assert (limits.max_length, limits.max_scored) == (12, 24)
+
+
 def test_a_program_that_only_another_process_has_is_an_error(engine: ModelEngine) -> None:
     with pytest.raises(ClusterError, match='process 0 runs the program "read 9", and this process has score, decode 2'):
         engine.programs.inputs("read 9")
@@ -289,7 +297,9 @@ def test_steps_that_all_fail_end_the_engine(
     listeners = [submitted(engine, asked, heard()) for _ in range(5)]
     for_good = "5 steps of the model failed in a row: no memory"
     assert {one.wait().message for one in listeners} == {"the step of the model failed: no memory", for_good}
-    for call in (lambda: engine.submit(asked, heard()), lambda: engine.score(asked.prompt)):
+    formed = dataclasses.replace(asked, constraint=Constraint("regex", "("))  # which would be an error if it was read
+    submit = [functools.partial(engine.submit, each, heard()) for each in (asked, formed)]
+    for call in (*submit, functools.partial(engine.score, asked.prompt)):
         with pytest.raises(EngineClosedError, match=for_good):
             call()
     engine.when_failed(told.append)

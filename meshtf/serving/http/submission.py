@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import queue
+import threading
 import time
 
-from meshtf.serving.engine import Engine, GenerationRequest, Listener
+from meshtf.serving.engine import Engine, EngineClosedError, GenerationRequest, Listener
 from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.reading.response_format import FIELD
 
 _NUM_THREADS = 2
 _OTHERS = "The server compiles the forms of other requests; come again later."
 _TOO_LONG = "{field} takes longer than {seconds:g} s to compile; ask for a smaller form."
+_CLOSED = "the engine takes no more requests"
 
 
 class Submission:
     """The way of requests to an engine. The ones with a form go by threads, where it is compiled if it is new.
+
+    The threads are daemons: a form may take hours to compile, and the process does not wait for it at its end.
 
     Args:
       engine: the engine.
@@ -25,7 +31,8 @@ class Submission:
 
     def __init__(self, engine: Engine, seconds: float) -> None:
         self._engine, self._seconds = engine, seconds
-        self._threads = concurrent.futures.ThreadPoolExecutor(_NUM_THREADS, "meshtf-forms")
+        self._waiting: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()  # None ends a thread
+        self._num_threads, self._is_closed = 0, False
 
     async def submit(self, request: GenerationRequest, listener: Listener) -> int:
         """Queues a generation, and returns its number. If nobody waits for it any more, it is cancelled.
@@ -35,33 +42,74 @@ class Submission:
         """
         if request.constraint is None:
             return self._engine.submit(request, listener)
-        begun = list[float]()
-
-        def work() -> int:
-            begun.append(time.monotonic())
-            return self._engine.submit(request, listener)
-
-        number, running = None, self._threads.submit(work)
+        number, work = None, _Work(self._engine, request, listener)
+        self._add(work)
         try:
             async with asyncio.timeout(self._seconds):
-                number = await asyncio.wrap_future(running)
+                number = await asyncio.wrap_future(work.number)
             return number
         except TimeoutError:
-            raise self._late(begun) from None
+            raise self._late(work) from None
         finally:
             if number is None:
-                running.add_done_callback(self._give_up)
+                work.number.add_done_callback(self._give_up)
 
-    def _late(self, begun: list[float]) -> ApiError:
+    def _add(self, work: _Work) -> None:
+        if self._is_closed:
+            raise EngineClosedError(_CLOSED)
+        self._waiting.put(work)
+        if self._num_threads < _NUM_THREADS:
+            self._num_threads += 1
+            threading.Thread(target=self._work, name=f"meshtf-forms-{self._num_threads}", daemon=True).start()
+
+    def _work(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            work.run()
+
+    def _late(self, work: _Work) -> ApiError:
         """The reply to a request that waited too long, mostly for its own form or for others'."""
-        if begun and time.monotonic() - begun[0] > self._seconds / 2:
+        if work.began is not None and time.monotonic() - work.began > self._seconds / 2:
             return ApiError(_TOO_LONG.format(field=FIELD, seconds=self._seconds), param=FIELD)
         return ApiError(_OTHERS, 503, FIELD, "overloaded", retry_after=1)
 
-    def _give_up(self, running: concurrent.futures.Future[int]) -> None:
-        if not running.cancelled() and running.exception() is None:
-            self._engine.cancel(running.result())
+    def _give_up(self, number: concurrent.futures.Future[int]) -> None:
+        if not number.cancelled() and number.exception() is None:
+            self._engine.cancel(number.result())
 
     def close(self) -> None:
-        """Compiles no more forms, but for the ones that are being compiled."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Refuses the requests that wait. Forms that are being compiled go on, and their requests then find the engine
+        closed.
+        """
+        self._is_closed = True
+        with contextlib.suppress(queue.Empty):
+            while (work := self._waiting.get_nowait()) is not None:
+                work.refuse()
+        for _ in range(self._num_threads):
+            self._waiting.put(None)
+
+
+class _Work:
+    """The submission of a request by a thread.
+
+    Attributes:
+      number: the number of its generation, or the error.
+      began: when it began; None if it waits.
+    """
+
+    def __init__(self, engine: Engine, request: GenerationRequest, listener: Listener) -> None:
+        self._engine, self._request, self._listener = engine, request, listener
+        self.number: concurrent.futures.Future[int] = concurrent.futures.Future()
+        self.began: float | None = None
+
+    def run(self) -> None:
+        if not self.number.set_running_or_notify_cancel():
+            return
+        self.began = time.monotonic()
+        try:
+            self.number.set_result(self._engine.submit(self._request, self._listener))
+        except BaseException as error:
+            self.number.set_exception(error)
+
+    def refuse(self) -> None:
+        if self.number.set_running_or_notify_cancel():
+            self.number.set_exception(EngineClosedError(_CLOSED))
