@@ -20,6 +20,10 @@ class Finish(enum.Enum):
     TIMED_OUT = "timed_out"
 
 
+DRAINING = "the engine takes no more requests"
+"""The message to a request that comes while the engine drains."""
+
+
 class EngineBusyError(Exception):
     """The engine's queue is full: the request may come again later."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from meshtf.errors import counted
 from meshtf.serving.engine import (
+    DRAINING,
     EngineBusyError,
     EngineClosedError,
     EngineFailedError,
@@ -39,7 +40,7 @@ _FAILED = "the step of the model failed: {error}"
 _SCORE_FAILED = "the score of the model failed: {error}"
 _FAILED_FOR_GOOD = "{count} of the model failed{in_a_row}: {error}"
 _FAULT = "the engine's own code failed: {error}"
-_CLOSED, _DRAINING = "the engine has ended", "the engine takes no more requests"
+_CLOSED = "the engine has ended"
 _LONGEST_CAUSE = 300
 _LAST_SECONDS = 5.0
 """The seconds for a step to end that runs as the engine fails: another process may hang in it."""
@@ -159,7 +160,7 @@ class ModelEngine:
         if self._failure is not None:
             raise EngineClosedError(self._failure)
         if self._is_draining or self._is_closed:
-            raise EngineClosedError(_DRAINING)
+            raise EngineClosedError(DRAINING)
 
     def _run(self) -> None:
         try:

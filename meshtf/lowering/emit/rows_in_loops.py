@@ -9,6 +9,7 @@ memory of its own: one copy before the first iteration, and rows written where t
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Sequence
 
 from meshtf.ops.indexing.gather import Lookup
@@ -56,7 +57,4 @@ def _is_copying_lookup(instruction: Compute, table: Value) -> bool:
     """Whether it copies rows of the table. One row alone may be a view of it."""
     if not isinstance(instruction.emit, Lookup) or instruction.inputs[0] is not table:
         return False
-    count = 1
-    for n in instruction.inputs[1].slice_shape:
-        count *= n
-    return count > 1 and table not in instruction.inputs[1:]
+    return math.prod(instruction.inputs[1].slice_shape) > 1 and table not in instruction.inputs[1:]

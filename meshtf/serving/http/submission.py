@@ -9,14 +9,13 @@ import queue
 import threading
 import time
 
-from meshtf.serving.engine import Engine, EngineClosedError, GenerationRequest, Listener
+from meshtf.serving.engine import DRAINING, Engine, EngineClosedError, GenerationRequest, Listener
 from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.reading.response_format import FIELD
 
 _NUM_THREADS = 2
 _OTHERS = "The server compiles the forms of other requests; come again later."
 _TOO_LONG = "{field} takes longer than {seconds:g} s to compile; ask for a smaller form."
-_CLOSED = "the engine takes no more requests"
 
 
 class Submission:
@@ -56,7 +55,7 @@ class Submission:
 
     def _add(self, work: _Work) -> None:
         if self._is_closed:
-            raise EngineClosedError(_CLOSED)
+            raise EngineClosedError(DRAINING)
         self._waiting.put(work)
         if self._num_threads < _NUM_THREADS:
             self._num_threads += 1
@@ -112,4 +111,4 @@ class _Work:
 
     def refuse(self) -> None:
         if self.number.set_running_or_notify_cancel():
-            self.number.set_exception(EngineClosedError(_CLOSED))
+            self.number.set_exception(EngineClosedError(DRAINING))

@@ -67,7 +67,7 @@ class PjrtProgram:
         for number, variable in assigned.items():
             variable.array = results[number]
         count = len(self._plan.fetches)
-        if self._plan.checks or not count:
+        if self._awaits_checks:
             self._cores.send(results[count])
         for sources, x in zip(self._sources, results[:count], strict=True):
             for position in sources:
@@ -80,9 +80,7 @@ class PjrtProgram:
         self, fetches: Sequence[CoreArray], failed: CoreArray, seen_before: int, arguments: list[CoreArray]
     ) -> Results:
         arguments.clear()  # hundreds of objects without memory, which take as long to end as a step to start
-        # Without fetches, nothing else waits for the step, and would hear that it failed.
-        is_awaited = bool(self._plan.checks) or not fetches
-        index = int(self._cores.first(failed)) if is_awaited else NO_CHECK_FAILED
+        index = int(self._cores.first(failed)) if self._awaits_checks else NO_CHECK_FAILED
         if index != NO_CHECK_FAILED and seen_before == self._failures_seen:  # else those that follow know of it
             self._failures_seen += 1
             self._earlier = None
@@ -90,6 +88,14 @@ class PjrtProgram:
         arrays = [self._whole(value, sources, x) for value, sources, x in whole]
         # TensorFlow would keep Python's numbers for ever, and takes -0.0 for a 0.0 that it has kept.
         return [tf.constant(x) for x in arrays], tf.constant(index, tf.int32)
+
+    @property
+    def _awaits_checks(self) -> bool:
+        """Whether a step is awaited by the result that says which check failed.
+
+        Without fetches, nothing else waits for the step, and would hear that it failed.
+        """
+        return bool(self._plan.checks) or not self._plan.fetches
 
     def _traced(self, feeds: Sequence[tf.Tensor]) -> Results:
         """The same as an op of a tf.function, which the host runs."""

@@ -274,9 +274,9 @@ class _DemandedOrder:
         stack = [(instruction, False)]  # what comes next is last, and whether another one needs it
         while stack:
             each, is_needed = stack.pop()
-            missing = sorted(self._missing(each), key=self._places.__getitem__)
             if each in self._done:
                 continue
+            missing = sorted(self._missing(each), key=self._places.__getitem__)
             if not missing:
                 self._done.add(each)
                 self.instructions.append(each)

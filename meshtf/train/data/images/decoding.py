@@ -19,8 +19,9 @@ _IS_FANCY = False
 """Whether the colours of neighbours are blended where a JPEG has fewer of them than pixels. At the border of a window
 they would depend on the window. So they are not, and a window has the pixels that the whole image has there."""
 
+_BYTES = 256
+"""How many bytes there are, and so colours in a palette whose places are bytes."""
 
-_GREYS = 256
 _FILE_HEADER, _BITS_AT, _PALETTE_BITS, _LEAST_BMP = 14, 28, 8, 54
 """Numbers of the BMP format: the bytes before the second header, the place of the bits of a pixel, the bits of a place
 in a palette, and the least bytes of a file."""
@@ -109,7 +110,7 @@ def _of_bmp(image: tf.Tensor) -> tf.Tensor:
 
     def of_palette() -> tf.Tensor:
         places = tf.cast(tf.io.decode_image(image, expand_animations=False), tf.int32)[..., 0]
-        rest = tf.strings.substr(image, _FILE_HEADER + _number(image, _FILE_HEADER, 4), 4 * _GREYS)
+        rest = tf.strings.substr(image, _FILE_HEADER + _number(image, _FILE_HEADER, 4), 4 * _BYTES)
         numbers = tf.io.decode_raw(rest, tf.uint8)[: tf.strings.length(rest) // 4 * 4]
         palette = tf.reshape(numbers, [-1, 4])[:, 2::-1]  # blue, green, red and nothing
         return tf.gather(palette, places)
@@ -127,7 +128,7 @@ def _of_webp(image: tf.Tensor) -> tf.Tensor:
 
     def of_extended() -> tf.Tensor:
         flags = _number(image, _FLAGS_AT, 1)
-        said = tf.gather([bytes([n]) for n in range(_GREYS)], tf.bitwise.bitwise_or(flags, _HAS_ALPHA))
+        said = tf.gather([bytes([n]) for n in range(_BYTES)], tf.bitwise.bitwise_or(flags, _HAS_ALPHA))
         rest = tf.strings.substr(image, _FLAGS_AT + 1, tf.strings.length(image))
         changed = tf.strings.join([tf.strings.substr(image, 0, _FLAGS_AT), said, rest])
         return tf.where(tf.bitwise.bitwise_and(flags, _MOVES) > 0, changed, image)
