@@ -244,6 +244,8 @@ class Lowering:
 
         On paper no device says otherwise, so cores are taken for virtual CPUs.
         """
+        if self.mesh_impl.compiles_programs:
+            return ""  # loops are compiled with the program, for devices that need not be there yet
         if not self._options.compile_loops:
             return "compile_loops=False"
         if self._options.share_memory and all("CPU" in d.upper() for d in self.mesh_impl.devices):
