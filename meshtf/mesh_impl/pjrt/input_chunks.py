@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import jax
 import numpy as np
 
-_Given, _Made = TypeVar("_Given"), TypeVar("_Made")
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 _MODULE = """\
 module @join {{
@@ -51,12 +53,15 @@ class InputChunks:
     def cut(self, pieces: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
         """Cuts the array of each core, all of one shape, and gives a list of the cores' arrays for each chunk.
 
-        Nothing is copied. A list of one chunk says that the arrays go whole: they are small, or their elements do not
-        follow one another in memory.
+        Nothing is copied. Where the arrays go whole, that is one chunk. Small ones do, those whose elements do not
+        follow one another in memory, and those of a type with less than a byte, which XLA cannot join.
         """
-        if len(pieces) * pieces[0].nbytes < self.min_bytes or not all(p.flags.c_contiguous for p in pieces):
+        first = pieces[0]
+        if len(pieces) * first.nbytes < self.min_bytes or not all(p.flags.c_contiguous for p in pieces):
             return [list(pieces)]
-        ends = np.cumsum(self.sizes(pieces[0].size))
+        if jax.dtypes.itemsize_bits(first.dtype) < 8:
+            return [list(pieces)]
+        ends = np.cumsum(self.sizes(first.size))
         chunks = {id(p): np.split(p.reshape(-1), ends[:-1]) for p in pieces}  # an array of all cores stays one
         return [[chunks[id(p)][number] for p in pieces] for number in range(len(ends))]
 
@@ -66,7 +71,7 @@ class InputChunks:
 
 
 GPU_INPUTS = InputChunks(count=4, min_bytes=8 << 20)
-"""For GPUs, whose host has cores to spare while a step is made ready."""
+"""The chunks for GPUs. More threads take less each, and the host's memory sets the limit."""
 
 
 @functools.cache

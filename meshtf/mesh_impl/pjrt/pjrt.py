@@ -63,6 +63,7 @@ _PLATFORMS = "jax_platforms"
 _MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _RELEASE = version.__version_info__[:2]
 _DEVICE_KINDS = {"cuda": "GPU", "rocm": "GPU"}
+_INPUT_CHUNKS = {"cuda": GPU_INPUTS, "rocm": GPU_INPUTS}
 _NEVER_SECONDS = 10_000_000
 _JOIN_SECONDS = 120
 _LEAVE_SECONDS = 30
@@ -133,7 +134,7 @@ class Client:
 
         `check` is called now and then while results are waited for; its errors end the waiting.
         """
-        chunks = GPU_INPUTS if _DEVICE_KINDS.get(self.platform) == "GPU" else None
+        chunks = _INPUT_CHUNKS.get(self.platform)
         return Cores(self._client, tuple(device.handle for device in devices), check, chunks)
 
 
@@ -300,7 +301,7 @@ def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
 
 
 class Cores:
-    """Devices by core number: arrays on them, and programs for them. `chunks`: how large inputs are cut; None: never."""
+    """Devices by core number: arrays on them, and programs for them. `chunks`: how large inputs are cut, if at all."""
 
     def __init__(
         self,
@@ -334,13 +335,11 @@ class Cores:
         if may_change and pieces[0].size <= _SMALL:
             copies = {id(p): p.copy() for p in pieces}
             return self.put([copies[id(p)] for p in pieces])
-        if self._chunks is None or jax.dtypes.itemsize_bits(pieces[0].dtype) < 8:  # XLA dies of joining such arrays
-            return self.put(pieces, may_change=may_change)
-        chunks = self._chunks.cut(pieces)
-        if len(chunks) == 1:
-            return self.put(pieces, may_change=may_change)
-        on_cores = self._chunks.at_once(functools.partial(self.put, may_change=may_change), chunks)
-        return self._joins([chunk[0].size for chunk in chunks], pieces[0]).start(on_cores)[0]
+        put = functools.partial(self.put, may_change=may_change)
+        if self._chunks is None or len(cut := self._chunks.cut(pieces)) == 1:
+            return put(pieces)
+        chunks = self._chunks.at_once(put, cut)
+        return self._joins([chunk[0].size for chunk in cut], pieces[0]).start(chunks)[0]
 
     def put(self, pieces: Sequence[np.ndarray], *, may_change: bool = False) -> CoreArray:
         """Hands each core of this process an array, in row-major order.
