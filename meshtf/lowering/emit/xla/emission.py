@@ -35,7 +35,7 @@ def emit_for_xla(
       slices: this core's slices of the variables, in the order of `plan.variable_names`.
       earlier: the index of a check that failed in an earlier run, an int32 scalar. Unless it is -1 nothing is assigned,
         and the index is the same again.
-      platform: the platform whose own kernels it may have, by XLA's name for it; "": none.
+      platform: the platform that runs it, whose own kernels it may have, by XLA's name for it; "": any, with none.
 
     Returns:
       The core's slices of the fetches, the index of the check that failed, or -1, and the new slices of the variables
