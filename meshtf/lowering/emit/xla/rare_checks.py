@@ -27,4 +27,4 @@ def iterations_per_check(program: CoreProgram, loop: Loop, platform: str) -> int
     if platform != "cuda" or not loop.may_overrun or loop.trips in program.read_of(loop):
         return 1
     is_quick = sum(v.slice_bytes for v in loop.inputs) <= QUICK_ITERATION_BYTES
-    return ITERATIONS_PER_CHECK if is_quick else 1
+    return min(ITERATIONS_PER_CHECK, loop.length) if is_quick else 1
