@@ -83,7 +83,7 @@ def _attended(sizes: JaxSizes, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.
 
 
 def _attended_by_cudnn(sizes: JaxSizes, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Attention by cuDNN's kernels. JAX gives them even lengths alone: an odd one gets one more position, which is masked."""
+    """Attention by cuDNN's kernels. JAX gives them even lengths alone, so an odd one gets a position that is masked."""
     attend = functools.partial(jax.nn.dot_product_attention, is_causal=sizes.is_causal, implementation="cudnn")
     batch, length = q.shape[:2]
     if length % 2 == 0:
