@@ -17,7 +17,7 @@ import meshtf as mtf
 from meshtf.dimension import Shape
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.einsum import EinsumOperation
-from meshtf.quantization.float8_module import PLATFORM, module_text
+from meshtf.quantization.product_module import FLOAT8_TYPES, PLATFORM, module_text
 
 LARGEST_FLOAT8 = 448.0
 """The greatest magnitude of a number."""
@@ -56,6 +56,8 @@ def float8_einsum(x: Tensor, y: Tensor, output_shape: Shape) -> Tensor:
 
 
 class _Float8Decoder:
+    dtype = tf.float32
+
     def __call__(self, kept: tf.Tensor) -> tf.Tensor:
         code = tf.bitwise.bitwise_and(tf.cast(kept, tf.int32), 127)
         # The same bits, as a float32, are 2^-120 of the number. Subnormal ones would be so too, but some devices have
@@ -68,4 +70,4 @@ class _Float8Decoder:
     def module(
         self, platform: str, slices: Sequence[tf.TensorSpec], names: Sequence[Sequence[str]], output: Sequence[str]
     ) -> str | None:
-        return module_text(slices, names, output) if platform == PLATFORM else None
+        return module_text(FLOAT8_TYPES, slices, names, output) if platform == PLATFORM else None

@@ -13,6 +13,7 @@ from meshtf.dimension import Dimension, Shape, ShapeLike
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.tensor import Tensor
 from meshtf.quantization.float8 import float8_einsum
+from meshtf.quantization.int8 import int8_einsum
 from meshtf.quantization.quantization import FLOAT8
 from meshtf.quantization.quantized_tensor import QuantizedTensor
 from meshtf.quantization.scales import in_groups
@@ -29,7 +30,8 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
     """The product of two quantized tensors, summed over the dimensions that `output_shape` lacks: float32.
 
     Products of int8 numbers are summed in int32, over cores too, which is exact. Then each sum is converted to
-    float32, and multiplied by the scale of x and that of y. So every layout gives the same result, to the bit.
+    float32, and multiplied by the scale of x and that of y. So every layout gives the same result, to the bit. NVIDIA's
+    GPUs multiply int8 itself; elsewhere the same numbers are multiplied in int32.
 
     Where a scale has a dimension that is summed, in groups perhaps, each group has an int32 sum of its own. The scales
     of groups are rounded to multiples of a small part: 2^-30 of the largest one. The int32 sums, each times its
@@ -72,7 +74,7 @@ def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: Shape
         total = mtf.einsum([total, *scales], output_shape=result) if scales else total
         return functools.reduce(mtf.multiply, factors, total)
     _check_terms(x, y, result)
-    total = mtf.einsum([mtf.cast(v, tf.int32) for v in (x_values, y_values)], output_shape=groups + result)
+    total = int8_einsum(x_values, y_values, groups + result)
     total = _sum_of_groups(total, scales, result) if scales else mtf.cast(total, tf.float32)
     return functools.reduce(mtf.multiply, factors, total)
 

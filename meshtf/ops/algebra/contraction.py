@@ -39,8 +39,13 @@ _MATMUL_DTYPES = (tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.
 class Decoder(Protocol):
     """Reads bytes that stand for numbers."""
 
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype of the numbers and of their sums."""
+        ...
+
     def __call__(self, kept: tf.Tensor) -> tf.Tensor:
-        """The numbers, float32."""
+        """The numbers."""
         ...
 
     def module(

@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, overload
 
-import tensorflow as tf
-
 from meshtf.call_sites import language_function
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.errors import GraphError, ShapeError, UsageError
@@ -34,8 +32,8 @@ _MISSPELT = 0.8  # the least likeness of two names at which one counts as a miss
 class EinsumOperation(Operation):
     """The product of tensors, summed over the dimensions that the output lacks.
 
-    With a `decoder`, the tensors are of bytes that stand for numbers, such as float8, and the output is float32. A byte
-    of 0 must stand for 0.
+    With a `decoder`, the tensors are of bytes that stand for numbers, such as float8, and the output has the decoder's
+    dtype. A byte of 0 must stand for 0.
     """
 
     is_product = True
@@ -46,7 +44,7 @@ class EinsumOperation(Operation):
         self, inputs: Sequence[Tensor], output_shape: Shape, name: str = "einsum", *, decoder: Decoder | None = None
     ) -> None:
         dtype = same_dtype(inputs)
-        super().__init__(inputs, [(output_shape, dtype if decoder is None else tf.float32)], name=name)
+        super().__init__(inputs, [(output_shape, dtype if decoder is None else decoder.dtype)], name=name)
         self._decoder = decoder
         self._splits: tuple[LayoutTable, dict[str, Axes]] | None = None
 

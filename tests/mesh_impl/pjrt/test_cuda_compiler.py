@@ -81,21 +81,33 @@ def test_it_takes_a_model(on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> Non
     assert _compiled(step, h200).count('custom_call_target="__cudnn$fmha') == 4
 
 
-@pytest.mark.parametrize("activations", ["dynamic", "static"])
-def test_it_makes_float8_products(activations: str, on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> None:
+IN_PROGRAMS = {
+    "float8_e4m3": ("f8e4m3fn", r"= f32\S* dot\((\S+), (\S+)\).*operand_precision={highest,highest}", "$f8"),
+    "int8": ("s8", r"= s32\S* dot\((\S+), (\S+)\)", ""),
+}
+"""The type of each format's numbers, a product with its operands, and how the name of cuBLAS's product ends."""
+
+
+@pytest.mark.parametrize(
+    ("weights", "activations"), [("float8_e4m3", "dynamic"), ("float8_e4m3", "static"), ("int8", "dynamic")]
+)
+def test_it_multiplies_numbers_of_8_bits(
+    weights: str, activations: str, on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]
+) -> None:
     """Two dense layers: by Triton, or by cuBLAS where XLA has no Triton. On a GPU, XLA tries which is faster."""
 
     def layers(x: mtf.Tensor) -> mtf.Tensor:
-        with quantized_weights(Quantization("float8_e4m3", activations=activations)):
+        with quantized_weights(Quantization(weights, activations=activations)):
             h = mtf.layers.dense(x, "d_ff:128", activation="relu", name="first")
             return mtf.layers.dense(h, "hidden:64", name="second")
 
     step = mtf.function(layers, on_a_gpu, {"x": mtf.TensorSpec("batch:32 hidden:64")})
-    dots = re.findall(r"dot\((%\S+), (%\S+)\).*operand_precision={highest,highest}", by_triton := _compiled(step, h200))
+    numbers, product, ending = IN_PROGRAMS[weights]
+    dots = re.findall(product, by_triton := _compiled(step, h200))
     assert len(dots) == 2
-    assert all(f"{operand} = f8e4m3fn[" in by_triton for pair in dots for operand in pair)
+    assert all(f"{operand} = {numbers}[" in by_triton for pair in dots for operand in pair)
     by_cublas = _compiled(step, h200, ("xla_gpu_enable_triton_gemm", False))
-    assert by_cublas.count('custom_call_target="__cublas$lt$matmul$f8"') == 2
+    assert by_cublas.count(f'custom_call_target="__cublas$lt$matmul{ending}"') == 2
 
 
 def test_kernels_hand_on_what_the_program_rounds(on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> None:
