@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from joint_operations import joint_program
 
 import meshtf as mtf
 from meshtf.errors import CompilationError, MeshtfError
+from meshtf.quantization import quantize, quantized_einsum
 from tests.house.pairwise import pairwise
 from tests.properties.random_programs.cases import CASES
 
@@ -61,6 +63,20 @@ def refused(cases: Sequence[str], seed: int, mesh: str, topology: str) -> dict[s
 def test_every_operation(number: int) -> None:
     """An eighth of them, and all in the long run."""
     check(batch(number), 0, "rows:2;cols:4", "v5e:2x4")
+
+
+@pytest.mark.long
+def test_products_of_int8_stay_products_of_int8() -> None:
+    """The program multiplies int32 that were converted from int8. libtpu multiplies the int8 numbers."""
+
+    def product(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        return quantized_einsum(quantize(x, "hidden"), quantize(w, "hidden"), "batch d_ff")
+
+    specs = {"x": mtf.TensorSpec("batch:8192 hidden:1024"), "w": mtf.TensorSpec("hidden:1024 d_ff:1024")}
+    program = mtf.function(product, mtf.PlanMeshImpl("all:8", "batch:all"), specs).compile("v5e:2x4").hlo
+    ((x, w),) = re.findall(r"= s32\S+ convolution\((\S+), (\S+)\)", program)
+    assert f"{x} = s8[" in program
+    assert f"{w} = s8[" in program
 
 
 @pytest.mark.long
