@@ -17,6 +17,8 @@ PROGRAMS = ("train", "eval", "decode", "export", "plan", "compile", "checkpoint"
 importlib.import_module("meshtf.models")
 for program in PROGRAMS:
     importlib.import_module(f"meshtf.bin.{program}")
+for imported_by_trainings in ("tensorboard.summary.v2", "sklearn.datasets"):
+    importlib.import_module(imported_by_trainings)
 importlib.import_module("tests.fresh_process")  # the functions that processes start with
 
 gc.collect()
