@@ -193,13 +193,16 @@ class _GpuProbe:
     def _program(
         self, link: Callable[[Tensor, Tensor], Tensor], shape: Sequence[Dimension], links: int
     ) -> Callable[[], object]:
-        """A step that is handed its first array, and has run once."""
+        """A step that is handed its first array, and has run once.
+
+        The array is not a tensor, which would go to the GPU once.
+        """
 
         def program(x: Tensor) -> Tensor:
             return reduce_sum(functools.reduce(lambda y, _: link(y, x), range(links), x))
 
         made = function(program, self._one, inputs={"x": TensorSpec(shape)})
-        step = functools.partial(made, x=tf.zeros([d.size for d in shape]))
+        step = functools.partial(made, x=np.ones([d.size for d in shape], np.float32))
         step()
         return step
 

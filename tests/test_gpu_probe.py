@@ -13,10 +13,17 @@ from pathlib import Path
 from meshtf.bin.probe import write_gpu_probe
 from meshtf.gpu_probe import GpuProbeSizes
 from meshtf.costs import load_machine
+from meshtf.mesh_impl.pjrt.pjrt import Cores
+fed, feed = [], Cores.feed
+def noted(cores, pieces, **options):
+    fed.append(pieces[0].shape)
+    return feed(cores, pieces, **options)
+Cores.feed = noted
 path = Path({path!r})
-assert write_gpu_probe(path, {gpus}, GpuProbeSizes(sides=(4, 8), elements=64, fed=64, chain=1, runs=1)) == 0
+assert write_gpu_probe(path, {gpus}, GpuProbeSizes(sides=(4, 8), elements=64, fed=48, chain=1, runs=2)) == 0
 machine = load_machine(str(path))
 print(machine.fuses, machine.products_fuse, machine.processors)
+print("inputs:", fed.count((48,)))
 print(sorted(machine.peak_flops), 0 < machine.memory_bandwidth, 0 < machine.step_seconds)
 """
 
@@ -28,5 +35,6 @@ def test_a_probe_of_virtual_gpus_writes_a_machine(gpus: int, tmp_path: Path) -> 
     printed = finished.stdout
     assert "measuring products in bfloat16: 4: " in printed
     assert "True False None" in printed
+    assert "inputs: 3\n" in printed, "one that is not measured, and one for each run"
     assert "['bfloat16', 'float32'] True True" in printed
     assert ("links as h200, since there is one GPU" in printed) == (gpus == 1)

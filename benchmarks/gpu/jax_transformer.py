@@ -75,11 +75,22 @@ def _layer(sizes: JaxSizes, x: jax.Array, layer: Weights) -> jax.Array:
 
 def _attended(sizes: JaxSizes, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     if q.dtype.itemsize == 2 and jax.default_backend() == "gpu":
-        return jax.nn.dot_product_attention(q, k, v, is_causal=sizes.is_causal, implementation="cudnn")
+        return _attended_by_cudnn(sizes, q, k, v)
     scores = jnp.einsum("blhk,bmhk->bhlm", q, k).astype(jnp.float32) * q.shape[-1] ** -0.5
     if sizes.is_causal:
         scores = jnp.where(jnp.tril(jnp.ones((sizes.length, sizes.length), bool)), scores, -1e9)
     return jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores, -1).astype(q.dtype), v)
+
+
+def _attended_by_cudnn(sizes: JaxSizes, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Attention by cuDNN's kernels. JAX gives them even lengths alone, so an odd one gets a position that is masked."""
+    attend = functools.partial(jax.nn.dot_product_attention, is_causal=sizes.is_causal, implementation="cudnn")
+    batch, length = q.shape[:2]
+    if length % 2 == 0:
+        return attend(q, k, v)
+    lengths = jnp.full([batch], length, jnp.int32)
+    padded = (jnp.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))) for x in (q, k, v))
+    return attend(*padded, query_seq_lengths=lengths, key_value_seq_lengths=lengths)[:, :length]
 
 
 def _normalized(x: jax.Array, scale: jax.Array) -> jax.Array:

@@ -105,9 +105,9 @@ def _jax_program(name: str) -> Callable[[], object]:
         from benchmarks.workloads.in_jax.decoding import jax_by_hand as decoding
 
         return decoding(1, 1)
-    from benchmarks.workloads.in_jax.transformer import jax_by_hand as transformer
+    from benchmarks.workloads.in_jax.transformer import jax_partitioned as transformer
 
-    return transformer(1)
+    return transformer(1, 1)
 
 
 def measured(start: Start, steps: int, at_once: int) -> dict[str, float]:

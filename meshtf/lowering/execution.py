@@ -110,7 +110,7 @@ class Execution:
         if not tf.executing_eagerly():
             raise UsageError(_STARTED_IN_FUNCTION.format(name=self._name, site=user_site()))
         feeds = self._checked(feeds)
-        has_copies = bool(self.plan.checks)
+        has_copies = any(check.can_find for check in self.plan.checks)
         if has_copies:  # the place of a failure is found in the same arrays, which are the user's by then
             feeds = [x.copy() if isinstance(x, np.ndarray) else x for x in feeds]
         wait = self._explained(functools.partial(self._started, feeds, may_change=not has_copies), feeds)

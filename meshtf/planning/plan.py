@@ -275,6 +275,7 @@ class Loop:
       pipeline: the facts about the iterations where they are the steps of a pipeline.
       compilation: whether the loop is compiled, where it asks for that.
       unrolling: whether the loop is unrolled, where its iterations are the layers of a stack.
+      may_overrun: whether iterations behind the last one change no result but `trips`.
     """
 
     operation: Operation
@@ -291,6 +292,7 @@ class Loop:
     pipeline: PipelineNote | None = None
     compilation: LoopCompilation | None = None
     unrolling: LoopUnrolling | None = None
+    may_overrun: bool = False
 
     @property
     def is_bounded(self) -> bool:

@@ -164,6 +164,7 @@ class _LoopGradient:
             stacked=tuple(StackedTensor(leaving[s.part], s.dim, s.whole) for s in self.sliced if s.part in leaving),
             accumulated=tuple(AccumulatedTensor(leaving[x], leaving[x].dtype) for x in self.captures if x in leaving),
             asks_to_be_compiled=False,
+            may_overrun=False,
             computes_again=bool(again) and policy != KEEP_EVERYTHING and not policy.only_in_loops,
         )
         return type(self.loop)(spec, self.loop.outputs[0], "loop")

@@ -116,6 +116,7 @@ class _LoopLowering:
                 pipeline=spec.pipeline,
                 compilation=LoopCompilation() if spec.asks_to_be_compiled else None,
                 unrolling=LoopUnrolling(spec.computes_again) if spec.numbering.counted is Counted.LAYERS else None,
+                may_overrun=spec.may_overrun and not (assigned or accumulated or checks or stacked),
             )
         )
         totals = [_converted(c.result, a.dtype, self.outer) for c, a in zip(accumulated, spec.accumulated, strict=True)]

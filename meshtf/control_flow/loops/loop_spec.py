@@ -128,6 +128,7 @@ class LoopSpec:
     policy: which tensors of each iteration its gradient keeps.
     pipeline: facts about its iterations, if they are the steps of a pipeline.
     asks_to_be_compiled: whether XLA should compile it as one function, if that is possible and pays.
+    may_overrun: whether iterations behind the last one change no result.
     computes_again: whether it computes again what a loop that it is the gradient of did not keep.
     """
 
@@ -141,6 +142,7 @@ class LoopSpec:
     policy: RecomputePolicy = KEEP_EVERYTHING
     pipeline: PipelineNote | None = None
     asks_to_be_compiled: bool = False
+    may_overrun: bool = False
     computes_again: bool = False
 
     @property

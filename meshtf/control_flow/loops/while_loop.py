@@ -26,7 +26,7 @@ from meshtf.planning.plan import UNBOUNDED
 
 
 @language_function
-def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
+def while_loop(  # noqa: PLR0913  # the original's parameters, and five of ours
     cond_fn: Callable[..., Tensor],
     body_fn: Callable[..., Any],
     inputs: Tensor | Sequence[Tensor],
@@ -35,6 +35,7 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
     *,
     maximum_iterations: int | None = None,
     compiled: bool = False,
+    may_overrun: bool = False,
     recompute: RecomputePolicy | str | bool | None = None,
     name: str = "while_loop",
 ) -> list[Tensor]:
@@ -54,6 +55,10 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
         slicewise; nothing takes the loop's gradient; `maximum_iterations` are enough to pay for compiling. A loop that
         communicates must also run on virtual CPUs of one process, and be inside no other loop. The program's report
         says whether the loop is compiled, and why not. A compiled loop's floats may differ in their last bits.
+      may_overrun: whether further iterations change no value that you use, once the condition is false or
+        `maximum_iterations` are made. A GPU then asks the condition of a quick loop every few iterations only, since
+        its host must wait for each answer. A loop that assigns variables, accumulates, checks indices or has a gradient
+        never overruns.
       recompute: what the gradient keeps of each iteration, as for `scan`.
       name: the operation's name.
 
@@ -105,6 +110,7 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and four of ours
         accumulated=tuple(AccumulatedTensor(t, t.dtype) for t in returned[len(entering) :]),
         policy=policy,
         asks_to_be_compiled=compiled,
+        may_overrun=may_overrun,
     )
     loop = LoopOperation(spec, initial[0], name)
     return [*loop.carried_outputs[:returned_values], *loop.accumulated_outputs]

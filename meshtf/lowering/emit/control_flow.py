@@ -81,13 +81,21 @@ Beginning: TypeAlias = Callable[[Carried, Tensors], Tensors]
 """Changes the tensors of a carried value before the first iteration."""
 
 
-def emit_loop(scope: Scope, loop: Loop, begin: Beginning = lambda carried, tensors: tensors) -> None:
+def emit_loop(
+    scope: Scope,
+    loop: Loop,
+    begin: Beginning = lambda carried, tensors: tensors,
+    *,
+    iterations_per_check: int = 1,
+) -> None:
     """Emits a loop as `tf.while_loop`.
 
     Args:
       scope: where its inputs are. Its results are given there.
       loop: the plan's loop.
       begin: done to all that is carried before the first iteration.
+      iterations_per_check: how many iterations are made before it is asked whether there is another one. With more than
+        one, nothing may be stacked and `loop.trips` may be too large.
     """
     count: Any = loop.length if loop.count is None else scope.number(loop.count)
     carried = [begin(c, scope.tensors(c.initial, c.entering)) for c in loop.carried]
@@ -106,11 +114,26 @@ def emit_loop(scope: Scope, loop: Loop, begin: Beginning = lambda carried, tenso
         ]
         return turn + 1, leaving, filled
 
-    trips, finals, filled = tf.while_loop(goes_on, iterate, (tf.constant(0), carried, stacks), parallel_iterations=1)
+    body = iterate if iterations_per_check == 1 else _repeated(iterate, iterations_per_check)
+    trips, finals, filled = tf.while_loop(goes_on, body, (tf.constant(0), carried, stacks), parallel_iterations=1)
     scope.give_number(loop.trips, trips)
     _give_carried(scope, loop, finals)
     for s, own in zip(loop.stacked, filled, strict=True):
         scope.give_stacks(s, own)
+
+
+def _repeated(iterate: Callable[..., Any], times: int) -> Callable[..., Any]:
+    """Several iterations as one. A compiler sees how many they are."""
+
+    def several(*values: Any) -> Any:
+        return tf.while_loop(
+            lambda done, *_: done < times,
+            lambda done, *now: (done + 1, *iterate(*now)),
+            (tf.constant(0), *values),
+            parallel_iterations=1,
+        )[1:]
+
+    return several
 
 
 Entering: TypeAlias = Callable[[list[Tensors], list[Tensors]], tuple[list[Tensors], list[Tensors]]]

@@ -1,8 +1,8 @@
 """PJRT, the runtime of XLA's programs on TPUs, GPUs and CPUs, as jaxlib has it.
 
 jaxlib's entry points are private and change with its minor releases. This module alone uses them, and knows the
-releases in `RELEASES`; its test names what another release has broken. It imports nothing of meshtf, so that a process
-which only compiles need not import TensorFlow.
+releases in `RELEASES`; its test names what another release has broken. It imports nothing that imports TensorFlow, so
+that a process which only compiles need not.
 
 A public way would be `jax.jit(jax.export.deserialize(module).call, donate_argnums=...)`. Measured with jaxlib 0.10.2 on
 the CPU client, for a step of 110 buffers: it donates them, and starting a step takes 0.107 ms, against 0.100 here. But
@@ -36,6 +36,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import _jax, version, xla_client  # pyright: ignore[reportAttributeAccessIssue]  # it has no types
 from jaxlib.mlir import ir
 
+from meshtf.mesh_impl.pjrt.input_chunks import GPU_INPUTS, InputChunks, joining_module
+
 RELEASES = ((0, 10), (0, 11), (0, 12))
 """The minor releases of jaxlib for which this module is written. From 0.11 on they need Python 3.12.
 
@@ -61,6 +63,7 @@ _PLATFORMS = "jax_platforms"
 _MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _RELEASE = version.__version_info__[:2]
 _DEVICE_KINDS = {"cuda": "GPU", "rocm": "GPU"}
+_INPUT_CHUNKS = {"cuda": GPU_INPUTS, "rocm": GPU_INPUTS}
 _NEVER_SECONDS = 10_000_000
 _JOIN_SECONDS = 120
 _LEAVE_SECONDS = 30
@@ -131,7 +134,8 @@ class Client:
 
         `check` is called now and then while results are waited for; its errors end the waiting.
         """
-        return Cores(self._client, tuple(device.handle for device in devices), check)
+        chunks = _INPUT_CHUNKS.get(self.platform)
+        return Cores(self._client, tuple(device.handle for device in devices), check, chunks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,10 +301,17 @@ def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
 
 
 class Cores:
-    """Devices by core number: arrays on them, and programs for them."""
+    """Devices by core number: arrays on them, and programs for them. `chunks`: how large inputs are cut, if at all."""
 
-    def __init__(self, client: Any, devices: tuple[Any, ...], check: Callable[[], None] | None) -> None:
-        self._client, self._devices, self._check = client, devices, check
+    def __init__(
+        self,
+        client: Any,
+        devices: tuple[Any, ...],
+        check: Callable[[], None] | None,
+        chunks: InputChunks | None,
+    ) -> None:
+        self._client, self._devices, self._check, self._chunks = client, devices, check, chunks
+        self._joining: dict[tuple[tuple[int, ...], np.dtype], Executable] = {}
         self._local = [d for d in devices if d.process_index == client.process_index()]
         mesh = Mesh(np.array(devices), ("core",))
         self._alike, self._in_parts = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("core"))
@@ -316,14 +327,25 @@ class Cores:
         found = [getattr(d, "compute_capability", None) for d in self._devices]
         return min((tuple(map(int, c.split("."))) for c in found if c), default=()) if all(found) else ()
 
+    def feed(self, pieces: Sequence[np.ndarray], *, may_change: bool = False) -> CoreArray:
+        """Hands each core of this process its part of an input, as `put`. Large ones go in chunks, many at once.
+
+        Nobody may write to the arrays any more, unless they may change: then they are copied before this returns.
+        """
+        if may_change and pieces[0].size <= _SMALL:
+            copies = {id(p): p.copy() for p in pieces}
+            return self.put([copies[id(p)] for p in pieces])
+        put = functools.partial(self.put, may_change=may_change)
+        if self._chunks is None or len(cut := self._chunks.cut(pieces)) == 1:
+            return put(pieces)
+        chunks = self._chunks.at_once(put, cut)
+        return self._joins([chunk[0].size for chunk in cut], pieces[0]).start(chunks)[0]
+
     def put(self, pieces: Sequence[np.ndarray], *, may_change: bool = False) -> CoreArray:
         """Hands each core of this process an array, in row-major order.
 
         Nobody may write to the arrays any more, unless they may change: then the runtime copies them at once.
         """
-        if may_change and pieces[0].size <= _SMALL:
-            copies = {id(p): p.copy() for p in pieces}
-            return self.put([copies[id(p)] for p in pieces])
         first = pieces[0]
         if all(p is first for p in pieces):
             return self._put(first.shape, pieces, self._local, self._alike, may_change)
@@ -392,12 +414,22 @@ class Cores:
         `results`: the shapes and dtypes of its results.
         """
         with mlir.make_ir_context():
-            devices, options = _jax.DeviceList(self._devices), _options(self._devices)
-            program = self._client.compile_and_load(_module(hlo), devices, options)
-        return Executable(
-            program,
-            [self._result_handler(ShapedArray(*x)) for x in results],
-        )
+            return self._loaded(_module(hlo), results)
+
+    def _joins(self, sizes: Sequence[int], whole: np.ndarray) -> Executable:
+        """The program that makes an array, of another's shape and dtype, of chunks with these sizes."""
+        key = whole.shape, whole.dtype
+        if key not in self._joining:
+            with mlir.make_ir_context():
+                module = joining_module(sizes, whole.shape, str(mlir.dtype_to_ir_type(whole.dtype)))
+                self._joining[key] = self._loaded(ir.Module.parse(module), [key])
+        return self._joining[key]
+
+    def _loaded(self, module: ir.Module, results: Sequence[tuple[tuple[int, ...], Any]]) -> Executable:
+        """Compiles a module inside its context of MLIR."""
+        devices, options = _jax.DeviceList(self._devices), _options(self._devices)
+        program = self._client.compile_and_load(module, devices, options)
+        return Executable(program, [self._result_handler(ShapedArray(*x)) for x in results])
 
     def _result_handler(self, result: ShapedArray) -> Any:
         """The function that makes an array of a result. Until 0.10 it can be told to skip its checks."""

@@ -14,6 +14,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from meshtf.dimension import Shape
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.arithmetic import square
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
@@ -85,16 +86,16 @@ def gated_by_itself(x: Tensor, gate: Gate) -> Tensor:
         gate.name,
         WideKernel(GatedKernel(gate)),
         [x],
-        gradient=lambda op, dy: (_gradient(dy, op.inputs[0], gate),),
+        gradient=lambda op, dy: (_gradient(dy, op.inputs[0], gate, op.outputs[0].shape),),
     ).outputs[0]
 
 
-def _gradient(dy: Tensor, x: Tensor, gate: Gate) -> Tensor:
+def _gradient(dy: Tensor, x: Tensor, gate: Gate, output_shape: Shape) -> Tensor:
     return ElementwiseOperation(
         f"{gate.name}_gradient",
         WideKernel(GatedGradientKernel(gate)),
         [dy, x],
-        output_shape=x.shape,
+        output_shape=output_shape,
         gradient=lambda op, ddy: _second_gradients(op, ddy, gate),
     ).outputs[0]
 
@@ -104,7 +105,7 @@ def _second_gradients(op: ElementwiseOperation, ddy: Tensor, gate: Gate) -> list
 
     The slope's own slope is s (1 - s) (2 g' + x (g'^2 (1 - 2 s) + g'')), which is computed in float32 at least.
     """
-    dy, x = op.inputs
+    (dy, x), shape = op.inputs, op.outputs[0].shape  # x may lack dimensions that are broadcast
     wide = cast(x, tf.float32) if x.dtype.size < 4 else x
     if gate.cubic:
         wide = clip_by_value(wide, -_FAR, _FAR)  # powers of x would become infinite, and NaN in further gradients
@@ -115,4 +116,4 @@ def _second_gradients(op: ElementwiseOperation, ddy: Tensor, gate: Gate) -> list
         s = sigmoid(gate.linear * wide)
         inner = 2.0 * gate.linear + wide * (gate.linear**2 * (1.0 - 2.0 * s))
     bent = cast(times_slope(s * (1.0 - s), inner), x.dtype)
-    return [_gradient(ddy, x, gate), times_slope(ddy, times_slope(dy, bent, x.shape), x.shape)]
+    return [_gradient(ddy, x, gate, shape), times_slope(ddy, times_slope(dy, bent, shape), shape)]

@@ -116,6 +116,7 @@ class _BeamSearch:
             num_loop_vars=_NUM_CARRIED,
             maximum_iterations=self.prompts.length.size,
             compiled=True,
+            may_overrun=True,  # a search that has ended stays as it is
             name="beam_search",
         )
         end = _Carried(*done)

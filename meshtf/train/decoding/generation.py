@@ -127,6 +127,8 @@ class _Generation:
             num_loop_vars=None if self.keeps_state else _NUM_CARRIED + len(told),
             maximum_iterations=self.prompts.length.size,
             compiled=True,
+            # Sequences that have ended stay as they are. The position and the state do not.
+            may_overrun=not self.keeps_state,
             name="generate",
         )
         first_state = _NUM_CARRIED + len(told)

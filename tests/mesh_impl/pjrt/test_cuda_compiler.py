@@ -18,10 +18,12 @@ from jax._src.interpreters import mlir
 from jaxlib import _jax, xla_client
 
 import meshtf as mtf
+from benchmarks import decoding
 from benchmarks.gpu.attention import KINDS, attention_step
 from benchmarks.gpu.steps import tiny_gpt2
 from meshtf.mesh_impl.pjrt import pjrt
 from meshtf.quantization import Quantization, quantized_weights
+from meshtf.thresholds import ITERATIONS_PER_CHECK
 
 pytestmark = pytest.mark.long
 
@@ -112,6 +114,17 @@ def test_kernels_hand_on_what_the_program_rounds(on_a_gpu: mtf.GpuMeshImpl, h200
     made = [line.split(" fusion(")[0] for line in program.splitlines() if " fusion(" in line]
     assert any("bf16[4096,512]" in line for line in made)
     assert not [line for line in made if "f32[4096,512]" in line.replace("bf16", "narrow")]
+
+
+def test_the_host_knows_how_many_tokens_come_next(on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> None:
+    """The loop inside has a known number of iterations, and neither loop copies a cache."""
+    program = _compiled(decoding.program_on(on_a_gpu), h200)
+    loops = [line for line in program.splitlines() if " while(" in line]
+    known = [re.findall(r'"known_trip_count":\{"n":"(\d+)"', line) for line in loops]
+    assert sorted(known) == [[], [str(ITERATIONS_PER_CHECK)]]
+    cache = rf"f32\[{decoding.BATCH},4,{decoding.PROMPT + decoding.NEW},32\]"
+    assert len(re.findall(cache, loops[0])) >= 8  # keys and values of four layers
+    assert not re.search(rf"= {cache}\S* copy\(", program)
 
 
 def _compiled(step: mtf.Function, devices: Sequence[Any], *overrides: tuple[str, object]) -> str:

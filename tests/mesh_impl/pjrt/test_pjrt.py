@@ -35,7 +35,7 @@ PRIVATE = [
     (_jax.CompileOnlyPyClient, ["compile"]),
     (_jax.Executable, ["cost_analysis", "get_compiled_memory_stats", "hlo_modules"]),
     (_jax.CompiledMemoryStats, list(pjrt.MEMORY.values())),
-    (mlir, ["make_ir_context"]),
+    (mlir, ["dtype_to_ir_type", "make_ir_context"]),
     (ir.Module, ["parse"]),
     (ir.WalkResult, ["ADVANCE"]),
 ]

@@ -21,10 +21,12 @@ LEAST_PYTHON = {"0.10.1": (3, 11), "0.10.2": (3, 11), "0.11.2": (3, 12), "0.12.0
 """The releases that are tried, with the Python that each needs: two for Python 3.11, and newer minor ones."""
 
 _PROGRAM = """
-import numpy as np
+import tensorflow as tf
 import meshtf as mtf
 from jaxlib import version
 from meshtf.mesh_impl.pjrt import pjrt
+from meshtf.mesh_impl.pjrt.input_chunks import InputChunks
+pjrt._INPUT_CHUNKS["cpu"] = InputChunks(count=2, min_bytes=1, multiple=4)
 batch, hidden = mtf.Dimension("batch", 8), mtf.Dimension("hidden", 16)
 def step(x):
     loss = mtf.reduce_mean(mtf.square(mtf.layers.dense(x, [hidden], name="dense") - 1.0))
@@ -32,8 +34,9 @@ def step(x):
     return loss
 mtf.virtual_gpus(2)
 run = mtf.function(step, mtf.GpuMeshImpl("all:2", "batch:all"), inputs={"x": mtf.TensorSpec([batch, ("features", 4)])})
-losses = [float(run(x=np.ones([8, 4], np.float32))) for _ in range(4)]
+losses = [float(run(x=tf.ones([8, 4]))) for _ in range(4)]
 assert losses[-1] < losses[0], losses
+assert run._execution.program._cores._joining, "no input went in chunks"
 print("trained with jaxlib", version.__version__)
 """
 

@@ -87,3 +87,22 @@ def test_further_gradients(dtype: tf.DType) -> None:
     unit = {tf.float64: 1e-5, tf.bfloat16: 2.0**-8, tf.float16: 2.0**-10}[dtype]
     for y, expected in zip(found, (second, third), strict=True):
         np.testing.assert_allclose(tf.cast(y, tf.float64), expected, rtol=unit, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [mtf.gelu, mtf.swish], ids=["gelu", "swish"])
+def test_further_gradients_of_an_operand_that_is_broadcast(function: Callable[[mtf.Tensor], mtf.Tensor]) -> None:
+    """The gradient's operation takes the operand as it was before, without the dimension. Each order sums over it."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        found = [[function(x)], [function(mtf.broadcast(x, [*x.shape, ("rows", 4)]))]]
+        for _ in range(3):
+            for each in found:
+                (gradient,) = mtf.gradients([each[-1]], [x])
+                assert gradient is not None
+                each.append(gradient)
+        return [*found[0][1:], *found[1][1:]]
+
+    x = np.linspace(-3.0, 3.0, 6)
+    for layout in ("n:all", "rows:all"):
+        found = mtf.testing.interpret(program, {"x": ("n:6", x)}, "all:2", layout).results
+        np.testing.assert_allclose(found[3:], [4.0 * y for y in found[:3]], rtol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,3 +76,19 @@ def whole_passes() -> MakeWholePasses:
 
 
 Arrays = Mapping[str, tuple[mtf.Shape, np.ndarray]]
+
+
+@pytest.fixture
+def overrun(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes the loops over tokens that may overrun go on until a position, whether all sequences have ended or not."""
+    as_it_is = mtf.while_loop
+
+    def until(end: int) -> None:
+        def loop(cond_fn: object, *parts: Any, **options: Any) -> list[mtf.Tensor]:
+            assert options.pop("may_overrun")
+            options["maximum_iterations"] = end
+            return as_it_is(lambda position, *_: mtf.less(position, end), *parts, **options)
+
+        monkeypatch.setattr(mtf, "while_loop", loop)
+
+    return until

@@ -61,6 +61,18 @@ def found_by(
     return interpret(search(model, beam_size, alpha, stop_ids), arrays, "rows:2;cols:2", layout).results
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_searches_that_have_ended_stay_as_they_are(
+    alpha: float, lm: TransformerLM, overrun: Callable[[int], None]
+) -> None:
+    """Bit for bit, when the loop goes on far behind their ends, as it may on a GPU."""
+    expected = found_by(lm, 2, alpha, (1, 3), "batch:rows")
+    overrun(LENGTH.size + 4)
+    for name, found in found_by(lm, 2, alpha, (1, 3), "batch:rows").items():
+        np.testing.assert_array_equal(found, expected[name], err_msg=name)
+
+
 def score_of(log_likelihood: float, count: int, alpha: float) -> float:
     return log_likelihood / ((5 + count) / 6) ** alpha
 

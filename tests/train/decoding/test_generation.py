@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,14 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import IndexRangeError
+from meshtf.layers.transformer import FeedForward, TransformerStack
 from meshtf.models import EncoderDecoder, TransformerLM
+from meshtf.tensorflow_private.xla_modules import parsed_hlo
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.decoding import GnmtRules, Penalties, Prompts, Sampling, Stops, beam_search, generate
 from meshtf.train.decoding.programs import Sizes
+from tests.house.sharpest import sharpest
+from tests.train.decoding.conftest import SELF
 
 BATCH, LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 6)
 IDS = np.array([[2, 3, 9, 9, 9, 9], [9] * 6, [4, 2, 3, 9, 9, 9], [2, 2, 2, 2, 9, 9]], np.int32)
@@ -138,6 +143,64 @@ def test_likelihoods_of_tokens_add_up_and_the_likeliest_are_told(lm: Transformer
     assert_close(found["token_log_likelihoods"].sum(1), found["log_likelihoods"], terms=LENGTH.size)
     ranks = generated(model, Sampling(1.0), num_samples=3, num_likeliest=0)
     assert_close(ranks["token_log_likelihoods"].sum(2), ranks["log_likelihoods"], terms=LENGTH.size)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "window": {
+        "stop_ids": (1,),
+        "stops": Stops((1,), ((2, 3),)),
+        "penalties": Penalties(repetition=1.5, frequency=0.5, no_repeat_ngram_size=2, min_new_tokens=1),
+        "num_likeliest": 2,
+    },
+    "samples": {"sampling": Sampling(1.0, 4, 0.9), "stop_ids": (1, 3), "num_samples": 2, "layout": "batch:rows"},
+    "one token each": {"stop_ids": tuple(range(5))},
+}
+
+
+@pytest.mark.parametrize("kind", sharpest(list(OPTIONS), ["window"]))
+def test_sequences_that_have_ended_stay_as_they_are(
+    kind: str, lm: TransformerLM, overrun: Callable[[int], None]
+) -> None:
+    """Bit for bit, when the loop goes on behind their ends, as it may on a GPU. A window's cache is overwritten."""
+    attention = dataclasses.replace(SELF, window=3 if kind == "window" else None)
+    model = dataclasses.replace(lm, stack=TransformerStack([attention, FeedForward(8)], 1))
+    options = {"sampling": Sampling(), **OPTIONS[kind]}
+    expected = generated(model, **options)
+    overrun(LENGTH.size + 4)
+    for name, found in generated(model, **options).items():
+        np.testing.assert_array_equal(found, expected[name], err_msg=name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_a_gpu_that_asks_rarely_continues_alike(
+    method: str, lm: TransformerLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With sequences of a length that is no multiple of the iterations between two questions."""
+    length = mtf.Dimension("length", 13)
+    specs = {n: mtf.TensorSpec([BATCH, length] if n == "ids" else [BATCH], tf.int32) for n in PROMPTS}
+
+    def program(ids: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor) -> dict[str, mtf.Tensor]:
+        decoder, prompts = lm.incremental_decoder({}), Prompts(ids, lengths, ends)
+        if method == "beam":
+            return beam_search(decoder, prompts, (1,), beam_size=2, rules=GnmtRules(0.6)).by_name()
+        return generate(decoder, prompts, Sampling(), Stops((1, 3))).by_name()
+
+    def step_on(platform: str) -> mtf.Function:
+        monkeypatch.setattr(mtf.GpuMeshImpl, "kernel_platform", platform)
+        step = mtf.function(program, mtf.GpuMeshImpl("rows:2", "batch:rows"), inputs=specs)
+        hlo = step.hlo()
+        assert hlo is not None
+        opcodes = [i.opcode for computation in parsed_hlo(hlo).computations for i in computation.instructions]
+        assert opcodes.count("while") == (2 if platform else 1)
+        return step
+
+    asked_rarely, asked_always = step_on("cuda"), step_on("")
+    for more in (0, 7, -6):  # to the greatest length; to shorter ones; and nothing is added
+        feeds = {"ids": np.pad(IDS, [(0, 0), (0, 7)]), "lengths": LENGTHS, "ends": np.maximum(ENDS + more, 0)}
+        expected = asked_always(**feeds)
+        for name, found in asked_rarely(**feeds).items():
+            np.testing.assert_array_equal(found, expected[name], err_msg=name)
 
 
 def test_greedy_behind_an_encoder(encoder_decoder: EncoderDecoder, whole_passes: Any) -> None:

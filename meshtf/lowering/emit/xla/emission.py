@@ -35,7 +35,7 @@ def emit_for_xla(
       slices: this core's slices of the variables, in the order of `plan.variable_names`.
       earlier: the index of a check that failed in an earlier run, an int32 scalar. Unless it is -1 nothing is assigned,
         and the index is the same again.
-      platform: the platform whose own kernels it may have, by XLA's name for it; "": none.
+      platform: the platform that runs it, whose own kernels it may have, by XLA's name for it; "": any, with none.
 
     Returns:
       The core's slices of the fetches, the index of the check that failed, or -1, and the new slices of the variables
@@ -45,7 +45,7 @@ def emit_for_xla(
     everyone = [list(core_positions.coordinates(core, mesh_shape).values()) for core in range(mesh_shape.size)]
     table = tf.constant(everyone, tf.int32, [mesh_shape.size, mesh_shape.ndims])
     variables = SlicesByValue(dict(zip(plan.variable_names, slices, strict=True)))
-    emit_inner = functools.partial(_emit_loop_when_ready, done_before_loops(plan), values_given(plan))
+    emit_inner = functools.partial(_emit_loop_when_ready, done_before_loops(plan), values_given(plan), platform)
     body = CoreProgram(
         PlanFacts.of(plan, writes_in_place=False),
         TracedCore(plan, tf.gather(table, replica_id())),
@@ -61,13 +61,18 @@ def emit_for_xla(
 
 
 def _emit_loop_when_ready(
-    done_before: Mapping[Loop, Sequence[Value]], given: Collection[Value], program: CoreProgram, loop: Loop
+    done_before: Mapping[Loop, Sequence[Value]],
+    given: Collection[Value],
+    platform: str,
+    program: CoreProgram,
+    loop: Loop,
 ) -> None:
     """Emits a loop that begins when all that it waits for is there. XLA chooses an order of its own.
 
     Args:
       done_before: by loop, the values that are to be there when it begins.
       given: values that are there when the program starts, and stay.
+      platform: the platform that runs the program, by XLA's name for it; "": any.
       program: the core's program.
       loop: the loop.
     """
@@ -75,7 +80,7 @@ def _emit_loop_when_ready(
         values = list(dict.fromkeys([*(c.initial for c in loop.carried), *done_before[loop]]))
         tied = tied_together([program.slices[v] for v in values])
         program.slices.update(zip(values, tied, strict=True))
-    emit_layers_or_loop(program, loop, given)
+    emit_layers_or_loop(program, loop, given, platform)
 
 
 def assigned_names(plan: Plan) -> list[str]:

@@ -29,7 +29,7 @@ def hlo_of(plan: Plan, program: str, product_precision: str | None = None, platf
       plan: the instructions of each core.
       program: the program's name, for messages.
       product_precision: the precision of its products, one of `mesh_options.PRODUCT_PRECISIONS`; None: "default".
-      platform: the platform whose own kernels it may have, by XLA's name for it; "": none.
+      platform: the platform that runs it, whose own kernels it may have, by XLA's name for it; "": any, with none.
 
     Raises:
       CompilationError: XLA cannot compile an operation, which is named with the user's line; or the program is itself

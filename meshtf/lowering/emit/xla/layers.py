@@ -16,20 +16,22 @@ from collections.abc import Collection
 
 from meshtf.lowering.emit.control_flow import Tensors, emit_loop, emit_unrolled
 from meshtf.lowering.emit.core_program import CoreProgram
+from meshtf.lowering.emit.xla.rare_checks import iterations_per_check
 from meshtf.planning.plan import Feed, Instruction, Loop, Plan, ReadVariable, Value, walk
 from meshtf.tensorflow_private.xla_operations import tied_together
 
 
-def emit_layers_or_loop(program: CoreProgram, loop: Loop, given: Collection[Value]) -> None:
+def emit_layers_or_loop(program: CoreProgram, loop: Loop, given: Collection[Value], platform: str = "") -> None:
     """Emits a loop into a program, unrolled if it is marked so.
 
     Args:
       program: the core's program.
       loop: the loop.
       given: values that are there when the program starts, and stay.
+      platform: the platform that runs the program, by XLA's name for it; "": any.
     """
     if not is_unrolled(loop):
-        emit_loop(program, loop)
+        emit_loop(program, loop, iterations_per_check=iterations_per_check(program, loop, platform))
         return
     assert loop.unrolling is not None
     if not loop.unrolling.computes_again:

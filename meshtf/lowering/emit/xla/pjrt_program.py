@@ -137,11 +137,11 @@ class PjrtProgram:
         The cores keep the parts of a tensor, which never changes, for as long as it lives and no other is fed there.
         """
         if isinstance(given, np.ndarray):
-            return self._cores.put(self._cut(self._plan.feeds[number], given), may_change=may_change)
+            return self._cores.feed(self._cut(self._plan.feeds[number], given), may_change=may_change)
         before = self._fed_before.get(number)
         if before is not None and before[0]() is given:
             return before[1]
-        parts = self._cores.put(self._cut(self._plan.feeds[number], host_array(given)))
+        parts = self._cores.feed(self._cut(self._plan.feeds[number], host_array(given)))
         kept = self._fed_before
 
         def forget(reference: weakref.ref[tf.Tensor]) -> None:
