@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -35,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         flags = f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_persistent_cache_directory={config.stash[COMPILED]}"
         os.environ["TF_XLA_FLAGS"] = flags
     if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
+        gc.disable()  # until all tests are collected: imports leave little garbage, and collections would take a fifth
         config.pluginmanager.import_plugin("tests.sixteen_cpus")
 
 

@@ -7,7 +7,8 @@ import gc
 import importlib
 import sys
 
-import meshtf  # noqa: F401
+gc.disable()
+importlib.import_module("meshtf")
 
 IMPORTED_WITH_MESHTF = frozenset(sys.modules)
 """The names of the modules that `import meshtf` alone has imported."""
@@ -23,3 +24,4 @@ importlib.import_module("tests.fresh_process")  # the functions that processes s
 
 gc.collect()
 gc.freeze()
+gc.enable()
