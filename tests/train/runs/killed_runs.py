@@ -183,8 +183,14 @@ def results(folder: Path) -> list[dict[str, Any]]:
 
 
 def tree(folder: Path) -> set[str]:
-    """The names of all that is in a run's folder; those of TensorBoard's files have the time in them."""
-    return {re.sub(r"events\..*", "events", str(path.relative_to(folder))) for path in folder.rglob("*")}
+    """The names of all that is in a run's folder.
+
+    TensorBoard's files have the time in theirs. The checkpoint before the last one is of whatever step a run that was
+    asked to end had come to.
+    """
+    names = {re.sub(r"events\..*", "events", str(path.relative_to(folder))) for path in folder.rglob("*")}
+    last = f"step_{STEPS:08}"
+    return {re.sub(r"step_\d{8}", lambda step: last if step[0] == last else "earlier step", name) for name in names}
 
 
 def check(folder: Path, whole: Path) -> None:
