@@ -172,7 +172,9 @@ def kill(run: Run, rng: random.Random) -> None:
     status = run.must_end()
     # It was asked after its last step, or ended; or it died before anything else was said about the signal.
     assert status in (0, 128 + chosen, -chosen), f"{chosen.name} gave {status}: {run.output.read_text()}"
-    assert "Traceback" not in run.output.read_text(), run.output.read_text()
+    # A second signal may come in a garbage collection, where Python shows KeyboardInterrupt and goes on.
+    before = re.findall("(.*)\nTraceback", run.output.read_text())
+    assert all(line.startswith("Exception ignored in") for line in before), run.output.read_text()
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
