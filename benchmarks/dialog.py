@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METRICS = ("sensible", "specific", "interesting", "safe", "grounded")
+METRICS = ("quality", "sensible", "specific", "interesting", "safe", "grounded")
+"""The shares of good answers. Quality is the mean of the three that follow (Thoppilan et al. 2022)."""
+
 STAGES = {
     "sampled": "and fine-tuned",
     "ranked": "and ranked",
@@ -35,7 +37,8 @@ def run(program: str, *arguments: str) -> str:
 def scores(folder: Path, questions: int) -> dict[str, dict[str, Any]]:
     """The shares of good answers of a run, by stage."""
     lines = run("dialog", f"--model_dir={folder}", f"--questions={questions}", "--format=jsonl").splitlines()
-    return {line["stage"]: line for line in map(json.loads, lines)}
+    found = {line["stage"]: line for line in map(json.loads, lines)}
+    return {stage: line | {"quality": sum(line[name] for name in METRICS[1:4]) / 3} for stage, line in found.items()}
 
 
 def measured(folder: Path, questions: int) -> dict[str, Mapping[str, float]]:
