@@ -144,3 +144,5 @@ $(VENV)/made:
 
 .PRECIOUS: $(VENV)/has-%
 .NOTPARALLEL:
+# A setting that some containers have. Every process that a test starts would compile meshtf anew, and every worker all tests.
+unexport PYTHONDONTWRITEBYTECODE

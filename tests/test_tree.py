@@ -12,6 +12,7 @@ from tests.tests_of import (
     PACKAGES,
     TREE,
     found_tests,
+    imports,
     is_there,
     listed_tests,
     main,
@@ -83,7 +84,7 @@ def test_no_folder_is_too_full() -> None:
 
 def test_no_module_imports_private_modules_of_another_package() -> None:
     """A module whose name begins with an underscore is for the package that it is in, and the packages inside that."""
-    found = [(module, name) for module in modules() for name in _imported(TREE / module) if _is_private(name, module)]
+    found = [(module, name) for module in modules() for name in imports(module) if _is_private(name, module)]
     assert not found, f"{found}: make the module public in its package, or move what is shared to where it belongs"
 
 
@@ -118,16 +119,6 @@ def _is_room(room: Path) -> bool:
     )
 
 
-def _imported(path: Path) -> Iterator[str]:
-    """The dotted names of what a module imports from modules: of `from a.b import c`, both a.b and a.b.c."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def _is_private(name: str, module: str) -> bool:
     """Whether the dotted name leads through a private module of ours which a module at this path may not know."""
     parts, package = name.split("."), Path(module).parent.parts
@@ -157,8 +148,11 @@ def test_a_set_of_parameters_is_seen() -> None:
 def _parameters(tree: ast.AST) -> Iterator[ast.expr]:
     """The values that tests are parametrized with."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.parametrize") and len(node.args) > 1:
-            yield node.args[1]
+        match node:
+            case ast.Call(func=ast.Attribute(attr="parametrize"), args=[_, values, *_]):
+                yield values
+            case _:
+                pass
 
 
 def _is_set(values: ast.expr) -> bool:

@@ -64,11 +64,14 @@ def started_server(*flags: str, run: str | None = None) -> Iterator[tuple[str, i
         command = [sys.executable, "-m", "meshtf.bin.serve", served, f"--port={port}", "--name=tiny", *flags]
         with subprocess.Popen(command) as process:
             address = f"http://127.0.0.1:{port}"
-            _wait_until_ready(address, process)
-            yield address, process.pid
-            process.terminate()
-            if process.wait(60):
-                raise RuntimeError(f"the server ended with status {process.returncode}")
+            try:
+                _wait_until_ready(address, process)
+                yield address, process.pid
+            finally:  # or an error here would wait for the server's end
+                process.terminate()
+                status = process.wait(60)
+            if status:
+                raise RuntimeError(f"the server ended with status {status}")
 
 
 def _wait_until_ready(address: str, process: subprocess.Popen[bytes]) -> None:

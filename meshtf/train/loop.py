@@ -27,7 +27,7 @@ from meshtf.train.callbacks import TensorBoard
 from meshtf.train.callbacks.delivery import Delivery
 from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.evaluation_times import SECONDS_OF_EVALUATION, EvaluationTimes, short_duration
-from meshtf.train.monitoring.loss_curve import draw_loss_curve
+from meshtf.train.monitoring.loss_curve import LossCurve
 from meshtf.train.monitoring.metrics import DIGEST, MetricsLog, held_out_names
 from meshtf.train.monitoring.non_finite import first_non_finite_variable, where_it_began
 from meshtf.train.monitoring.progress import ProgressDisplay, Speedometer, StepReport, progress_display
@@ -94,6 +94,7 @@ class TrainingRun:
         self.evaluation_times = EvaluationTimes()
         self._speedometer, self._waits = _speedometer(trainer), StepWaits(self._agreement.cluster)
         self._checkpoints = folder.checkpoints(self.training.keep_checkpoints)
+        self._curve = LossCurve(str(folder.path), folder.loss_curve)
         self._kept_steps: collections.Counter[int] = collections.Counter()
         self._callbacks = Delivery(
             _default_callbacks(self.training, self._agreement) if callbacks is None else callbacks, self
@@ -159,7 +160,7 @@ class TrainingRun:
             self._agree()
             self._train()
             if self._stop:
-                self._draw()
+                self._draw(is_last=True)
                 return None
             return self._evaluate(is_last=True)
         except (CollectiveError, IndexRangeError, NonFiniteError) as error:
@@ -326,7 +327,7 @@ class TrainingRun:
             self._log.write(self.step, {**held_out, **digest}, vectors)
         if not is_last:
             print(f"step {self.step}: held out: {evaluation} in {short_duration(evaluation.seconds)}", flush=True)
-        self._draw()
+        self._draw(is_last=is_last)
         self._tell(functools.partial(self._callbacks.evaluation, is_written=is_written), evaluation)
         if is_last:
             self._agree()
@@ -350,10 +351,10 @@ class TrainingRun:
         """The hash of all variables at the end, each of which is read once."""
         return self._agreement.digest_of(self.trainer.variables, lambda: self._checkpoints.open(self.step))
 
-    def _draw(self) -> None:
+    def _draw(self, *, is_last: bool) -> None:
         if not self._agreement.is_leader:
             return
-        problem = draw_loss_curve(self._log.lines, str(self.folder.path), self.folder.loss_curve)
+        problem = self._curve.draw(self._log.lines, is_last=is_last)
         if problem is not None and self.is_finished:
             print(problem)
 

@@ -46,6 +46,7 @@ def step_for_ever(cluster: Cluster, sign: Path, absent: int | None) -> None:
         time.sleep(1)
     while True:
         step(x=x)
+        time.sleep(0.01)  # of a processor; all wait in a step long before they miss anybody
 
 
 def call_again(cluster: Cluster) -> str:

@@ -13,10 +13,13 @@ from meshtf.errors import counted
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("meshtf", "meshtf_programs", "layers", "models")
-PLURALS = re.compile(
-    r" (texts|documents|tokens|examples|held-out examples|tensors|gradients|processes|inputs|arguments|files|prompts|"
+NOUNS = (
+    r"(texts|documents|tokens|examples|held-out examples|tensors|gradients|processes|inputs|arguments|files|prompts|"
     r"variables|parameters|values|lines|rows|evaluations|checkpoints|devices|ids)\b"
 )
+PLURALS = re.compile(f" {NOUNS}")
+AFTER_A_VALUE = re.compile(rf"""}}[\s"'frFR\\]* {NOUNS}""")
+"""Where an f-string may have a value before a noun, perhaps in two pieces. Files without this are not parsed."""
 
 NEVER_ONE = {
     "{SMALLEST_SIZE}",
@@ -53,8 +56,9 @@ def test_other_plurals() -> None:
 
 def uncounted() -> Iterator[str]:
     for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
-        name = path.relative_to(ROOT).as_posix()
-        for node in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.JoinedStr)):
+        name, source = path.relative_to(ROOT).as_posix(), path.read_text()
+        tree = ast.parse(source) if AFTER_A_VALUE.search(source) else ast.Module([], [])
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
             for value, after in zip(node.values, node.values[1:], strict=False):
                 is_text = isinstance(after, ast.Constant) and PLURALS.match(str(after.value))
                 if is_text and isinstance(value, ast.FormattedValue):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,37 @@ FEW = 40
 
 _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 
+_WIDTH, _HEIGHT = 7.0, 4.0
+_LOSSES, _RIGHT, _TITLE, _STEPS, _LINE = 0.9, 0.15, 0.35, 0.55, 0.17
+"""The size of the picture in inches. Then the room for texts around its axes: left, right, above, below, and for each
+further line below. matplotlib's own layout would draw all texts twice to measure them.
+"""
+
+_GREATEST_SHARE = 0.05
+"""The share of a run's time that drawing may take."""
+
+
+class LossCurve:
+    """The picture of a run, which each evaluation may draw again.
+
+    Drawing takes a tenth of a second. After an evaluation that follows too soon, the picture stays as it is.
+    """
+
+    def __init__(self, title: str, path: Path) -> None:
+        self._title = title
+        self._path = path
+        self._next = 0.0
+
+    def draw(self, lines: Sequence[Mapping[str, Any]], *, is_last: bool) -> str | None:
+        """Draws the losses, always if they are the last ones. See `draw_loss_curve`."""
+        start = time.monotonic()
+        if start < self._next and not is_last:
+            return None
+        problem = draw_loss_curve(lines, self._title, self._path)
+        end = time.monotonic()
+        self._next = end + (end - start) / _GREATEST_SHARE
+        return problem
+
 
 def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> str | None:
     """Draws the losses in lines of metrics, on the training batches and on held-out examples, into a PNG.
@@ -29,7 +61,7 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
         from matplotlib.figure import Figure  # an optional dependency
     except ImportError:
         return MISSING_MATPLOTLIB
-    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+    figure = Figure(figsize=(_WIDTH, _HEIGHT), dpi=120)
     axes = figure.add_subplot()
     training, held_out = curve_of(lines, LOSS), curve_of(lines, f"{HELD_OUT}{LOSS}")
     scale = CurveScale.of([training, held_out])
@@ -49,6 +81,8 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
     axes.grid(alpha=0.3)
     if axes.lines:
         axes.legend(frameon=False)
+    below = _STEPS + _LINE * axes.get_xlabel().count("\n")
+    figure.subplots_adjust(_LOSSES / _WIDTH, below / _HEIGHT, 1 - _RIGHT / _WIDTH, 1 - _TITLE / _HEIGHT)
     figure.savefig(path, metadata={"Software": None})
     return None
 

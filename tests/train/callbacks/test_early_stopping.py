@@ -1,4 +1,4 @@
-"""Ending a training that gets no better, stopped and resumed or not."""
+"""Ending a training that gets no better, stopped and resumed or not. test_best_checkpoint.py has a shorter one."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def test_it_goes_on_with_more_patience(tiny_training: Make, tmp_path: Path) -> N
     assert max(longer.losses) == 5
 
 
+@pytest.mark.long
 def test_it_ends_alike_undisturbed_and_resumed(
     tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import gin
@@ -45,10 +43,12 @@ def cell(size=1): return size, {number}
 """
 
 NOTEBOOK = """
+import importlib
 import sys
-sys.ps1 = "In : "
-from meshtf.train.configuration import read_configuration
 import gin
+from meshtf.train import configuration
+sys.ps1 = "In : "
+read_configuration = importlib.reload(configuration).read_configuration
 written = {cell!r}
 for number in (1, 2):
     exec(written.format(number=number))
@@ -98,7 +98,6 @@ def test_layers_are_there_when_gin_was_locked_without_us(tmp_path: Path) -> None
 
 
 def test_a_cell_of_a_notebook_may_run_twice(tmp_path: Path) -> None:
-    """In a new interpreter, since meshtf asks when it is imported whether a person types."""
-    command = [sys.executable, "-c", NOTEBOOK.format(cell=CELL)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    """In a module that is imported anew, since meshtf asks when it is imported whether a person types."""
+    done = run_fresh(["-c", NOTEBOOK.format(cell=CELL)], tmp_path)
+    assert done.status == 0, done.stderr

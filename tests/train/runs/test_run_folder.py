@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import shutil
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from meshtf.errors import CheckpointError, DamagedCheckpointError
 from meshtf.train import RunFolder, Start, Trainer, Training, TrainingRun
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.monitoring.description import described, one_line
-from meshtf.train.monitoring.loss_curve import MISSING_MATPLOTLIB, draw_loss_curve
 from meshtf.train.runs import run_folder
 from meshtf.train.runs.signals import StopRequest
 from meshtf.train.step_programs import evaluation_step
@@ -97,16 +95,3 @@ def test_what_will_run_is_one_line(tiny_training: Make) -> None:
     assert line.endswith(" per core, 8 examples a step, 8 steps")
     assert "\n" not in line
     assert "hidden/kernel  [d_model:4 hidden:8] float32" in described(trainer.training, trainer.train_step)
-
-
-def test_a_curve_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without_matplotlib(name: str, *rest: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
-    assert draw_loss_curve([], "run", tmp_path / "loss.png") == MISSING_MATPLOTLIB
-    assert not (tmp_path / "loss.png").exists()

@@ -46,7 +46,7 @@ def assert_equal(found: list[dict[str, np.ndarray]], expected: list[dict[str, np
 def test_batches(folder: Path) -> None:
     """Two processes make the rows of one, each its own; a resumed run goes on to the bit; a cache changes nothing."""
     source = ClassFolders(str(folder))
-    changes = (Flip(), ColourJitter(), RandAugment(num_layers=1))
+    changes = (Flip(), ColourJitter())
     task = ImageTask(source, 2, ImageFormat(size=8), held_out=source, augmentations=changes)
     assert all(isinstance(task, protocol) for protocol in (TaskByRows, TaskOfKnownData))
     batches = task.training_batches(BATCH, SEED)
@@ -63,11 +63,21 @@ def test_batches(folder: Path) -> None:
     summed = [{name: x[name] + y[name] for name in x} for x, y in zip(own, others, strict=True)]
     assert_equal(summed, first)
 
+    assert (first[0]["images"] != rest[0]["images"]).any()
     specs = task.inputs(mtf.Dimension("batch", BATCH))
     assert {n: (s.shape.to_integer_list, s.dtype.name) for n, s in specs.items()} == {
         n: (list(x.shape), x.dtype.name) for n, x in first[0].items()
     }
-    assert (first[0]["images"] != rest[0]["images"]).any()
+
+
+def test_rand_augment_draws_by_the_place_of_an_image(folder: Path) -> None:
+    """The second half of a batch, after a resume, is that of the undisturbed run."""
+    source, change = ClassFolders(str(folder)), RandAugment(num_layers=1)
+    task = ImageTask(source, 2, ImageFormat(size=8), held_out=source, augmentations=[change])
+    whole = arrays_of(task.training_batches(BATCH, SEED), 2)[1]["images"]
+    position = {"examples_taken": BATCH, "num_examples": 10}
+    (own,) = arrays_of(task.training_rows(slice(2, 4), BATCH, SEED, position), 1)
+    np.testing.assert_array_equal(own["images"][2:], whole[2:])
 
 
 def test_gin(folder: Path) -> None:
