@@ -67,7 +67,11 @@ class InputChunks:
 
     def at_once(self, function: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
         """Calls a function for each chunk, in threads. Returns when all have returned, or raises one's error."""
-        return list(_threads(self.count).map(function, given))
+        try:
+            made = _threads(self.count).map(function, given)
+        except RuntimeError:  # the interpreter ends: what runs at exit has no threads any more
+            made = map(function, given)
+        return list(made)
 
 
 GPU_INPUTS = InputChunks(count=4, min_bytes=8 << 20)

@@ -349,8 +349,11 @@ class Cores:
         first = pieces[0]
         if all(p is first for p in pieces):
             return self._put(first.shape, pieces, self._local, self._alike, may_change)
-        if not first.ndim:
-            return self._joined(first.shape, [self._put_on(p, position) for position, p in enumerate(pieces)])
+        # jaxlib cannot hand an array that may change to several cores, and another one to the rest.
+        is_shared = may_change and len(set(map(id, pieces))) < len(pieces)
+        if is_shared or not first.ndim:
+            alone = [self._put_on(p, position, may_change) for position, p in enumerate(pieces)]
+            return self._joined(first.shape, alone)
         # If they were copies of one array to JAX, it would send only the first. So they are parts of a larger one.
         together = (len(self._devices) * first.shape[0], *first.shape[1:])
         return self._put(together, pieces, self._local, self._in_parts, may_change)
@@ -382,9 +385,9 @@ class Cores:
         pieces[position] = self._put_on(piece, position)
         return self._joined(piece.shape, pieces)
 
-    def _put_on(self, piece: np.ndarray, position: int) -> Any:
+    def _put_on(self, piece: np.ndarray, position: int, may_change: bool = False) -> Any:
         device = self._local[position]
-        return self._put(piece.shape, [piece], [device], _jax.SingleDeviceSharding(device))
+        return self._put(piece.shape, [piece], [device], _jax.SingleDeviceSharding(device), may_change)
 
     def _put(
         self,

@@ -11,7 +11,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import DeviceError
-from meshtf.mesh_impl.pjrt import pjrt
+from meshtf.mesh_impl.pjrt import input_chunks, pjrt
 from meshtf.mesh_impl.pjrt.input_chunks import InputChunks
 from meshtf.mesh_impl.pjrt.kinds import TPU
 from meshtf.mesh_impl.pjrt.of_this_process import accelerator
@@ -79,6 +79,17 @@ def test_arrays_go_whole_that_are_small_or_not_in_order() -> None:
     small, large = np.ones((5, 3), np.float32), np.ones((4, 4), np.float32)
     given = [small], [small, small], [large], [large.T], [large[:, :2]] * 4
     assert [len(chunks.cut(pieces)) for pieces in given] == [1, 2, 2, 1, 1]
+
+
+def test_chunks_go_one_by_one_when_the_interpreter_ends(cores: pjrt.Cores) -> None:
+    """A program that runs at exit is fed, though threads take no more work."""
+    input_chunks._threads(THREE.count).shutdown()
+    try:
+        one, two = np.arange(30.0), -np.arange(30.0)
+        array = cores.feed([one, two])
+        np.testing.assert_array_equal(cores.piece(array, 1), two)
+    finally:
+        input_chunks._threads.cache_clear()
 
 
 def test_an_array_may_change_once_it_is_fed(cores: pjrt.Cores, sent: list[Sent]) -> None:

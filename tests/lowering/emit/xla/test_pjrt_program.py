@@ -41,6 +41,17 @@ def test_an_array_may_change_once_a_run_has_been_started(summed: mtf.Function) -
         failing()
 
 
+def test_an_array_may_change_whose_parts_several_cores_share() -> None:
+    """The runtime copies it for each of them, before the start returns."""
+    inputs = {"x": mtf.TensorSpec([("batch", 2), ("length", LENGTH)])}
+    mesh_impl = mtf.GpuMeshImpl("rows:2;cols:2", "batch:rows")
+    step = mtf.function(lambda x: mtf.reduce_sum(x, reduced_dim="length"), mesh_impl, inputs)
+    x = np.repeat(np.array([[1.0], [2.0]], np.float32), LENGTH, axis=1)
+    wait = step.start(x=x)
+    x[...] = 7
+    np.testing.assert_array_equal(wait(), [LENGTH, 2 * LENGTH])
+
+
 def test_a_started_run_copies_an_array_once(summed: mtf.Function, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy is made before, if the place of a failure is looked for in it. Else the runtime makes it."""
 
