@@ -14,7 +14,7 @@ from tests.fresh_process import run_fresh
 
 
 def run(program: str, *arguments: str) -> str:
-    done = run_fresh(["-m", f"meshtf.bin.{program}", *arguments])
+    done = run_fresh(["-m", f"meshtf.bin.{program}", *arguments], timeout_seconds=1500)  # minutes, if it is alone
     assert done.status == 0, done.stderr
     return done.stdout
 

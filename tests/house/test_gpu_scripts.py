@@ -71,7 +71,7 @@ def test_images_per_second_stand_beside_jax_and_pytorch() -> None:
 def test_the_whole_check_is_right() -> None:
     ended = run_fresh(["-m", "benchmarks.gpu.check", "--virtual=1"], timeout_seconds=1500)
     assert ended.status == 0, ended.stdout + ended.stderr
-    assert "5 of 5 parts are right" in ended.stdout
+    assert "6 of 6 parts are right" in ended.stdout
 
 
 @pytest.mark.long
