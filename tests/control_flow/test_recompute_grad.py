@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,6 @@ from meshtf.errors import GraphError
 from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, plan
-from tests.fresh_process import run_fresh
 
 BATCH, D, HIDDEN = mtf.Dimension("batch", 4), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
 RNG = np.random.default_rng(4)
@@ -194,8 +195,7 @@ def test_the_accounting_of_nested_recomputation() -> None:
 
 
 WORKER = """
-import ctypes, json, os, sys
-ctypes.CDLL(None).mallopt({mmap_threshold}, {give_back_from})
+import json, os, sys
 import numpy as np
 import tensorflow as tf
 import meshtf as mtf
@@ -236,10 +236,10 @@ HIGH_WATER_ROWS = 16384
 HIGH_WATER_BEYOND = 4
 """Activations that a process may need beyond the accounting, which leaves out scratch memory of kernels and what the
 executor runs early: a product's operands packed anew, and results of the layer that comes next."""
-GIVES_BACK = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
-MALLOC_GIVES_BACK = {"mmap_threshold": -3, "give_back_from": 1 << 16}
-"""With both a process has what it holds, and no more. Else what was freed is kept, by TensorFlow's pool or, where the
-processor is one for which it has none, by malloc: up to 15 activations of these programs."""
+GIVES_BACK = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1", "MALLOC_MMAP_THRESHOLD_": f"{1 << 16}"}
+"""Environment of a process that has what it holds, and no more. Else what was freed is kept, by TensorFlow's pool or,
+where the processor is one for which it has none, by malloc: up to 15 activations of these programs. Both settings are
+read when a process starts, so it is none that is forked."""
 
 
 def specs_of(rows: int) -> dict[str, mtf.TensorSpec]:
@@ -252,10 +252,11 @@ def high_waters(*ways: tuple[str, str]) -> list[float]:
     A first step of any program takes 27 MB (code that is loaded, functions that are made ready), which have nothing to
     do with activations: the same program with few rows is run before.
     """
-    folders = {"folder": str(Path(__file__).parent), "tree": str(Path(__file__).parents[2])}
-    program = WORKER.format(**folders, **MALLOC_GIVES_BACK)
-    done = run_fresh(["-c", program, str(HIGH_WATER_ROWS), json.dumps(ways)], environment=GIVES_BACK)
-    assert done.status == 0, done.stderr
+    program = WORKER.format(folder=str(Path(__file__).parent), tree=str(Path(__file__).parents[2]))
+    command = [sys.executable, "-c", program, str(HIGH_WATER_ROWS), json.dumps(ways)]
+    own = os.environ | GIVES_BACK
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=own)
+    assert done.returncode == 0, done.stderr
     return [float(word) for word in done.stdout.split()]
 
 
