@@ -12,6 +12,9 @@ DOCS := build/docs
 # of others this leaves only the lines that are written while TensorFlow is imported, before it reads the setting.
 QUIET := TF_CPP_MIN_LOG_LEVEL=3
 
+# A setting that some containers have. Every process that a test starts would compile meshtf anew, and every worker all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 BENCHMARKS := $(filter-out peers gpu.install_bundle gpu.measure gpu.offline_bundle gpu.check gpu.bench,$(subst /,.,$(patsubst benchmarks/%.py,%,$(shell grep -l '^if __name__' benchmarks/*.py benchmarks/[!m]*/*.py))))
 
 RUN ?= lm_tiny
@@ -144,5 +147,3 @@ $(VENV)/made:
 
 .PRECIOUS: $(VENV)/has-%
 .NOTPARALLEL:
-# A setting that some containers have. Every process that a test starts would compile meshtf anew, and every worker all tests.
-unexport PYTHONDONTWRITEBYTECODE
