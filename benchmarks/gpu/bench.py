@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu.bench [--out=FOLDER] [--only=TEXT] [--seconds=360]
 
-Writes a table and a picture, with the card's name, into a folder. Each program has a process of its own. While one has
-the GPU, the next ones import and trace, which takes longer than to measure. When the time is over, the rest is named as
-not measured. Without a GPU nothing is measured, and the exit status is 0. With `--virtual` tiny programs run on a
-virtual GPU.
+Writes a table and a picture, with the card's name, into a folder. Each program has a process of its own. The processes
+of a group compile at once, since that takes far longer than to measure. Then they have the GPU one after another, and
+nothing else runs. When the time is over, the rest is named as not measured. Without a GPU nothing is measured, and the
+exit status is 0. With `--virtual` tiny programs run on a virtual GPU.
 
 Image models have a second table, with images per second. PyTorch has their steps too: it is measured where it is
 installed, with CUDA of its own. `--only=images` measures ResNet-50 and ViT-S alone.
@@ -20,16 +20,17 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import final
 
 from matplotlib.figure import Figure
 
 import meshtf as mtf
-from benchmarks.gpu.steps import PROGRAMS, TINY, Sized, Vit
+from benchmarks.gpu.measure import COMPILED
+from benchmarks.gpu.steps import PROGRAMS, TINY, Gpt2, Sized, Vit
 from benchmarks.gpu.this_gpu import card_name
 from benchmarks.measuring.machine import machine
 
@@ -37,8 +38,11 @@ _SYSTEMS = {"meshtf": "meshtf", "jax": "JAX by hand", "torch": "PyTorch by hand"
 """The titles of the systems."""
 
 _NO_TORCH = "PyTorch is not installed"
-_AT_ONCE = 4
-_SHARE_OF_MEMORY = "0.2"
+_TIME_OVER = "the time was over"
+_GROUP = 8
+"""The most programs that compile at once. Each waits with its weights on the GPU until the others have compiled."""
+
+_MEMORY_AS_NEEDED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _MACHINES = {"H200": "h200", "H100": "h100", "A100": "a100"}
 
 
@@ -89,17 +93,24 @@ def _why_no_gpu(virtual: int | None) -> str | None:
 def _measured_rows(
     names: Sequence[str], virtual: int | None, steps: int, until: float
 ) -> Mapping[str, Mapping[str, Measured]]:
-    """Measures each program with each system."""
-    with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(_AT_ONCE) as pool:
-        options = [f"--steps={steps}", f"--turn={turn.name}", *([] if virtual is None else [f"--virtual={virtual}"])]
-        both = [(name, system) for name in names for system in systems_of(name)]
-        found = [*pool.map(lambda one: _measured(one[1], one[0], options, until), both)]
-    return {name: {s: m for (n, s), m in zip(both, found, strict=True) if n == name} for name in names}
+    """Measures each program with each system, group by group."""
+    options = ["--wait", f"--steps={steps}", *([] if virtual is None else [f"--virtual={virtual}"])]
+    both = [(name, system) for name in names for system in systems_of(name)]
+    rows: dict[str, dict[str, Measured]] = {name: {} for name in names}
+    for begin in range(0, len(both), _GROUP):
+        group = both[begin : begin + _GROUP]
+        for (name, system), found in zip(group, _measured(group, options, until), strict=True):
+            rows[name][system] = found
+            print(f"{name}: {system} {_cell(found.ms)} ms", flush=True)
+    return rows
 
 
 def systems_of(name: str) -> Sequence[str]:
     """The systems in which a program is written."""
-    return [*_SYSTEMS] if _images(name) is not None else [system for system in _SYSTEMS if system != "torch"]
+    program = (PROGRAMS | TINY)[name]
+    if isinstance(program, Gpt2) and not program.has_twin_in_jax:
+        return ["meshtf"]
+    return [*_SYSTEMS] if _images(name) is not None else ["meshtf", "jax"]
 
 
 def _images(name: str) -> int | None:
@@ -111,23 +122,57 @@ def _images(name: str) -> int | None:
     return int(str(program.sizes["BATCH"])) if is_resnet else None
 
 
-def _measured(system: str, name: str, options: Sequence[str], until: float) -> Measured:
+def _measured(group: Sequence[tuple[str, str]], options: Sequence[str], until: float) -> Sequence[Measured]:
+    """Lets all programs of a group compile, and then measures them one by one."""
+    compiling = [_start(name, system, options, until) for name, system in group]
+    for program in compiling:
+        if isinstance(program, _Program):
+            program.wait_for_compilation()
+    return [program.measure() if isinstance(program, _Program) else program for program in compiling]
+
+
+def _start(name: str, system: str, options: Sequence[str], until: float) -> _Program | Measured:
+    """Starts a program's process, or says why there is nothing to measure."""
     if system == "torch" and importlib.util.find_spec("torch") is None:
         return Measured(None, why=_NO_TORCH)
     left = until - time.monotonic()
     if left <= 0:
-        return Measured(None, why="the time was over")
-    command = [sys.executable, "-m", "benchmarks.gpu.measure", system, name, *options]
-    own = os.environ | {"XLA_PYTHON_CLIENT_MEM_FRACTION": _SHARE_OF_MEMORY}
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False, env=own)
-    except subprocess.TimeoutExpired:
-        return Measured(None, why="the time was over")
-    if ended.returncode:
-        return Measured(None, why=ended.stderr.strip().splitlines()[-1] if ended.stderr.strip() else "it failed")
-    measured = Measured(**json.loads(ended.stdout.splitlines()[-1]))
-    print(f"{name}: {system} {_cell(measured.ms)} ms", flush=True)
-    return measured
+        return Measured(None, why=_TIME_OVER)
+    return _Program([sys.executable, "-m", "benchmarks.gpu.measure", system, name, *options], left)
+
+
+@final
+class _Program:
+    """A process that compiles a program, says so in a line, and measures when it is given a line."""
+
+    def __init__(self, command: Sequence[str], seconds: float) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=os.environ | _MEMORY_AS_NEEDED
+        )
+        self._printed: list[str] = []
+        self._is_over = threading.Event()
+        self._clock = threading.Timer(seconds, self._end)
+        self._clock.start()
+
+    def _end(self) -> None:
+        self._is_over.set()
+        self._process.kill()
+
+    def wait_for_compilation(self) -> None:
+        """Returns when the program is compiled, or its process has ended."""
+        assert self._process.stdout is not None
+        while (line := self._process.stdout.readline()) and line.strip() != COMPILED:
+            self._printed.append(line.strip())
+
+    def measure(self) -> Measured:
+        """Gives the GPU to the process, and waits until it ends."""
+        printed, _ = self._process.communicate("\n")
+        self._clock.cancel()
+        lines = [line for line in (*self._printed, *printed.splitlines()) if line]
+        if self._process.returncode == 0:
+            return Measured(**json.loads(next(line for line in reversed(lines) if line.startswith("{"))))
+        return Measured(None, why=_TIME_OVER if self._is_over.is_set() else lines[-1] if lines else "it failed")
 
 
 def predicted(card: str, names: Sequence[str]) -> Mapping[str, float]:
@@ -146,9 +191,9 @@ def table(rows: Mapping[str, Mapping[str, Measured]], expected: Mapping[str, flo
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     notes: list[str] = []
     for name, row in rows.items():
-        ours, theirs = row["meshtf"], row["jax"]
-        ratio = _cell(ours.ms / theirs.ms) if ours.ms is not None and theirs.ms is not None else ""
-        cells = (name, _cell(ours.ms), _cell(theirs.ms), ratio, _cell(expected.get(name)), _cell(ours.first_s))
+        ours, theirs = row["meshtf"], row["jax"].ms if "jax" in row else None
+        ratio = _cell(ours.ms / theirs) if ours.ms is not None and theirs is not None else ""
+        cells = (name, _cell(ours.ms), _cell(theirs), ratio, _cell(expected.get(name)), _cell(ours.first_s))
         lines.append(f"| {' | '.join(cells)} |")
         notes += [f"- {name}, {system}: {m.why}" for system, m in row.items() if m.why]
     images = _images_table(rows)
@@ -172,7 +217,7 @@ def _cell(number: float | None) -> str:
 
 def drawn(card: str, rows: Mapping[str, Mapping[str, Measured]]) -> Figure:
     """A bar for each program in the language: its time as a ratio to JAX's."""
-    pairs = {name: (row["meshtf"].ms, row["jax"].ms) for name, row in rows.items()}
+    pairs = {name: (row["meshtf"].ms, row["jax"].ms) for name, row in rows.items() if "jax" in row}
     ratios = {name: ours / theirs for name, (ours, theirs) in pairs.items() if ours is not None and theirs is not None}
     figure = Figure(figsize=(8, 0.35 * len(ratios) + 1.2), layout="constrained")
     plot = figure.subplots()

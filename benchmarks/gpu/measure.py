@@ -2,15 +2,14 @@
 
 It prints JSON: the seconds of the first call, and the milliseconds of a step. Training steps follow one another as in
 training, where the host starts a step before those before it have ended. Decoding is waited for each time, as its user
-does, and its time is the median.
+does, and its time is the median. With `--wait` it prints `compiled` after the first call, and measures when it is given
+a line.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import fcntl
 import json
 import statistics
 import time
@@ -31,6 +30,9 @@ Waits = Callable[[], object]
 
 Start = Callable[[], Waits]
 """Starts a step."""
+
+COMPILED = "compiled"
+"""The line that says that the program is compiled."""
 
 _AT_ONCE = 3
 """The most training steps that are under way at once."""
@@ -110,16 +112,20 @@ def _jax_program(name: str) -> Callable[[], object]:
     return transformer(1, 1)
 
 
-def measured(start: Start, steps: int, at_once: int) -> dict[str, float]:
-    """The seconds of the first call, and the milliseconds of a step."""
+def first_call(start: Start) -> float:
+    """The seconds of the first call, which compiles."""
     began = time.perf_counter()
     start()()
-    first = time.perf_counter() - began
+    return time.perf_counter() - began
+
+
+def milliseconds(start: Start, steps: int, at_once: int) -> float:
+    """The milliseconds of a step of a program that is compiled."""
     for _ in range(3):
         start()()
     if at_once > 1:
-        return {"first_s": first, "ms": 1e3 * _following(start, steps, at_once)}
-    return {"first_s": first, "ms": 1e3 * statistics.median(_waited(start) for _ in range(steps))}
+        return 1e3 * _following(start, steps, at_once)
+    return 1e3 * statistics.median(_waited(start) for _ in range(steps))
 
 
 def _waited(start: Start) -> float:
@@ -145,7 +151,7 @@ def main() -> None:
     parser.add_argument("name", choices=(*PROGRAMS, *TINY))
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--virtual", type=int)
-    parser.add_argument("--turn", help="a file that a process locks for as long as it has the GPU")
+    parser.add_argument("--wait", action="store_true", help="for a line, before steps are measured")
     arguments = parser.parse_args()
     jax.config.update("jax_platforms", "cuda,cpu" if arguments.virtual is None else "cpu")
     if arguments.system == "meshtf" and (why := why_no_gpu(arguments.virtual)) is not None:
@@ -154,12 +160,12 @@ def main() -> None:
         start, traced_s = in_torch(arguments.name, is_virtual=arguments.virtual is not None)
     else:
         start, traced_s = in_meshtf(arguments.name) if arguments.system == "meshtf" else in_jax(arguments.name)
+    first_s = traced_s + first_call(start)
+    if arguments.wait:
+        print(COMPILED, flush=True)
+        input()
     at_once = 1 if "decoding" in arguments.name else _AT_ONCE
-    with contextlib.nullcontext() if arguments.turn is None else open(arguments.turn) as turn:
-        if turn is not None:
-            fcntl.flock(turn, fcntl.LOCK_EX)
-        found = measured(start, arguments.steps, at_once)
-    print(json.dumps(found | {"first_s": found["first_s"] + traced_s}))
+    print(json.dumps({"first_s": first_s, "ms": milliseconds(start, arguments.steps, at_once)}))
 
 
 if __name__ == "__main__":

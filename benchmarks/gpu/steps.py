@@ -51,6 +51,7 @@ class Gpt2:
 
     Attributes:
       is_packed: whether a row has several examples, which do not see one another.
+      blocks: the number of blocks in which logits and loss are computed.
       bindings: more of gin's.
     """
 
@@ -58,7 +59,13 @@ class Gpt2:
     length: int = 1024
     dtype: str = "bfloat16"
     is_packed: bool = False
+    blocks: int = 1
     bindings: tuple[str, ...] = ()
+
+    @property
+    def has_twin_in_jax(self) -> bool:
+        """The program by hand has one example to a row, and all logits at once."""
+        return not self.is_packed and self.blocks == 1
 
     def made(self, mesh_impl: MeshImpl) -> Made:
         own = (
@@ -70,6 +77,7 @@ class Gpt2:
             "Training.check_gradients=False",
             "Training.mesh_shape='all:1'",
             "Training.layout=''",
+            f"TokenLoss.blocks={self.blocks}",
             *self.bindings,
         )
         files = [find_gin_file(f"{name}.gin") for name in ("lm_tiny", "gpt2")]
@@ -229,6 +237,8 @@ PROGRAMS: Mapping[str, Gpt2 | Sized | Vit] = {
         "benchmarks.workloads.resnet_sizes", {"BATCH": 64, "SIDE": 224, "CLASSES": 1000}, resnet
     ),
     "GPT-2 124M, bfloat16, 8 x 1024": Gpt2(8),
+    "GPT-2 124M, bfloat16, 16 x 1024, several examples to a row": Gpt2(16, is_packed=True),
+    "GPT-2 124M, bfloat16, 16 x 1024, the loss in 8 blocks": Gpt2(16, blocks=8),
     "GPT-2 124M, float32, 8 x 1024": Gpt2(8, dtype="float32"),
 }
 """The measured programs, by name, in the order in which they are measured: those that compile longest are last."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,13 +46,40 @@ def test_the_table_has_what_was_measured_and_why_the_rest_was_not(
     monkeypatch.setattr("sys.argv", ["script", f"--out={tmp_path}", "--only=GPT-2 124M, bfloat16, 8"])
     monkeypatch.setattr(bench, "_why_no_gpu", lambda _: None)
     monkeypatch.setattr(bench, "card_name", lambda _: "NVIDIA H200")
-    monkeypatch.setattr(bench, "_measured", lambda system, *_: found[system])
+    monkeypatch.setattr(bench, "_measured", lambda group, *_: [found[system] for _, system in group])
     assert bench.main() == 0
     table = (tmp_path / "table.md").read_text()
     assert table.startswith("NVIDIA H200; ")
     assert "| GPT-2 124M, bfloat16, 8 x 1024 | 30 |  |  | " in table
     assert "- GPT-2 124M, bfloat16, 8 x 1024, jax: the time was over" in table
     assert "NVIDIA H200" in (tmp_path / "picture.svg").read_text() or (tmp_path / "picture.svg").stat().st_size > 1000
+
+
+def test_programs_compile_at_once_and_are_measured_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each says that it has compiled, waits, and then has the GPU for itself; the first waits for the second."""
+    measured = tmp_path / "measured"
+    measured.touch()
+    program = (
+        "import pathlib, sys, time; time.sleep(float(sys.argv[1])); print('a warning'); print('compiled', flush=True);"
+        f"log = pathlib.Path({str(measured)!r}); input();"
+        "log.write_text(log.read_text() + sys.argv[1] + ' '); print('{\"ms\": 5.0, \"first_s\": 1.0}')"
+    )
+    fails = "print('it starts'); raise SystemExit('no memory')"
+    own = {
+        "slow": [program, "0.5"],
+        "quick": [program, "0"],
+        "fails": [fails],
+        "hangs": ["import time; time.sleep(60)"],
+    }
+    monkeypatch.setattr(
+        bench,
+        "_start",
+        lambda name, *_: bench._Program([sys.executable, "-c", *own[name]], 10 if name != "hangs" else 1),
+    )
+    found = bench._measured([(name, "meshtf") for name in own], [], 0.0)
+    assert found[:2] == [Measured(5.0, 1.0)] * 2
+    assert [one.why for one in found[2:]] == ["no memory", "the time was over"]
+    assert measured.read_text() == "0.5 0 "
 
 
 def test_images_per_second_stand_beside_jax_and_pytorch() -> None:
