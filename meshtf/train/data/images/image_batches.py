@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from meshtf.train.data.shuffled_batches import EXAMPLES_TAKEN, NUM_EXAMPLES, ShuffledBatches, shuffled
+from meshtf.train.data.images.image_order import ImageOrder
+from meshtf.train.data.shuffled_batches import EXAMPLES_TAKEN, ShuffledBatches
 from meshtf.train.task import Batch, Position
 
 
@@ -16,14 +17,14 @@ class ImageBatches:
     Args:
       batches: the batches as they are made.
       rows: the rows of each batch that are made.
-      seed: the seed of the batches.
+      order: the order in which images are taken.
       error: returns the error of an image with an index, or None for a good one.
     """
 
     def __init__(
-        self, batches: ShuffledBatches, rows: slice, seed: int, error: Callable[[int], Exception | None]
+        self, batches: ShuffledBatches, rows: slice, order: ImageOrder, error: Callable[[int], Exception | None]
     ) -> None:
-        self._batches, self._rows, self._seed, self._error = batches, rows, seed, error
+        self._batches, self._rows, self._order, self._error = batches, rows, order, error
 
     @property
     def position(self) -> Position:
@@ -41,10 +42,10 @@ class ImageBatches:
         try:
             return next(self._batches)
         except tf.errors.OpError as error:
-            taken, count = (self.position[name] for name in (EXAMPLES_TAKEN, NUM_EXAMPLES))
+            taken = self.position[EXAMPLES_TAKEN]
             first, end = taken + self._rows.start, taken + self._rows.stop
             for place in (*range(first, end), max(first - 1, 0), end):  # the last two: others of pairs to mix
-                index = shuffled(tf.constant(place, tf.int64), count, self._seed)
+                index = self._order.index_at(tf.constant(place, tf.int64))
                 if found := self._error(int(index)):
                     raise found from error
             raise

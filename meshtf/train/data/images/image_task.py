@@ -23,9 +23,10 @@ from meshtf.train.data.images.chosen_images import cached, chosen, halves
 from meshtf.train.data.images.image_batches import ImageBatches
 from meshtf.train.data.images.image_examples import IMAGES, LABELS, ImageExamples, in_parallel, skipping
 from meshtf.train.data.images.image_format import ImageFormat
+from meshtf.train.data.images.image_order import ImageOrder
 from meshtf.train.data.images.mixing import pairs_made
 from meshtf.train.data.images.source import Images, ImageSource
-from meshtf.train.data.shuffled_batches import ShuffledBatches, shuffled
+from meshtf.train.data.shuffled_batches import ShuffledBatches
 from meshtf.train.task import WEIGHTS, Batch, Fingerprint, Position
 
 _INDEX = "index"
@@ -64,6 +65,8 @@ class ImageTask:
       cache_decoded: whether each image is decoded once and stays in memory, with 3 bytes for each pixel.
       skip_bad_images: whether the next good image takes the place of one that cannot be used. Bad held-out images are
         found before the first evaluation, and left out. Skipped images are counted and printed.
+      repeats: how many times training takes each image before it goes on to others, each time with other random changes
+        (repeated augmentation, Hoffer et al. 2020). A pass over all images takes that many times as long.
 
     Raises:
       ConfigurationError: a value is impossible. When images are first needed: there are none, or classes do not go
@@ -81,6 +84,7 @@ class ImageTask:
     mixes: Sequence[Mix] = ()
     cache_decoded: bool = False
     skip_bad_images: bool = False
+    repeats: int = 1
     tokens_per_example: None = dataclasses.field(default=None, init=False)
     vocabulary: None = dataclasses.field(default=None, init=False)
 
@@ -100,6 +104,8 @@ class ImageTask:
             )
         if self.num_classes < 2:
             raise ConfigurationError(f"ImageTask.num_classes must be 2 or more, and is {self.num_classes}")
+        if not isinstance(self.repeats, int) or self.repeats < 1:
+            raise ConfigurationError(f"ImageTask.repeats must be a whole number, 1 or more, and is {self.repeats!r}")
 
     def __str__(self) -> str:
         train, held_out = self._parts
@@ -122,22 +128,22 @@ class ImageTask:
     def training_rows(self, rows: slice, batch_size: int, seed: int, position: Position | None = None) -> ImageBatches:
         images, bad = self._train
         examples = dataclasses.replace(self._examples(images, self.crop), augmentations=self.augmentations, seed=seed)
+        order = ImageOrder(images.count, seed, self.repeats)
         make = skipping(examples.example, images, bad) if self.skip_bad_images else examples.example
 
         def features_of(indices: tf.Tensor, places: tf.Tensor) -> Batch:
             if not indices.shape[0]:
                 return examples.no_examples()
             if self.mixes:
-                index_at = functools.partial(shuffled, num_examples=images.count, seed=seed)
                 pairs = tf.data.Dataset.range(places[0] // 2, places[-1] // 2 + 1)
-                both = in_parallel(pairs_made(make, index_at, self.mixes, seed), pairs)
+                both = in_parallel(pairs_made(make, order.index_at, self.mixes, seed), pairs)
                 made = both.unbatch().skip(places[0] % 2).take(indices.shape[0])
             else:
                 made = in_parallel(make, tf.data.Dataset.from_tensor_slices((indices, places)))
             return made.batch(indices.shape[0]).get_single_element()
 
-        batches = ShuffledBatches(features_of, images.count, batch_size, seed, position, rows)
-        return ImageBatches(batches, rows, seed, bad.too_many if self.skip_bad_images else bad.error)
+        batches = ShuffledBatches(features_of, images.count, batch_size, seed, position, rows, order.index_at)
+        return ImageBatches(batches, rows, order, bad.too_many if self.skip_bad_images else bad.error)
 
     @property
     def num_training_examples(self) -> int:
