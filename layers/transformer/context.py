@@ -61,6 +61,7 @@ class Context:
       max_length: the positions for which the state has room, if tokens are read before others are decoded. None for no
         more than are read.
       slots: the places of each hypothesis's keys and values, in a step of a beam search whose caches stay in place.
+      depth: float32 [], 0 in the first layer and 1 in the last, in training with dropout that grows.
       pages: where rows have their keys and values, in a step whose caches lie in pages.
     """
 
@@ -73,6 +74,7 @@ class Context:
     part: BatchPart | None = None
     max_length: int | None = None
     slots: BeamSlots | None = None
+    depth: mtf.Tensor | None = None
     pages: PageView | None = None
 
     @property

@@ -5,11 +5,13 @@ pipeline.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import gin
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
@@ -19,7 +21,7 @@ from meshtf.layers.attention.caches.pages import PAGED_LENGTH, PageView, paged
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 from meshtf.layers.transformer._pipelined import pipelined_layers, sequences_together
 from meshtf.layers.transformer.context import Context, DecodingSpace
-from meshtf.layers.transformer.dropout import dropped
+from meshtf.layers.transformer.dropout import dropped, dropped_at_depth
 from meshtf.layers.transformer.norms import Norm, RmsNorm
 from meshtf.layers.transformer.observations import Observations
 from meshtf.layers.transformer.sublayer import ObservedSublayer, Sublayer
@@ -89,6 +91,8 @@ class Residual:
       scale: the factor of what a sublayer gives (Granite).
       shares_norm: whether parallel sublayers have one norm, in the layer's scope (GPT-J).
       dropout_rate: the share of what a sublayer adds that is dropped.
+      dropout_grows: whether the rate grows evenly, from 0 in the first layer to `dropout_rate` in the last (stochastic
+        depth, Huang et al. 2016). Not in a pipeline, where layers of several stages are computed at once.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
     """
 
@@ -101,6 +105,7 @@ class Residual:
     scale: float = 1.0
     dropout_rate: float = 0.0
     dropout_broadcast_dims: Sequence[str] = ()
+    dropout_grows: bool = False
 
     def __post_init__(self) -> None:
         if self.is_parallel and self.is_post_norm:
@@ -127,17 +132,18 @@ class Residual:
         is_normed = norms_input and self.norms_input and not self.is_post_norm
         return self.norm(given, given.shape[-1]) if is_normed else given
 
-    def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
-        """x with the sublayer's result."""
+    def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool, depth: mtf.Tensor | None = None) -> mtf.Tensor:
+        """x with the sublayer's result. `depth` [] is 0 in the first layer and 1 in the last."""
         if self.norms_output:
             with mtf.variable_scope("output"):
                 y = self.norm(y, y.shape[-1])
         y = y if self.scale == 1.0 else y * self.scale
-        y = x + self.dropped(y, is_training=is_training)
+        y = x + self.dropped(y, is_training=is_training, depth=depth)
         return self.norm(y, y.shape[-1]) if self.is_post_norm else y
 
-    def dropped(self, x: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
-        return dropped(x, self.dropout_rate, self.dropout_broadcast_dims, is_training=is_training)
+    def dropped(self, x: mtf.Tensor, *, is_training: bool, depth: mtf.Tensor | None = None) -> mtf.Tensor:
+        own = dropped if depth is None else functools.partial(dropped_at_depth, depth=depth)
+        return own(x, self.dropout_rate, self.dropout_broadcast_dims, is_training=is_training)
 
 
 @gin.configurable(module="meshtf.layers")
@@ -184,6 +190,10 @@ class TransformerStack:
                     f"TransformerStack: sublayers[{number}] is no sublayer: {sublayer!r}; in gin @Name() makes one, "
                     f"parentheses included"
                 )
+        if self.residual.dropout_grows and self.pipeline is not None:
+            raise ValueError(
+                "TransformerStack: in a pipeline all layers have one rate of dropout; Residual.dropout_grows is True"
+            )
         for name in self._recomputed:
             if name not in self._names():
                 raise ValueError(
@@ -285,7 +295,7 @@ class TransformerStack:
             ) -> list[mtf.Tensor]:
                 given = self.residual.before(x, *entry, norms_input=getattr(part, "norms_input", True))
                 y, new = run(part, given, own)
-                return [self.residual.after(x, y, is_training=context.is_training), *new]
+                return [self.residual.after(x, y, is_training=context.is_training, depth=context.depth), *new]
 
             with mtf.variable_scope(name):
                 is_recomputed = context.is_training and name in self._recomputed
@@ -299,12 +309,17 @@ class TransformerStack:
         names: list[str] = []
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
-            y, tallies = self._tallied(carried[0], context)
+            y, tallies = self._tallied(carried[0], dataclasses.replace(context, depth=next(iter(parts), None)))
             names[:] = tallies
             return [y], list(tallies.values())
 
-        (x,), tallies = self._layers(layer, x, [])
+        depths = [self._depths(x.mesh)] if self.residual.dropout_grows and context.is_training else []
+        (x,), tallies = self._layers(layer, x, depths)
         return x, dict(zip(names, tallies, strict=True))
+
+    def _depths(self, mesh: mtf.Mesh) -> mtf.Tensor:
+        """[layers], from 0 to 1."""
+        return mtf.range(mesh, self.layers, tf.float32) / max(1, self.num_layers - 1)
 
     def _pipelined(self, x: mtf.Tensor, context: Context, schedule: PipelineSchedule) -> tuple[mtf.Tensor, Tallies]:
         together = sequences_together(self.sublayers, x.shape, schedule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
-from meshtf.layers import AttentionConfig, AttentionMask, AttentionOptions, Tokens
+from meshtf.layers import AttentionConfig, AttentionMask, AttentionOptions, PipelineSchedule, Tokens
 from meshtf.layers.transformer import (
     Context,
     CrossAttention,
@@ -29,6 +29,7 @@ from meshtf.layers.transformer import (
     Sublayer,
     TransformerStack,
 )
+from meshtf.layers.transformer.dropout import dropped_at_depth
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 X = mtf.Shape([("batch", 2), ("length", 4), ("d_model", 8)])
@@ -121,6 +122,38 @@ def test_dropout_is_of_what_a_sublayer_adds_and_of_the_end() -> None:
 
     ends = applied(dataclasses.replace(stack, use_final_norm=True), is_training=True)
     assert 0 < (ends == 0.0).sum() < ends.size
+
+
+def test_dropout_that_grows_is_none_in_the_first_layer_and_whole_in_the_last() -> None:
+    """A scan and unrolled layers drop the same."""
+    residual = Residual(dropout_rate=0.5, dropout_grows=True)
+    two = TransformerStack([Tripled()], 2, residual, use_final_norm=False)
+    after_first, terms = VALUES + 3.0 * rms(VALUES), 4 * (8 + 2 * FUNCTION_TERMS)
+    found = applied(two, is_training=True)
+    is_dropped = np.abs(found - after_first) < 1e-3
+    assert 0 < is_dropped.sum() < is_dropped.size
+    assert_close(found, after_first + np.where(is_dropped, 0.0, 6.0 * rms(after_first)), terms=terms)
+    assert_close(applied(dataclasses.replace(two, unroll=True), is_training=True), found, terms=terms)
+    assert_close(applied(two), after_first + 3.0 * rms(after_first), terms=terms)
+    with pytest.raises(ValueError, match="in a pipeline all layers have one rate of dropout"):
+        dataclasses.replace(two, pipeline=PipelineSchedule(2, 2))
+
+
+def test_dropout_at_a_depth_drops_its_part_of_the_rate_and_keeps_the_mean() -> None:
+    """The share of n draws of a probability p is within 5 standard deviations of it: 5 sqrt(p (1 - p) / n)."""
+    shape = mtf.Shape([("batch", 64), ("d_model", 64)])
+    given = {"x": (shape, np.ones([64, 64], np.float32))}
+    for depth, together in ((0.0, ()), (0.5, ()), (1.0, ()), (0.5, ("d_model",))):
+
+        def program(x: mtf.Tensor, depth: float = depth, together: Sequence[str] = together) -> mtf.Tensor:
+            return dropped_at_depth(x, 0.4, together, depth=mtf.constant(x.mesh, depth, []), is_training=True)
+
+        found, rate = interpret(program, given, "rows:1").results, 0.4 * depth
+        np.testing.assert_array_equal(interpret(program, given, "rows:4", "batch:rows").results, found)
+        kept = found != 0.0
+        np.testing.assert_allclose(found[kept], 1.0 / (1.0 - rate), rtol=1e-6)
+        assert abs(kept.mean() - (1.0 - rate)) <= 5.0 * (rate * (1.0 - rate) / (64 if together else 4096)) ** 0.5
+        assert not together or (kept.all(1) | ~kept.any(1)).all()
 
 
 def test_sublayers_of_one_name_have_weights_of_their_own() -> None:
@@ -234,6 +267,7 @@ class BatchNorm:
             'no dimension "lenght" in [batch:2 length:4 d_model:8]; did you mean "length"?',
         ),
         (FeedForward(8, dropout_rate=1.5), Residual(), GraphError, "the probability to keep must be in (0, 1]"),
+        (Tripled(), Residual(dropout_rate=1.0, dropout_grows=True), GraphError, "must be in [0, 1), and is 1.0"),
     ],
 )
 def test_what_a_stack_refuses(sublayer: Sublayer, residual: Residual, error: type[Exception], message: str) -> None:
