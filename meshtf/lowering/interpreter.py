@@ -17,7 +17,7 @@ import tensorflow as tf
 from meshtf.errors import MeshtfError
 from meshtf.layout import Axes
 from meshtf.lowering.core_slices import assert_same, joined, split
-from meshtf.mesh_impl.bfloat16_products import product_dtype
+from meshtf.mesh_impl.host.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import (

@@ -84,7 +84,7 @@ class MeshOptions(MeshOptionFields):
       check_memory: whether a program that needs more memory than the machine has left is refused before it takes any.
         Its need is counted from the plan.
       keep_freed_memory: whether this process keeps memory that a step has freed for the next one. The first mesh on
-        devices that asks for it decides for the whole process: see `meshtf.mesh_impl.freed_memory`.
+        devices that asks for it decides for the whole process: see `meshtf.mesh_impl.host.freed_memory`.
       share_memory: whether virtual CPUs of one process run as one program in the memory that they share. Collectives
         are then additions, work that several cores would repeat is done once, and loops may be compiled. False turns
         all of `meshtf.lowering.processors` off: each core runs the plain program by itself, with TensorFlow's
