@@ -141,6 +141,7 @@ def step_arrays(reads: Reads, sizes: StepSizes) -> dict[str, np.ndarray]:
         pages = one.pages[: sizes.pages]
         arrays["table"][slots, : len(pages)] = pages
         slot += count
+        # A prompt that is read in parts gets its next token only with the last part.
         if end < len(one.tokens):
             continue
         arrays["wanted"][row], arrays["at"][row] = slot - 1, end - 1
