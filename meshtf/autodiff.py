@@ -73,6 +73,7 @@ def differentiate(
                 None if grad is None else sum_to(grad, x.shape)
                 for x, grad in zip(operation.inputs, operation.gradient(own), strict=True)
             ]
+        # An operation may hand a gradient on that was there before. That one has its layout already.
         made = set(operation.graph.operations[before:])
         for x, grad in zip(operation.inputs, contributions, strict=True):
             if grad is not None and is_differentiable(x.dtype):

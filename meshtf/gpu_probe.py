@@ -25,7 +25,7 @@ from meshtf.dimension import Dimension
 from meshtf.function.function import Function, function
 from meshtf.function.tensor_spec import TensorSpec
 from meshtf.graph.tensor import Tensor
-from meshtf.mesh_impl.host_memory import host_memory
+from meshtf.mesh_impl.host.host_memory import host_memory
 from meshtf.mesh_impl.pjrt.kinds import GPU
 from meshtf.mesh_impl.pjrt.of_this_process import accelerator
 from meshtf.ops import cast, einsum, exp, ones, random_uniform, reduce_max, reduce_sum, rename_dimension

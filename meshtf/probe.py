@@ -27,8 +27,8 @@ from meshtf.dimension import Dimension
 from meshtf.function.function import function
 from meshtf.function.tensor_spec import TensorSpec
 from meshtf.graph.tensor import Tensor
-from meshtf.mesh_impl.host_memory import host_memory
-from meshtf.mesh_impl.largest_cache import largest_cache
+from meshtf.mesh_impl.host.host_memory import host_memory
+from meshtf.mesh_impl.host.largest_cache import largest_cache
 from meshtf.mesh_impl.virtual_cpus import num_processors, virtual_cpus
 from meshtf.ops import add, cast, conv2d, einsum, exp, ones, random_uniform, reduce_sum, rename_dimension, sin, tanh
 from meshtf.ops import slice as sliced

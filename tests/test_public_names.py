@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+from types import ModuleType
 
 import pytest
 
@@ -32,9 +34,17 @@ def test_every_name_of_the_language_is_public(package: object) -> None:
     assert sorted(set(package.__all__) - set(mtf.__all__)) == []
 
 
-def test_every_public_name_is_there_once() -> None:
-    assert [name for name in mtf.__all__ if not hasattr(mtf, name)] == []
-    assert len(mtf.__all__) == len(set(mtf.__all__))
+@pytest.mark.parametrize("room", ["attention", "convolution", "losses", "normalization"])
+def test_every_name_of_a_room_of_layers_is_public(room: str) -> None:
+    package = importlib.import_module(f"meshtf.layers.{room}")
+    assert [name for name in package.__all__ if getattr(mtf.layers, name, None) is not getattr(package, name)] == []
+    assert sorted(set(package.__all__) - set(mtf.layers.__all__)) == []
+
+
+@pytest.mark.parametrize("package", [mtf, mtf.layers], ids=lambda package: package.__name__)
+def test_every_public_name_is_there_once(package: ModuleType) -> None:
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+    assert len(package.__all__) == len(set(package.__all__))
 
 
 def test_programs_of_the_original_have_every_operation() -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from meshtf.errors import unknown_name
 from meshtf.layers.attention.caches.beam_slots import BeamSlots
-from meshtf.layers.attention.caches.int8_cache import Int8KeyValueCache, chosen_cache
+from meshtf.layers.attention.caches.int8_cache import Int8KeyValueCache
 from meshtf.layers.attention.caches.key_value_cache import KeyValueCache
 from meshtf.layers.attention.caches.latent_cache import LatentCache
 from meshtf.layers.attention.config import (
@@ -82,7 +82,6 @@ __all__ = [
     "ScalingByLength",
     "Tokens",
     "YarnRotaryScaling",
-    "chosen_cache",
     "dot_product_attention",
     "lean_attention",
     "learned_positions",

@@ -1,4 +1,13 @@
-"""The loss of connectionist temporal classification: labels without places in time (Graves et al. 2006)."""
+"""The loss of connectionist temporal classification: labels without places in time (Graves et al. 2006).
+
+At each place an alignment has a label or a blank. The labels `a b` fit three places in five ways: ab-, a-b, -ab, aab
+and abb. Nobody lists them. A scan over the places carries, for each number of labels so far, the probability of all
+ways to be there, at the last label or at a blank behind it:
+
+    to                     from, at the place before
+    the blank behind n     the blank behind n, or label n
+    label n                label n, the blank behind n - 1, or label n - 1 if it is another one
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from meshtf.layers.attention import (
     PositionBias,
     RotaryScaling,
     Tokens,
-    chosen_cache,
     dot_product_attention,
     lean_attention,
     local_attention,
@@ -31,6 +30,7 @@ from meshtf.layers.attention import (
     rotary_embedding,
 )
 from meshtf.layers.attention.caches.beam_slots import BEAM_SLOTS, stays
+from meshtf.layers.attention.caches.int8_cache import chosen_cache
 from meshtf.layers.attention.cudnn import fused_attention, is_chosen_by_itself
 from meshtf.layers.attention.lean import attends_in_blocks
 from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory

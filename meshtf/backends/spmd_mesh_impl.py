@@ -17,8 +17,8 @@ from meshtf.lowering.emit.cores import SeparateCores
 from meshtf.lowering.emit.program import SpmdProgram
 from meshtf.lowering.processors.cores_in_one_memory import CoresInOneMemory, is_worth_tracing
 from meshtf.mesh_impl.device_names import checked_devices, default_devices, local_cores, process_of, shape_on_devices
-from meshtf.mesh_impl.freed_memory import keep_freed_memory, pool_of_processors
 from meshtf.mesh_impl.home_device import are_virtual_cpus, home_device
+from meshtf.mesh_impl.host.freed_memory import keep_freed_memory, pool_of_processors
 from meshtf.mesh_impl.mesh_impl import Program, ProgramAtOnce
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions, checked_mesh
 from meshtf.mesh_impl.slices import Slices

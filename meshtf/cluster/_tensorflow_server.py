@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from meshtf.cluster._start_limit import killed_after
 from meshtf.errors import ClusterError, ProcessLostError
-from meshtf.mesh_impl.freed_memory import pool_of_processors
+from meshtf.mesh_impl.host.freed_memory import pool_of_processors
 from meshtf.tensorflow_private import cluster_server
 from meshtf.tensorflow_private.eager_context import has_started
 

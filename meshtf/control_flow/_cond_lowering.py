@@ -21,10 +21,12 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
     variables = assigned_variables([o for block in operation.blocks for o in block.operations])
     before = {name: planner.variables.stored(variable) for name, variable in variables.items()}
     inners = [_side(operation, block, before, planner) for block in operation.blocks]
+    # A variable that one side assigns is a result of both: the other side gives its old value back.
     results = []
     for inner, block in zip(inners, operation.blocks, strict=True):
         own = [inner.read(t, planner.layouts[y], None) for t, y in zip(block.outputs, operation.outputs, strict=True)]
         results.append(own + [inner.variables.assigned.get(name, value) for name, value in before.items()])
+    # So is a check of one side, which the other side says has passed.
     checks = [check for inner in inners for check in inner.checks.open]
     for inner, own in zip(inners, results, strict=True):
         own.extend(v for c in checks for v in (c.values if c in inner.checks.open else _passed(c, inner)))
@@ -33,6 +35,7 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
     planner.record.add(Branch(operation, predicate, *bodies, *map(tuple, results), tuple(values)))  # type: ignore[arg-type]
     for output, value in zip(operation.outputs, values, strict=False):
         planner.write(output, value)
+    # Results come in this order: the operation's outputs, variables, checks.
     rest = iter(values[len(operation.outputs) :])
     for name in before:
         planner.variables.assign(name, next(rest))

@@ -43,6 +43,7 @@ class RecomputeOperation(InlineOperation):
         pairs = [(y, g) for y, g in zip(outputs, grad_ys, strict=True) if g is not None]
         wanted = [x for x in [*self.captures, *outside_of] if is_differentiable(x.dtype)]
         beside = [*forward, *(t.operation for t in outside_of)]
+        # The gradient is built as if every result of the forward pass were kept. Then the policy says which are.
         with self.graph.capture("a gradient", beside=beside) as operations:
             grads = differentiate([y for y, _ in pairs], wanted, [g for _, g in pairs], forward)
         found = [(x, g) for x, g in zip(wanted, grads, strict=True) if g is not None]
@@ -50,6 +51,7 @@ class RecomputeOperation(InlineOperation):
         kept, again = split_kept(used, set(outside_of), forward, self.policy)
         block = Block((*again, *operations), tuple(kept), tuple(g for _, g in found))
         given = [(outside_of[t] if t in outside_of else self.keep(t), t) for t in kept]
+        # Results that are computed again wait for the gradients. Else they could be there early, and take memory.
         awaited = [g for _, g in pairs] if again else []
         backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited)
         return gradients_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], backward.outputs)

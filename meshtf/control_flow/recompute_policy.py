@@ -124,6 +124,7 @@ def split_kept(
     chosen = cheapest_to_keep(used, given, operations, there=there) if policy.keep == "costly" else set()
     kept: dict[Tensor, None] = {}
     again: set[Operation] = set()
+    # Goes back from what the gradient uses to what is kept. All operations on the way run again.
     waiting = list(used)
     while waiting:
         tensor = waiting.pop()
@@ -132,6 +133,7 @@ def split_kept(
         is_kept = tensor in chosen or policy.keeps(tensor)
         if tensor in given or (tensor in inside and (is_kept or reads_or_assigns_state(tensor.operation))):
             kept[tensor] = None
+        # Any other tensor comes from outside of the block, and is there anyway.
         elif tensor in inside:
             again.add(tensor.operation)
             waiting.extend(tensor.operation.inputs)

@@ -115,6 +115,7 @@ class Signature:
                     f"step.at({dim.variable}=...)"
                 )
                 size = -1
+            # An unknown size, -1, contradicts none. It is a fault of its own, told above.
             known, by = found.setdefault(dim.variable, (size, name))
             if known != size and -1 not in (known, size):
                 faults.append(f'input "{name}" has "{dim.name}:{size}", and {dim.variable} is {known} in "{by}"')

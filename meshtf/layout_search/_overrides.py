@@ -106,6 +106,7 @@ class Overrides:
             operation = self._operations.get(record.name)
             if operation is not None and record.category not in ("loop", "branch"):
                 seconds[operation] = seconds.get(operation, 0.0) + prediction.operations[number].exposed_seconds
+        # Places come outermost first, so a scope wins over the scopes inside that hold the same operations.
         spent: dict[tuple[Operation, ...], str] = {}
         for place in self._places:
             there = tuple(o for o in place.operations if o in seconds)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from meshtf.errors import MeshtfError
 from meshtf.layout import Axes
 from meshtf.lowering.core_slices import assert_same, joined, split
-from meshtf.mesh_impl.bfloat16_products import product_dtype
+from meshtf.mesh_impl.host.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.plan import (
@@ -150,6 +150,7 @@ class Interpreter:
         turn = 0
         while turn < count and self._goes_on(loop, turn, carried, slices):
             index = count - 1 - turn if loop.is_reversed else turn
+            # An iteration's values end with it, except those that it carries on or stacks.
             inner = dict(slices)
             inner[loop.index] = [np.asarray(index, np.int32)] * len(self._cores)
             inner.update(zip((c.entering for c in loop.carried), carried, strict=True))
@@ -161,6 +162,7 @@ class Interpreter:
         slices.update(zip((c.result for c in loop.carried), carried, strict=True))
         slices[loop.trips] = [np.asarray(turn, np.int32)] * len(self._cores)
         for n, s in enumerate(loop.stacked):
+            # A condition may end the loop early. The rows of a stack that no iteration made are zeros.
             absent = [np.zeros(s.part.slice_shape, s.part.dtype.as_numpy_dtype)] * len(self._cores)
             rows = [stacks[i][n] if i in stacks else absent for i in range(loop.length)]
             nothing = np.zeros(s.whole.slice_shape, s.whole.dtype.as_numpy_dtype)

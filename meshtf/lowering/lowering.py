@@ -1,4 +1,12 @@
-"""Lowering: a graph and a mesh give plans; plans are emitted and run."""
+"""Lowering: a graph and a mesh give plans; plans are emitted and run.
+
+The steps, in order:
+
+    lay out    each tensor gets a layout, by rules and overrides (`planning/layouts/`)
+    plan       each operation lowers itself to instructions (`make_plan.py`)
+    pass       passes make the plan cheaper (`passes/`)
+    run        the mesh makes a program of the plan when it is first called (`execution.py`)
+"""
 
 from __future__ import annotations
 

@@ -23,14 +23,6 @@ SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 PRODUCT_PRECISIONS = ("default", "high", "highest")
 """The precisions of products, by XLA's names, from the fastest to the most exact."""
 
-_ON_OR_OFF = (
-    "shard_weight_update",
-    "check_memory",
-    "keep_freed_memory",
-    "share_memory",
-    "compile_loops",
-    "unroll_layers",
-)
 _BYTES_END = 2**63
 
 
@@ -84,7 +76,7 @@ class MeshOptions(MeshOptionFields):
       check_memory: whether a program that needs more memory than the machine has left is refused before it takes any.
         Its need is counted from the plan.
       keep_freed_memory: whether this process keeps memory that a step has freed for the next one. The first mesh on
-        devices that asks for it decides for the whole process: see `meshtf.mesh_impl.freed_memory`.
+        devices that asks for it decides for the whole process: see `meshtf.mesh_impl.host.freed_memory`.
       share_memory: whether virtual CPUs of one process run as one program in the memory that they share. Collectives
         are then additions, work that several cores would repeat is done once, and loops may be compiled. False turns
         all of `meshtf.lowering.processors` off: each core runs the plain program by itself, with TensorFlow's
@@ -125,9 +117,9 @@ class MeshOptions(MeshOptionFields):
         object.__setattr__(self, "axis_parts", sizes_of_parts(self.axis_parts))
         object.__setattr__(self, "gradient_sum_dtype", _checked_sum_dtype(self.gradient_sum_dtype))
         _check_bucket_bytes(self.bucket_bytes)
-        for name in _ON_OR_OFF:
-            if not isinstance(getattr(self, name), bool):
-                raise UsageError(f"{name} must be True or False, and is {getattr(self, name)!r}")
+        for field in dataclasses.fields(self):
+            if isinstance(field.default, bool) and not isinstance(value := getattr(self, field.name), bool):
+                raise UsageError(f"{field.name} must be True or False, and is {value!r}")
         if not isinstance(self.collective_timeout_seconds, int | float) or not self.collective_timeout_seconds > 0:
             raise DeviceError(
                 f"collective_timeout_seconds must be positive, and is {self.collective_timeout_seconds!r}"

@@ -73,6 +73,7 @@ def operation_groups(report: Report, prediction: Prediction | None) -> list[Oper
         numbers.setdefault(key, set()).add(record.label)
     for key, group in groups.items():
         if len(numbers[key]) > 1:
+            # Operations of several layers are one group, whose name has `*` in place of numbers.
             group.name = re.sub(r"_?\d+", "*", max(numbers[key], key=len))
     return [*_start(prediction), *groups.values()]
 

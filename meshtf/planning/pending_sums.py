@@ -94,7 +94,10 @@ class PendingSums:
         )
 
     def _reads_in_own_layout(self, consumer: Operation, tensor: Tensor) -> bool:
-        """False where every output has the tensor's dimensions, split otherwise: it is then read as they are."""
+        """Whether an operation reads a tensor as that is laid out.
+
+        It does not if each of its outputs has the tensor's dimensions, and splits them otherwise.
+        """
         own = self._layouts[tensor]
         return not consumer.outputs or any(
             not all(output.shape.has(d.name) for d in tensor.shape)

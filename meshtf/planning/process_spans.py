@@ -56,7 +56,10 @@ def split_over_processes(layout: TensorLayout, mesh_shape: Shape, process_of_cor
 
 
 def span_of(groups: np.ndarray, process_of_core: ProcessOfCore) -> ProcessSpan | None:
-    """None where no group spans processes, or they do so unevenly: then each collective goes as within one process."""
+    """The way in which groups of cores span processes; None where none does, or they do so unevenly.
+
+    With None each collective goes as within one process.
+    """
     if not process_of_core:
         return None
     processes = np.asarray(process_of_core)[groups]

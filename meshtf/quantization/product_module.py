@@ -73,6 +73,7 @@ def module_text(
     else:
         attributes += f", precision = [{types.precision}, {types.precision}]"
         lines.append(f"%y = stablehlo.dot_general %n0, %n1, {attributes} : ({', '.join(numbers)}) -> {before}")
+    # A product has its batch, rows and columns in this order. The result may want another one.
     turned = [list(made).index(n) for n in output]
     lines.append(f"%z = stablehlo.transpose %y, dims = {turned} : ({before}) -> {after}")
     parameters = ", ".join(f"%x{i}: {_type(size, 'i8')}" for i, size in enumerate(given))

@@ -66,7 +66,7 @@ def words(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DTyp
 
 
 def keep(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """True where the first word is at most numbers[0] (uint32): bool."""
+    """bool: whether the first word is at most numbers[0] (uint32)."""
     del word1, dtype
     return word0 <= numbers[0]
 

@@ -1,4 +1,13 @@
-"""Decides what each step reads: who joins the batch, who leaves it, and which tokens are read."""
+"""Decides what each step reads: who joins the batch, who leaves it, and which tokens are read.
+
+Each text in the batch reads one token, and `num_prompt_tokens` more go to prompts. With 4 of them, while A and B are
+being continued and a prompt C of ten tokens joins:
+
+    step    A    B    C
+    1       1    1    5
+    2       1    1    5, so C gets its first token
+    3       1    1    1
+"""
 
 from __future__ import annotations
 
@@ -141,6 +150,7 @@ def step_arrays(reads: Reads, sizes: StepSizes) -> dict[str, np.ndarray]:
         pages = one.pages[: sizes.pages]
         arrays["table"][slots, : len(pages)] = pages
         slot += count
+        # A prompt that is read in parts gets its next token only with the last part.
         if end < len(one.tokens):
             continue
         arrays["wanted"][row], arrays["at"][row] = slot - 1, end - 1

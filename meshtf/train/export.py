@@ -17,7 +17,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.errors import LayoutWarning, SaveError
-from meshtf.mesh_impl.host_memory import host_memory
+from meshtf.mesh_impl.host.host_memory import host_memory
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._saved_model_program import SavedModelProgram, batch_after_batch, within_range
 from meshtf.train.configuration import ConfigurationError

@@ -30,6 +30,9 @@ NO_SUBJECT = re.compile(
 )
 """Words that open no docstring: no verb and no thing follows them, or only after a detour."""
 
+ONE_VALUE = re.compile(r"(none|true|false|0) (where|if|unless|when)\b", re.IGNORECASE)
+"""`None where there is no group`: the reader is not told what there is otherwise."""
+
 OF_WHAT = re.compile(r"^\w+(, \w+)*: of ")
 """`dtype: of the result`, which leaves out what of the result is meant."""
 
@@ -129,6 +132,8 @@ def _of_opening(text: str) -> Iterator[tuple[str, str]]:
     sentence = next(iter(_sentences(text)), "")
     if sentence.startswith("Raises:"):
         yield "begins with Raises, so say first what the function does", sentence
+    elif ONE_VALUE.match(sentence):
+        yield "begins with one value, so say first what the value is otherwise", sentence
     elif first := NO_SUBJECT.match(sentence):
         yield f"begins with {first.group()!r}, so begin with a verb or with the thing", sentence
 

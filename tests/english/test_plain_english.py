@@ -17,6 +17,7 @@ from tests.english.plain_english import findings_in, main
         ("By sublayer.", "begins with 'By'"),
         ("Those of the first core.", "begins with 'Those'"),
         ("Raises: ShapeError where two sizes differ.", "begins with Raises"),
+        ("None where there is no loop.", "begins with one value"),
         ("Whether a second matrix of so many columns is.", "ends with a bare verb"),
         ("The parts that cores hold abreast.", "'abreast' is home-made"),
         ("The dtype. Of a loop, its inputs.", "begins with 'Of', so put the subject first"),

@@ -1,4 +1,14 @@
-"""Lean attention of a sequence with itself under a causal mask: it does not compute what lies ahead."""
+"""Lean attention of a sequence with itself under a causal mask: it does not compute what lies ahead.
+
+The sequence is cut into blocks, and the running sums of a softmax go from one part of the scores to the next. With four
+blocks:
+
+    blocks themselves    each sees itself
+    level 0              2 and 3 see 0 and 1
+    level 1              1 sees 0, and 3 sees 2
+
+`_halving.py` has a picture of the levels.
+"""
 
 from __future__ import annotations
 

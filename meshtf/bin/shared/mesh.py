@@ -13,7 +13,7 @@ from meshtf.bin.shared.cluster import (
     wants_cluster,
 )
 from meshtf.errors import LayoutError
-from meshtf.mesh_impl.freed_memory import pool_of_processors
+from meshtf.mesh_impl.host.freed_memory import pool_of_processors
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
 from meshtf.mesh_impl.pjrt.kinds import GPU

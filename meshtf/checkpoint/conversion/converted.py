@@ -128,12 +128,14 @@ class ConvertedSource:
         box, covered = side.axes.box_of(region, axes)
         inside = tuple(slice(region[a][0] - covered[a][0], region[a][1] - covered[a][0]) for a in side.axes.names)
         whole = [covered[axis][1] - covered[axis][0] for axis in side.axes.names]
+        # An axis in the name, such as a layer's number, says which tensors; the other axes say which box of each.
         ranges = [range(*region[axis]) for axis in side.name.axes]
         parts = []
         for numbers in itertools.product(*ranges):
             name = side.name.at(dict(zip(side.name.axes, numbers, strict=True)), self._sizes.labels)
             read = self._source.read(name, box).numpy()
             if side.axes.parts:
+                # The elements lie among those of other tensors, as a query's lie beside keys and values.
                 places = side.axes.indices(covered, axes)
                 read = read[np.ix_(*(at - start for at, start in zip(places, box.start, strict=True)))]
             parts.append(read.reshape(whole)[inside])

@@ -127,6 +127,7 @@ class Setting:
         Raises:
           CheckpointError: the configuration has none of the sources, or a value that is not known here.
         """
+        # Some settings are seen in the weights: by a tensor that is there, or by a size of its shape.
         if self.has_tensor:
             return any(name in shapes for name in self.has_tensor)
         if self.shape_of is not None:
@@ -136,6 +137,7 @@ class Setting:
                 return found_shapes[0][dimension]
             if not self.sources:
                 raise CheckpointError(f"the weights lack {tensors[0]}, whose shape gives {self.name}")
+        # The others are in the configuration, under the first of their keys that has a value.
         values = (evaluated(source, configuration) for source in self.sources)
         found = next((v for v in values if v is not None and self._is_below(v, configuration)), None)
         if self.is_given:
@@ -153,6 +155,7 @@ class Setting:
             keys = " and ".join(str(s) for s in self.sources)
             null = ", and has null in its place" if any(str(s) in configuration for s in self.sources) else ""
             raise CheckpointError(_UNKNOWN.format(where=where, keys=keys, setting=self.name, null=null))
+        # A rule may list the values that it knows, each with what it stands for here.
         if not self.values:
             return found
         if str(found) not in self.values:

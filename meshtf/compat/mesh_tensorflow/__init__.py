@@ -42,44 +42,9 @@ from meshtf.compat.mesh_tensorflow._variables import (
     get_master,
     get_variable,
 )
+from meshtf.compat.mesh_tensorflow.operations import made_operations
 from meshtf.compat.mesh_tensorflow.operations.generic_grad_operation import GenericGradOperation
-from meshtf.compat.mesh_tensorflow.operations.made_operations import (
-    AddOperation,
-    Assign,
-    BinaryOpWithBroadcasting,
-    BroadcastOperation,
-    ConcatOperation,
-    Constant,
-    Conv2dOperation,
-    Conv2or3dBackpropFilterOperation,
-    Conv2or3dBackpropInputOperation,
-    Conv3dOperation,
-    Depend,
-    EinsumOperation,
-    ImportOperation,
-    MinMaxOperation,
-    OneHotOperation,
-    PadOperation,
-    PoolOperation,
-    PrintOperation,
-    RandomOperation,
-    RangeOperation,
-    ReadVariable,
-    ReduceOperation,
-    ReshapeOperation,
-    ScalarAddOperation,
-    ScalarMultiplyOperation,
-    ShiftOperation,
-    SliceOperation,
-    SlicewiseOperation,
-    SplitOperation,
-    StackOperation,
-    StopGradient,
-    TopKOperation,
-    UnstackOperation,
-    Variable,
-    WhileLoopOperation,
-)
+from meshtf.compat.mesh_tensorflow.operations.made_operations import *
 from meshtf.compat.mesh_tensorflow.operations.operation import Operation
 from meshtf.compat.mesh_tensorflow.runs.updates import Updates
 from meshtf.graph.variable_dtype import VariableDType
@@ -91,56 +56,21 @@ from meshtf.mesh_impl.processor_groups import (
 )
 
 __all__ = [
-    "AddOperation",
-    "Assign",
-    "BinaryOpWithBroadcasting",
-    "BroadcastOperation",
-    "ConcatOperation",
-    "Constant",
-    "Conv2dOperation",
-    "Conv2or3dBackpropFilterOperation",
-    "Conv2or3dBackpropInputOperation",
-    "Conv3dOperation",
-    "Depend",
     "Dimension",
-    "EinsumOperation",
     "GenericGradOperation",
     "Graph",
-    "ImportOperation",
     "LayoutRules",
     "Lowering",
     "Mesh",
     "MeshImpl",
-    "MinMaxOperation",
     "MtfCheckpointSaverListener",
     "MtfRestoreHook",
-    "OneHotOperation",
     "Operation",
-    "PadOperation",
-    "PoolOperation",
-    "PrintOperation",
-    "RandomOperation",
-    "RangeOperation",
-    "ReadVariable",
-    "ReduceOperation",
-    "ReshapeOperation",
-    "ScalarAddOperation",
-    "ScalarMultiplyOperation",
     "Shape",
-    "ShiftOperation",
-    "SliceOperation",
-    "SlicewiseOperation",
-    "SplitOperation",
-    "StackOperation",
-    "StopGradient",
     "Tensor",
     "TensorLayout",
-    "TopKOperation",
-    "UnstackOperation",
     "Updates",
-    "Variable",
     "VariableDType",
-    "WhileLoopOperation",
     "assign",
     "assign_add",
     "assign_add_slice",
@@ -168,6 +98,7 @@ __all__ = [
 ]
 __all__ += _convolution_gradients.__all__
 __all__ += _functions.__all__
+__all__ += made_operations.__all__
 
 
 _SLICES = "derive from mtf.Operation, whose lower works on slices"

@@ -90,6 +90,7 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and five of ours
         raise DtypeError(f"cond_fn must return a bool scalar, and returned {goes_on!r}")
     _check_no_effect(asked)
     policy = unnested_policy(recompute)
+    # Values beyond those that are carried are summed over the iterations.
     operations, returned = build_block(
         mesh, lambda: _called(body_fn, entering), [], "the body of mtf.while_loop", entering
     )

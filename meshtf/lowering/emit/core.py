@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.layout import Axes
-from meshtf.mesh_impl.bfloat16_products import product_dtype
+from meshtf.mesh_impl.host.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Cut, Plan
 

@@ -73,6 +73,7 @@ def _gathered_weights(plan: Plan) -> list[_Weight]:
             for value in dict.fromkeys(instruction.inputs):
                 uses.setdefault(value, []).append(position)
         else:
+            # Loops gather what they use by themselves, layer by layer.
             kept.update(instruction.inputs)
     return [
         _Weight(name, value, made_by, tuple(uses[value]))

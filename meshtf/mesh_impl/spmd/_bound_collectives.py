@@ -124,7 +124,7 @@ class BoundCollectives:
         return apart
 
     def _group(self, axes: Sequence[str]) -> BoundGroup | BoundStages | None:
-        """None where there is nothing to communicate."""
+        """The groups of cores over these axes, to which keys are bound; None where each has one core."""
         if axes_size(axes, self._mesh_shape) == 1:
             return None
         if tuple(axes) not in self._groups:

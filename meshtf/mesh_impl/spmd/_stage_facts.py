@@ -31,7 +31,7 @@ class StageFacts:
     def of(
         cls, facts: GroupFacts, order: Sequence[int] | np.ndarray, process_of_core: ProcessOfCore
     ) -> StageFacts | None:
-        """None where the groups do not span processes evenly."""
+        """The stages of these groups; None where the groups do not span processes evenly."""
         span = span_of(facts.groups, process_of_core)
         if span is None:
             return None

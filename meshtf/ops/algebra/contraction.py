@@ -108,9 +108,11 @@ def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, i
         if len(taken) == 1:
             operands.append(taken[0])
             continue
+        # A name that nothing else needs is summed within its own operand first.
         a = tuple(n for n in taken[0] if n in needed or n in taken[1])
         b = tuple(n for n in taken[1] if n in needed or n in taken[0])
         if _is_matrix_product(a, b, needed):
+            # Names of the batch, of the rows, of the columns, and those that the product sums.
             groups = (
                 [n for n in a if n in b and n in needed],
                 [n for n in a if n not in b],

@@ -1,4 +1,13 @@
-"""Contractions by name: einsum and matmul."""
+"""Contractions by name: einsum and matmul.
+
+A contraction over a split dimension leaves a term of a sum on each core. Take the layout batch:rows hidden:cols, on a
+mesh rows:2 cols:2:
+
+    x [batch:8/rows hidden:4/cols] . w [hidden:4/cols out:6] -> y [batch:8/rows out:6], with a sum pending over cols
+
+Each core multiplies its slices, [4, 2] and [2, 6]. The terms are added where somebody needs their sum, which may be
+later (`planning/pending_sums.py`).
+"""
 
 from __future__ import annotations
 

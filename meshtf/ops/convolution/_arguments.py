@@ -126,6 +126,7 @@ def result_shape(image: Shape, kernel: Shape, slides: Sequence[Slide], output_sh
     for s in slides:
         if kernel.has(s.image_dim):
             raise ShapeError(f'windows slide along "{s.image_dim}", which the filter has too; rename the filter\'s')
+    # Sizes of the result: windows take the place of the image's elements, and taps are summed.
     known = {d.name: d.size for d in (*kernel, *image) if d.name not in taps} | sizes
     if output_shape is None:
         names = [d.name for d in image if not kernel.has(d)] + [d.name for d in kernel if not image.has(d)]

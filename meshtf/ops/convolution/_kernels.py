@@ -213,6 +213,7 @@ def kernel_gradient_of_some(
     stride, dilation = sliding.strides[i], sliding.dilations[i]
     at_tap, shape = side_by_side(sliding, i), x.shape.as_list()
     mask = reshaped(counted[i], [count if j == axis else 1 for j in range(len(shape))])
+    # For one tap, an element belongs to one window, so it can be set to zero for that window alone.
     terms = []
     for k in range(taps[i]):
         begin, size = k * dilation, (count - 1) * stride + 1

@@ -1,4 +1,12 @@
-"""Lookups by index along a named dimension: gather, its gradient scatter-add, and one-hot."""
+"""Lookups by index along a named dimension: gather, its gradient scatter-add, and one-hot.
+
+If that dimension of the table is split, each core looks for all indices in its own part, and finds zeros for the
+others. So the results of the cores add up. Take a table of four rows on two cores, and the indices 1 and 2:
+
+    core 0, with rows 0 and 1    row 1    zeros
+    core 1, with rows 2 and 3    zeros    row 2
+    their sum                    row 1    row 2
+"""
 
 from __future__ import annotations
 

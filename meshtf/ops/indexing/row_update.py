@@ -73,6 +73,7 @@ class RowUpdateOperation(Operation):
         held = [planner.read(table, own, fill=None) for table in tables]
         exchange = RowExchange.between(tables[0], ids, self._dim, self._capacity_factor, layouts)
         rest = [(d, axes) for d, axes in zip(tables[0].shape, own.axes, strict=True) if d.name != self._dim.name]
+        # Without an exchange every core gets all gradients, and takes those of the rows that it holds.
         if exchange is None:
             rows = self._gathered(planner, ids, grads, rest)
         else:

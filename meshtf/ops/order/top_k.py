@@ -1,4 +1,12 @@
-"""The k largest or smallest elements along a dimension, and their indices."""
+"""The k largest or smallest elements along a dimension, and their indices.
+
+If the dimension is split, each core finds the best of its part, and sends these alone. The two largest of eight, on two
+cores:
+
+    core 0    3 9 1 4    ->    9 at 1, 4 at 3
+    core 1    7 2 8 5    ->    8 at 6, 7 at 4
+    of both              ->    9 at 1, 8 at 6
+"""
 
 from __future__ import annotations
 

@@ -98,6 +98,7 @@ class _DropoutBoxes(Operation):
         ranges = self._ranges(planner, dict(zip(mask.inside, begins, strict=True)), told_by)
         inputs = list(dict.fromkeys([key, *begins, *told_by, *(value for s in ranges for _, value in s.cuts)]))
 
+        # Positions of boxes are known in a running program alone, so each place draws bits by itself.
         def of_layer(core: Core, key_here: tf.Tensor, given: dict[Value, tf.Tensor]) -> tf.Tensor:
             at = [{**given, **{v: given[v][place] for v in begins}} for place in range(size[self._num_layers])]
             return tf.stack([drawn_part(mask.key.draw, key_here, ranges, core, own) for own in at])

@@ -46,7 +46,7 @@ class AllGather:
         return span.groups_of_each * span.members * slice_bytes * (span.processes - 1)
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
-        """None where slices are received where they belong."""
+        """The bytes of a copy that puts received slices in order; 0 if they are received in their places."""
         return bytes_to_reorder(self.concat_dim, received) if axes_size(self.axes, mesh_shape) > 1 else 0
 
     def for_bucket(self) -> AllGather:

@@ -232,7 +232,7 @@ class LayoutTable:
         return TensorLayout(tuple(tuple(a for a in axes if a not in self._trivial) for axes in layout.axes))
 
     def _inherited_axes(self, overridden: Sequence[Tensor], dim: Dimension) -> Axes | None:
-        """None where no operand carries the dimension."""
+        """The axes that split the dimension in the operands whose layout was overridden; None where none has it."""
         carriers = [(x, self[x].axes[x.shape.axis(dim.name)]) for x in overridden if x.shape.has(dim.name)]
         for x, axes in carriers[1:]:
             first, first_axes = carriers[0]

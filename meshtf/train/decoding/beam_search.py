@@ -1,4 +1,13 @@
-"""Beam search, by rules for scores and ends."""
+"""Beam search, by rules for scores and ends.
+
+A step continues all open sequences by one token, and sorts the results by the sums of their tokens' log-likelihoods. It
+takes so many of them that enough are left if each open sequence ends. Two beams, and the stop token $:
+
+    open           a   -1.0    b   -1.5
+    candidates     ab  -1.2    a$  -1.3    ba  -1.9    bb  -2.0
+    open then      ab  -1.2    ba  -1.9
+    finished       a$, with a score that the rules give it
+"""
 
 from __future__ import annotations
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
-from types import SimpleNamespace
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import jax
+import jax._src.distributed
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax._src import hardware_utils
 from jax._src.array import ArrayImpl
 from jax._src.interpreters import mlir
 from jaxlib import _jax, xla_client
@@ -38,6 +43,9 @@ PRIVATE = [
     (mlir, ["dtype_to_ir_type", "make_ir_context"]),
     (ir.Module, ["parse"]),
     (ir.WalkResult, ["ADVANCE"]),
+    (_jax, ["get_distributed_runtime_client", "get_distributed_runtime_service", "make_gloo_tcp_collectives"]),
+    (jax._src.distributed, ["global_state"]),
+    (hardware_utils, ["num_available_tpu_chips_and_device_id"]),
 ]
 
 
@@ -48,6 +56,21 @@ def test_what_is_private_is_there(owner: object, names: list[str]) -> None:
     assert known, f"pjrt.py is written for jaxlib {pjrt.RELEASES}; this is {release}"
     missing = [name for name in names if not hasattr(owner, name)]
     assert not missing, f"jaxlib {release} has no {', '.join(missing)} in {owner}"
+
+
+@pytest.mark.parametrize("file", ["pjrt.py", "_coordinator_process.py"])
+def test_each_private_name_that_is_used_is_listed(file: str) -> None:
+    """`make lint` keeps jaxlib's names in these two files."""
+    owners = [owner for owner, _ in PRIVATE]
+    used = list(_used(Path(pjrt.__file__).with_name(file)))
+    assert used
+    missing = [
+        f"{module.__name__}.{name}"
+        for module, name in used
+        if not any(owner is module and name in names for owner, names in PRIVATE)
+        and not any(owner is getattr(module, name) for owner in owners)
+    ]
+    assert not missing, f"list {missing} in PRIVATE"
 
 
 def test_there_is_no_accelerator_here() -> None:
@@ -84,3 +107,23 @@ def test_gpus_round_as_the_program_says() -> None:
         for platform in ("gpu", "cpu", "tpu")
     }
     assert overrides == {"gpu": [("xla_allow_excess_precision", False)], "cpu": [], "tpu": []}
+
+
+def _used(path: Path) -> Iterator[tuple[ModuleType, str]]:
+    """The names of private modules that a file uses: those that it imports, and the attributes of imported modules."""
+    modules: dict[str, ModuleType] = {}
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("jaxlib", "jax._src")):
+            owner = importlib.import_module(node.module or "")
+            for alias in node.names:
+                if isinstance(getattr(owner, alias.name), ModuleType):
+                    modules[alias.name] = getattr(owner, alias.name)
+                else:
+                    yield owner, alias.name
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.startswith("jax._src")]
+            modules |= {name: importlib.import_module(name) for name in names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules and not node.attr.startswith("__"):
+            yield modules[ast.unparse(node.value)], node.attr

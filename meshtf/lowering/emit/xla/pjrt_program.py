@@ -59,13 +59,16 @@ class PjrtProgram:
         """
         program, assigned = self._compiled
         pieces = [self._fed(number, x, may_change) for number, x in enumerate(feeds)]
+        # A run is given the index of the check that failed in the run before it, and assigns nothing if there is one.
         if self._none_failed is None:
             self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
         earlier = self._none_failed if self._earlier is None else self._earlier
         arguments = [*pieces, earlier, *(v.array for v in self._variables)]
         results = program.start(arguments)
+        # The program has taken the buffers of these variables, and returns others in their place.
         for number, variable in assigned.items():
             variable.array = results[number]
+        # The results that the host will ask for are sent at once, while later runs start.
         count = len(self._plan.fetches)
         if self._awaits_checks:
             self._cores.send(results[count])

@@ -190,6 +190,7 @@ class _Moments:
                 for s in i.sliced
                 if s.whole is whole
             ]
+            # Every reader must be a loop that shortens what it reads. The widest of their types is kept.
             numbers = [short for short in shorts if short is not None]
             if len(numbers) == len(shorts) == len(users[whole]):
                 found[whole] = tiled_bytes(whole) * max(numbers) // whole.dtype.size

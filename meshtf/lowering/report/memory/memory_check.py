@@ -9,7 +9,7 @@ from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.lowering.report.accounting import stored_variables
 from meshtf.lowering.report.memory.peak_memory import PeakMemory, peak_memory
 from meshtf.mesh_impl.device_names import local_cores
-from meshtf.mesh_impl.host_memory import HostMemory, host_memory
+from meshtf.mesh_impl.host.host_memory import HostMemory, host_memory
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.planning.plan import Plan, walk
 

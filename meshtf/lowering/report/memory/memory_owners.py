@@ -27,6 +27,7 @@ def memory_owners(plan: Plan) -> dict[Value, Value]:
             owner[i.output] = stored[i.name]
         elif isinstance(i, Loop):
             owner.update({c.result: owner[c.initial] for c in i.carried if c.initial in given_away})
+    # A new weight takes the place of the old one, unless the old one is still needed then.
     updates = updates_in_place(plan)
     held = _read_later(plan, updates)
     for i, results in updates.items():

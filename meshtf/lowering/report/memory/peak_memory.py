@@ -233,6 +233,7 @@ class _Space:
         """Returns the most memory that one iteration needs at once beside the memory outside. `added` begins
         with outside values.
         """
+        # First: in whose memory each value lies, and the last instruction that reads or writes there.
         owner = {v: v for v in bound}
         last: dict[Value, int] = {}
         for position, i in enumerate(body):
@@ -240,6 +241,7 @@ class _Space:
             shown = {v: i.inputs[0] if is_view else added.get(v, v) for v in i.outputs}
             owner.update({v: owner.get(own, own) for v, own in shown.items()})
             last.update({owner.get(v, v): position for v in (*i.inputs, *i.outputs)})
+        # Then: how much lives at each instruction. Memory from outside is counted outside.
         own = {v for v, memory in owner.items() if memory is v}
         peak = live = sum(v.slice_bytes for v in bound)
         for position, i in enumerate(body):

@@ -184,6 +184,7 @@ def prompts_of(fields: Fields, name: str, model: ServedModel) -> tuple[Prompt, .
     given: Any = fields.get(name)
     if given is None:
         raise ApiError(f"{name} is missing: give a string, a list of strings, or a list of ids.", param=name)
+    # A list of ids is one prompt. Any other list is several prompts.
     is_one = isinstance(given, str) or (isinstance(given, list) and bool(given) and _is_id(given[0]))
     each: Sequence[Any] = [given] if is_one else given
     wanted = "a string, a list of token ids, or a list of some of these"

@@ -77,12 +77,14 @@ class TokenWriter:
             names = file_names(side, self._manifest.num_parts)
             for part, (tokens, borders) in enumerate(zip(text.tokens, text.borders, strict=True)):
                 tokens_name, ends_name = names[2 * part : 2 * part + 2]
+                # A shard counts the ends of its documents from its own first token, and the file from the file's.
                 before = files[tokens_name][0] // np.dtype(self._manifest.dtype).itemsize
                 files[tokens_name] = self._write(tokens_name, files[tokens_name], tokens[0 : len(tokens)].tobytes())
                 files[ends_name] = self._write(ends_name, files[ends_name], (borders[1:] + before).tobytes())
         documents = {side: now.documents[side] + sides[side].num_documents for side in SIDES}
         text_bytes = {side: now.text_bytes[side] + sides[side].num_bytes for side in SIDES}
         self._set(Contents(files, documents, text_bytes, now.num_skipped + num_skipped, now.num_shards + 1))
+        # The journal speaks of what is on disk for certain, since an interrupted run goes on from it.
         if time.monotonic() >= self._next_journal:
             self._flush()
             replace_file(self._folder / JOURNAL, self._manifest.to_json())

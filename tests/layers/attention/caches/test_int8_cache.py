@@ -7,7 +7,8 @@ import pytest
 
 import meshtf as mtf
 from meshtf.layers import AttentionConfig, Int8KeyValueCache
-from meshtf.layers.attention import KeyValueCache, chosen_cache
+from meshtf.layers.attention import KeyValueCache
+from meshtf.layers.attention.caches.int8_cache import chosen_cache
 from meshtf.quantization import Quantization, quantized_weights
 from meshtf.testing import interpret
 

@@ -13,7 +13,7 @@ import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.errors import DeviceError, UsageError
 from meshtf.lowering.report.memory import memory_check
-from meshtf.mesh_impl.host_memory import HostMemory, host_memory
+from meshtf.mesh_impl.host.host_memory import HostMemory, host_memory
 
 TOO_LARGE = (
     host_memory().available * 4 // 4096

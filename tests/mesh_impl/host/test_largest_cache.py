@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtf.mesh_impl.largest_cache import largest_cache
+from meshtf.mesh_impl.host.largest_cache import largest_cache
 
 pytestmark = pytest.mark.quick
 

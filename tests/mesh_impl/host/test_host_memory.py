@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtf.mesh_impl.host_memory import host_memory
+from meshtf.mesh_impl.host.host_memory import host_memory
 
 GIB = 2**30
 MACHINE = f"MemTotal: {32 * GIB // 1024} kB\nMemAvailable: {16 * GIB // 1024} kB\nSwapFree: {1 * GIB // 1024} kB\n"
