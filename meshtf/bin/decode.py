@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from absl import flags
 
@@ -44,6 +45,8 @@ _NO_DRAFT = """\
 
 _DRAFTS_NO_SCORE = """\
 --draft says nothing to --score; it is for decoding."""
+
+T = TypeVar("T")
 
 DRAFT_TOKENS = 4
 """The default of --draft_tokens."""
@@ -87,6 +90,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if draft is not None and isinstance(work, ContinuedTexts):
         draft_step = work.restore_draft(draft[0])
         _say(f"drafting {counted(draft[1].num_tokens, 'token')} at a time with step {draft_step} of {draft[0].shown}")
+    if values.resume:
+        _agreed(lambda: earlier.check_step(step, user_path(values.output)))
     what = "scoring" if values.score else f"decoding ({decoding.method})"
     where = f"step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]"
     done = f", of which {earlier.count:,} are done" if earlier.count else ""
@@ -94,7 +99,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     path = values.output if Agreement.of_this_process().is_leader else os.devnull
     is_json, kept = values.format == "jsonl", earlier.num_bytes
     output = functools.partial(open_output, path, work.count, is_json=is_json, num_kept=kept)
-    return functools.partial(write_results, work, output, earlier)
+    return functools.partial(write_results, work, output, earlier, step)
 
 
 def draft_of(values: flags.FlagValues) -> tuple[RunFolder, Draft] | None:
@@ -137,32 +142,43 @@ def earlier_scores(values: flags.FlagValues, texts: Iterable[PromptText]) -> Ear
     Raises:
       SaveError: the file has something else. In a cluster the other processes raise OthersRefuseError.
     """
-    found, refusal = EarlierScores.none(), None
     if not values.resume:
-        return found
+        return EarlierScores.none()
+    found = _agreed(lambda: EarlierScores.read(user_path(values.output), texts)) or EarlierScores.none()
     agreement = Agreement.of_this_process()
+    count = agreement.first_text(str(found.count) if agreement.is_leader else None)
+    return dataclasses.replace(found, count=int(count or 0))
+
+
+def _agreed(read: Callable[[], T]) -> T | None:
+    """Returns what the first process of a cluster reads, and None in the others.
+
+    Raises:
+      SaveError: it cannot be read. In a cluster the other processes raise OthersRefuseError.
+    """
+    found, refusal, agreement = None, None, Agreement.of_this_process()
     if agreement.is_leader:
         try:
-            found = EarlierScores.read(user_path(values.output), texts)
+            found = read()
         except SaveError as error:
             refusal = error
     agreement.check_none_refuses("" if refusal is None else str(refusal))
     if refusal is not None:
         raise refusal
-    count = agreement.first_text(str(found.count) if agreement.is_leader else None)
-    return dataclasses.replace(found, count=int(count or 0))
+    return found
 
 
 def write_results(
     work: ContinuedTexts | ScoredTexts,
     open_one: Callable[[], contextlib.AbstractContextManager[Output]],
     earlier: EarlierScores,
+    step: int,
 ) -> int:
-    """Runs the work, and writes its results behind earlier ones."""
+    """Runs the work with a model of this step, and writes its results behind earlier ones."""
     start = time.perf_counter()
     with open_one() as output:
         if isinstance(work, ScoredTexts):
-            _say(f"together: {score(work, output, earlier)}")
+            _say(f"together: {score(work, output, earlier, step)}")
         else:
             count = continue_prompts(work, output)
             seconds = time.perf_counter() - start
@@ -189,12 +205,12 @@ def continue_prompts(work: ContinuedTexts, output: Output) -> int:
     return num_tokens
 
 
-def score(work: ScoredTexts, output: Output, earlier: EarlierScores) -> TextScore:
-    """Writes the score of every text that has none. Returns the score of all texts together."""
+def score(work: ScoredTexts, output: Output, earlier: EarlierScores, step: int) -> TextScore:
+    """Writes the score of every text that has none, with the model's step. Returns the score of all texts together."""
     output.advance(earlier.count)
     total = earlier.total
     for text_score in work:
-        output.write(text_score.as_json(), f"=== {text_score}\n{text_score.text}")
+        output.write({**text_score.as_json(), "step": step}, f"=== {text_score}\n{text_score.text}")
         output.advance(1)
         total = TextScore.total([total, text_score])
     return total

@@ -25,7 +25,7 @@ DRAINING = "the engine takes no more requests"
 
 
 class EngineBusyError(Exception):
-    """The engine's queue is full: the request may come again later."""
+    """The engine's queue has no room for this client's request, which may come again later."""
 
 
 class EngineClosedError(Exception):
@@ -170,7 +170,7 @@ class Engine(Protocol):
 
         Raises:
           RequestError: if it cannot run.
-          EngineBusyError: if the queue is full.
+          EngineBusyError: if the queue has no room for it.
           EngineClosedError: if the engine drains, or has ended.
         """
         ...
@@ -179,14 +179,14 @@ class Engine(Protocol):
         """Ends a generation early. Does nothing if it has ended."""
         ...
 
-    def score(self, ids: tuple[int, ...]) -> concurrent.futures.Future[list[float]]:
-        """Queues a sequence. The result is the log-likelihood of each of its tokens, in nats, or an EngineFailedError.
+    def score(self, ids: tuple[int, ...], client: str = "") -> concurrent.futures.Future[list[float]]:
+        """Queues a sequence of a client. The result is the log-likelihood of each of its tokens, in nats.
 
-        A future that is cancelled before its turn takes no time.
+        The result of work that fails is an EngineFailedError. A future that is cancelled before its turn takes no time.
 
         Raises:
           RequestError: if it is too long.
-          EngineBusyError: if the queue is full.
+          EngineBusyError: if the queue has no room for it.
           EngineClosedError: if the engine drains, or has ended.
         """
         ...

@@ -18,7 +18,7 @@ class EngineOptions:
       num_pages: the number of pages. The default is enough for `num_rows` sequences of the greatest length.
       num_lengths: the most lengths of texts for which programs are compiled: the greatest, its quarter, its sixteenth,
         and so on. A step runs the one for its longest text, since it takes longer with the length.
-      queue_length: the number of generations that may wait, and of scores.
+      queue_length: the places for generations that wait, and for scores. One client alone gets half of them.
       max_likeliest: the greatest number of most likely tokens that are told.
 
     Raises:
@@ -30,7 +30,7 @@ class EngineOptions:
     page_size: int = 16
     num_pages: int | None = None
     num_lengths: int = 2
-    queue_length: int = 256
+    queue_length: int = 512
     max_likeliest: int = 20
 
     def __post_init__(self) -> None:

@@ -6,27 +6,52 @@ import collections
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from meshtf.errors import counted
+from meshtf.serving.engine import EngineBusyError
+
 T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
     """Items wait in the order in which they came, one line for each client. Clients take turns.
 
+    The line of a client has no more items than the queue has free places. So one client alone fills half of the queue,
+    and a client that comes later finds room.
+
+    Args:
+      length: the number of places.
+
     Examples:
-      >>> queue = FairQueue()
+      >>> queue = FairQueue(length=8)
       >>> for client, item in [("a", 1), ("a", 2), ("b", 3)]:
       ...     queue.add(client, item)
       >>> [queue.pop() for _ in range(3)]
       [1, 3, 2]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, length: int) -> None:
+        self._length = length
         self._lines: collections.OrderedDict[str, collections.deque[T]] = collections.OrderedDict()
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
+    def check_room(self, client: str) -> None:
+        """Raises EngineBusyError if the line of this client may not grow."""
+        own, all_lines = len(self._lines.get(client, ())), len(self)
+        if own >= self._length - all_lines:
+            raise EngineBusyError(
+                f"the queue has no room for another request of this client: {own} of its requests and "
+                f"{all_lines - own} of others wait in {counted(self._length, 'place')}"
+            )
+
     def add(self, client: str, item: T) -> None:
+        """Puts an item at the end of its client's line.
+
+        Raises:
+          EngineBusyError: if the line may not grow.
+        """
+        self.check_room(client)
         self._lines.setdefault(client, collections.deque()).append(item)
 
     def first(self) -> T | None:

@@ -14,7 +14,6 @@ import numpy as np
 from meshtf.errors import counted
 from meshtf.serving.engine import (
     DRAINING,
-    EngineBusyError,
     EngineClosedError,
     EngineFailedError,
     EngineLimits,
@@ -54,8 +53,7 @@ class ModelEngine:
     """
 
     def __init__(self, programs: EnginePrograms) -> None:
-        self.programs, self._options = programs, programs.options
-        options = programs.options
+        self.programs, options = programs, programs.options
         self._scheduler = Scheduler(options, self.programs.num_pages)
         self._forms = Forms(programs.vocabulary)
         self._numbers = itertools.count(1)
@@ -83,17 +81,18 @@ class ModelEngine:
         """Queues a generation, and returns its number. See `Engine.submit`."""
         check_request(request, self.limits)
         with self._changed:
-            self._check_room()  # before a form is compiled in vain
+            self._check_open()  # before a form is compiled in vain
+            self._scheduler.queue.check_room(request.client)
         constraint = request.constraint
         form = None if constraint is None else self._forms.begin(constraint, request.stop_ids)
         starts = self.programs.starts_prompts or not request.prompt
         tokens = [*([self.programs.start_id] if starts else []), *request.prompt]
         with self._changed:
-            self._check_room()
+            self._check_open()
             choice = RowChoice.of(request, self.limits.vocab_size)
             one = Generation(next(self._numbers), request, listener, choice, tokens, len(tokens), form=form)
-            self._known[one.number] = one
             self._scheduler.queue.add(request.client, one)
+            self._known[one.number] = one
             self._changed.notify_all()
             return one.number
 
@@ -104,7 +103,7 @@ class ModelEngine:
                 self._known[number].is_cancelled = True
                 self._changed.notify_all()
 
-    def score(self, ids: tuple[int, ...]) -> Score:
+    def score(self, ids: tuple[int, ...], client: str = "") -> Score:
         """Queues a sequence. The result is the log-likelihood of each of its tokens. See `Engine.score`."""
         check_ids(ids, self.limits.vocab_size, "the text")
         if len(ids) > self.limits.max_scored:
@@ -114,7 +113,7 @@ class ModelEngine:
         with self._changed:
             self._check_open()
             self._changed.notify_all()
-            return self._scores.add(ids)
+            return self._scores.add(client, ids)
 
     def status(self) -> EngineStatus:
         with self._changed:
@@ -150,11 +149,6 @@ class ModelEngine:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(None if self._failure is None else _LAST_SECONDS)
         self._thread = None
-
-    def _check_room(self) -> None:
-        self._check_open()
-        if len(self._scheduler.queue) >= self._options.queue_length:
-            raise EngineBusyError(f"the queue has {counted(self._options.queue_length, 'request')}, and is full")
 
     def _check_open(self) -> None:
         if self._failure is not None:

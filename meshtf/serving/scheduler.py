@@ -46,7 +46,7 @@ class Scheduler:
 
     def __init__(self, options: EngineOptions, num_pages: int) -> None:
         self.options, self.pool = options, PagePool(num_pages, options.page_size)
-        self.queue: FairQueue[Generation] = FairQueue()
+        self.queue: FairQueue[Generation] = FairQueue(options.queue_length)
         self.running: list[Generation] = []
         self.again: collections.deque[Generation] = collections.deque()
         self.num_steps = self.num_tokens = self.num_prompt_tokens = self.num_shared_tokens = 0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 
-from meshtf.errors import counted
 from meshtf.serving.engine import EngineBusyError
+from meshtf.serving.fair_queue import FairQueue
 
 Score = concurrent.futures.Future[list[float]]
 Scored = tuple[tuple[int, ...], Score]
@@ -14,14 +13,14 @@ Scored = tuple[tuple[int, ...], Score]
 
 
 class ScoreQueue:
-    """Texts in the order in which they came.
+    """Texts of clients that take turns, each client's in the order in which they came.
 
     Args:
-      length: the number of texts that may wait.
+      length: the number of places, as in `FairQueue`.
 
     Examples:
       >>> queue = ScoreQueue(length=4)
-      >>> first, second = queue.add((1,)), queue.add((2,))
+      >>> first, second = queue.add("a", (1,)), queue.add("a", (2,))
       >>> first.cancel()
       True
       >>> [ids for ids, _ in queue.take(4)]
@@ -29,31 +28,30 @@ class ScoreQueue:
     """
 
     def __init__(self, length: int) -> None:
-        self._length = length
-        self._waiting: collections.deque[Scored] = collections.deque()
+        self._waiting: FairQueue[Scored] = FairQueue(length)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, ids: tuple[int, ...]) -> Score:
-        """Adds a text, and returns its score to come.
+    def add(self, client: str, ids: tuple[int, ...]) -> Score:
+        """Adds a text of a client, and returns its score to come.
 
         Raises:
-          EngineBusyError: if the queue is full.
+          EngineBusyError: if there is no room for it.
         """
-        if len(self._waiting) >= self._length:
-            self._waiting = collections.deque(each for each in self._waiting if not each[1].cancelled())
-        if len(self._waiting) >= self._length:
-            raise EngineBusyError(f"the queue of scores has {counted(self._length, 'text')}, and is full")
         score: Score = concurrent.futures.Future()
-        self._waiting.append((ids, score))
+        try:
+            self._waiting.add(client, (ids, score))
+        except EngineBusyError:
+            self._waiting.taken_if(lambda each: each[1].cancelled())
+            self._waiting.add(client, (ids, score))
         return score
 
     def take(self, most: int) -> list[Scored]:
         """Takes the texts that come next, without those that nobody waits for any more."""
         taken: list[Scored] = []
-        while self._waiting and len(taken) < most:
-            ids, score = self._waiting.popleft()
+        while len(self._waiting) > 0 and len(taken) < most:
+            ids, score = self._waiting.pop()
             if score.set_running_or_notify_cancel():
                 taken.append((ids, score))
         return taken

@@ -136,7 +136,7 @@ def define_engine_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "queue_length",
         None,
-        "The number of generations that may wait, and of scores; 256 by default.",
+        "The places for generations that wait, and for scores; 512 by default. One client alone gets half of them.",
         1,
         flag_values=values,
     )

@@ -127,6 +127,10 @@ def test_scoring_goes_on_where_it_was_broken_off(
         scores.write_bytes(content)
         assert status_of(*command, *options) == ExitStatus.BAD_FILE
         assert re.search(message, capsys.readouterr().err)
+    scores.write_bytes(of_step_2 := whole.replace(b'"step": 3', b'"step": 2'))
+    assert status_of(*command, *options) == ExitStatus.BAD_FILE
+    assert f"the scores in {scores} are of step 2, and this model is of step 3" in capsys.readouterr().err
+    assert scores.read_bytes() == of_step_2 != whole
     scores.write_bytes(whole.replace(b'"de"', b'"ed"'))
     assert status_of(*command, *options) == ExitStatus.BAD_FILE
     assert f"is the score of another text than line 2 of {lines} ('de')" in capsys.readouterr().err

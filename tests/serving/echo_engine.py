@@ -39,6 +39,7 @@ class EchoEngine:
       step_seconds: how long its present step has run.
       may_compile: whether a request with a form is taken at once; one that comes before waits for it.
       scores: the scores that were asked for. They never come for a text that ends in "~".
+      clients_of_scores: who asked for each.
     """
 
     def __init__(self, script: tuple[int, ...] = (), delay: float = 0.0, most: int = 1000) -> None:
@@ -50,6 +51,7 @@ class EchoEngine:
         self.may_compile = threading.Event()
         self.may_compile.set()
         self.scores: list[concurrent.futures.Future[list[float]]] = []
+        self.clients_of_scores: list[str] = []
         self.is_draining, self.step_seconds = False, 0.0
         self._failure: str | None = None
         self._watchers: list[Callable[[str], None]] = []
@@ -119,11 +121,12 @@ class EchoEngine:
             self.cancelled.append(number)
             self._running[number].set()
 
-    def score(self, ids: tuple[int, ...]) -> concurrent.futures.Future[list[float]]:
+    def score(self, ids: tuple[int, ...], client: str = "") -> concurrent.futures.Future[list[float]]:
         if len(self.scores) >= self.most:
             raise EngineBusyError("the queue is full")
         found: concurrent.futures.Future[list[float]] = concurrent.futures.Future()
         self.scores.append(found)
+        self.clients_of_scores.append(client)
         if ids[-1:] == (REFUSED,):
             found.set_exception(EngineFailedError("the text ends in #"))
         elif ids[-1:] != (SLOW,):

@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import itertools
 import re
+import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from meshtf.train.trainer import mesh_of
 from tests.train.decoding.small_run import write_small_run
 
 OPTIONS = EngineOptions(
-    num_rows=4, num_prompt_tokens=4, page_size=4, num_pages=16, num_lengths=2, queue_length=8, max_likeliest=3
+    num_rows=4, num_prompt_tokens=4, page_size=4, num_pages=16, num_lengths=2, queue_length=16, max_likeliest=3
 )
 SAMPLED = {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "min_p": 0.01}
 PENALIZED = {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2, "min_new_tokens": 3}
@@ -130,13 +132,52 @@ def test_requests_end_early_wait_and_are_refused(
             engine.submit(dataclasses.replace(long, **change), heard())
     with pytest.raises(RequestError, match="the text has 25 tokens, and may have 24 at most"):
         engine.score(tuple(range(25)))
-    many = dataclasses.replace(long, prompt=(), max_new_tokens=24)
-    taken, listeners = list[int](), [heard() for _ in range(20)]
-    with pytest.raises(EngineBusyError, match="the queue has 8 requests, and is full"):
-        taken.extend(engine.submit(many, listener) for listener in listeners)
-    for number, listener in zip(taken, listeners, strict=False):
+
+
+def test_a_flood_of_one_client_leaves_room_and_turns_to_others(
+    run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For generations, of which two run at a time here, and for scores. The first step waits until all have asked."""
+    training, _ = run
+    asked = request(training, "", client="many")
+    ended, may_run, whole = list[str](), threading.Event(), engine.programs.run
+
+    class Named(heard):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def finished(self, reason: Finish) -> None:
+            ended.append(self.name)
+            super().finished(reason)
+
+    def run_later(name: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        assert may_run.wait(PATIENCE)
+        return whole(name, arrays)
+
+    def score(client: str) -> None:
+        engine.score((5, 6), client).add_done_callback(lambda _: ended.append(f"score of {client}"))
+
+    monkeypatch.setattr(engine.programs, "run", run_later)
+    numbers, listeners = list[int](), [Named("many") for _ in range(20)]
+    own = "the queue has no room for another request of this client: 8 of its requests and 0 of others wait in 16"
+    with pytest.raises(EngineBusyError, match=own):
+        numbers.extend(engine.submit(asked, listener) for listener in listeners)
+    with pytest.raises(EngineBusyError, match=own):
+        deque(map(score, ["many"] * 20), maxlen=0)
+    late = Named("one")
+    engine.submit(dataclasses.replace(asked, client="one"), late)
+    score("one")
+    may_run.set()
+    late.wait()
+    for number, listener in zip(numbers, listeners, strict=False):
         engine.cancel(number)
         assert listener.wait().reason in (Finish.CANCELLED, Finish.LENGTH)
+    assert ended[ended.index("one") :].count("many") >= 6, "eight waited; two may have been beside it"
+    assert engine.score((5, 6)).result(PATIENCE)
+    scores = [name for name in ended if name.startswith("score")]
+    assert scores.index("score of one") <= engine.programs.num_scores + 1, "the pass that had begun, and one turn"
+    assert engine.status().num_free_pages == OPTIONS.num_pages
 
 
 def test_forms_go_with_other_requests_and_are_those_of_meshtf_decode(

@@ -90,7 +90,7 @@ class App:
     async def _text(self, reader: _Reader, prefix: str, request: Request) -> Response:
         body = await request_object(request, self.options)
         said = reader(body, self.model)
-        client = said.options.client or (request.client.host if request.client else "")
+        client = _client_of(request, said.options.client)
         options = dataclasses.replace(said.options, client=client, deadline_seconds=self.options.request_seconds)
         replies = Replies(
             self.model,
@@ -101,10 +101,10 @@ class App:
         return TextReply(replies, self.submission, self.metrics, self.options.request_seconds + _GRACE_SECONDS)
 
     async def _score(self, request: Request) -> Response:
-        texts = score_request(await request_object(request, self.options), self.model)
-        work = likelihoods(self.model, texts)
+        said = score_request(await request_object(request, self.options), self.model)
+        work = likelihoods(self.model, said.texts, _client_of(request, said.client))
         scores = await unless_left(request.receive, work, self.options.request_seconds)
-        return JsonResponse(score_reply(self.model, texts, scores))
+        return JsonResponse(score_reply(self.model, said.texts, scores))
 
     async def _models(self, _: Request) -> Response:
         return JsonResponse(models_reply(self.model))
@@ -146,6 +146,11 @@ class App:
         reply = error_response(ApiError(message, status))
         reply.headers.update(error.headers or {})
         return reply
+
+
+def _client_of(request: Request, name: str) -> str:
+    """The name that a request gives, or else the address that it came from."""
+    return name or (request.client.host if request.client else "")
 
 
 async def _api_error(_: Request, error: Exception) -> Response:

@@ -159,8 +159,9 @@ class Generation:
         return Piece(text, tokens, None, self._num_tokens)
 
 
-async def likelihoods(model: ServedModel, prompts: Sequence[Prompt]) -> list[list[float]]:
-    """Returns the log-likelihood of each token of some texts. The engine leaves out texts whose scores are cancelled.
+async def likelihoods(model: ServedModel, prompts: Sequence[Prompt], client: str) -> list[list[float]]:
+    """Returns the log-likelihood of each token of a client's texts. The engine leaves out texts whose scores are
+    cancelled.
 
     Raises:
       ApiError: if the engine refuses a text, or fails.
@@ -171,7 +172,7 @@ async def likelihoods(model: ServedModel, prompts: Sequence[Prompt]) -> list[lis
         with _refusals():
             try:
                 for prompt in prompts[first : first + _SCORES_AT_ONCE]:
-                    scores.append(asyncio.wrap_future(model.engine.score(prompt.ids)))
+                    scores.append(asyncio.wrap_future(model.engine.score(prompt.ids, client)))
                 found += [await score for score in scores]
             finally:
                 for score in scores:

@@ -14,6 +14,10 @@ from meshtf.train.decoding.results import TextScore
 _NO_SCORE = """\
 line {number} of {path} is no score in JSON. Give another --output, or leave --resume out to write the file anew."""
 
+_OTHER_STEP = """\
+the scores in {path} are of step {earlier}, and this model is of step {step}. Give --step={earlier} to go on with \
+them, or another --output."""
+
 _OTHER_TEXT = """\
 line {number} of {path} is the score of another text than {text}. --resume goes on with the same texts in the same \
 order; give another --output for others."""
@@ -27,11 +31,13 @@ class EarlierScores:
       count: the number of whole lines.
       total: the score of their texts together.
       num_bytes: the number of bytes of these lines. Behind them may be a part of a line, which was being written.
+      step: the step of the model that scored them; None if there are none.
     """
 
     count: int
     total: TextScore
     num_bytes: int
+    step: int | None = None
 
     @classmethod
     def none(cls) -> EarlierScores:
@@ -43,7 +49,7 @@ class EarlierScores:
         """Reads the scores of the first of these texts; none if the file is missing.
 
         Raises:
-          SaveError: if a line is no score, or the score of another text.
+          SaveError: if a line is no score, the score of another text, or of another step than those before it.
         """
         found = cls.none()
         if not path.exists():
@@ -53,18 +59,24 @@ class EarlierScores:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
-                score = _score(line, number, path)
+                score, step = _score(line, number, path)
+                found.check_step(step, path)
                 text = next(waiting, None)
                 if text is None or text.text != score.text:
                     shown = "is given" if text is None else text
                     raise SaveError(_OTHER_TEXT.format(number=number, path=path, text=shown))
-                found = cls(number, TextScore.total([found.total, score]), found.num_bytes + len(line))
+                found = cls(number, TextScore.total([found.total, score]), found.num_bytes + len(line), step)
         return found
 
+    def check_step(self, step: int, path: Path) -> None:
+        """Raises SaveError if a model of this step would go on behind scores of another."""
+        if self.step is not None and self.step != step:
+            raise SaveError(_OTHER_STEP.format(path=path, earlier=self.step, step=step))
 
-def _score(line: bytes, number: int, path: Path) -> TextScore:
+
+def _score(line: bytes, number: int, path: Path) -> tuple[TextScore, int]:
     try:
         fields = json.loads(line)
-        return TextScore(*(fields[field.name] for field in dataclasses.fields(TextScore)))
+        return TextScore(*(fields[field.name] for field in dataclasses.fields(TextScore))), int(fields["step"])
     except (ValueError, KeyError, TypeError):
         raise SaveError(_NO_SCORE.format(number=number, path=path)) from None

@@ -125,12 +125,16 @@ def test_the_end_token_is_not_shown_and_characters_come_whole() -> None:
     assert [len(event["choices"][0]["logprobs"]["tokens"]) for event in events] == [2, 0]
 
 
-def test_scores(client: TestClient) -> None:
-    data = posted(client, SCORE, input=["abc", "!"])["data"]
+def test_scores() -> None:
+    """A request tells on whose behalf it asks, or else its address does."""
+    engine = EchoEngine()
+    client = client_of(engine)
+    data = posted(client, SCORE, input=["abc", "!"], user="me")["data"]
     assert [each["token_logprobs"] for each in data] == [[-1.0, -2.0, -3.0], [-9999.0]]
     assert data[0] | {"log_likelihood": -6.0, "num_tokens": 3, "num_bytes": 3, "tokens": ["a", "b", "c"]} == data[0]
     echo = posted(client, COMPLETIONS, prompt="abc", echo=True, logprobs=0, max_tokens=0)["choices"][0]
     assert (echo["text"], echo["logprobs"]["token_logprobs"]) == ("abc", [-1.0, -2.0, -3.0])
+    assert engine.clients_of_scores == ["me", "me", "testclient"]
 
 
 WRONG: Mapping[str, tuple[str, bytes, int, str]] = {

@@ -10,9 +10,7 @@ from meshtf.errors import SaveError
 from meshtf.train.decoding.earlier_scores import EarlierScores
 from meshtf.train.decoding.prompt_text import PromptText
 
-LINE = (
-    '{"text": "ab", "log_likelihood": -1.5, "num_tokens": 2, "num_bytes": 2, "perplexity": 2.1, "bits_per_byte": 1.1}\n'
-)
+LINE = '{"text": "ab", "log_likelihood": -1.5, "num_tokens": 2, "num_bytes": 2, "perplexity": 2.1, "step": 3}\n'
 
 
 def test_whole_lines_count(tmp_path: Path) -> None:
@@ -21,7 +19,10 @@ def test_whole_lines_count(tmp_path: Path) -> None:
     assert EarlierScores.read(path, texts) == EarlierScores.none()
     path.write_text(2 * LINE + LINE[:-1])
     found = EarlierScores.read(path, texts)
-    assert (found.count, found.total.log_likelihood, found.num_bytes) == (2, -3.0, 2 * len(LINE))
+    assert (found.count, found.total.log_likelihood, found.num_bytes, found.step) == (2, -3.0, 2 * len(LINE), 3)
+    path.write_text(LINE + LINE.replace('"step": 3', '"step": 4'))
+    with pytest.raises(SaveError, match=r"are of step 3, and this model is of step 4\. Give --step=3 to go on with"):
+        EarlierScores.read(path, texts)
     path.write_text(3 * LINE)
     with pytest.raises(SaveError, match=r"line 3 of .* is the score of another text than is given"):
         EarlierScores.read(path, texts)

@@ -280,8 +280,21 @@ def _chat_ids(text: str, model: ServedModel) -> tuple[int, ...]:
     return ids[1:] if begin is not None and ids[:2] == (begin, begin) else ids
 
 
-def score_request(body: Mapping[str, Any], model: ServedModel) -> tuple[Prompt, ...]:
-    """Reads the body of a score: the texts.
+@dataclasses.dataclass(frozen=True)
+class ScoreRequest:
+    """A request for scores.
+
+    Attributes:
+      texts: the texts.
+      client: the name of whom the engine treats fairly beside others; empty if the request gives none.
+    """
+
+    texts: tuple[Prompt, ...]
+    client: str
+
+
+def score_request(body: Mapping[str, Any], model: ServedModel) -> ScoreRequest:
+    """Reads the body of a score.
 
     Raises:
       ApiError: if something in it is wrong.
@@ -297,4 +310,4 @@ def score_request(body: Mapping[str, Any], model: ServedModel) -> tuple[Prompt, 
                 param="input",
                 code="context_length_exceeded",
             )
-    return texts
+    return ScoreRequest(texts, fields.text("user"))
