@@ -64,6 +64,10 @@ class JoinedProcesses:
     def run(self, function: Callable[..., Any], *arguments: Any, timeout_seconds: float = 170.0) -> list[Any]:
         """What each process returns, by index; an error of any fails the test."""
         self.start(function, *arguments)
+        return self.returned(timeout_seconds)
+
+    def returned(self, timeout_seconds: float = 170.0) -> list[Any]:
+        """What each process returned, by index; an error of any fails the test."""
         results = self.answers(timeout_seconds)
         raised = [f"process {i}: {r.trace}" for i, r in enumerate(results) if isinstance(r, Raised)]
         assert not raised, "\n".join(raised)

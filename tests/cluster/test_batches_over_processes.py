@@ -111,7 +111,7 @@ def check_rows(small: Small, by_process: Sequence[Sequence[Made]], by_one: Seque
 def check(processes: JoinedProcesses, every: Sequence[Small]) -> None:
     """Losses and evaluations are those of one process, to the bit."""
     processes.start(train, every)
-    expected, found = alone(every), processes.answers(3000)
+    expected, found = alone(every), processes.returned(3000)
     for small, one, two in zip(every, expected, zip(*found, strict=True), strict=True):
         for own in two:
             assert (own.losses, own.held_out) == (one.losses, one.held_out), str(small)
