@@ -1,11 +1,16 @@
-"""The price of a layout: the program is planned under it, and its time predicted on a machine. Each is priced once."""
+"""The price of a layout: the program is planned under it, and its time predicted on a machine.
+
+Each layout is priced once. Two sets of rules are one layout if they split every tensor of the program in the same way.
+For example, "batch:rows;d_ff:cols" already splits the activations [batch d_ff]. With an activation rule "d_ff:cols" it
+is the same layout, so the program is not planned again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from meshtf.backends.plan_mesh_impl import PlanMeshImpl
 from meshtf.costs import Machine, Prediction, predict
@@ -14,11 +19,12 @@ from meshtf.errors import LayoutError, LayoutWarning, MeshtfError
 from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.graph.blocks import with_nested
 from meshtf.graph.tensor import Tensor
-from meshtf.layout import LayoutRules
+from meshtf.layout import Axes, LayoutRules
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS
 from meshtf.lowering.report.report import Report
 from meshtf.mesh_impl.mesh_options import MeshOptions
+from meshtf.planning.layouts.rules_by_place import RuleSet
 
 _OVER = " over "
 """The word by which the name of a collective's part is known."""
@@ -106,11 +112,17 @@ class Pricing:
         self._machine = machine
         self._options = options
         self._told = told
-        self._found: dict[MeshLayout, PricedLayout | None] = {}
+        self._found: dict[Hashable, PricedLayout | None] = {}
         self._began = time.monotonic()
         self.first_error: MeshtfError | None = None
         """The error of the first layout that the program cannot have."""
-        self.operations = sum(1 for _ in with_nested(lowering.graph.operations))
+        operations = list(with_nested(lowering.graph.operations))
+        self._shapes = list(dict.fromkeys(t.shape for o in operations for t in o.outputs))
+        variables = lowering.graph.variables.values()
+        self._parameter_shapes = list(dict.fromkeys(t.shape for o in variables for t in o.outputs))
+        self._rule_set = RuleSet.of_variables(LayoutRules(()), None, variables)
+        self._has_overrides = any(o.overrides_layout for o in operations)
+        self.operations = len(operations)
         """The number of operations of the program."""
         self.planned_operations = 0
         """The number of operations that were planned so far, in all layouts together."""
@@ -132,11 +144,27 @@ class Pricing:
         return sorted(found, key=lambda priced: priced.seconds)
 
     def price(self, choice: MeshLayout) -> PricedLayout | None:
-        """Returns the price of a layout, or None if the program cannot have it."""
-        if choice not in self._found:
-            self._found[choice] = self._priced(choice)
-            self._told(self, self._found[choice])
-        return self._found[choice]
+        """Returns the price of a layout, or None if the program cannot have it.
+
+        If other rules that give every tensor the same layout were priced before, it is their price, with their rules.
+        """
+        key = self._layouts_of_tensors(choice)
+        if key not in self._found:
+            self._found[key] = self._priced(choice)
+            self._told(self, self._found[key])
+        return self._found[key]
+
+    def _layouts_of_tensors(self, choice: MeshLayout) -> Hashable:
+        """Returns what a plan knows of the layout: how it splits every tensor, and the rules of places."""
+        if self._has_overrides:
+            # Beside an override, a tensor's layout depends on more than the tensor's shape.
+            return choice
+        rules, kept = choice.layout, choice.parameter_layout
+        activations = choice.activation_layout or LayoutRules(())
+        by_shape = _axes(dataclasses.replace(self._rule_set, rules=rules, activations=activations), self._shapes)
+        by_parameter = None if kept is None else _axes(self._rule_set.with_rules(kept), self._parameter_shapes)
+        places = [own.places for own in (rules, kept, activations) if own is not None]
+        return choice.mesh_shape, by_shape, by_parameter, tuple(places)
 
     def lowered(self, choice: MeshLayout) -> Lowering:
         """Returns the program under the layout. Raises LayoutError if it cannot have it."""
@@ -171,6 +199,11 @@ class Pricing:
             self.first_error = self.first_error or error
             return None
         return PricedLayout(choice, prediction.seconds, report.memory.peak, parts_of(prediction))
+
+
+def _axes(rule_set: RuleSet, shapes: Sequence[Shape]) -> tuple[tuple[Axes, ...], ...]:
+    """Returns the axes that split each dimension of each shape, outside all places."""
+    return tuple(tuple(rule_set.axes(shape, ((), ())).values()) for shape in shapes)
 
 
 def parts_of(prediction: Prediction) -> tuple[tuple[str, float], ...]:

@@ -2,8 +2,8 @@
 
 1. A rough estimate from the program's products orders the sets of names that axes can split.
 2. The best of these are priced. The fastest that do not fit are also priced with activations in more parts.
-3. From the best, a descent changes one axis of one table at a time, to the best names there, or exchanges two axes. It
-  ends when neither helps.
+3. From the three best, descents change one axis of one table at a time, to the best names there, and exchange two axes.
+  They take turns. They end when neither helps.
 
 For example, the descent starts at "batch:data;d_ff:model" with 80 ms. Splitting `vocab` over `model` too takes 72 ms,
 so this is the next layout. No other change of one axis is below 72 ms, and the exchange of the axes takes 95 ms. So the
@@ -21,7 +21,7 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from meshtf.layout_search._choices import MOST_LAYOUTS, NO_NAMES, Choice, Choices, Names, NamesOfShapes, SetsByAxis
 from meshtf.layout_search._pricing import MeshLayout, PricedLayout, Pricing
@@ -49,7 +49,7 @@ _MOST_NAMES = 8
 """The most names that are tried one by one for parameters and activations: those of the largest tensors."""
 
 _HOPELESS = 1.5
-"""No descent begins from a start that is this many times slower than the best end of a descent so far."""
+"""No descent begins from a start that is this many times slower than the best start."""
 
 _MOSTLY = 0.5
 """The least share of all parameters that an axis splits, if parameters are kept in more parts."""
@@ -130,14 +130,14 @@ class Search:
             self.is_exhaustive = True
             return
         # A descent ends at a layout that no single change improves, and the best layout may be several changes away. So
-        # it
-        # begins at several layouts.
+        # there are descents from several layouts.
         starts = self._priced_starts(_STARTS if meshes == 1 else _STARTS_OF_MANY)
         if meshes == 1:
-            ends = list(self._descents(sorted([*starts, *self._lean(starts)], key=self._penalised)))
+            near = self._near(starts)
+            ends = self._descended(self._near([*near, *self._lean(near)])[:_DESCENTS], self._penalised)
             # As long as nothing fits, the time of a layout matters less than the memory that it lacks.
             if ends and not any(self._fits(end) for end in ends):
-                self._descended(min(ends, key=self._closest_to_fitting), self._closest_to_fitting)
+                self._descended([min(ends, key=self._closest_to_fitting)], self._closest_to_fitting)
 
     # Every layout, if there are few
 
@@ -230,30 +230,22 @@ class Search:
 
     # The descent
 
-    def _descents(self, starts: Iterable[Choice]) -> Iterator[Choice]:
-        """Yields the ends of descents from the best starts. A later start is left out if it is much slower than
-        the best end.
-        """
-        found = math.inf
-        for start in itertools.islice(starts, _DESCENTS):
-            if self._penalised(start)[1] < _HOPELESS * found:
-                end = self._descended(start, self._penalised)
-                found = min(found, self._penalised(end)[0])
-                yield end
+    def _near(self, choices: Iterable[Choice]) -> list[Choice]:
+        """Returns the best choice and those that are not much slower, the best first. They may need more memory."""
+        best_first = sorted(choices, key=self._penalised)
+        return [c for c in best_first if self._penalised(c)[1] < _HOPELESS * self._penalised(best_first[0])[0]]
 
-    def _descended(self, choice: Choice, rank: Callable[[Choice], Rank]) -> Choice:
-        """Returns a layout that no change of one axis of one table improves, and no exchange of two axes."""
-        tables = (self._other_activations, self._other_parameters, self._other_layouts)
-        changes = [functools.partial(table, axis=axis) for table in tables for axis in self._axes]
-        unchanged = 0
-        for others in itertools.cycle([*changes, self._exchanges]):
-            best = min([choice, *others(choice)], key=rank)
-            unchanged = 0 if _gains(rank(choice), rank(best)) else unchanged + 1
-            choice = best
-            # Then each table and axis, and the exchange, gained nothing in a row.
-            if unchanged > len(changes):
-                break
-        return choice
+    def _descended(self, starts: Sequence[Choice], rank: Callable[[Choice], Rank]) -> list[Choice]:
+        return descended(starts, rank, functools.partial(self._after_round, rank=rank))
+
+    def _after_round(self, choice: Choice, rank: Callable[[Choice], Rank]) -> Choice:
+        """Returns the layout after the best change of each axis of each table in turn, and the best exchange of two
+        axes.
+        """
+        for table in (self._other_activations, self._other_parameters, self._other_layouts):
+            for axis in self._axes:
+                choice = min([choice, *table(choice, axis)], key=rank)
+        return min([choice, *self._exchanges(choice)], key=rank)
 
     def _exchanges(self, choice: Choice) -> Iterator[Choice]:
         """Yields the choices in which two axes change places in all tables. The layouts on the way there may all
@@ -335,6 +327,33 @@ class Search:
 
 
 _ILLEGAL = (math.inf, math.inf, 0)
+
+
+def descended(
+    starts: Iterable[Choice], rank: Callable[[Choice], Rank], after_round: Callable[[Choice], Choice]
+) -> list[Choice]:
+    """Returns the ends of descents from these starts.
+
+    The descents take turns, the best one first, so that the limits of a search leave none of them at its start. A
+    descent ends with a round that gains nothing, or so little that another such gain would not make it the best. As a
+    rule, later rounds gain less than earlier ones.
+
+    Args:
+      starts: where they begin.
+      rank: the rank of a layout.
+      after_round: returns the layout after one more round of a descent. It is no worse than the one before.
+    """
+    ends = sorted(starts, key=rank)
+    going = list(range(len(ends)))
+    while going:
+        before = [rank(end) for end in ends]
+        for n in going:
+            ends[n] = after_round(ends[n])
+        after = [rank(end) for end in ends]
+        least = min(after)[0]
+        going = [n for n in going if _gains(before[n], after[n]) and 2 * after[n][0] - before[n][0] <= least]
+        going.sort(key=after.__getitem__)
+    return ends
 
 
 def _rules(choice: Choice) -> int:
