@@ -152,7 +152,8 @@ def _of_narrow(
 ) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
     """The total of each target, its logit, and the normaliser, all in float32, for hard targets of narrow logits.
 
-    The gradient of both is one elementwise expression of the logits, which is rounded to their dtype once.
+    The gradient of both is one elementwise expression of the logits, which is rounded to their dtype once. It widens
+    them again: XLA would otherwise write the wide logits once for both passes, and a copy of them in another order.
     """
     is_class, inside = _classes(targets, size)
 
@@ -180,7 +181,7 @@ def _of_narrow(
         assert isinstance(total, mtf.Tensor)  # a gradient is asked for if one of the outputs has one
         return [mtf.cast(total, narrow.dtype), *(None for _ in all_inputs[1:])]
 
-    chosen, log_z = mtf.custom_gradient(forward, backward, [logits])
+    chosen, log_z = mtf.custom_gradient(forward, backward, [logits], computes_again=True)
     return mtf.cast(is_class, tf.float32), chosen, log_z
 
 

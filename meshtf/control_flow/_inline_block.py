@@ -20,7 +20,8 @@ class InlineOperation(Operation):
     """Runs a block once, where it stands.
 
     `given` pairs tensors of the program with the block's names for them. The block sees nothing from outside before the
-    tensors `awaited` are computed.
+    tensors `awaited` are computed. In programs for XLA this holds for `given` and for `explicit`, the arguments of the
+    user's function, which its gradient is computed from again.
     """
 
     takes_padding = True
@@ -32,6 +33,7 @@ class InlineOperation(Operation):
         name: str,
         given: Sequence[tuple[Tensor, Tensor]] = (),
         awaited: Sequence[Tensor] = (),
+        explicit: Sequence[Tensor] = (),
     ) -> None:
         self.captures = block.captures
         inputs = list(dict.fromkeys([*self.captures, *(x for x, _ in given), *awaited]))
@@ -40,6 +42,7 @@ class InlineOperation(Operation):
         self.blocks = (block,)
         self.given = tuple(given)
         self.awaited = tuple(awaited)
+        self.explicit = tuple(explicit)
         self.has_side_effect = has_side_effect(self.blocks)
         self.overrides_layout |= overrides_layout(self.blocks)
 

@@ -38,20 +38,22 @@ def lower_inline(operation: InlineOperation, planner: Planner) -> None:
 def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:
     signal = [planner.tensors.held(t) for t in operation.awaited]
     given = list(operation.given)
+    kept = {*operation.explicit, *(inside for _, inside in given)}
     if signal:
         given += [(x, x) for x in operation.captures if x not in operation.awaited]
         for x in operation.awaited:
             inner.tensors.give(x, planner.read(x, fill=None))
     for outside, inside in given:
         value = planner.read(outside, fill=None)
-        inner.tensors.give(inside, _after(planner, value, signal) if signal else value)
+        inner.tensors.give(inside, _after(planner, value, signal, waits=inside in kept) if signal else value)
 
 
-def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
+def _after(planner: Planner, value: Value, signal: Sequence[Value], *, waits: bool) -> Value:
     """The value, which nothing may use before `signal` is computed.
 
-    TensorFlow merges recomputation that merely repeats operations with the first computation. Held back like this, it
-    runs when its results are wanted, and the first results need not be kept.
+    TensorFlow and XLA merge recomputation that merely repeats operations with the first computation. Held back like
+    this, it runs when its results are wanted, and the first results need not be kept. In programs for XLA only the
+    values wait that say so (`waits`). It makes others, such as masks, where they are used.
     """
 
     def emit(core: Core, x: tf.Tensor, *awaited: tf.Tensor) -> tf.Tensor:
@@ -59,4 +61,4 @@ def _after(planner: Planner, value: Value, signal: Sequence[Value]) -> Value:
             return tf.identity(x)
 
     spec = (value.shape, value.dtype, value.layout)
-    return planner.compute("wait", emit, [value, *signal], [spec], facts=WorkFacts(is_view=True))[0]
+    return planner.compute("wait", emit, [value, *signal], [spec], facts=WorkFacts(is_view=True, waits=waits))[0]

@@ -23,10 +23,18 @@ from meshtf.ops.algebra.transpose_and_broadcast import transpose
 class CustomGradientOperation(InlineOperation):
     """A block with a gradient of its own."""
 
-    def __init__(self, block: Block, mesh: Mesh, explicit: Sequence[Tensor], grad_fn: Callable[..., Any]) -> None:
-        super().__init__(block, mesh, "custom_gradient", awaited=())
-        self._explicit = tuple(explicit)
+    def __init__(
+        self,
+        block: Block,
+        mesh: Mesh,
+        explicit: Sequence[Tensor],
+        grad_fn: Callable[..., Any],
+        *,
+        computes_again: bool,
+    ) -> None:
+        super().__init__(block, mesh, "custom_gradient", explicit=explicit)
         self._grad_fn = grad_fn
+        self._computes_again = computes_again
         self._num_results = len(block.outputs)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -46,7 +54,7 @@ class CustomGradientOperation(InlineOperation):
             if any(g is not None for g in grad_ys[:n]):
                 outputs = list(self.outputs[:n])
                 grads = self._checked(
-                    self._grad_fn(list(self._explicit), every, list(forward), outputs, list(grad_ys[:n]))
+                    self._grad_fn(list(self.explicit), every, list(forward), outputs, list(grad_ys[:n]))
                 )
             if asked:
                 further = differentiate([t for t, _ in asked], every, [g for _, g in asked], forward)
@@ -56,7 +64,9 @@ class CustomGradientOperation(InlineOperation):
         used = dict.fromkeys([*(x for o in operations for x in o.inputs), *(g for _, g in found)])
         given = [(self.keep(t), t) for t in used if t in inside]
         block = Block(tuple(operations), tuple(t for _, t in given), tuple(g for _, g in found))
-        backward = RecomputeOperation(block, self.mesh, KEEP_EVERYTHING, "custom_gradient", given)
+        awaited = list(dict.fromkeys(g for g in grad_ys if g is not None)) if self._computes_again else []
+        policy, name = KEEP_EVERYTHING, "custom_gradient"
+        backward = RecomputeOperation(block, self.mesh, policy, name, given, awaited, self.explicit)
         return gradients_by_input(self.inputs, [x for x, _ in found], backward.outputs)
 
     def _checked(self, returned: Any) -> list[Tensor | None]:
@@ -75,13 +85,17 @@ class CustomGradientOperation(InlineOperation):
     @property
     def all_inputs(self) -> list[Tensor]:
         """The explicit inputs, then the differentiable tensors from outside that the block uses, in order of use."""
-        others = [x for x in self.captures if x not in self._explicit and is_differentiable(x.dtype)]
-        return [*self._explicit, *others]
+        others = [x for x in self.captures if x not in self.explicit and is_differentiable(x.dtype)]
+        return [*self.explicit, *others]
 
 
 @language_function
 def custom_gradient(
-    fn: Callable[..., Any], grad_fn: Callable[..., Any], explicit_inputs: Tensor | Sequence[Tensor]
+    fn: Callable[..., Any],
+    grad_fn: Callable[..., Any],
+    explicit_inputs: Tensor | Sequence[Tensor],
+    *,
+    computes_again: bool = False,
 ) -> Any:
     """`fn(*explicit_inputs)`, with the gradient that `grad_fn` returns.
 
@@ -91,6 +105,8 @@ def custom_gradient(
         None, for each of `all_inputs`: the explicit ones, then the tensors and variables from outside that `fn` uses.
         It may use the outputs of the forward operations.
       explicit_inputs: arguments of `fn`.
+      computes_again: whether `grad_fn` computes again, to save memory, what `fn` computed too. A compiler then merges
+        nothing of the two, and keeps only the tensors that `grad_fn` uses.
 
     Raises:
       GraphError, ShapeError, DtypeError: `grad_fn` returns too many or too few gradients, or one that does not
@@ -107,7 +123,8 @@ def custom_gradient(
     inputs = explicit_tensors(explicit_inputs)
     operations, results = build_block(inputs[0].mesh, fn, inputs, "the function of mtf.custom_gradient")
     block = Block(operations, (), tuple(as_tensors(results, "fn")))
-    made = list(CustomGradientOperation(block, inputs[0].mesh, inputs, grad_fn).outputs)
+    mesh = inputs[0].mesh
+    made = list(CustomGradientOperation(block, mesh, inputs, grad_fn, computes_again=computes_again).outputs)
     return made[0] if isinstance(results, Tensor) else made
 
 

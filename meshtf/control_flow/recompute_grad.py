@@ -33,8 +33,9 @@ class RecomputeOperation(InlineOperation):
         name: str,
         given: Sequence[tuple[Tensor, Tensor]] = (),
         awaited: Sequence[Tensor] = (),
+        explicit: Sequence[Tensor] = (),
     ) -> None:
-        super().__init__(block, mesh, name, given, awaited)
+        super().__init__(block, mesh, name, given, awaited, explicit)
         self.policy = policy
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -53,7 +54,7 @@ class RecomputeOperation(InlineOperation):
         given = [(outside_of[t] if t in outside_of else self.keep(t), t) for t in kept]
         # Results that are computed again wait for the gradients. Else they could be there early, and take memory.
         awaited = [g for _, g in pairs] if again else []
-        backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited)
+        backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited, self.explicit)
         return gradients_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], backward.outputs)
 
 
@@ -85,5 +86,6 @@ def recompute_grad(
     operations, (results, noted) = build_block(inputs[0].mesh, notes.collected(fn), inputs, what)
     policy.check(operations)
     block = Block(operations, (), (*as_tensors(results, "the function"), *noted))
-    made = notes.handed_on(RecomputeOperation(block, inputs[0].mesh, policy, name).outputs)
+    operation = RecomputeOperation(block, inputs[0].mesh, policy, name, explicit=inputs)
+    made = notes.handed_on(operation.outputs)
     return made[0] if isinstance(results, Tensor) else made

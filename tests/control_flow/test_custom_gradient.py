@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.planning.plan import Compute
 from meshtf.testing import assert_close, assert_layout_invariant, interpret
 
 BATCH, D, HIDDEN = mtf.Dimension("batch", 4), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
@@ -61,6 +62,37 @@ def test_second_derivatives_by_way_of_what_is_inside(twins: Any) -> None:
         return mtf.custom_gradient(lambda x: cubed(x, w), on_the_way, x)
 
     twins(program, lambda mesh, x, w: cubed(x, w), INPUTS, LAYOUTS)
+
+
+def test_a_gradient_that_computes_again(twins: Any) -> None:
+    """It waits for the gradient that it is given, and has the same value."""
+
+    def again(explicit: Any, every: Any, operations: Any, outputs: Any, grads: Any) -> list[mtf.Tensor | None]:
+        (x,), (_, w) = explicit, every
+        slope = grads[0] * (1.0 - mtf.square(forward(x, w)))
+        return [mtf.einsum([slope, w], output_shape=x.shape), mtf.einsum([x, slope], output_shape=[HIDDEN, D])]
+
+    def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        return mtf.custom_gradient(lambda x: forward(x, w), again, x, computes_again=True)
+
+    twins(program, lambda mesh, x, w: forward(x, w), INPUTS, LAYOUTS)
+
+
+@pytest.mark.parametrize("computes_again", [False, True])
+def test_what_is_computed_again_waits(computes_again: bool) -> None:
+    """x, the argument, for the gradient of the result."""
+
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        y = mtf.custom_gradient(lambda x: forward(x, w), by_hand_again, x, computes_again=computes_again)
+        return mtf.gradients([mtf.reduce_sum(y)], [x, w])
+
+    by_hand_again = lambda explicit, every, operations, outputs, grads: [  # noqa: E731
+        mtf.einsum([grads[0], every[1]], output_shape=explicit[0].shape),
+        mtf.einsum([explicit[0], grads[0]], output_shape=[HIDDEN, D]),
+    ]
+    specs = {name: mtf.TensorSpec(shape) for name, (shape, _) in INPUTS.items()}
+    plan = mtf.testing.plan(program, specs, "rows:1", "")
+    assert sum(i.facts.waits for i in plan.instructions if isinstance(i, Compute)) == computes_again
 
 
 def test_on_virtual_cpus() -> None:

@@ -11,6 +11,9 @@ value that writing it moves fewer bytes. If only elementwise work reads a produc
 written. A TPU's compiler does this. On a GPU a product is a kernel of a library, which reads its operands from memory
 and writes its result there. So each pass has its bytes for both.
 
+If recomputation reads a value, it waits until other values are there. No pass reaches from one side of such a wait to
+the other. So the value is written.
+
 The algorithm joins each work with the work that makes its inputs, if both need equally many passes before them. Then
 each chain reads the values that it needs from memory, and writes the values that others need there.
 """
@@ -98,7 +101,7 @@ def is_fusable(instruction: Instruction) -> bool:
     if not isinstance(instruction, Compute):
         return False
     facts = instruction.facts
-    makes_elements = facts.is_elementwise_or_moves or facts.multiplies or facts.is_reduction
+    makes_elements = facts.is_elementwise_or_moves or facts.multiplies or facts.expands or facts.is_reduction
     return makes_elements or facts.adds_to_part or facts.is_trivial or facts.draws_random_bits
 
 
@@ -126,6 +129,9 @@ class _Chains:
         self._producers = {v: i for i in self._work for v in i.outputs}
         self._read = {i: list(dict.fromkeys(self._own(v) for v in i.inputs)) for i in self._work}
         self._leaving = {self._own(v) for v in leaving}
+        # A pass that reads a value after others does not make it from earlier ones. So such a value is written.
+        waiting = (i.inputs[0] for i in instructions if isinstance(i, Compute) and i.facts.waits)
+        self._waiting = {self._own(v) for v in waiting}
         self._chain: dict[Instruction, Instruction] = {}
         self._sources: dict[Value, tuple[Value, ...]] = {}
         self._join_all()
@@ -179,13 +185,14 @@ class _Chains:
         """Joins each work with the chains of its inputs, if they wait for as many passes as it does."""
         depth: dict[Instruction, int] = {}
         for i in self._work:
-            producers = [self._producers[v] for v in self._read[i] if v in self._producers]
+            made = {v: self._producers[v] for v in self._read[i] if v in self._producers}
+            goes_on = {v: _goes_on(producer) and v not in self._waiting for v, producer in made.items()}
             # The depth counts the passes that must end before this work. One pass does work of one depth only.
-            depth[i] = max((depth[p] + (not _goes_on(p)) for p in producers), default=0)
+            depth[i] = max((depth[producer] + (not goes_on[v]) for v, producer in made.items()), default=0)
             self._chain[i] = i
             if is_fusable(i):
-                for producer in producers:
-                    if _goes_on(producer) and depth[producer] == depth[i]:
+                for v, producer in made.items():
+                    if goes_on[v] and depth[producer] == depth[i]:
                         self._chain[self._root(i)] = self._root(producer)
 
     def _read_from_memory(self, instruction: Instruction) -> list[Value]:
@@ -226,7 +233,7 @@ class _Chains:
         """
         if value not in self._sources:
             producer, sources = self._producers.get(value), (value,)
-            if producer is not None and _is_made_anywhere(producer):
+            if producer is not None and _is_made_anywhere(producer) and value not in self._waiting:
                 of_inputs = dict.fromkeys(s for v in self._read[producer] for s in self._sources_of(v))
                 if sum(s.slice_bytes for s in of_inputs) <= _MADE_AGAIN * value.slice_bytes:
                     sources = tuple(of_inputs)
@@ -239,7 +246,9 @@ class _Chains:
     def _follows_product(self, value: Value) -> bool:
         """Tells whether the value is a product that only one chain of elementwise work reads."""
         producer = self._producers.get(value)
-        if producer is None or not is_product(producer) or value in self._leaving or not self._products_fuse:
+        if producer is None or not is_product(producer) or not self._products_fuse:
+            return False
+        if value in self._leaving or value in self._waiting:
             return False
         reading = self._chains_reading.get(value, set())
         return len(reading) == 1 and all(map(is_fusable, reading))

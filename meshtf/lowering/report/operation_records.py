@@ -281,7 +281,7 @@ def _category(compute: Compute) -> Category:
         return "view"
     if facts.is_reduction:
         return "reduction"
-    is_elementwise = facts.is_elementwise_or_moves or facts.multiplies or facts.adds_to_part
+    is_elementwise = facts.is_elementwise_or_moves or facts.multiplies or facts.expands or facts.adds_to_part
     return "elementwise" if is_elementwise or facts.is_trivial or facts.draws_random_bits else "other"
 
 

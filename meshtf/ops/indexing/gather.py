@@ -210,7 +210,8 @@ class OneHotOperation(Operation):
         def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
             return tf.one_hot(shifted(core, x, axes, n), n, on, off, dtype=dtype)
 
-        planner.write(output, planner.compute("one_hot", emit, [value], [(output.shape, dtype, layout)])[0])
+        spec, facts = (output.shape, dtype, layout), WorkFacts(expands=True)
+        planner.write(output, planner.compute("one_hot", emit, [value], [spec], facts=facts)[0])
 
 
 @language_function

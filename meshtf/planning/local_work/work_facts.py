@@ -71,6 +71,7 @@ class WorkFacts:
       kernel: the function of the slices alone, brought to one shape, for elementwise work; else None. Kernels that do
         the same compare equal.
       is_view: the one output is the one input's own memory, and takes none itself.
+      waits: a view of the first input, from which no compiler may compute before the other inputs are there.
       only_moves: each element of the outputs is an element of the inputs, or zero, whatever their dtype.
       is_cast: the one output is the one input in another dtype.
       is_trivial: it costs so little that cores need not divide it: numbers known before, a slice.
@@ -80,6 +81,8 @@ class WorkFacts:
       adds_to_part: the one output is the first input, to a part of which the second is added.
       places_part: the one output is the first input, at one position of this dimension, which the second says, and
         zeros elsewhere; all zeros where that is outside.
+      expands: each element of the one output is made of one element of the one input and of its own position, as in a
+        one-hot vector.
       draws_random_bits: any device gives the same bits.
       is_reduction: each element of the one output is made of runs of elements of the inputs, as a sum.
       multiplies: each element of the one output is the product of one element of each input, and nothing is summed.
@@ -92,6 +95,7 @@ class WorkFacts:
 
     kernel: Kernel | None = None
     is_view: bool = False
+    waits: bool = False
     only_moves: bool = False
     is_cast: bool = False
     is_trivial: bool = False
@@ -99,6 +103,7 @@ class WorkFacts:
     takes_own_slice: bool = False
     adds_to_part: bool = False
     places_part: int | None = None
+    expands: bool = False
     draws_random_bits: bool = False
     is_reduction: bool = False
     multiplies: bool = False

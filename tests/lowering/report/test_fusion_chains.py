@@ -103,3 +103,29 @@ def test_few_products_make_an_operand_themselves_and_many_find_it_written() -> N
     few, many = (_operations(functools.partial(program, count=count)) for count in (2, 4))
     written = [next(o for o in operations if o.kind == "relu").fused_bytes_written for operations in (few, many)]
     assert written == [0, X]
+
+
+def test_a_value_that_waits_is_written_and_read_again() -> None:
+    """The gradient of an exponential, which is kept, or computed again from the square that it is given."""
+
+    def program(x: mtf.Tensor, recompute: str) -> mtf.Tensor:
+        total = mtf.reduce_sum(mtf.recompute_grad(mtf.exp, mtf.square(x), recompute))
+        (gradient,) = mtf.gradients([total], [x])
+        assert gradient is not None
+        return gradient
+
+    kept, again = (_operations(functools.partial(program, recompute=how)) for how in ("everything", "nothing"))
+    assert _moved(kept) == (X, X)
+    square, exp = (next(o for o in again if o.kind == kind) for kind in ("square", "exp"))
+    assert square.chain != exp.chain
+    assert (square.fused_bytes_written, exp.fused_bytes_read) == (X, X)
+
+
+def test_a_one_hot_vector_is_made_where_it_is_used() -> None:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        ids = mtf.get_variable(x.mesh, "ids", [ROWS], tf.int32, initializer=mtf.zeros, trainable=False)
+        return x * mtf.one_hot(ids, COLUMNS)
+
+    operations = _operations(program)
+    assert {o.category for o in operations if o.kind == "one_hot"} == {"elementwise"}
+    assert _moved(operations) == (X + 4 * 16, X)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,10 +15,10 @@ from meshtf.lowering.emit.plan_facts import PlanFacts
 from meshtf.lowering.emit.variable_slices import SlicesByValue
 from meshtf.lowering.emit.xla.done_before_loops import done_before_loops
 from meshtf.lowering.emit.xla.layers import carried_in_parts, emit_layers_or_loop, values_given
-from meshtf.lowering.emit.xla.platform_kernels import compute_on
+from meshtf.lowering.emit.xla.platform_kernels import LocalCompute, compute_on
 from meshtf.mesh_impl.pjrt.xla_collectives import XlaCollectives
 from meshtf.planning import core_positions
-from meshtf.planning.plan import Loop, Plan, Value
+from meshtf.planning.plan import Compute, Loop, Plan, Value
 from meshtf.tensorflow_private.xla_operations import replica_id, tied_together
 
 
@@ -51,13 +52,22 @@ def emit_for_xla(
         TracedCore(plan, tf.gather(table, replica_id())),
         XlaCollectives(mesh_shape),
         variables,
-        LocalWork(compute_on(platform), emit_inner),
+        LocalWork(functools.partial(_compute_when_ready, compute_on(platform)), emit_inner),
         may_assign=tf.equal(earlier, NO_CHECK_FAILED),
         in_parts=carried_in_parts(plan),
     )
     *fetches, failed = body.run(dict(zip((f.name for f in plan.feeds), feeds, strict=True)))
     assigned = [variables.assigned[name] for name in assigned_names(plan)]
     return [*fetches, tf.where(tf.equal(earlier, NO_CHECK_FAILED), failed, earlier), *assigned]
+
+
+def _compute_when_ready(
+    compute: LocalCompute, core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]
+) -> Any:
+    """Emits local work: as `compute` does, except where a value waits for others. Behind that it is another value for
+    XLA, which merges no work on both.
+    """
+    return tied_together(slices)[0] if instruction.facts.waits else compute(core, instruction, slices)
 
 
 def _emit_loop_when_ready(

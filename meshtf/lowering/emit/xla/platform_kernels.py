@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -11,8 +11,11 @@ from meshtf.lowering.emit.core import TracedCore
 from meshtf.planning.plan import Compute, HasModule
 from meshtf.tensorflow_private.xla_operations import call_module
 
+LocalCompute: TypeAlias = Callable[[TracedCore, Compute, Sequence[tf.Tensor]], Any]
+"""Emits local work, and returns the slice, or the slices, of its outputs."""
 
-def compute_on(platform: str) -> Callable[[TracedCore, Compute, Sequence[tf.Tensor]], Any]:
+
+def compute_on(platform: str) -> LocalCompute:
     """The way to emit local work for a platform, by XLA's name for it; "" for any.
 
     An instruction with no kernel there is emitted in its plain form.
