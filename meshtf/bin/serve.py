@@ -171,14 +171,13 @@ def server_options(values: flags.FlagValues) -> ServerOptions:
         max_body_bytes=values.max_body_bytes,
         max_connections=values.max_connections,
         request_seconds=values.request_seconds,
-        form_seconds=values.form_seconds,
         drain_seconds=values.drain_seconds,
     )
 
 
 def engine_options(values: flags.FlagValues) -> EngineOptions:
     """Returns the engine's options that flags give."""
-    names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "num_lengths", "queue_length")
+    names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "num_lengths", "queue_length", "form_seconds")
     given: dict[str, Any] = {name: values[name].value for name in names}
     return EngineOptions(**{name: value for name, value in given.items() if value is not None})
 

@@ -125,12 +125,14 @@ class EngineLimits:
       max_scored: the greatest number of tokens of a text that is scored.
       vocab_size: the number of token ids.
       max_likeliest: the greatest `num_likeliest`.
+      form_seconds: the seconds for which a request may wait until its form is compiled.
     """
 
     max_length: int
     max_scored: int
     vocab_size: int
     max_likeliest: int
+    form_seconds: float
 
 
 @dataclasses.dataclass(frozen=True)

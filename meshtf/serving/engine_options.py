@@ -20,9 +20,10 @@ class EngineOptions:
         and so on. A step runs the one for its longest text, since it takes longer with the length.
       queue_length: the places for generations that wait, and for scores. One client alone gets half of them.
       max_likeliest: the greatest number of most likely tokens that are told.
+      form_seconds: the seconds that a form may take to compile, and for which a request may wait for it.
 
     Raises:
-      UsageError: if a size is less than 1.
+      UsageError: if a size is less than 1, or the time is no more than 0.
     """
 
     num_rows: int = 8
@@ -32,12 +33,15 @@ class EngineOptions:
     num_lengths: int = 2
     queue_length: int = 512
     max_likeliest: int = 20
+    form_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if not (value is None and field.name == "num_pages") and (not isinstance(value, int) or value < 1):
-                raise UsageError(f"EngineOptions: {field.name} must be an integer, 1 or more, and is {value!r}")
+        if not self.form_seconds > 0:
+            raise UsageError(f"EngineOptions: form_seconds must be more than 0, and is {self.form_seconds!r}")
+        for name in (field.name for field in dataclasses.fields(self) if field.name != "form_seconds"):
+            value = getattr(self, name)
+            if not (value is None and name == "num_pages") and (not isinstance(value, int) or value < 1):
+                raise UsageError(f"EngineOptions: {name} must be an integer, 1 or more, and is {value!r}")
 
     def pages_for(self, length: int) -> int:
         """The number of pages of a sequence of this length."""

@@ -60,7 +60,7 @@ class EnginePrograms:
         likeliest = min(options.max_likeliest, self.vocabulary.size)
         self.num_pages = options.pages(greatest.targets)
         longest = min(greatest.targets, self.num_pages * options.page_size)
-        self.limits = EngineLimits(longest, greatest.targets, self.vocabulary.size, likeliest)
+        self.limits = EngineLimits(longest, greatest.targets, self.vocabulary.size, likeliest, options.form_seconds)
         self.num_scores = mesh_impl.shape.size
         self.forward = scoring_program(training, mesh_impl, dataclasses.replace(greatest, batch=self.num_scores))
         self.steps = _steps(options, self.limits, self.num_pages, mesh_impl.shape.size)

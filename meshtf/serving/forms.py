@@ -17,8 +17,6 @@ from meshtf.train.decoding.forms.constraints import REGEX, Constraint, Constrain
 _KEPT, _KEPT_CHARACTERS = 64, 1 << 20
 """The most forms that are kept, and the most characters of their texts, with which their memory grows."""
 _WORD_BITS = 32
-_PATIENCE = 10.0
-"""The seconds for which a thread waits for another one that compiles the same form. That may take hours."""
 
 _ANY = Constraint(REGEX, "a")
 """A form that is compiled for the sake of the vocabulary, which the library then reads."""
@@ -30,7 +28,6 @@ _Compiled = concurrent.futures.Future[TokenRules | str]
 
 _LONGEST = 200
 _WRONG = "cannot be used: {told}"
-_SLOW = "it takes long to compile; ask for a smaller form, or come again later"
 _NOT_ALLOWED = "the model chose a token that the form does not allow, as it does after logits that are no numbers"
 
 
@@ -70,11 +67,16 @@ class Forms:
     """Begins texts of the forms that requests ask for, from any thread.
 
     The latest forms are kept, since requests repeat them; the ones that cannot be used, too. Threads that ask for one
-    form wait for the first of them, which compiles it, for some seconds. Others do not wait for it.
+    form wait for the first of them, which compiles it. Others do not wait for it.
+
+    Args:
+      vocabulary: the vocabulary of texts.
+      seconds: the time that a form may take to compile.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary, self._lock, self._reading = vocabulary, threading.Lock(), threading.Lock()
+    def __init__(self, vocabulary: Vocabulary, seconds: float) -> None:
+        self._vocabulary, self._seconds = vocabulary, seconds
+        self._lock, self._reading = threading.Lock(), threading.Lock()
         self._kept: collections.OrderedDict[Constraint, _Compiled] = collections.OrderedDict()
         self._of_vocabulary: TokenRules | None = None
 
@@ -82,8 +84,7 @@ class Forms:
         """Returns the form of one text, before its first token.
 
         Raises:
-          RequestError: if the constraint is wrong or too large, or the library for it is missing. Or another thread has
-            compiled it for long, and goes on.
+          RequestError: if the constraint is wrong or too large, takes too long, or the library for it is missing.
         """
         rules = self._rules_of(constraint)
         if isinstance(rules, str):
@@ -107,17 +108,14 @@ class Forms:
                     if self._kept.get(constraint) is kept:
                         del self._kept[constraint]
                 kept.set_exception(error)
-        try:
-            return kept.result(_PATIENCE)
-        except TimeoutError:
-            return _SLOW
+        return kept.result()
 
     def _compiled(self, constraint: Constraint) -> TokenRules | str:
         try:
             with self._reading:
                 if self._of_vocabulary is None:
                     self._of_vocabulary = TokenRules(_ANY, self._vocabulary)
-            return TokenRules(constraint, self._vocabulary, self._of_vocabulary)
+            return TokenRules(constraint, self._vocabulary, self._of_vocabulary, self._seconds)
         except ConstraintError as error:
             return _sentence(error)
 

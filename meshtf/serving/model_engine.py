@@ -55,7 +55,7 @@ class ModelEngine:
     def __init__(self, programs: EnginePrograms) -> None:
         self.programs, options = programs, programs.options
         self._scheduler = Scheduler(options, self.programs.num_pages)
-        self._forms = Forms(programs.vocabulary)
+        self._forms = Forms(programs.vocabulary, options.form_seconds)
         self._numbers = itertools.count(1)
         self._known: dict[int, Generation] = {}
         self._scores = ScoreQueue(options.queue_length)

@@ -42,8 +42,10 @@ class EchoEngine:
       clients_of_scores: who asked for each.
     """
 
-    def __init__(self, script: tuple[int, ...] = (), delay: float = 0.0, most: int = 1000) -> None:
-        self.limits = EngineLimits(max_length=64, max_scored=64, vocab_size=258, max_likeliest=5)
+    def __init__(
+        self, script: tuple[int, ...] = (), delay: float = 0.0, most: int = 1000, form_seconds: float = 60.0
+    ) -> None:
+        self.limits = EngineLimits(64, 64, vocab_size=258, max_likeliest=5, form_seconds=form_seconds)
         self.script, self.delay, self.most = script, delay, most
         self.requests: list[GenerationRequest] = []
         self.cancelled: list[int] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +12,7 @@ from meshtf.serving.engine import EngineFailedError, RequestError
 from meshtf.serving.forms import Forms, num_words
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
 from meshtf.train.decoding.forms.constraints import Constraint
+from tests.train.decoding.forms.endless import ENDLESS
 
 BYTES = ByteVocabulary()
 
@@ -22,7 +22,7 @@ def tokens(words: np.ndarray) -> list[int]:
 
 
 def test_a_form_tells_the_tokens_that_may_come() -> None:
-    forms = Forms(BYTES)
+    forms = Forms(BYTES, 60.0)
     form = forms.begin(Constraint("regex", "[ab]z"), stop_ids=(0,))
     a, b, z = BYTES.encode("abz")
     assert (len(form.words), form.words.dtype) == (num_words(BYTES.size), np.int32)
@@ -38,7 +38,7 @@ def test_a_form_tells_the_tokens_that_may_come() -> None:
 
 
 def test_a_token_that_is_not_allowed_is_the_models_fault_and_one_that_cannot_come_the_forms() -> None:
-    form = Forms(BYTES).begin(Constraint("regex", "[ab]z"), ())
+    form = Forms(BYTES, 60.0).begin(Constraint("regex", "[ab]z"), ())
     with pytest.raises(EngineFailedError, match="the model chose a token that the form does not allow"):
         form.add(BYTES.encode("c")[0])
     assert tokens(form.words) == BYTES.encode("ab")
@@ -46,7 +46,7 @@ def test_a_token_that_is_not_allowed_is_the_models_fault_and_one_that_cannot_com
 
 def test_the_latest_forms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling is the dear part, also where it finds an error. Large forms are kept in smaller number."""
-    forms = Forms(BYTES)
+    forms = Forms(BYTES, 60.0)
     first = [forms.begin(Constraint("regex", "a" * (1 + n)), ()) for n in range(70)]
     assert len(first) == 70
     with pytest.raises(RequestError, match="cannot be used"):
@@ -64,7 +64,7 @@ def test_large_forms_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         "meshtf.serving.forms.TokenRules", lambda constraint, *_: made.append(len(constraint.text)) or ""
     )
-    forms, large = Forms(BYTES), 600_000
+    forms, large = Forms(BYTES, 60.0), 600_000
     for size in (large, large + 1, large, 9, large):
         with pytest.raises(RequestError):
             forms.begin(Constraint("regex", "a" * size), ())
@@ -73,7 +73,7 @@ def test_large_forms_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_fault_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """As too little memory: the same form may be compiled later."""
-    forms, any_letter = Forms(BYTES), Constraint("regex", "[ab]")
+    forms, any_letter = Forms(BYTES, 60.0), Constraint("regex", "[ab]")
     with monkeypatch.context() as patched:
         patched.setattr("meshtf.serving.forms.TokenRules", raising(MemoryError()))
         with pytest.raises(MemoryError):
@@ -81,24 +81,20 @@ def test_a_fault_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tokens(forms.begin(any_letter, ()).words) == BYTES.encode("ab")
 
 
-def test_nobody_waits_long_for_a_form_that_another_thread_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    forms, has_begun, may_end = Forms(BYTES), threading.Event(), threading.Event()
-
-    def compiled(*_: object) -> str:
-        has_begun.set()
-        may_end.wait(60)
-        return "at its end"
-
-    monkeypatch.setattr("meshtf.serving.forms._PATIENCE", 0.01)
-    monkeypatch.setattr(forms, "_compiled", compiled)
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        first = thread.submit(forms.begin, Constraint("regex", "a"), ())
-        assert has_begun.wait(60)
-        with pytest.raises(RequestError, match=r"^constraint cannot be used: it takes long to compile; ask"):
-            forms.begin(Constraint("regex", "a"), ())
-        may_end.set()
-        with pytest.raises(RequestError, match="at its end"):
-            first.result(60)
+def test_a_form_that_never_ends_is_refused_and_kept_as_refused_and_others_go_on() -> None:
+    """Both requests for it wait for one trial. A third finds what came of it."""
+    forms, message = (
+        Forms(BYTES, 1.0),
+        "^constraint cannot be used: it takes longer than 1 s to compile; give a smaller",
+    )
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        for one in [threads.submit(forms.begin, ENDLESS, ()) for _ in range(2)]:
+            with pytest.raises(RequestError, match=message):
+                one.result(60)
+        assert tokens(threads.submit(forms.begin, Constraint("regex", "[ab]z"), ()).result(60).words)
+    forms._seconds = 0.0
+    with pytest.raises(RequestError, match=message):
+        forms.begin(ENDLESS, ())
 
 
 def raising(error: Exception) -> Callable[..., None]:

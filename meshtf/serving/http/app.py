@@ -66,7 +66,7 @@ class App:
 
     def __post_init__(self) -> None:
         self.metrics = ServerMetrics(self.model.engine)
-        self.submission = Submission(self.model.engine, self.options.form_seconds)
+        self.submission = Submission(self.model.engine)
 
     @functools.cached_property
     def asgi(self) -> ASGIApp:

@@ -27,7 +27,6 @@ class ServerOptions:
       max_body_bytes: the most bytes of a request's body.
       max_connections: the most connections at once.
       request_seconds: the seconds after which a generation ends as it is.
-      form_seconds: the seconds for which a request may wait until its form is compiled.
       head_seconds: the seconds in which a request's head and body must come, and for which a connection may be idle.
       drain_seconds: the seconds that generations have to end when the server is asked to stop.
     """
@@ -38,7 +37,6 @@ class ServerOptions:
     max_body_bytes: int = 1 << 20
     max_connections: int = 1024
     request_seconds: float = 600.0
-    form_seconds: float = 10.0
     head_seconds: float = 30.0
     drain_seconds: float = 30.0
 

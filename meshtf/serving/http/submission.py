@@ -1,4 +1,4 @@
-"""Gives requests to an engine without stopping the event loop, however long their forms take to compile."""
+"""Gives requests to an engine without stopping the event loop while their forms are compiled."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ _TOO_LONG = "{field} takes longer than {seconds:g} s to compile; ask for a small
 class Submission:
     """The way of requests to an engine. The ones with a form go by threads, where it is compiled if it is new.
 
-    The threads are daemons: a form may take hours to compile, and the process does not wait for it at its end.
+    The threads are daemons: the process does not wait at its end for a form that is being compiled.
 
     Args:
-      engine: the engine.
-      seconds: how long a request may wait for its form.
+      engine: the engine, whose limits say how long a request may wait for its form.
     """
 
-    def __init__(self, engine: Engine, seconds: float) -> None:
-        self._engine, self._seconds = engine, seconds
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._seconds = engine, engine.limits.form_seconds
         self._waiting: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()  # None ends a thread
         self._num_threads, self._is_closed = 0, False
 

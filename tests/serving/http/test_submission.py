@@ -22,9 +22,9 @@ FORM = {"type": "json_object"}
 
 def test_others_go_on_while_a_form_is_compiled_and_one_that_takes_too_long_is_refused() -> None:
     """Two threads compile. A third form waits for them, and is told so. What was given up meanwhile is cancelled."""
-    engine, texts = EchoEngine(delay=0.001), list[httpx2.Response]()
+    engine, texts = EchoEngine(delay=0.001, form_seconds=1.0), list[httpx2.Response]()
     with (
-        running(engine, ServerOptions(port=0, form_seconds=1.0)) as server,
+        running(engine, ServerOptions(port=0)) as server,
         httpx2.Client(base_url=server.address, timeout=PATIENCE) as client,
     ):
         body = {"prompt": "ab", "max_tokens": 50}
@@ -66,7 +66,7 @@ def test_the_end_waits_for_no_form(heard: Any) -> None:
     engine.may_compile.clear()
 
     async def ask() -> None:
-        submission = Submission(engine, PATIENCE)
+        submission = Submission(engine)
         asked = [asyncio.ensure_future(submission.submit(request, heard())) for _ in range(3)]
         await asyncio.sleep(0)
         assert all(thread.daemon for thread in {*threading.enumerate()} - before)

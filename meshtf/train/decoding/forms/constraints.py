@@ -11,8 +11,12 @@ import numpy as np
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.decoding.forms.trial import why_not_compiled
 
 JSON_SCHEMA, GRAMMAR, REGEX = "json_schema", "grammar", "regex"
+
+MOST_SECONDS = 60.0
+"""The time that a constraint may take to compile, by default."""
 
 _NO_LIBRARY = "llguidance is missing (pip install 'meshtf[constrained]')"
 
@@ -56,12 +60,19 @@ class TokenRules:
       constraint: the form of the text.
       vocabulary: the vocabulary of its tokens.
       earlier: rules of the same vocabulary. The library reads the vocabulary once for all of them.
+      seconds: the time that the constraint may take to compile.
 
     Raises:
-      ConstraintError: if the constraint is wrong, or the library is missing.
+      ConstraintError: if the constraint is wrong, or takes longer, or the library is missing.
     """
 
-    def __init__(self, constraint: Constraint, vocabulary: Vocabulary, earlier: TokenRules | None = None) -> None:
+    def __init__(
+        self,
+        constraint: Constraint,
+        vocabulary: Vocabulary,
+        earlier: TokenRules | None = None,
+        seconds: float = MOST_SECONDS,
+    ) -> None:
         try:
             import llguidance
         except ImportError:
@@ -79,6 +90,8 @@ class TokenRules:
             self._tokenizer, self.is_known = self._read_vocabulary() if earlier is None else earlier.known_vocabulary
         except ValueError as error:
             raise ConstraintError(constraint, str(error)) from None
+        if told := why_not_compiled(self._grammar, seconds):
+            raise ConstraintError(constraint, told)
         self._start = self._new()
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.forms.constraints import Constraint, ConstraintError, TokenRules, token_bytes
+from tests.train.decoding.forms.endless import ENDLESS
 
 BYTES = ByteVocabulary()
 
@@ -88,4 +90,19 @@ def test_a_wrong_form_is_an_error(kind: str, text: str, message: str) -> None:
 def test_without_the_library_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'meshtf\[constrained\]'"):
+        TokenRules(Constraint("regex", "a"), BYTES)
+
+
+def test_a_form_that_never_ends_is_refused() -> None:
+    """The compiler has no limit for it, and nothing ends it but the end of its process."""
+    with pytest.raises(ConstraintError, match=r"json_schema cannot be used: it takes longer than 1 s to compile; give"):
+        TokenRules(ENDLESS, BYTES, seconds=1.0)
+
+
+def test_a_process_that_the_system_ends_compiles_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As one that needs more memory than there is."""
+    program = tmp_path / "ends.py"
+    program.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    monkeypatch.setattr("meshtf.train.decoding.forms.trial._PROGRAM", program)
+    with pytest.raises(ConstraintError, match="the process that compiled it was ended by the system; give a smaller"):
         TokenRules(Constraint("regex", "a"), BYTES)
