@@ -38,8 +38,8 @@ class SplitResidual(Residual):
 
     layout: str = ""
 
-    def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool) -> mtf.Tensor:
-        return super().after(x, mtf.with_layout(y, self.layout), is_training=is_training)
+    def after(self, x: mtf.Tensor, y: mtf.Tensor, *, is_training: bool, depth: mtf.Tensor | None = None) -> mtf.Tensor:
+        return super().after(x, mtf.with_layout(y, self.layout), is_training=is_training, depth=depth)
 
 
 @gin.configurable(module="benchmarks")
