@@ -33,7 +33,10 @@ TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/lowering/e
     tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py \
     tests/backends/test_on_virtual_tpu.py tests/backends/test_whole_programs_on_virtual_tpu.py tests/train/batches/test_steps_ahead.py \
     tests/cluster/test_tpu_over_processes.py
-WORKERS := -n auto --maxprocesses=4 --dist worksteal
+WORKERS := -n auto --maxprocesses=5 --dist worksteal
+# Each worker of a long run grows to 7 GB, and its joined processes to 3 GB each.
+LONG_WORKERS ?= 2
+LONG := -n $(LONG_WORKERS) --dist worksteal --timeout=1800
 
 .PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench gpu-check bench-gpu offline-bundle benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
 
@@ -53,13 +56,13 @@ test: lint
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu -n 2 -m "plain_cpu and not long" $(PLAIN))
 
 test-long: lint $(VENV)/has-test-long
-	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TEST_ARGS)
-	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(WORKERS) -m plain_cpu --timeout=1800)
+	$(BIN)/python -m pytest $(LONG) -m "long or not long" $(TEST_ARGS)
+	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(LONG) -m plain_cpu)
 
 # What can be known of programs for TPUs on a machine that has none: those of virtual cores run, and libtpu compiles them
 # all for real ones. More than an hour on two cores.
 tpu-check: $(VENV)/has-test
-	$(BIN)/python -m pytest $(WORKERS) -m "long or not long" --timeout=1800 $(TPU_TESTS) $(TEST_ARGS)
+	$(BIN)/python -m pytest $(LONG) -m "long or not long" $(TPU_TESTS) $(TEST_ARGS)
 	$(QUIET) $(BIN)/python -m benchmarks.tpu.plan_against_compiler
 
 # For the inner loop: the language on the interpreter of plans, without devices. Under a minute.
