@@ -33,7 +33,7 @@ TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/lowering/e
     tests/backends/test_tpu_mesh_impl.py tests/bin/test_compile.py \
     tests/backends/test_on_virtual_tpu.py tests/backends/test_whole_programs_on_virtual_tpu.py tests/train/batches/test_steps_ahead.py \
     tests/cluster/test_tpu_over_processes.py
-WORKERS := -n auto --maxprocesses=5 --dist worksteal
+WORKERS := -n auto --maxprocesses=4 --dist worksteal
 # Each worker of a long run grows to 7 GB, and its joined processes to 3 GB each.
 LONG_WORKERS ?= 2
 LONG := -n $(LONG_WORKERS) --dist worksteal --timeout=1800

@@ -41,11 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Of `-n auto`: three more than there are processors, since tests that start programs wait for much of their time.
+    """Of `-n auto`: two more than there are processors, since tests that start programs wait for much of their time.
 
     Each worker takes 10 seconds of a processor before its first test, and 20 in a tree that has no bytecode yet.
     """
-    return len(os.sched_getaffinity(0)) + 3
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
