@@ -153,6 +153,7 @@ class _Program:
         self._printed: list[str] = []
         self._is_over = threading.Event()
         self._clock = threading.Timer(seconds, self._end)
+        self._clock.daemon = True  # or Ctrl-C would end the benchmark only when the time is over
         self._clock.start()
 
     def _end(self) -> None:

@@ -64,7 +64,7 @@ class Gpt2:
 
     @property
     def has_twin_in_jax(self) -> bool:
-        """The program by hand has one example to a row, and all logits at once."""
+        """Whether the program by hand is the same: it has one example to a row, and all logits at once."""
         return not self.is_packed and self.blocks == 1
 
     def made(self, mesh_impl: MeshImpl) -> Made:

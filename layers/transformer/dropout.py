@@ -9,9 +9,17 @@ from meshtf.errors import GraphError
 
 
 def dropped(
-    x: mtf.Tensor, rate: float, broadcast_dims: Sequence[str], *, is_training: bool, name: str = "dropout"
+    x: mtf.Tensor,
+    rate: float,
+    broadcast_dims: Sequence[str],
+    *,
+    is_training: bool,
+    depth: mtf.Tensor | None = None,
+    name: str = "dropout",
 ) -> mtf.Tensor:
     """x, with elements zeroed at random in training: together along the dimensions of these names.
+
+    With a depth [] from 0 to 1 the rate is `depth * rate`.
 
     Raises:
       ShapeError: x has no dimension of one of the names.
@@ -19,34 +27,12 @@ def dropped(
     """
     if not (is_training and rate):
         return x
-    return mtf.dropout(x, True, rate=rate, noise_shape=_drawn_apart(x, broadcast_dims), name=name)
-
-
-def dropped_at_depth(
-    x: mtf.Tensor,
-    last_rate: float,
-    broadcast_dims: Sequence[str],
-    *,
-    depth: mtf.Tensor,
-    is_training: bool,
-    name: str = "dropout",
-) -> mtf.Tensor:
-    """x, with elements zeroed as by `dropped`, at the rate `depth * last_rate`. `depth` [] is from 0 to 1.
-
-    Raises:
-      ShapeError: x has no dimension of one of the names.
-      GraphError: the last rate is not in [0, 1).
-    """
-    if not 0.0 <= last_rate < 1.0:
-        raise GraphError(f"the rate of dropout must be in [0, 1), and is {last_rate}")
-    if not (is_training and last_rate):
-        return x
-    rate = depth * last_rate
-    drawn = mtf.random_uniform(x.mesh, _drawn_apart(x, broadcast_dims), name=name)
-    return mtf.where(drawn >= rate, x * mtf.cast(1.0 / (1.0 - rate), x.dtype), 0.0, output_shape=x.shape)
-
-
-def _drawn_apart(x: mtf.Tensor, broadcast_dims: Sequence[str]) -> list[mtf.Dimension]:
-    """The dimensions along which elements are dropped independently."""
     together = {x.shape.axis(dim) for dim in broadcast_dims}
-    return [dim for axis, dim in enumerate(x.shape) if axis not in together]
+    noise_shape = [dim for axis, dim in enumerate(x.shape) if axis not in together]
+    if depth is None:
+        return mtf.dropout(x, True, rate=rate, noise_shape=noise_shape, name=name)
+    if not 0.0 < rate < 1.0:
+        raise GraphError(f"the rate of dropout must be in [0, 1), and is {rate}")
+    own_rate = depth * rate
+    is_kept = mtf.random_uniform(x.mesh, noise_shape, name=name) >= own_rate
+    return mtf.where(is_kept, x * mtf.cast(1.0 / (1.0 - own_rate), x.dtype), 0.0, output_shape=x.shape)

@@ -5,7 +5,6 @@ pipeline.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -21,7 +20,7 @@ from meshtf.layers.attention.caches.pages import PAGED_LENGTH, PageView, paged
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 from meshtf.layers.transformer._pipelined import pipelined_layers, sequences_together
 from meshtf.layers.transformer.context import Context, DecodingSpace
-from meshtf.layers.transformer.dropout import dropped, dropped_at_depth
+from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.norms import Norm, RmsNorm
 from meshtf.layers.transformer.observations import Observations
 from meshtf.layers.transformer.sublayer import ObservedSublayer, Sublayer
@@ -142,8 +141,7 @@ class Residual:
         return self.norm(y, y.shape[-1]) if self.is_post_norm else y
 
     def dropped(self, x: mtf.Tensor, *, is_training: bool, depth: mtf.Tensor | None = None) -> mtf.Tensor:
-        own = dropped if depth is None else functools.partial(dropped_at_depth, depth=depth)
-        return own(x, self.dropout_rate, self.dropout_broadcast_dims, is_training=is_training)
+        return dropped(x, self.dropout_rate, self.dropout_broadcast_dims, is_training=is_training, depth=depth)
 
 
 @gin.configurable(module="meshtf.layers")

@@ -53,7 +53,7 @@ class BatchedWork:
         assert rows is not None
         made: dict[int, tf.Tensor] = {}
         for by_rows in self._groups(instruction, held):
-            # Of the cores that hold the same rows, the first one's are taken.
+            # Several cores may hold the same rows. The first one's are taken.
             cores = [alike[0] for alike in by_rows]
             given = [
                 held[cores[0]][value] if dim is None else tf.concat([held[core][value] for core in cores], dim)

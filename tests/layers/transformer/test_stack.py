@@ -29,7 +29,7 @@ from meshtf.layers.transformer import (
     Sublayer,
     TransformerStack,
 )
-from meshtf.layers.transformer.dropout import dropped_at_depth
+from meshtf.layers.transformer.dropout import dropped
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 X = mtf.Shape([("batch", 2), ("length", 4), ("d_model", 8)])
@@ -146,7 +146,7 @@ def test_dropout_at_a_depth_drops_its_part_of_the_rate_and_keeps_the_mean() -> N
     for depth, together in ((0.0, ()), (0.5, ()), (1.0, ()), (0.5, ("d_model",))):
 
         def program(x: mtf.Tensor, depth: float = depth, together: Sequence[str] = together) -> mtf.Tensor:
-            return dropped_at_depth(x, 0.4, together, depth=mtf.constant(x.mesh, depth, []), is_training=True)
+            return dropped(x, 0.4, together, depth=mtf.constant(x.mesh, depth, []), is_training=True)
 
         found, rate = interpret(program, given, "rows:1").results, 0.4 * depth
         np.testing.assert_array_equal(interpret(program, given, "rows:4", "batch:rows").results, found)

@@ -64,8 +64,9 @@ def emit_for_xla(
 def _compute_when_ready(
     compute: LocalCompute, core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]
 ) -> Any:
-    """Emits local work: as `compute` does, except where a value waits for others. Behind that it is another value for
-    XLA, which merges no work on both.
+    """Emits local work as `compute` does. A value that waits for others goes through a barrier instead.
+
+    XLA takes the value behind the barrier for another one, so it merges no work on the two.
     """
     return tied_together(slices)[0] if instruction.facts.waits else compute(core, instruction, slices)
 
