@@ -34,7 +34,7 @@ TPU_TESTS := tests/xla tests/mesh_impl/tpu tests/lowering/ahead tests/lowering/e
     tests/backends/test_on_virtual_tpu.py tests/backends/test_whole_programs_on_virtual_tpu.py tests/train/batches/test_steps_ahead.py \
     tests/cluster/test_tpu_over_processes.py
 WORKERS := -n auto --maxprocesses=4 --dist worksteal
-# Each worker of a long run grows to 7 GB, and its joined processes to 3 GB each.
+# Each room of a long run grows to 7 GB, and the processes that its tests join to 3 GB each.
 LONG_WORKERS ?= 2
 LONG := -n $(LONG_WORKERS) --dist worksteal --timeout=1800
 
@@ -55,9 +55,9 @@ test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu -n 2 -m "plain_cpu and not long" $(PLAIN))
 
+# Room by room, for hours. `make test-long TEST_ARGS="ops xla"` runs two rooms, and TEST_ARGS=--resume goes on.
 test-long: lint $(VENV)/has-test-long
-	$(BIN)/python -m pytest $(LONG) -m "long or not long" $(TEST_ARGS)
-	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu $(LONG) -m plain_cpu)
+	$(BIN)/python -m tests.long_run --at_once=$(LONG_WORKERS) $(TEST_ARGS)
 
 # What can be known of programs for TPUs on a machine that has none: those of virtual cores run, and libtpu compiles them
 # all for real ones. More than an hour on two cores.
