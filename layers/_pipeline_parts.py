@@ -60,6 +60,12 @@ class Places:
             [*self.rounds, self.stage, self.inside, *rest]
         )
 
+    def of_variable(self, x: mtf.Tensor, layers: mtf.Dimension) -> mtf.Tensor:
+        """A tensor [layers, ..] in the shape of a variable."""
+        if layers not in x.shape.dims[:1]:
+            raise ShapeError(f'each layer gets its part of [{x.shape}], which does not begin with "{layers}"')
+        return x.reshape([*self.of_variables, *x.shape[1:]])
+
     def by_layer(self, x: mtf.Tensor, layers: mtf.Dimension) -> mtf.Tensor:
         """A tensor with a value for each place [round, stage, layers, ..], as [layers, ..]."""
         rest = x.shape[len(self.rounds) + 2 :]

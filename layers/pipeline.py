@@ -103,13 +103,14 @@ def pipeline(
 
 
 @language_function
-def pipeline_with_sums(
+def pipeline_with_sums(  # noqa: PLR0913  # those of `pipeline`, and one
     layer_fn: SummingLayerFn,
     carried: mtf.Tensor | Sequence[mtf.Tensor],
     layers: DimensionLike,
     schedule: PipelineSchedule,
     beside: Sequence[mtf.Tensor] = (),
     *,
+    sliced: Sequence[mtf.Tensor] = (),
     batch_names: Sequence[str] = ("batch",),
     recompute: Recompute = None,
     name: str = "layer",
@@ -120,11 +121,12 @@ def pipeline_with_sums(
 
     Args:
       layer_fn: `layer_fn(carried, beside) -> (carried, sums)`, one layer; sums, any number of them, are over its
-        micro-batch, without `batch`.
+        micro-batch, without `batch`. Its parts of `sliced` stand behind those of `beside`.
       carried: see `pipeline`.
       layers: see `pipeline`.
       schedule: see `pipeline`.
       beside: see `pipeline`.
+      sliced: tensors over the layers, [layers, ..]; each layer gets its part.
       batch_names: the dimension that is cut into micro-batches, then the names of others that a layer makes of it, such
         as groups of examples. Along all of these, random bits are those of the whole batch.
       recompute: see `pipeline`.
@@ -134,7 +136,8 @@ def pipeline_with_sums(
       The results of the last layer, and the sums of all layers over the whole batch, [layers, ..].
 
     Raises:
-      ShapeError, DtypeError, GraphError: as for `pipeline`, or a sum has the batch.
+      ShapeError, DtypeError, GraphError: as for `pipeline`, or a sum has the batch, or something sliced lacks
+        the layers.
 
     Examples:
       >>> def layer(carried, beside):
@@ -157,9 +160,11 @@ def pipeline_with_sums(
         ys, sums = layer_fn(given[: len(xs)], given[len(xs) :])
         return [*ys, *(cut.summed(x, stage) for x in sums)]
 
+    of_variables = [places.of_variable(x, layers) for x in sliced]
     given = [(mtf.Shape([stage, *cut.part(x)]), x.dtype) for x in [*xs, *beside]]
+    given += [(mtf.Shape([stage, *x.shape[len(places.of_variables) :]]), x.dtype) for x in of_variables]
     vectorized = mtf.vectorized_layers(xs[0].mesh, layer, given, places.of_variables, stage, name)
-    ys, sums = _Pipeline(vectorized, schedule, cut, places, list(beside)).run(xs, recompute)
+    ys, sums = _Pipeline(vectorized, schedule, cut, places, list(beside), of_variables).run(xs, recompute)
     return ys, [places.by_layer(x, layers) for x in sums]
 
 
@@ -185,6 +190,7 @@ class _Pipeline:
     cut: Microbatching
     places: Places
     beside: list[mtf.Tensor]
+    sliced: list[mtf.Tensor]
 
     @property
     def stage(self) -> mtf.Dimension:
@@ -207,7 +213,7 @@ class _Pipeline:
         sliced = [self._constant(table, [self.step, self.stage]) for table in tables]
         is_last = self._constant(np.arange(self.stage.size) == self.stage.size - 1, [self.stage])
         with mtf.variable_scope(default_name="pipeline") as scope:
-            weights = [self.places.by_stage(w) for w in self.vectorized.weights]
+            by_layer = [self.places.by_stage(x) for x in [*self.vectorized.weights, *self.sliced]]
             of_step, of_layer = _policies(recompute, f"{scope}/{_GROUP}")
 
             def one_step(arrived: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
@@ -222,7 +228,7 @@ class _Pipeline:
                 own = [next(ready) if x.dtype.is_floating else x[MICROBATCH, microbatches] for x in beside]
                 turn = _Turn(rounds, microbatches, waits)
                 used, used_beside = [turn.used(x) for x in given], [turn.used(x) for x in own]
-                ys, sums = self._group(used, used_beside, weights, turn, of_layer)
+                ys, sums = self._group(used, used_beside, by_layer, turn, of_layer)
                 # Only one term of the sum is not zero. The sum becomes an allreduce, after which every core has the
                 # last stage's result.
                 last = [mtf.where(is_last, y, 0, output_shape=y.shape).sum(STAGE) for y in ys]
@@ -245,7 +251,7 @@ class _Pipeline:
         self,
         xs: list[mtf.Tensor],
         beside: list[mtf.Tensor],
-        weights: list[mtf.Tensor],
+        by_layer: list[mtf.Tensor],
         turn: _Turn,
         recompute: Recompute,
     ) -> CarriedAndResults:
@@ -254,21 +260,22 @@ class _Pipeline:
         """
         # Stages are in different rounds at one step, so each takes the weights of its own round.
         if self.schedule.num_rounds > 1:
-            weights = [w[ROUND, turn.rounds] for w in weights]
-        weights = [turn.used(w) for w in weights]
+            by_layer = [x[ROUND, turn.rounds] for x in by_layer]
+        by_layer = [turn.used(x) for x in by_layer]
         stages = mtf.range(self.vectorized.mesh, self.stage, tf.int32)
         first = turn.rounds * self.places.per_round + stages * self.inside.size
         cut = mtf.Dimension(self.cut.batch.name, self.cut.microbatch.size)
 
         def one_layer(entering: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
-            number, *own = parts
-            given = [*entering, *beside]
+            number, *here = parts
+            weights, sliced = here[: len(self.vectorized.weights)], here[len(self.vectorized.weights) :]
+            given = [*entering, *beside, *sliced]
             if self.places.left_over:
                 is_left_over = self.places.is_left_over(stages, number)
                 # `Places.by_stage` leaves out the gradients of weights at these places.
                 given = [_without_gradients(x, is_left_over) for x in given]
             outputs = self.vectorized(
-                given, own, first + number, turn.microbatches, cut, also_microbatched=self.cut.aliases
+                given, weights, first + number, turn.microbatches, cut, also_microbatched=self.cut.aliases
             )
             ys = outputs[: len(xs)]
             if self.places.left_over:
@@ -277,7 +284,7 @@ class _Pipeline:
 
         numbers = mtf.range(self.vectorized.mesh, self.inside, tf.int32)
         return mtf.scan(
-            one_layer, xs, [numbers, *weights], self.inside, recompute=recompute, draws_alike=True, name=_GROUP
+            one_layer, xs, [numbers, *by_layer], self.inside, recompute=recompute, draws_alike=True, name=_GROUP
         )
 
     def _leaving(self, ys: mtf.Tensor) -> mtf.Tensor:

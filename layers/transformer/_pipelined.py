@@ -32,6 +32,7 @@ def pipelined_layers(
     schedule: PipelineSchedule,
     together: int,
     recompute: mtf.RecomputePolicy | str | bool | None,
+    depths: mtf.Tensor | None = None,
 ) -> tuple[mtf.Tensor, Tallies]:
     """Applies layers to x [batch, length, d_model], each stage to the tokens of its own micro-batch.
 
@@ -46,6 +47,7 @@ def pipelined_layers(
       schedule: stages, micro-batches, rounds.
       together: sequences that a micro-batch keeps together: neighbours, of which it has all or none.
       recompute: what the gradient keeps.
+      depths: [layers], of which each layer finds its own in the context.
 
     Returns:
       The result of the last layer, and the tallies of all layers over the whole batch, [layers, ..].
@@ -68,13 +70,21 @@ def pipelined_layers(
     names: list[str] = []
 
     def one_layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
-        of_whole = dict(zip(beside, parts, strict=True))
-        y, tallies = layer(carried[0], _map(context, lambda tensor: of_whole.get(tensor, tensor)))
+        of_whole = dict(zip(beside, parts, strict=False))
+        own = dataclasses.replace(context, depth=None if depths is None else parts[-1])
+        y, tallies = layer(carried[0], _map(own, lambda tensor: of_whole.get(tensor, tensor)))
         names[:] = tallies
         return [y], list(tallies.values())
 
     (y,), sums = pipeline_with_sums(
-        one_layer, gather(x), layers, schedule, beside, batch_names=(BATCH, GROUPS), recompute=recompute
+        one_layer,
+        gather(x),
+        layers,
+        schedule,
+        beside,
+        sliced=[] if depths is None else [depths],
+        batch_names=(BATCH, GROUPS),
+        recompute=recompute,
     )
     return y.reshape(x.shape), dict(zip(names, sums, strict=True))
 

@@ -91,7 +91,7 @@ class Residual:
       shares_norm: whether parallel sublayers have one norm, in the layer's scope (GPT-J).
       dropout_rate: the share of what a sublayer adds that is dropped.
       dropout_grows: whether the rate grows evenly, from 0 in the first layer to `dropout_rate` in the last (stochastic
-        depth, Huang et al. 2016). Not in a pipeline, where layers of several stages are computed at once.
+        depth, Huang et al. 2016).
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
     """
 
@@ -188,10 +188,6 @@ class TransformerStack:
                     f"TransformerStack: sublayers[{number}] is no sublayer: {sublayer!r}; in gin @Name() makes one, "
                     f"parentheses included"
                 )
-        if self.residual.dropout_grows and self.pipeline is not None:
-            raise ValueError(
-                "TransformerStack: in a pipeline all layers have one rate of dropout; Residual.dropout_grows is True"
-            )
         for name in self._recomputed:
             if name not in self._names():
                 raise ValueError(
@@ -311,17 +307,20 @@ class TransformerStack:
             names[:] = tallies
             return [y], list(tallies.values())
 
-        depths = [self._depths(x.mesh)] if self.residual.dropout_grows and context.is_training else []
-        (x,), tallies = self._layers(layer, x, depths)
+        depths = self._depths(x.mesh, context)
+        (x,), tallies = self._layers(layer, x, [] if depths is None else [depths])
         return x, dict(zip(names, tallies, strict=True))
 
-    def _depths(self, mesh: mtf.Mesh) -> mtf.Tensor:
-        """[layers], from 0 to 1."""
+    def _depths(self, mesh: mtf.Mesh, context: Context) -> mtf.Tensor | None:
+        """[layers], from 0 to 1; None where no rate grows."""
+        if not (self.residual.dropout_grows and context.is_training):
+            return None
         return mtf.range(mesh, self.layers, tf.float32) / max(1, self.num_layers - 1)
 
     def _pipelined(self, x: mtf.Tensor, context: Context, schedule: PipelineSchedule) -> tuple[mtf.Tensor, Tallies]:
         together = sequences_together(self.sublayers, x.shape, schedule)
-        return pipelined_layers(self._tallied, x, context, self.layers, schedule, together, self._recompute_of_layers)
+        depths, recompute = self._depths(x.mesh, context), self._recompute_of_layers
+        return pipelined_layers(self._tallied, x, context, self.layers, schedule, together, recompute, depths)
 
     def _tallied(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Tallies]:
         """Runs one layer, and returns its tallies of the tokens, too, by `<sublayer>/<name>`."""

@@ -423,6 +423,9 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
         ):
             with pytest.raises(ShapeError, match=re.escape(message)):
                 pipeline(same, mtf.zeros(mesh, shape), LAYERS, PipelineSchedule(2, 2))
+        x, message = mtf.zeros(mesh, [BATCH, D_MODEL]), r'its part of \[d_model:6\], which does not begin with "layers:'
+        with pytest.raises(ShapeError, match=message):
+            pipeline_with_sums(lambda xs, _: (xs, []), x, LAYERS, TWO_STAGES, sliced=[mtf.zeros(mesh, [D_MODEL])])
         with pytest.raises(ShapeError, match="at least one carried value"):
             pipeline(same, [], LAYERS, PipelineSchedule(2, 2))
 

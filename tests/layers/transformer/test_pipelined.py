@@ -10,7 +10,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.layers import AttentionConfig, AttentionMask, PipelineSchedule, Tokens
-from meshtf.layers.transformer import Context, RelativeBias, SelfAttention, TransformerStack
+from meshtf.layers.transformer import Context, FeedForward, RelativeBias, Residual, SelfAttention, TransformerStack
 from meshtf.testing import assert_close, interpret
 from tests.models.transformers import TERMS, case, configured
 from tests.optimize.interpreted_training import InterpretedTraining
@@ -67,6 +67,31 @@ def test_each_layer_keeps_its_own_relative_bias(algorithm: str) -> None:
     split = dataclasses.replace(plain, pipeline=PipelineSchedule(2, 2))
     for own, known in zip(found(split, "stage:stages"), found(plain, ""), strict=True):
         assert_close(own.reshape(known.shape), known, terms=TERMS, magnitude=np.abs(known).max())
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "schedule"),
+    [(4, PipelineSchedule(2, 2)), (5, PipelineSchedule(2, 2)), (4, PipelineSchedule(2, 2, num_rounds=2))],
+    ids=["4 layers", "a place left over", "2 rounds"],
+)
+def test_dropout_grows_in_a_pipeline_as_in_the_plain_stack(num_layers: int, schedule: PipelineSchedule) -> None:
+    residual = Residual(dropout_rate=0.5, dropout_grows=True)
+    plain = TransformerStack([FeedForward(16)], num_layers, residual, use_final_norm=False)
+    shape = mtf.Shape([("batch", 4), ("length", 3), ("d_model", 8)])
+    x = np.random.default_rng(0).standard_normal(shape.to_integer_list).astype(np.float32)
+
+    def found(stack: TransformerStack, layout: str) -> list[np.ndarray]:
+        def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+            y = stack(x, Context(AttentionMask(), Tokens.along(x), is_training=True))
+            return [y, *mtf.gradients([mtf.reduce_sum(y * y)], [x])]
+
+        return interpret(program, {"x": (shape, x)}, "stages:2", layout).results
+
+    known = found(plain, "")
+    for own, whole in zip(found(dataclasses.replace(plain, pipeline=schedule), "stage:stages"), known, strict=True):
+        assert_close(own, whole, terms=TERMS, magnitude=np.abs(whole).max())
+    alike = dataclasses.replace(plain, residual=dataclasses.replace(residual, dropout_grows=False))
+    assert not np.allclose(found(alike, "")[0], known[0])
 
 
 def test_sublayers_may_be_recomputed_in_a_pipeline() -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
-from meshtf.layers import AttentionConfig, AttentionMask, AttentionOptions, PipelineSchedule, Tokens
+from meshtf.layers import AttentionConfig, AttentionMask, AttentionOptions, Tokens
 from meshtf.layers.transformer import (
     Context,
     CrossAttention,
@@ -135,8 +135,6 @@ def test_dropout_that_grows_is_none_in_the_first_layer_and_whole_in_the_last() -
     assert_close(found, after_first + np.where(is_dropped, 0.0, 6.0 * rms(after_first)), terms=terms)
     assert_close(applied(dataclasses.replace(two, unroll=True), is_training=True), found, terms=terms)
     assert_close(applied(two), after_first + 3.0 * rms(after_first), terms=terms)
-    with pytest.raises(ValueError, match="in a pipeline all layers have one rate of dropout"):
-        dataclasses.replace(two, pipeline=PipelineSchedule(2, 2))
 
 
 def test_dropout_at_a_depth_drops_its_part_of_the_rate_and_keeps_the_mean() -> None:
