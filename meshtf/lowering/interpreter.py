@@ -211,9 +211,10 @@ class Interpreter:
     def _check(self, instruction: Compute, value: Value, arrays: Sequence[np.ndarray]) -> None:
         """Shapes and dtypes are as planned, and cores that should hold the same do."""
         first: dict[tuple[int, ...], np.ndarray] = {}
+        dtype = value.dtype.as_numpy_dtype
         for core, array in zip(self._cores, arrays, strict=True):
             assert array.shape == value.slice_shape, (instruction.operation, array.shape, str(value))
-            assert tf.as_dtype(array.dtype) == value.dtype, (instruction.operation, array.dtype, str(value))
+            assert array.dtype == dtype, (instruction.operation, array.dtype, str(value))
             where = (*map(core.position, value.layout.axes), core.position(value.pending))
             if first.setdefault(where, array) is not array:
                 message = f"cores disagree on {value} of {instruction.operation}"
