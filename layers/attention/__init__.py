@@ -2,13 +2,13 @@
 
 Dimensions have fixed names. `length` is that of the queries, and `memory_length` that of the tokens to which they
 attend. `heads` counts heads (with grouped queries also `queries_per_head`), and `d_kv` is the size of a key or value. A
-layout may split any of them, and there may be others beside them.
+layout may split any of them, and tensors may have other dimensions as well.
 
 All six ways compute the same means of values. They differ in what they hold and move:
 
     dot_product_attention    the whole matrix of scores
     lean_attention           one block of scores at a time, for long sequences
-    fused_attention          what a platform's own kernel holds, on GPUs that have it (in the room `cudnn`)
+    fused_attention          what a platform's own kernel holds, on GPUs that have it (in the package `cudnn`)
     local_attention          scores within a window, for masks with a window
     ring_attention           keys and values go round the cores, for layouts that split `length`
     BeamSlots.attention      a beam search's caches, which stay in their places

@@ -1,4 +1,4 @@
-"""The weights that dropout keeps, for scores that are made block by block. They are those kept of the whole matrix."""
+"""The weights that dropout keeps, for scores that are made block by block: the same as for the whole matrix."""
 
 from __future__ import annotations
 

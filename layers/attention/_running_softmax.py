@@ -22,8 +22,8 @@ from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.tokens import D_KV, MEMORY_LENGTH
 
 State = list[mtf.Tensor]
-"""Three tensors with a value per row: the maximum, the sum of exp(logit - maximum), and the values weighted so, [..,
-d_kv].
+"""Three tensors with a value per row: the maximum, the sum of exp(logit - maximum), and the sum of the values weighted
+by these exponentials, [.., d_kv].
 """
 
 
@@ -48,9 +48,9 @@ def with_block(
     weighted: Callable[[mtf.Tensor], mtf.Tensor],
     memory_dim: str = MEMORY_LENGTH,
 ) -> State:
-    """The state with one block more, of the memory along a dimension.
+    """The state after one more block of the memory, along `memory_dim`.
 
-    `weighted` sums values with the weights it is given.
+    `weighted` returns the sum of the block's values, weighted by its argument.
     """
     top, total, mean = state
     new_top = mtf.maximum(top, logits.max(memory_dim))
@@ -91,8 +91,8 @@ def block_sums(
     weighted: Callable[[mtf.Tensor], mtf.Tensor],
     memory_dim: str = MEMORY_LENGTH,
 ) -> list[mtf.Tensor]:
-    """The sum of exp(logits - log_total) of a block whose scores are computed again, and of its values weighted by
-    these.
+    """The sum of exp(logits - log_total) of a block whose scores are computed again, and the sum of its values weighted
+    by these exponentials.
     """
     terms = mtf.exp(logits - log_total)
     return [terms.sum(memory_dim), weighted(terms)]

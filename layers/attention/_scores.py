@@ -20,7 +20,7 @@ def check_operands(
       q: the queries.
       k: the memory's keys.
       v: the memory's values.
-      memory_name: the name of the dimension that k and v have, and q has not.
+      memory_name: the name of the dimension that k and v have, and q lacks.
       beside: the name of another such dimension.
 
     Raises:
@@ -30,7 +30,7 @@ def check_operands(
     for name, tensor in {"q": q, "k": k, "v": v}.items():
         if not tensor.dtype.is_floating or tensor.dtype != q.dtype:
             raise DtypeError(
-                f"q, k and v must have one floating dtype; q is {q.dtype.name}, {name} {tensor.dtype.name}"
+                f"q, k and v must have the same floating dtype; q is {q.dtype.name}, {name} is {tensor.dtype.name}"
             )
         tensor.shape.axis(D_KV)
     if {*k.shape} != {*v.shape}:
@@ -38,7 +38,7 @@ def check_operands(
     if memory_name is not None:
         k.shape.axis(memory_name)
         if q.shape.has(memory_name):
-            raise ShapeError(f'q [{q.shape}] has dimension "{memory_name}"; that of the queries is called "length"')
+            raise ShapeError(f'q [{q.shape}] has dimension "{memory_name}"; rename it to "length" in the queries')
     for dim in k.shape:
         if dim.name not in (memory_name, beside) and not q.shape.has(dim.name):
             hint = nearest(dim.name, q.shape.dimension_names)
@@ -60,8 +60,8 @@ def logits_dtype(q: mtf.Tensor, options: AttentionOptions) -> tf.DType:
 
 
 def masked_value(dtype: tf.DType) -> float:
-    """The logit of a token that is not visible: below all others, but finite, so that a row of nothing else is no
-    NaN.
+    """The logit of a token that is not visible: below all others, but finite, so that a row without visible tokens is
+    not NaN.
     """
     return float(dtype.min) / 2
 
@@ -86,7 +86,7 @@ def biased_and_masked(
     query, memory = pattern.query, pattern.memory
     if pattern.bias is not None:
         if query.positions is None or memory.positions is None:
-            raise GraphError("a bias is made from positions, and the tokens have none; give Tokens(positions=..)")
+            raise GraphError("a bias needs the tokens' positions, but they have none; give Tokens(positions=..)")
         bias = pattern.bias(query.positions, memory.positions)
         _check_dims(bias, "bias", shape)
         logits = mtf.add(logits, bias.astype(dtype), output_shape=shape)

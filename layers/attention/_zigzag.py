@@ -15,7 +15,7 @@ import dataclasses
 from typing import TypeAlias
 
 import meshtf as mtf
-from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH
+from meshtf.layers.attention.tokens import LENGTH, as_sequence
 
 HALVES, LENGTH_IN_BLOCK, MEMORY_IN_BLOCK = "halves", "length_in_block", "memory_in_block"
 
@@ -112,11 +112,6 @@ class Ring:
 
     def _stacked(self, first: mtf.Tensor, second: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:
         return mtf.stack([first, second], HALVES, shape.axis(HALVES))
-
-
-def as_sequence(x: mtf.Tensor) -> mtf.Tensor:
-    """x with its `memory_length` renamed to `length`, if it has one."""
-    return x.rename({MEMORY_LENGTH: LENGTH}) if x.shape.has(MEMORY_LENGTH) else x
 
 
 def halves_of(x: mtf.Tensor, count: int) -> list[mtf.Tensor]:

@@ -57,8 +57,8 @@ class QueryKeyNorm:
 
     Attributes:
       norm: the norm, such as `RmsNorm`. Its variables are in the scopes `queries` and `keys`.
-      over_heads: whether it takes all heads together, with a scale for each element of each head (OLMo 2). By default
-        it takes `d_kv` alone, with one scale for all heads (Qwen3, Gemma 3).
+      over_heads: whether it normalizes all heads together, with a scale for each element of each head (OLMo 2). By
+        default it normalizes over `d_kv` alone, with one scale for all heads (Qwen3, Gemma 3).
 
     Examples:
       >>> from meshtf.layers.transformer import RmsNorm
@@ -89,9 +89,9 @@ class AttentionConfig:
         (multi-query, Shazeer 2019), or a number that divides `num_heads` (grouped-query, Ainslie et al. 2023).
       use_bias: whether each projection adds a bias, zero at first; or the names of those that do, such as ("q", "k",
         "v").
-      query_scale: the factor of queries; by default d_kv^-0.5. T5 has 1.0, since its initializer has the factor.
+      query_scale: the factor of queries; by default d_kv^-0.5. T5 has 1.0, because its initializer has the factor.
       initializers: the initializers of the kernels.
-      low_rank: adapters beside the kernels, if given.
+      low_rank: adapters of the kernels, if given.
       query_key_norm: the norms of queries and keys, if given.
 
     Examples:
@@ -113,7 +113,7 @@ class AttentionConfig:
         for name in () if isinstance(self.use_bias, bool) else self.use_bias:
             if name not in PROJECTIONS:
                 raise ValueError(
-                    f"AttentionConfig: use_bias names {name!r}, and the projections are {', '.join(PROJECTIONS)}"
+                    f"AttentionConfig: use_bias names {name!r}, but the projections are {', '.join(PROJECTIONS)}"
                 )
         for name in ("num_heads", "d_kv", "num_kv_heads"):
             size = getattr(self, name)
@@ -122,8 +122,8 @@ class AttentionConfig:
                 raise ValueError(f"AttentionConfig: {name} must be a positive integer, and is {size!r}")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise ValueError(
-                f"AttentionConfig: num_heads={self.num_heads} does not divide by num_kv_heads={self.num_kv_heads}; "
-                f"each head of keys and values serves as many heads of queries"
+                f"AttentionConfig: num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}; "
+                f"each head of keys and values serves the same number of query heads"
             )
 
     def has_bias(self, projection: str) -> bool:

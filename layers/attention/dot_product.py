@@ -38,7 +38,7 @@ def dot_product_attention(
     Raises:
       ShapeError: dimensions are missing, misspelt, or of other sizes.
       DtypeError: q, k and v are not floating, or differ.
-      GraphError: the tokens lack what the mask or the bias asks for.
+      GraphError: the tokens lack a field that the mask or the bias needs.
 
     Examples:
       >>> config = mtf.layers.AttentionConfig(num_heads=2, d_kv=4)

@@ -7,8 +7,8 @@ from the latent. A part of the key is rotated by position, and is the same for a
     key   of head h  =  (k[h] . latent[t], rotated key[t])       from all of which attention is computed as usual
     value of head h  =   v[h] . latent[t]
 
-A step of decoding makes no keys. It multiplies the query with k[h] first, and compares the result with the latents:
-q . (k[h] . latent) = (q . k[h]) . latent. It takes the mean of latents, and multiplies that with v[h].
+A step of decoding makes no keys. It multiplies the query by k[h] first, and compares the result with the latents:
+q . (k[h] . latent) = (q . k[h]) . latent. It takes the weighted mean of the latents, and multiplies that by v[h].
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class LatentConfig:
 
     Attributes:
       num_heads: the number of heads.
-      d_kv: the size of that part of a key which its head makes from the latent.
-      d_rotated: the size of that part which is rotated by position, the same for all heads.
+      d_kv: the size of the part of a key that its head makes from the latent.
+      d_rotated: the size of the part of a key that is rotated by position, and is the same for all heads.
       d_value: the size of a value of one head.
       latent_size: the size of the dimension `latent`.
       norm: normalizes latents; its variables are in the scopes `keys` and `queries`.
       query_latent_size: the size of `query_latent`, from which queries are made; None makes them from the token itself.
-      use_bias: whether the projections from and to `d_model` add biases, but for queries without a latent.
+      use_bias: whether the projections from and to `d_model` add biases, except that of queries without a latent.
       query_scale: the factor of queries; by default (d_kv + d_rotated)^-0.5.
       kernel_initializer: the initializer of all kernels.
 
@@ -88,9 +88,9 @@ class LatentConfig:
 
 @language_function
 def project_latent_queries(x: mtf.Tensor, config: LatentConfig) -> tuple[mtf.Tensor, mtf.Tensor]:
-    """Scaled queries, and that part of each which is to be rotated.
+    """Scaled queries, and the part of each that is to be rotated.
 
-    Makes "q" and "q_rotated" under the open scope: [d_model, heads, d_kv], or [query_latent, heads, d_kv] beside
+    Makes "q" and "q_rotated" under the open scope: [d_model, heads, d_kv], or [query_latent, heads, d_kv] together with
     "q_latent" [d_model, query_latent].
 
     Args:
@@ -119,7 +119,7 @@ def project_latent_queries(x: mtf.Tensor, config: LatentConfig) -> tuple[mtf.Ten
 
 @language_function
 def project_latents(x: mtf.Tensor, config: LatentConfig) -> tuple[mtf.Tensor, mtf.Tensor]:
-    """Normalized latents, and that part of keys which is to be rotated.
+    """Normalized latents, and the part of keys that is to be rotated.
 
     Makes "latent" [d_model, latent] and "k_rotated" [d_model, d_kv] under the open scope.
 
@@ -145,16 +145,16 @@ def project_latents(x: mtf.Tensor, config: LatentConfig) -> tuple[mtf.Tensor, mt
 def expanded(latent: mtf.Tensor, rotated: mtf.Tensor, config: LatentConfig) -> tuple[mtf.Tensor, mtf.Tensor]:
     """The keys and values of all heads, from latents [.., latent] and rotated parts [.., d_kv].
 
-    Both have a `d_kv` of one size, as functions that attend ask for; zeros stand behind the smaller ones.
+    Both have a `d_kv` of the same size, as attention functions need; the smaller ones are padded with zeros.
     """
     kernels = _kernels_of_latent(latent, config)
-    # Not by `kernel_product`: decoding multiplies other tensors by these kernels, and must give the same.
+    # Not by `kernel_product`: decoding multiplies other tensors by these kernels, and must give the same result.
     k, v = (mtf.einsum([latent, w], output_shape=latent.shape - [config.latent] + w.shape[1:]) for w in kernels)
     return joined(k, mtf.broadcast(rotated, k.shape[:-1] + rotated.shape[-1:]), config), _padded(v, config)
 
 
 def joined(own: mtf.Tensor, rotated: mtf.Tensor, config: LatentConfig) -> mtf.Tensor:
-    """Whole queries or keys [.., heads, d_kv], of their two parts."""
+    """Whole queries or keys [.., heads, d_kv], joined from their two parts."""
     return _padded(mtf.concat([own, rotated], D_KV), config)
 
 
@@ -162,7 +162,7 @@ def project_latent_output(y: mtf.Tensor, d_model: mtf.Dimension, config: LatentC
     """The sum over heads. Makes "o" [heads, d_kv, d_model], and "o_bias", under the open scope.
 
     Args:
-      y: [.., heads, d_kv]; what stands behind `config.d_value` is left out.
+      y: [.., heads, d_kv]; elements beyond `config.d_value` are left out.
       d_model: the dimension of the result.
       config: the sizes.
     """
@@ -235,7 +235,7 @@ def _projected(
 
 
 def _kernels_of_latent(latent: mtf.Tensor, config: LatentConfig) -> list[mtf.Tensor]:
-    """The kernels of all heads that make keys and values of latents, in the dtype of these."""
+    """The kernels with which all heads make keys and values from latents, in the dtype of `latent`."""
     sizes = {"k": config.d_kv, "v": config.d_value}
     made = {name: [config.heads, config.part(size)] for name, size in sizes.items()}
     return [_kernel(latent, n, mtf.Shape([config.latent]), new, config).astype(latent.dtype) for n, new in made.items()]

@@ -17,7 +17,7 @@ from meshtf.layers.attention._blocks import Blocks
 from meshtf.layers.attention._scores import attend, check_operands
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
-from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory
+from meshtf.layers.attention.tokens import LENGTH, MEMORY_LENGTH, as_memory, as_sequence
 
 LENGTH_IN_BLOCK, MEMORY_IN_BLOCK = "length_in_block", "memory_in_block"
 
@@ -32,7 +32,7 @@ def local_attention(
     *,
     is_training: bool = False,
 ) -> mtf.Tensor:
-    """Does what `dot_product_attention` does, exactly, for a sequence with itself under a mask with a window.
+    """Computes the same as `dot_product_attention`, for self-attention under a mask with a window.
 
     The sequence is cut into blocks of at most `window` positions. Each block's queries attend to its own keys and to
     the `window - 1` keys before them (and after them, if the mask is not causal). If `length` is split over the mesh,
@@ -65,10 +65,10 @@ def local_attention(
       Shape[batch:4 length:16 heads:2 d_kv:4]
     """
     mask, options = pattern.mask, options.in_mode(is_training)
-    k, v = _as_sequence(k), _as_sequence(v)
+    k, v = as_sequence(k), as_sequence(v)
     length = _checked_length(q, k, v)
     if mask.window is None:
-        raise GraphError(f"{mask} has no window; use dot_product_attention or lean_attention, or give one")
+        raise GraphError(f"local attention needs a window, and {mask} has none; give one, or use lean_attention")
     if length <= mask.window:
         return attend(q, as_memory(k), as_memory(v), pattern, options, MEMORY_LENGTH)
     cut = _Cut(Blocks.of_many(length, mask.window), mask.window - 1, not mask.is_causal or mask.sees_prefix)
@@ -80,16 +80,12 @@ def local_attention(
     return cut.joined(y)
 
 
-def _as_sequence(x: mtf.Tensor) -> mtf.Tensor:
-    """x with its `memory_length` renamed to `length`, if it has one."""
-    return x.rename({MEMORY_LENGTH: LENGTH}) if x.shape.has(MEMORY_LENGTH) else x
-
-
 def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
     of_queries, of_memory = (x.shape[LENGTH].size for x in (q, k))
     if of_queries != of_memory:
         raise ShapeError(
-            f"local attention lets a sequence attend to itself, and {of_queries} queries are not {of_memory} keys"
+            f"local attention is self-attention, so it needs as many keys as queries; there are {of_queries} queries "
+            f"and {of_memory} keys"
         )
     check_operands(q, k, v)
     return of_queries
@@ -119,7 +115,7 @@ class _Cut:
         return self._cut(x, LENGTH_IN_BLOCK)
 
     def memory(self, x: mtf.Tensor) -> mtf.Tensor:
-        x = self._cut(_as_sequence(x), MEMORY_IN_BLOCK)
+        x = self._cut(as_sequence(x), MEMORY_IN_BLOCK)
         exchange = mtf.halo_exchange if self.is_symmetric else mtf.left_halo_exchange
         return exchange(x, LENGTH, MEMORY_IN_BLOCK, self.halo)
 

@@ -12,7 +12,7 @@ from meshtf.layers.attention.tokens import Tokens, distance_ahead
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
-    """A token sees another if every rule here allows it. Without rules, all tokens see all but padding.
+    """A token sees another if every rule here allows it. Without rules, all tokens see all tokens except padding.
 
     Segments always count if tokens have them: a token sees its own segment, and nobody sees padding (segment 0). If
     only the memory has segments, they say what is padding.
@@ -37,7 +37,7 @@ class AttentionMask:
         if self.window is not None and self.window < 1:
             raise ValueError(f"AttentionMask: window must be at least 1 (a token sees itself), and is {self.window}")
         if self.sees_prefix and not self.is_causal:
-            raise ValueError("AttentionMask: sees_prefix lifts is_causal within the prefix, and is_causal is False")
+            raise ValueError("AttentionMask: sees_prefix lifts is_causal within the prefix, but is_causal is False")
 
     @property
     def needs_positions(self) -> bool:
@@ -47,7 +47,7 @@ class AttentionMask:
         """bool over the dimensions of the tokens, such as [batch, length, memory_length]; None where all see all.
 
         Raises:
-          GraphError: tokens lack what the mask asks for.
+          GraphError: tokens lack a field that the mask needs.
         """
         visible = None
         for rule in [*self._by_position(query, memory), *_by_segment(query, memory)]:
@@ -58,8 +58,8 @@ class AttentionMask:
         if not (self.is_causal or self.window):
             return []
         if query.positions is None or memory.positions is None:
-            whose = "queries" if query.positions is None else "memory"
-            raise GraphError(f"{self} compares positions, and the {whose} has none; give Tokens(positions=..)")
+            whose = "queries have" if query.positions is None else "memory has"
+            raise GraphError(f"{self} compares positions, but the {whose} none; give Tokens(positions=..)")
         ahead = distance_ahead(query.positions, memory.positions)
         rules = [self._not_ahead(ahead, memory)] if self.is_causal else []
         if self.window is not None:
@@ -73,7 +73,7 @@ class AttentionMask:
         if not self.sees_prefix:
             return ahead <= 0
         if memory.is_prefix is None:
-            raise GraphError(f"{self} asks which tokens belong to the prefix; give Tokens(is_prefix=..) of the memory")
+            raise GraphError(f"{self} must know which tokens are a prefix; give Tokens(is_prefix=..) of the memory")
         return _combined(mtf.logical_or, ahead <= 0, mtf.not_equal(memory.is_prefix, 0))
 
 

@@ -12,15 +12,15 @@ import meshtf as mtf
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class AttentionOptions:
-    """The way from logits to weights.
+    """Options for computing weights from logits.
 
     Attributes:
       dropout_rate: the share of the weights that is dropped in training.
       dropout_broadcast_dims: names of dimensions along which weights are dropped together; `("length",)` draws one mask
         for all queries, as Mesh-TensorFlow does.
       float32_logits: whether logits and their softmax are float32 whatever the type of q.
-      extra_logit: one more logit of every row, to which no value belongs: a number, or a floating tensor over heads. A
-        row may then attend to nothing.
+      extra_logit: one more logit in every row, which has no value: a number, or a floating tensor over heads. A row may
+        then attend to nothing.
       logit_cap: logits become logit_cap · tanh(logits / logit_cap), before a bias and the mask (Gemma 2).
 
     Examples:
@@ -41,7 +41,7 @@ class AttentionOptions:
             raise ValueError(f"AttentionOptions: logit_cap must be above 0, and is {self.logit_cap!r}")
 
     def in_mode(self, is_training: bool) -> AttentionOptions:
-        """The options, without dropout unless it is training."""
+        """The options, without dropout unless `is_training`."""
         return self if is_training else dataclasses.replace(self, dropout_rate=0.0)
 
     def noise_shape(self, weights: mtf.Shape) -> mtf.Shape:

@@ -43,8 +43,8 @@ def project_keys_and_values(
     Args:
       x: [.., (length), d_model]: the tokens that are attended to.
       config: sizes, bias, initializers.
-      keeps_length: for local and ring attention under a layout that splits `length` and not `memory_length`: under its
-        own name it stays split.
+      keeps_length: whether results keep the name `length`, which local and ring attention accept. A layout that splits
+        `length` and not `memory_length` then splits them.
 
     Returns:
       Two of [.., (memory_length), (heads), d_kv], of the type of x: `length` has become `memory_length`.
@@ -59,7 +59,7 @@ def project_keys_and_values(
     k, v = (_projected(x, name, x.shape[-1:], new, config) for name in ("k", "v"))
     if config.query_key_norm is not None:
         k = config.query_key_norm.applied(k, config.memory_heads, config.d_kv_dim, "keys")
-    # Renamed here and not in x: where the names are split otherwise, each core projects its own part, which then moves.
+    # Renamed here and not in x: if the two names are split differently, each core projects its part before it moves.
     return (k, v) if keeps_length else (as_memory(k), as_memory(v))
 
 
@@ -68,7 +68,7 @@ def project_output(y: mtf.Tensor, d_model: DimensionLike, config: AttentionConfi
     """The sum over heads. Makes "o" [heads, (queries_per_head), d_kv, d_model], and "o_bias", under the open scope.
 
     Args:
-      y: [.., heads, (queries_per_head), d_kv], as attention gives it.
+      y: [.., heads, (queries_per_head), d_kv], as attention returns it.
       d_model: the dimension of the result.
       config: sizes, bias, initializer.
 

@@ -40,14 +40,13 @@ from meshtf.layers.attention._zigzag import (
     MEMORY_IN_BLOCK,
     Half,
     Ring,
-    as_sequence,
     halves_of,
     picked,
     replaced,
 )
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, DROPOUT, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
-from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, as_memory
+from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH, Tokens, as_memory, as_sequence
 
 Tensors = list[mtf.Tensor]
 
@@ -63,20 +62,20 @@ def ring_attention(
     is_training: bool = False,
     num_blocks: int = 8,
 ) -> mtf.Tensor:
-    """Does what `dot_product_attention` does, for a sequence with itself under a layout that splits `length`.
+    """Computes the same as `dot_product_attention`, for self-attention under a layout that splits `length`.
 
     Ring attention (Liu, Zaharia & Abbeel 2023) cuts the sequence into n blocks. Their keys and values go from core to
-    core, n - 1 times. Each core attends from its own queries to the block that is there, by running maximum and sum.
-    The gradient sends blocks round again, and their gradients with them. No core holds all keys, nor scores of more
-    than one block with another. If dropout drops each weight by itself, every core draws which are kept for the block
-    that is there, and draws them again in the gradient.
+    core, n - 1 times. Each core attends with its own queries to the block that it has now, by a running maximum and
+    sum. The gradient sends the blocks round again, together with their gradients. No core holds all keys, or scores of
+    more than one pair of blocks. If dropout drops each weight independently, every core draws which weights to keep for
+    its current block, and draws them again in the gradient.
 
-    Under a causal mask, what lies ahead is not computed. Blocks then have an early and a late part of the sequence
-    (Brandon et al. 2023), so that every core has the same work at every step.
+    Under a causal mask, scores of tokens ahead are not computed. Blocks then have an early and a late part of the
+    sequence (Brandon et al. 2023), so that every core has the same work at every step.
 
     Args:
       q: [.., length, heads, (queries_per_head), d_kv].
-      k: [.., length, (heads), d_kv]: of the same sequence, its length under either of its names.
+      k: [.., length, (heads), d_kv]: the same sequence; its length may also be called `memory_length`.
       v: the same.
       pattern: who sees whom, and the bias. Under a causal mask the positions grow along each segment. The tensors of
         its tokens are over `length` and `memory_length`.
@@ -123,7 +122,8 @@ def _checked_length(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor) -> int:
     of_queries, of_memory = (x.shape[LENGTH].size for x in (q, k))
     if of_queries != of_memory:
         raise ShapeError(
-            f"ring attention lets a sequence attend to itself, and {of_queries} queries are not {of_memory} keys"
+            f"ring attention is self-attention, so it needs as many keys as queries; there are {of_queries} queries "
+            f"and {of_memory} keys"
         )
     check_operands(q, k, v)
     return of_queries
@@ -148,7 +148,7 @@ def _padding_told(memory: Tokens, ring: Ring, mesh: mtf.Mesh) -> Tokens:
 class _Around:
     """The tensors that go round: keys, values, their tokens, and the weights that dropout keeps. One half, or all.
 
-    step: how many places they have come.
+    step: how many places they have moved.
     """
 
     k: mtf.Tensor
@@ -219,7 +219,7 @@ class _RingAttention:
     ) -> Tensors:
         """The gradients of the sums of all blocks, whose scores are computed again.
 
-        The gradients of keys and values travel with these, one place further each time. In the end they are home.
+        The gradients of keys and values travel with them, one place further each time, and end at their own place.
         """
         dsums, others = _SumGradients(*sum_gradients(outputs, output_grads)), all_inputs[len(explicit_inputs) :]
 
@@ -233,7 +233,7 @@ class _RingAttention:
         initial = [*self._around.flat(), *map(mtf.zeros_like, [dk, dv]), dq, *own]
         # Values kept here would only serve second derivatives, and scores are what this attention must not store.
         carried = self._round(step, initial, recompute="nothing")
-        # A block visits num_blocks - 1 other cores and its gradients are sent after each visit. So they end up at home.
+        # A block visits num_blocks - 1 other cores, and its gradients are sent after each visit. So they end at home.
         home_dk, home_dv, dq, *own = carried[-3 - len(others) :]
         found = [dq, dk + home_dk, dv + home_dv, *own]
         return [grad.astype(x.dtype) for grad, x in zip(found, all_inputs, strict=True)]
@@ -304,7 +304,7 @@ class _RingAttention:
         return make_logits(own(self._q), memory.k, pattern, self._options, MEMORY_IN_BLOCK)[0]
 
     def _weighting(self, of_queries: Half, around: _Around, of_memory: Half) -> Callable[[mtf.Tensor], mtf.Tensor]:
-        """A function that sums the values of a half of the block that is here, with the weights it is given."""
+        """A function that sums the values of a half of the block that is here, weighted by its argument."""
         count = self._ring.halves
         v = picked(halves_of(around.v, count), of_memory)
         kept = picked(halves_of(around.kept, count), of_memory) if around.kept is not None else None

@@ -1,4 +1,4 @@
-"""The facts about tokens that attention needs beside their vectors."""
+"""The facts about tokens that attention needs in addition to their vectors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LENGTH, MEMORY_LENGTH, D_KV = "length", "memory_length", "d_kv"
 class Tokens:
     """The positions of tokens, and the segments to which they belong.
 
-    A field that is None is unknown; no mask may need it.
+    A field is None if it is unknown. The mask must then not need it.
 
     Each field is int32 over `length` (queries), over `memory_length` (memory), or over neither (the one query of a
     decoding step), and over any other dimensions of q and k, such as `batch`. Tensors without `batch` make masks
     without it.
 
     Attributes:
-      positions: only differences within a segment count, so the index in the sequence does as well as the
-        position in the segment, and needs no `batch`.
-      segments: 0 for padding, which nobody sees. Tokens see their own segment.
-      is_prefix: 1 for tokens that all of their segment see, under a mask that `sees_prefix`.
+      positions: the index in the sequence, or the position in the segment. Only differences within a segment matter, so
+        both give the same result; the index needs no `batch`.
+      segments: 0 for padding, which no token sees. Tokens see their own segment.
+      is_prefix: 1 for tokens that their whole segment sees, under a mask that `sees_prefix`.
 
     Examples:
       >>> h, segments = mtf.ones(mesh, "batch:4 length:16 d_model:8"), mtf.ones(mesh, "batch:4 length:16", tf.int32)
@@ -80,5 +80,10 @@ def is_index(positions: mtf.Tensor | None, name: str) -> bool:
 
 
 def as_memory(x: mtf.Tensor) -> mtf.Tensor:
-    """x with its `length`, if it has one, as `memory_length`."""
+    """x with its `length` renamed to `memory_length`, if it has one."""
     return x.rename({LENGTH: MEMORY_LENGTH}) if x.shape.has(LENGTH) else x
+
+
+def as_sequence(x: mtf.Tensor) -> mtf.Tensor:
+    """x with its `memory_length` renamed to `length`, if it has one."""
+    return x.rename({MEMORY_LENGTH: LENGTH}) if x.shape.has(MEMORY_LENGTH) else x

@@ -1,4 +1,4 @@
-"""Policies that say which tensors of the forward pass a backward pass keeps. It computes the others again."""
+"""Policies that select the tensors of the forward pass to keep for the backward pass. It recomputes the others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from meshtf.graph.tensor import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class RecomputePolicy:
-    """The choice of tensors inside a block that are kept for its gradient; the others are computed again.
+    """Selects the tensors of a block to keep for its gradient. The others are recomputed.
 
     Attributes:
-      keep: "everything"; "nothing" but what the block is given; "products"; or what is "costly": all but what
-        elementwise operations make again, from what takes less memory than it.
-      names: the names of operations whose results are kept, too.
-      nested: whether a scan keeps what enters every sqrt(n)-th of n iterations alone.
-      only_in_loops: whether layers that a backend unrolls need not follow it: their compiler then sees a layer's
-        forward pass and its gradient together, and keeps what is faster to keep, as with "everything".
+      keep: "everything"; "nothing" (only the block's inputs); "products"; or "costly": the tensors of fewest bytes from
+        which elementwise operations recompute the others.
+      names: the names of operations whose results are kept as well.
+      nested: whether a scan keeps only the values that enter every sqrt(n)-th of n iterations.
+      only_in_loops: whether layers that a backend unrolls may ignore the policy. The compiler then sees a layer's
+        forward pass and gradient together, and keeps whatever is faster, as with "everything".
 
     Examples:
       >>> keep_products = mtf.RecomputePolicy("products")
@@ -38,6 +38,8 @@ class RecomputePolicy:
 
     def __post_init__(self) -> None:
         choices = ("costly", "everything", "nested", "nothing", "products")
+        if self.keep == "nested":
+            raise GraphError('RecomputePolicy("nested") is written RecomputePolicy("nothing", nested=True)')
         if self.keep not in choices:
             known = nearest(self.keep, choices)
             raise GraphError(f'a policy keeps one of {", ".join(choices)}, not "{self.keep}"{known}')
@@ -55,10 +57,10 @@ class RecomputePolicy:
         return self.keep == "everything" or (self.keep == "products" and operation.is_product)
 
     def check(self, operations: Sequence[Operation]) -> None:
-        """Checks that each name is an operation's of the block.
+        """Checks that each name is the name of an operation of the block.
 
         Raises:
-          GraphError: one is not.
+          GraphError: the block has no operation of a name.
         """
         known = {o.name.rsplit("/", 1)[-1] for o in operations} | {o.name for o in operations}
         for name in self.names:
@@ -67,7 +69,7 @@ class RecomputePolicy:
 
 
 def unnested_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
-    """The policy of `as_policy`, for a place without segments to nest.
+    """The policy of `as_policy`, where "nested" is not possible because there are no iterations.
 
     Raises:
       GraphError: the policy is "nested".
@@ -82,8 +84,9 @@ KEEP_EVERYTHING = RecomputePolicy("everything")
 
 
 def as_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
-    """A policy from itself, from the name of what it keeps, from "nested", or from a bool: True computes everything
-    again, False and None nothing.
+    """Converts to a policy: from a policy, from the value of its `keep`, from "nested", or from a bool.
+
+    True recomputes everything. False and None recompute nothing.
     """
     if isinstance(policy, RecomputePolicy):
         return policy
@@ -96,9 +99,9 @@ _FROM_MOST = ("everything", "costly", "products", "nothing")
 
 
 def layers_policy(graph: Graph, policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
-    """The policy of `as_policy` for layers in a graph.
+    """The policy of `as_policy` for layers of a graph.
 
-    A search of layouts may make the graph's layers keep less than that, unrolled or not.
+    A layout search may make the layers of the graph keep less than that, whether unrolled or not.
     """
     said, most = as_policy(policy), graph.layers_keep
     if most is None:
@@ -114,17 +117,16 @@ def split_kept(
     policy: RecomputePolicy,
     there: Collection[Tensor] = (),
 ) -> tuple[list[Tensor], list[Operation]]:
-    """Splits the tensors that a gradient uses: returns the tensors to keep, and the operations to run again for the
-    others.
+    """Returns the tensors to keep for a gradient, and the operations to rerun for the other tensors that it uses.
 
-    `given` are the block's inputs. They are kept if the gradient needs them; those in `there` take no memory of their
-    own. A tensor that depends on when it is computed, such as a variable's value, is kept whatever the policy says.
+    `given` are the block's inputs. They are kept if the gradient needs them; those in `there` take no additional
+    memory. A tensor that depends on when it is computed, such as a variable's value, is kept under every policy.
     """
     inside = {t for o in operations for t in o.outputs}
     chosen = cheapest_to_keep(used, given, operations, there=there) if policy.keep == "costly" else set()
     kept: dict[Tensor, None] = {}
     again: set[Operation] = set()
-    # Goes back from what the gradient uses to what is kept. All operations on the way run again.
+    # Walks back from the tensors that the gradient uses to kept tensors. All operations on the way are rerun.
     waiting = list(used)
     while waiting:
         tensor = waiting.pop()
@@ -133,7 +135,7 @@ def split_kept(
         is_kept = tensor in chosen or policy.keeps(tensor)
         if tensor in given or (tensor in inside and (is_kept or reads_or_assigns_state(tensor.operation))):
             kept[tensor] = None
-        # Any other tensor comes from outside of the block, and is there anyway.
+        # Any other tensor comes from outside the block, so it exists in any case.
         elif tensor in inside:
             again.add(tensor.operation)
             waiting.extend(tensor.operation.inputs)

@@ -29,24 +29,24 @@ from meshtf.ops.variables.variable import Variable
 _LOGGER = logging.getLogger("meshtf")
 
 _IN_TF_FUNCTION = """\
-program "{name}" has variables and was built inside a tf.function, each trace of which would make them anew; build it \
-outside and call it inside, or give it variables=mtf.VariableStore() from outside"""
+program "{name}" has variables and was built inside a tf.function, which would make them again at each trace; build \
+it outside and call it inside, or give it variables=mtf.VariableStore() from outside"""
 
 _OPEN_VARIABLE = """\
 variable "{variable.full_name}" [{variable.shape}], made at {variable.site}, has dimension "{dim}", whose size the
-inputs of program "{name}" leave open, and a variable has one size for all calls; state it, as in "{dim}:{size}\""""
+inputs of program "{name}" leave open, but a variable has one size for all calls; state it, as in "{dim}:{size}\""""
 
 _OTHER_VARIABLE = """\
 variable "{variable.full_name}", made at {variable.site}, is {variable.spec} for {sizes}, and {first.spec} for {before}:
 a variable has one shape for all calls, so it must not follow a size that the inputs of program "{name}" leave open"""
 
 _TOO_MANY = """\
-program "{name}" has {count}, for {known}, and was called for {sizes}; pad its inputs to one of these sizes, or allow it
+program "{name}" has {count}, for {known}, and was called for {sizes}; pad its inputs to one of these sizes, or allow
 more with mtf.function(..., max_plans={more})"""
 
 
 Prepared: TypeAlias = tuple[Execution, list[Fed], Sequence[Summary]]
-"""The execution to run, the arrays to feed it, and the summaries that it returns beside the results."""
+"""The execution to run, the arrays to feed it, and the summaries that it returns after the results."""
 
 
 class PlannedProgram:
@@ -57,7 +57,7 @@ class PlannedProgram:
         self.traced = traced
         self.fetches = traced.fetches
         self.execution: Execution = lowering.execution(self.fetches)
-        self._fits_memory = False
+        self._fits_besides: int | None = None
         self._imported_tensors: dict[InputOperation, Fed] = {}
 
     @property
@@ -65,14 +65,17 @@ class PlannedProgram:
         return self.lowering.graph.name
 
     def check_memory(self, besides: int = 0) -> None:
-        """Compares the program's need with the memory that is left, unless that was done before."""
-        if not self._fits_memory:
+        """Checks that the memory that is left is enough for the program beside this many bytes.
+
+        An earlier call may have found it enough beside as many bytes or more. Then there is nothing to check.
+        """
+        if self._fits_besides is None or besides > self._fits_besides:
             lowering = self.lowering
             check_memory(self.execution.plan, lowering.mesh_impl, self.name, lowering.variables, besides)
-            self._fits_memory = True
+            self._fits_besides = besides
 
     def prepared(self, feeds: Mapping[str, Any]) -> Prepared:
-        """Checks the arrays of a call, by the names of their inputs, and makes ready what runs it."""
+        """Checks the arrays of a call, keyed by input, and returns what is needed to run it."""
         self.check_memory()
         inputs = self.traced.inputs
         summaries, execution = wanted_summaries(self.lowering.graph), self.execution
@@ -87,7 +90,7 @@ class PlannedProgram:
         return execution, arrays, summaries
 
     def _imported(self, operation: InputOperation) -> Fed:
-        """The array of an input that was imported with a value: the same tensor at each call, which cores can keep."""
+        """The array of an input that was imported with a value: always the same tensor, so that cores can keep it."""
         array = self._imported_tensors.get(operation)
         if array is None or not tf.executing_eagerly():
             (array,) = check_feeds([operation], {}, {operation.name: operation}, self.name)
@@ -96,7 +99,7 @@ class PlannedProgram:
         return array
 
     def returned(self, results: Sequence[tf.Tensor], summaries: Sequence[Summary]) -> Any:
-        """Returns what the function returned, with arrays in place of its tensors. Summaries are written."""
+        """Returns the function's results, with arrays instead of its tensors. Also writes the summaries."""
         write_summaries(summaries, results[len(self.fetches) :])
         structure = self.traced.results
         if isinstance(structure, Tensor):  # the most frequent case; TensorFlow's walk takes ten times as long
@@ -111,7 +114,7 @@ class ProgramPlans:
 
     Attributes:
       may_have_variables: whether the store outlives the traces of a tf.function.
-      latest: the plan that was asked for last; None if there is none yet.
+      latest: the plan that was used last; None if there is none yet.
     """
 
     tracing: Tracing

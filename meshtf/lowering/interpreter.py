@@ -1,7 +1,7 @@
-"""A plain interpreter of plans: all cores in lockstep in one thread, collectives as array arithmetic.
+"""Interprets plans: all cores run in lockstep in one thread, and collectives are array arithmetic.
 
-It shares the plan and the local kernels with emission, and nothing of the collective runtime: a mesh of any size can be
-tried in one process with one device. It is for tests.
+It shares the plan and the local kernels with emission, but nothing of the collective runtime. So a mesh of any size can
+be tried in one process with one device. Tests, `Tensor.eval` and the search for a failed slicewise use it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from meshtf.planning.plan import (
 
 
 class KnownCore:
-    """A core whose coordinates are known already. It remembers the questions (every answer is from `_answer`)."""
+    """A core whose coordinates are known. It records which coordinates local work reads (each read goes through
+    `_answer`)."""
 
     def __init__(self, plan: Plan, core: int) -> None:
         self._plan = plan
@@ -46,7 +47,7 @@ class KnownCore:
         self.asked: dict[Axes, int] = {}
 
     def position(self, axes: Axes) -> int:
-        if axes not in self._positions:  # asked for every value of a program
+        if axes not in self._positions:  # needed for every value of a program
             self._positions[axes] = core_positions.position(self._core, axes, self._plan.mesh_shape)
         return self._positions[axes]
 
@@ -75,7 +76,7 @@ class KnownCore:
 
 @functools.lru_cache(maxsize=1024)
 def _integers(values: tuple[int, ...]) -> tf.Tensor:
-    """int32 [values]. TensorFlow takes three times as long where it is given a list."""
+    """int32 [values]. With a list, TensorFlow takes three times as long."""
     with tf.init_scope():
         return tf.constant(values, tf.int32)
 
@@ -83,9 +84,9 @@ def _integers(values: tuple[int, ...]) -> tf.Tensor:
 class Interpreter:
     """Executes a plan on arrays.
 
-    Local work is a function of a core's slices and of the answers to its questions about the core. So cores with the
-    same arrays and the same answers share one result. `variables` maps a variable's name to the slices of all cores,
-    and `run` replaces these.
+    Local work is a function of a core's slices and of the coordinates that it reads. So cores with the same arrays and
+    the same coordinates share one result. `variables` maps a variable's name to the slices of all cores. `run` replaces
+    these slices.
     """
 
     def __init__(self, plan: Plan, variables: Mapping[str, Sequence[np.ndarray]] | None = None) -> None:
@@ -99,9 +100,9 @@ class Interpreter:
         feeds: Mapping[str, np.ndarray],
         failure: Callable[[Check], MeshtfError] = lambda check: check.failure(),
     ) -> list[np.ndarray]:
-        """The whole fetches. Fails if cores disagree on a value that should be alike.
+        """Runs the plan, and returns the whole fetches. It fails if cores disagree on a value that should be equal.
 
-        If a check failed, nothing is assigned, and the error that `failure` makes of it is raised.
+        If a check failed, it assigns nothing, and raises the error that `failure` returns for the check.
         """
         if error := self.plan.refused_feed(feeds):
             raise error
@@ -111,12 +112,13 @@ class Interpreter:
         return results
 
     def outcome(self, feeds: Mapping[str, np.ndarray]) -> tuple[list[np.ndarray], Check | None]:
-        """The fetches, whole, and the first check that failed, if one did: nothing is assigned then."""
+        """Runs the plan, and returns the whole fetches and the first failed check. If a check failed, nothing is
+        assigned."""
         slices: dict[Value, list[np.ndarray]] = {}
         self._feeds = feeds
         self._tensors = _Tensors()
         self._execute([i for i in self.plan.instructions if not isinstance(i, AssignVariable)], slices)
-        del self._tensors  # with the memory of every value
+        del self._tensors  # frees the memory of every value
         for check in self.plan.checks:
             flags = {bool(flag) for flag in slices[check.value]}
             assert len(flags) == 1, f"cores disagree on the check of {check.operation}"
@@ -192,7 +194,7 @@ class Interpreter:
     def _compute(self, instruction: Compute, slices: Mapping[Value, list[np.ndarray]]) -> dict[Value, list[np.ndarray]]:
         results: dict[Value, list[np.ndarray]] = {v: [] for v in instruction.outputs}
         inputs_of_cores = [[slices[v][number] for v in instruction.inputs] for number in self._range]
-        done: dict[tuple[int, ...], list[_Done]] = {}  # by the identities of inputs
+        done: dict[tuple[int, ...], list[_Done]] = {}  # keyed by the identities of the inputs
         for core, inputs in zip(self._cores, inputs_of_cores, strict=True):
             alike = done.setdefault(tuple(map(id, inputs)), [])
             same = next((d for d in alike if d.applies_to(core)), None)
@@ -209,7 +211,7 @@ class Interpreter:
         return results
 
     def _check(self, instruction: Compute, value: Value, arrays: Sequence[np.ndarray]) -> None:
-        """Shapes and dtypes are as planned, and cores that should hold the same do."""
+        """Asserts that shapes and dtypes are as planned, and that cores which should hold equal slices do so."""
         first: dict[tuple[int, ...], np.ndarray] = {}
         dtype = value.dtype.as_numpy_dtype
         for core, array in zip(self._cores, arrays, strict=True):
@@ -225,7 +227,7 @@ class Interpreter:
         return step.interpret(slices, self._groups_over(step.axes))
 
     def _groups_over(self, axes: Axes) -> list[list[int]]:
-        """The cores that differ along `axes` only, each group in order of the position there."""
+        """The groups of cores that differ along `axes` only, each in order of the position along `axes`."""
         if axes not in self._groups:
             groups: dict[tuple[int, ...], list[int]] = {}
             others = tuple(name for name in self.plan.mesh_shape.dimension_names if name not in axes)
@@ -236,10 +238,10 @@ class Interpreter:
 
 
 class _Tensors:
-    """The tensors of arrays: each is made once, and an array that was a tensor has it still."""
+    """The tensors of arrays. Each is made once, and an array that came from a tensor keeps that tensor."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[np.ndarray, tf.Tensor]] = {}  # by the array's identity, which holds while it lives
+        self._known: dict[int, tuple[np.ndarray, tf.Tensor]] = {}  # keyed by the array's identity, valid while it lives
 
     def of(self, array: np.ndarray) -> tf.Tensor:
         if id(array) not in self._known:
@@ -249,7 +251,7 @@ class _Tensors:
     def array(self, result: Any) -> np.ndarray:
         if not isinstance(result, tf.Tensor):
             return np.asarray(result)
-        array = result.numpy()  # which NumPy itself could not make of a scalar of bfloat16
+        array = result.numpy()  # np.asarray could not convert a bfloat16 scalar
         if isinstance(array, np.ndarray):
             self._known[id(array)] = array, result
         return np.asarray(array)
@@ -267,7 +269,7 @@ class _Done:
 
 
 def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:
-    """One element along a dimension. (`np.take` of bfloat16 may crash.)"""
+    """The slice at one index of a dimension, without that dimension. (`np.take` of bfloat16 may crash.)"""
     where = (slice(None),) * dim
     return x[(*where, slice(index, index + 1))].reshape(x.shape[:dim] + x.shape[dim + 1 :])
 

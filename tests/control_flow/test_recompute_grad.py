@@ -122,6 +122,11 @@ def test_a_policy_that_names_nothing() -> None:
             mtf.recompute_grad(mtf.tanh, x, mtf.RecomputePolicy(names=("tahn",)))
 
 
+def test_nested_is_no_choice_of_tensors() -> None:
+    with pytest.raises(GraphError, match=r'is written RecomputePolicy\("nothing", nested=True\)'):
+        mtf.RecomputePolicy("nested")
+
+
 # Memory. One activation is [rows, width] float32; a layer makes two products and keeps its input.
 
 DEEP = mtf.Dimension("layers", 12)

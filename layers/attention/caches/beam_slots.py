@@ -39,7 +39,7 @@ BEAM_SLOTS, POSITIONS = "beam_slots", "positions"
 
 @dataclasses.dataclass(frozen=True)
 class BeamSlots:
-    """The beam's slot in which each hypothesis has its keys and values, by position: one table for all layers.
+    """A table of the slots in which hypotheses have their keys and values at each position. All layers share it.
 
     A cache has a slot for each beam. A beam writes the keys and values of its own tokens to its own slot. When
     hypotheses change their beams, their rows of the table go with them, and no cache is copied. Attention multiplies
@@ -68,7 +68,7 @@ class BeamSlots:
     @staticmethod
     @takes_mesh
     def start(mesh: mtf.Mesh, batch_dims: Dims, max_length: int, beam: mtf.Dimension) -> BeamSlots:
-        """The table before anything is written: all slots are still alike, so every position is in the first one.
+        """The table before anything is written. All slots are still equal, so every position is in the first one.
 
         Args:
           mesh: the program's mesh. May be left out.
@@ -89,7 +89,7 @@ class BeamSlots:
         return dataclasses.replace(self, holders=mtf.where(is_here, itself, self.holders, output_shape=shape))
 
     def own(self, x: mtf.Tensor) -> mtf.Tensor:
-        """Renames the dimension of what beams write to their own slots: [.., beam, ..] -> [.., beam_slots, ..]."""
+        """Renames the beams of x, which they write to their own slots: [.., beam, ..] -> [.., beam_slots, ..]."""
         return x.rename({self.beam.name: BEAM_SLOTS})
 
     def attention(
@@ -139,7 +139,7 @@ class BeamSlots:
 
 
 def stays(beam: mtf.Dimension, config: AttentionConfig) -> bool:
-    """Whether to multiply with the keys of all slots is quicker than to copy them."""
+    """Whether it is faster to multiply by the keys of all slots than to copy them."""
     return beam.size * config.query_heads.size // config.memory_heads.size <= MOST_MULTIPLIED_QUERIES
 
 

@@ -17,8 +17,8 @@ from meshtf.layers.attention.tokens import Tokens
 class Int8KeyValueCache:
     """Keys and values by position, as `KeyValueCache` keeps them, in about a quarter of the bytes of float32.
 
-    `write` quantizes: the largest number along d_kv becomes 127. `k` and `v` give the numbers times the
-    scales, in float32. A loop carries the cache as its four tensors.
+    `write` quantizes: the largest magnitude along d_kv becomes 127. `k` and `v` return the numbers times the scales, in
+    float32. A loop carries the cache as its four tensors.
 
     Attributes:
       k_numbers: the keys' numbers, int8 [.., (heads), (beam_slots), memory_length, d_kv].
@@ -100,5 +100,5 @@ class Int8KeyValueCache:
 
 
 def chosen_cache() -> type[KeyValueCache] | type[Int8KeyValueCache]:
-    """The class of the caches of the program that is being built, as its quantization says."""
+    """The class of caches for the program that is being built. It depends on the program's quantization."""
     return Int8KeyValueCache if mtf.quantization.keeps_int8_cache() else KeyValueCache

@@ -22,12 +22,12 @@ _OVERWRITES = "a window's cache that overwrites earlier positions takes one toke
 def with_few_tokens(cache: mtf.Tensor, places: mtf.Tensor, new: mtf.Tensor) -> mtf.Tensor:
     """A cache [.., memory_length, ..] with a few tokens of each sequence.
 
-    They are written one after the other, each into the cache's own memory. A single write of all would make a new one.
+    They are written one after the other, each in place. A single write of all of them would copy the cache.
 
     Args:
       cache: the cache.
       places: int32, the index of each token: over dimensions of the cache, and one that it lacks.
-      new: the tokens, with the dimensions of the cache but `memory_length`, and with that one.
+      new: the tokens, with the dimensions of the cache except `memory_length`, and with the one that it lacks.
     """
     (few,) = [d for d in places.shape if not cache.shape.has(d)]
     for place, token in zip(mtf.unstack(places, few), mtf.unstack(new, few), strict=True):
@@ -81,8 +81,8 @@ class KeyValueCache:
           config: the sizes, heads and d_kv.
           dtype: the dtype of keys and values.
           window: the window of the attention's mask, if it is causal. The cache then has room for no more positions.
-          beam: the dimension of a beam search's hypotheses, which change their beams while keys and values stay
-            where they are (see `BeamSlots`): the cache has `beam_slots` in its place, behind the heads.
+          beam: the beam dimension of a beam search whose keys and values stay in place (see `BeamSlots`). The cache
+            has `beam_slots` instead of it, after the heads.
         """
         is_window = window is not None and window < max_length
         memory = mtf.Dimension(MEMORY_LENGTH, window if window is not None and is_window else max_length)
@@ -96,7 +96,7 @@ class KeyValueCache:
     ) -> KeyValueCache:
         """A cache with the keys and values of the first positions, as `project_keys_and_values` returns them.
 
-        It has room for `max_length` positions; by default for no more than it is given.
+        It has room for `max_length` positions; by default only for these.
         """
         length = k.shape[MEMORY_LENGTH]
         memory = mtf.Shape([length, config.d_kv_dim])
@@ -112,12 +112,12 @@ class KeyValueCache:
         """The cache with the keys and values of tokens at these positions.
 
         Args:
-          position: int32 over the dimensions of `batch_dims` or fewer: a scalar where all are at the same position.
-            With `memory_length` for many tokens at once (a prompt), in ascending order. With another dimension that
-            the cache lacks for a few tokens in a row; then the cache must have room for all positions. Nothing is
-            written at positions that are negative or, without a window, beyond the end.
-          k, v: [.., (memory_length), (heads), d_kv], as `project_keys_and_values` gives them. They have a
-            `memory_length` of their own size if `position` has it, and the dimension of a few tokens.
+          position: int32 over the dimensions of `batch_dims` or fewer: a scalar if all are at the same position. For
+            many tokens at once (a prompt), it also has `memory_length`, in ascending order. For a few consecutive
+            tokens, it has another dimension that the cache lacks, and the cache must have room for all positions.
+            Nothing is written at positions that are negative or, without a window, beyond the end.
+          k, v: [.., (memory_length), (heads), d_kv], as `project_keys_and_values` returns them. They have the same
+            `memory_length`, or the same dimension of a few tokens, as `position`.
 
         Raises:
           ShapeError: `k` or `v` does not have the dimensions of the cache.

@@ -59,7 +59,7 @@ class LatentCache:
     def write(self, position: mtf.Tensor, latent: mtf.Tensor, rotated: mtf.Tensor) -> LatentCache:
         """The cache with one token of each sequence, at int32 positions. Nothing is written at negative ones.
 
-        With a dimension that the cache lacks, positions are those of a few tokens in a row.
+        If positions have a dimension that the cache lacks, they are those of a few consecutive tokens.
         """
         is_few = any(not self.latent.shape.has(d) for d in position.shape)
         write = with_few_tokens if is_few else functools.partial(mtf.scatter_update, dim=MEMORY_LENGTH)

@@ -1,12 +1,12 @@
 """Keys and values of many sequences in the pages of one cache, of which each sequence holds some.
 
-All layers of a stack have one cache: the positions of layer l stand behind those of l - 1. A loop over layers carries
-it, and each layer writes its rows into the memory where they are. The positions come first, so that a row is one piece
-of memory, and nothing is transposed.
+All layers of a stack share one cache: the positions of layer l follow those of layer l - 1. A loop over layers carries
+it, and each layer writes its rows in place. The positions come first, so that a row is contiguous in memory, and
+nothing is transposed.
 
 With pages of 4 positions, a sequence whose pages are 7 and 2 has its position 5 at index 2 · 4 + 1 of the cache. Two
-sequences that begin alike may hold the same page. See Kwon et al. 2023, "Efficient memory management for large language
-model serving with PagedAttention".
+sequences with the same beginning may share a page. See Kwon et al. 2023, "Efficient memory management for large
+language model serving with PagedAttention".
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _WRITTEN = "written"
 class PageView:
     """The places of rows in a paged cache. A row is one token at its position; rows of one sequence have equal tables.
 
-    A step writes the tokens of all rows first. So rows may be several tokens of one sequence in a row: each sees the
+    A step writes the tokens of all rows first. So several rows may be consecutive tokens of one sequence: each sees the
     ones before it. A read copies `memory_length` positions for each row, whatever the row's own length is.
 
     Attributes:
       place: int32 [batch], the index in the cache at which a row writes, or -1 to write nothing.
-      index: int32 [batch, memory_length], the index of each of the row's positions; -1 behind the row's own position.
+      index: int32 [batch, memory_length], the index of each of the row's positions; -1 after the row's own position.
     """
 
     place: mtf.Tensor

@@ -1,6 +1,6 @@
 """The text of a call of cuDNN's fused attention in StableHLO: its target, its configuration, its layouts.
 
-XLA knows these calls by their targets, `__cudnn$fmhaSoftmax` and so on, and reads a JSON object from each
+XLA recognizes these calls by their targets, `__cudnn$fmhaSoftmax` and so on, and reads a JSON object from each
 (`xla/service/gpu/backend_configs.proto`, `CudnnfMHABackendConfig`). JAX emits the same calls for
 `jax.nn.dot_product_attention(implementation="cudnn")`; a test compares them.
 """
@@ -17,7 +17,7 @@ from meshtf.layers.attention.cudnn._sizes import AttentionSizes
 from meshtf_programs.strict_json import json_text
 
 ELEMENTS = {tf.bfloat16: ("bf16", "BF16"), tf.float16: ("f16", "F16")}
-"""The names of the element types that cuDNN attends in: StableHLO's, and the configuration's."""
+"""The element types that cuDNN supports, with their names in StableHLO and in the configuration."""
 
 # Dimensions that each product sums over, and that it treats as a batch: (left, right) of each. Queries, keys, values
 # and outputs are [batch, length, heads, size], scores are [batch, heads, length, memory_length].

@@ -26,9 +26,9 @@ class AttentionForm:
     """The fixed part of a kernel.
 
     Attributes:
-      batch_dims: how many dimensions stand before `length`.
-      is_causal: a query sees no key behind its own index. Queries and keys are then equally many.
-      window: with `is_causal`, a query sees `window` keys at most, the last one its own.
+      batch_dims: the number of dimensions before `length`.
+      is_causal: a query sees no key after its own index. There are then as many keys as queries.
+      window: with `is_causal`, a query sees at most `window` keys, of which its own is the last.
       has_bias: whether scores have a bias.
       bias_has_batch: whether the bias has the dimensions of the batch.
       bias_has_heads: whether the bias has the dimensions of q's heads.

@@ -35,7 +35,7 @@ def fused_attention(
     otherwise: Callable[..., mtf.Tensor],
     rounds_bias: bool = True,
 ) -> mtf.Tensor:
-    """Does what `dot_product_attention` does, by one kernel for scores, softmax and means, forward and backward.
+    """Computes the same as `dot_product_attention`, by one kernel for scores, softmax and means, forward and backward.
 
     The kernel takes bfloat16 and float16, heads of at most 128 elements, a multiple of 8, and no dropout, extra logit
     or cap. For anything else `otherwise` is called. A causal mask over one sequence, with a window or without, is a
@@ -50,7 +50,7 @@ def fused_attention(
       pattern: who sees whom, and the bias.
       options: dropout, precision, an extra logit.
       is_training: whether weights are dropped.
-      otherwise: the function to attend with where the kernel cannot.
+      otherwise: the attention function to call if the kernel does not take the operands.
       rounds_bias: whether a bias by positions may be rounded to the type of q, as the kernel needs it.
 
     Raises:
@@ -90,7 +90,7 @@ def fused_attention(
 
 
 def is_chosen_by_itself(q: mtf.Tensor, k: mtf.Tensor) -> bool:
-    """Whether algorithm "auto" tries the kernel: the platform has it, and no layout rule splits what it takes whole."""
+    """Whether algorithm "auto" tries the kernel: the platform has it, and no rule splits lengths or `d_kv`."""
     kernels: Any = q.graph.kernels
     is_whole = kernels.split.isdisjoint((LENGTH, MEMORY_LENGTH, D_KV))
     return kernels.platform == PLATFORM and is_whole and takes_operands(q, k)
@@ -119,7 +119,7 @@ def _heads_of(x: mtf.Tensor) -> list[mtf.Dimension]:
 
 
 def _is_causal_by_index(pattern: AttentionPattern) -> bool:
-    """Whether the mask is causal, and positions are indices: the kernel then knows it without being told."""
+    """Whether the mask is causal, and positions are indices. The kernel then applies the mask without a bias."""
     mask, query, memory = pattern.mask, pattern.query.positions, pattern.memory.positions
     if not mask.is_causal or mask.sees_prefix or query is None or memory is None:
         return False
@@ -128,7 +128,7 @@ def _is_causal_by_index(pattern: AttentionPattern) -> bool:
 
 
 def _shows_all(pattern: AttentionPattern, *, is_by_index: bool) -> bool:
-    """Whether nothing is hidden but what the kernel hides by itself."""
+    """Whether the mask hides nothing, except what the kernel hides itself."""
     return pattern.memory.segments is None and (is_by_index or not pattern.mask.needs_positions)
 
 

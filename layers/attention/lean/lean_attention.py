@@ -31,15 +31,15 @@ def lean_attention(
     is_training: bool = False,
     block_size: int = 512,
 ) -> mtf.Tensor:
-    """Does what `dot_product_attention` does, with scores for `block_size` positions of the memory at a time.
+    """Computes the same as `dot_product_attention`, with scores for `block_size` positions of the memory at a time.
 
     A loop over blocks keeps the running maximum, sum and mean of each query (Milakov & Gimelshein 2018; Rabe & Staats
     2021). The gradient keeps one number per query and head, and computes the scores again, block by block. Memory grows
     with length, not with its square.
 
-    Scores that a causal mask hides are not computed, if it is known while the graph is built which these are. So
-    queries and memory must be one sequence, their positions those of `Tokens.along`, and the mask must see no prefix.
-    The sequence is then cut in half again and again, down to blocks of at most half of `block_size` positions. A later
+    Scores that a causal mask hides are not computed, if they are known while the graph is built. For this, queries and
+    memory must be one sequence, their positions those of `Tokens.along`, and the mask must not use `sees_prefix`. The
+    sequence is then cut in half again and again, down to blocks of at most half of `block_size` positions. A later
     half sees all of the earlier one, and each block sees a part of itself. With n blocks, (n + 1) / 2n of the scores
     are computed, and fewer with a window. A sequence that is split over the mesh moves once, so that each core has a
     part of every block.
@@ -95,8 +95,9 @@ def lean_attention(
 def attends_in_blocks(q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int) -> bool:
     """Whether `lean_attention` takes these operands in training.
 
-    It does not take a `memory_length` that it would have to pad if dropout is of each weight by itself. The random bits
-    of dropout know nothing of padding.
+    If dropout drops each weight independently, it cannot pad `memory_length`, because random bits depend on the
+    position in the unpadded whole. It then needs blocks that divide `memory_length`, and are not much smaller than
+    `block_size`.
     """
     blocks = Blocks.of_wide(k.shape[MEMORY_LENGTH].size, block_size)
     if not blocks.padding or not is_independent(q, k, options):
@@ -119,8 +120,8 @@ def _without_padding(blocks: Blocks, block_size: int) -> Blocks:
     exact = Blocks.exact(blocks.used, block_size)
     if not _is_wide_enough(exact, block_size):
         raise GraphError(
-            f"dropout of each weight by itself needs blocks that divide {MEMORY_LENGTH}, and of {blocks.used} the "
-            f"largest divisor up to block_size, {block_size}, is {exact.size}; pad {MEMORY_LENGTH} to a multiple of a "
+            f"to drop each weight independently, blocks must divide {MEMORY_LENGTH}, but the largest divisor of "
+            f"{blocks.used} up to block_size, {block_size}, is {exact.size}; pad {MEMORY_LENGTH} to a multiple of a "
             f'power of two, or drop weights together, as with dropout_broadcast_dims=("{LENGTH}",)'
         )
     return exact

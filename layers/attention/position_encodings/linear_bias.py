@@ -1,4 +1,4 @@
-"""A bias that falls with distance, in place of positions."""
+"""A bias that falls with distance, used instead of position embeddings."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ elements (0, 2) turns by 1 radian per position, and the pair (1, 3) by 0.01:
     x'[0] = x[0] cos(p) - x[2] sin(p)           x'[1] = x[1] cos(p / 100) - x[3] sin(p / 100)
     x'[2] = x[2] cos(p) + x[0] sin(p)           x'[3] = x[3] cos(p / 100) + x[1] sin(p / 100)
 
-If q is turned for position m and k for position n, their product depends on m - n alone. So scores know distances, and
-need no table of positions.
+If q is turned for position m and k for position n, their product depends on m - n alone. So scores depend on distances,
+without a table of positions.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def rotary_embedding(
       positions: integers, over dimensions of x: those of q over `length`, those of k over `memory_length`.
       base: the base of the geometric series of wavelengths.
       fraction: the share of `d_kv` that is rotated, from its first element on.
-      scaling: changes base^(-i / half), for sequences longer than those of an earlier training. A scaling by length is
-        given the size of `length` or `memory_length`. Where positions have neither, as in a step of decoding, it is
-        given the position and one.
+      scaling: changes base^(-i / half), for sequences longer than those of an earlier training. A scaling by length
+        receives the size of `length` or `memory_length`. If positions have neither, as in a step of decoding, it
+        receives the position plus 1.
       is_interleaved: whether neighbours are paired.
 
     Raises:
@@ -120,10 +120,10 @@ def _neighbours(x: mtf.Tensor, d_kv: mtf.Dimension) -> mtf.Tensor:
 
 def _rotated_size(d_kv: mtf.Dimension, fraction: float) -> int:
     if not 0.0 < fraction <= 1.0:
-        raise GraphError(f"fraction is the part of {d_kv} that is rotated, in (0, 1], and is {fraction}")
+        raise GraphError(f"fraction, the part of {d_kv} that is rotated, must be in (0, 1], and is {fraction}")
     size = round(d_kv.size * fraction)
     if size % 2 or not size:
-        raise ShapeError(f"elements are rotated in pairs, and of {d_kv} {size} are to be; change d_kv or fraction")
+        raise ShapeError(f"elements are rotated in pairs, but {size} of {d_kv} would be; change d_kv or fraction")
     return size
 
 
@@ -144,7 +144,7 @@ def sinusoidal_positions(
       positions: integers, any shape, such as [batch, length].
       d_model: the new dimension.
       max_wavelength: the limit of wavelengths, divided by 2 pi.
-      is_interleaved: whether sines and cosines take turns; else all sines come first, then all cosines (Marian).
+      is_interleaved: whether sines and cosines alternate; if not, all sines come first, then all cosines (Marian).
 
     Returns:
       [.., d_model], float32.
@@ -179,8 +179,8 @@ def learned_positions(
     """Rows of a variable [max_length + offset, d_model] named `name` under the open scope, normal at first.
 
     Args:
-      positions: integers, any shape. A step with one outside of [0, max_length) in those of several dimensions, which
-        are fed, raises IndexRangeError: see `mtf.check_indices`.
+      positions: integers, any shape. With several dimensions they are checked: a step with one outside of
+        [0, max_length) raises IndexRangeError, see `mtf.check_indices`.
       max_length: the number of positions.
       d_model: the new dimension.
       stddev: the standard deviation of the initial values.
@@ -188,7 +188,7 @@ def learned_positions(
       name: the name of the variable.
 
     Returns:
-      [.., d_model], float32.
+      [.., d_model], in the activation type of variables.
 
     Raises:
       ShapeError: `positions` has a `length` above `max_length`.

@@ -33,9 +33,9 @@ def relative_position_bucket(
 
     Args:
       relative_position: int32, the memory's position minus the query's.
-      num_buckets: half of them for what is ahead where `is_bidirectional`; else what is ahead is in bucket 0.
-      max_distance: the distance from which on all are in the last bucket.
-      is_bidirectional: whether tokens ahead count.
+      num_buckets: the number of buckets.
+      max_distance: distances of this or more share the last bucket.
+      is_bidirectional: whether half of the buckets are for tokens ahead; if not, all tokens ahead are in bucket 0.
 
     Returns:
       int32 in [0, num_buckets), of the same shape.
@@ -67,8 +67,8 @@ def _buckets_of_distances(num_buckets: int, max_distance: int) -> np.ndarray:
     exact = num_buckets // 2
     if exact < 1 or max_distance <= exact:
         raise GraphError(
-            f"of {num_buckets} buckets to each side the first {exact} are exact, and the others reach to "
-            f"max_distance={max_distance}; at least 2 buckets are needed, and a distance above {exact}"
+            f"of the {num_buckets} buckets on each side, the first {exact} hold one distance each, and the others "
+            f"reach max_distance={max_distance}; use at least 2 buckets, and a max_distance above {exact}"
         )
     distances = np.arange(max_distance + 1)
     share = np.log(np.maximum(distances, 1) / exact) / math.log(max_distance / exact)

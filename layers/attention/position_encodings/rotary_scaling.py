@@ -1,4 +1,4 @@
-"""Scaled wavelengths for rotary embeddings, for models that go on from shorter sequences to longer ones."""
+"""Scaled wavelengths for rotary embeddings, for models that were trained on shorter sequences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshtf.errors import ShapeError
 class RotaryScaling(Protocol):
     """Makes the angles by which each pair turns per position from those without scaling: float64 [pairs].
 
-    Where a scaling has a `magnitude`, rotated elements of queries and keys are multiplied with it.
+    If a scaling has a `magnitude`, it multiplies the rotated elements of queries and keys.
 
     Examples:
       >>> halved: mtf.layers.RotaryScaling = lambda frequencies: frequencies / 2.0
@@ -48,7 +48,7 @@ class ScalingByLength(Protocol):
         ...
 
     def growth(self, length: int | mtf.Tensor, /) -> float | mtf.Tensor:
-        """The growth for a number of positions; for float32 of any shape, one of the same shape."""
+        """The growth for a length: a number, or a float32 tensor, for which the result has the same shape."""
         ...
 
 
@@ -85,8 +85,8 @@ class Llama3RotaryScaling:
 
     Attributes:
       factor: the factor of the longest wavelengths.
-      low_frequency_factor: wavelengths with fewer turns than this over `original_max_length` are the longest.
-      high_frequency_factor: wavelengths with more turns than this stay as they are.
+      low_frequency_factor: pairs with fewer turns than this over `original_max_length` get the whole factor.
+      high_frequency_factor: pairs with more turns than this stay as they are.
       original_max_length: the length of the sequences of the earlier training.
 
     Examples:
@@ -118,13 +118,13 @@ class Llama3RotaryScaling:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class YarnRotaryScaling:
-    """Long wavelengths are longer by a factor, short ones as they were, with a ramp between them (Peng et al. 2023).
+    """Makes long wavelengths longer by a factor, and keeps short ones, with a ramp between them (Peng et al. 2023).
 
     Attributes:
       factor: the factor of the longest wavelengths.
       original_max_length: the length of the sequences of the earlier training.
-      beta_fast: the ramp begins at the pair that turns so often over `original_max_length`.
-      beta_slow: it ends at the pair that turns so often.
+      beta_fast: the ramp begins at the pair that turns this many times over `original_max_length`.
+      beta_slow: the ramp ends at the pair that turns this many times.
       truncate: whether the ramp begins and ends at whole pairs.
       attention_factor: the factor of queries and keys; by default 0.1 · log(factor) + 1.
 
@@ -175,14 +175,14 @@ class YarnRotaryScaling:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class DynamicRotaryScaling:
-    """The base grows with the sequence, where that is longer than those of the earlier training ("NTK-aware").
+    """Lets the base grow with sequences that are longer than those of the earlier training ("NTK-aware").
 
-    One and the same token is then rotated otherwise in a longer sequence. In a step of decoding the sequence is as long
-    as it is so far, and keys stay as they were when they were written.
+    The same token is then rotated differently in a longer sequence. A step of decoding uses the length so far, and
+    cached keys stay as they were written.
 
     Attributes:
       factor: the factor by which sequences may be longer.
-      max_length: the length of the sequences of the earlier training. No longer ones are rotated as they were.
+      max_length: the length of the sequences of the earlier training. Sequences up to it are not scaled.
 
     Examples:
       >>> scaling = mtf.layers.DynamicRotaryScaling(factor=2.0, max_length=64)
@@ -214,9 +214,9 @@ class DynamicRotaryScaling:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class LongRopeRotaryScaling:
-    """Each pair has factors of its own, for short sequences and for long ones (Ding et al. 2024, Phi-3).
+    """Gives each pair its own factors, for short sequences and for long ones (Ding et al. 2024, Phi-3).
 
-    One and the same token is rotated otherwise in a long sequence: see `DynamicRotaryScaling`.
+    The same token is rotated differently in a long sequence: see `DynamicRotaryScaling`.
 
     Attributes:
       short_factors: the factor of each pair's wavelength.
@@ -264,6 +264,6 @@ class LongRopeRotaryScaling:
 def _check_pairs(scaling: object, frequencies: np.ndarray) -> None:
     if len(frequencies) < 2:
         raise ShapeError(
-            f"{type(scaling).__name__} goes by the ratio of neighbouring pairs' wavelengths, and one pair is rotated; "
-            f"make d_kv, or the part of it that is rotated, larger"
+            f"{type(scaling).__name__} needs the ratio of neighbouring pairs' wavelengths, but only one pair is rotated"
+            f"; make d_kv, or the part of it that is rotated, larger"
         )

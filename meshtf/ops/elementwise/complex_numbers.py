@@ -22,6 +22,7 @@ from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, conju
 from meshtf.ops.algebra.slopes import over_divisor, times_slope
 from meshtf.ops.elementwise.comparisons import equal, less
 from meshtf.ops.elementwise.math_functions import sign
+from meshtf.ops.elementwise.non_finite_numbers import is_nan
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.constants import constant, zeros_like
 from meshtf.planning.local_work.work_facts import Kernel
@@ -125,7 +126,7 @@ def abs(x: Tensor, name: str = "abs") -> Tensor:
 
 @language_function
 def angle(x: Tensor, name: str = "angle") -> Tensor:
-    """The angle in the complex plane, from -pi to pi. For a real tensor it is 0, or pi where x is negative.
+    """The angle in the complex plane, from -pi to pi. For a real tensor it is 0, pi where x is negative, or NaN.
 
     Raises:
       DtypeError: x is neither floating nor complex.
@@ -136,7 +137,8 @@ def angle(x: Tensor, name: str = "angle") -> Tensor:
     """
     dtype = check_tensor(x).dtype
     if dtype.is_floating:
-        return where(less(x, 0), constant(x.mesh, math.pi, dtype=dtype), constant(x.mesh, 0, dtype=dtype))
+        side = where(less(x, 0), constant(x.mesh, math.pi, dtype=dtype), constant(x.mesh, 0, dtype=dtype))
+        return where(is_nan(x), x, side)
     if not dtype.is_complex:
         raise DtypeError(f"a floating or complex tensor is needed, not {dtype.name}; convert with mtf.cast")
 

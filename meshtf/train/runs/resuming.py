@@ -1,4 +1,4 @@
-"""Resumes a run where it stopped: the state that a checkpoint has beside variables, and what must not have changed."""
+"""Resumes a run where it stopped: restores the state besides variables, and checks that the rest is unchanged."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ _MOST_NAMED = 6
 _ANOTHER_RUN = """\
 {folder} holds another run, at step {step}:
 {differences}
-The data could not be continued where it stopped. Give the old values, or another --model_dir."""
+Training could not continue at the same place in the data. Give the old values, or another --model_dir."""
 
 _OTHER_DATA = """\
 {folder} holds a run, at step {step}, and its data have changed since:
 {differences}
-Nothing was started or changed. Bring back the data as they were, give another --model_dir, or go on from the same place
-in the new data with --allow_changed_data."""
+Nothing was started or changed. Restore the old data, give another --model_dir, or continue from the same place in
+the new data with --allow_changed_data."""
 
 _OTHER_MODEL = """\
-{folder} holds a run of another model or optimizer. Nothing was started or changed. Choose another --model_dir, where
-Training.initial_checkpoint = "{folder}" takes over weights, give the old values, or begin again with --from_scratch,
-which moves what is there into a folder of its own."""
+{folder} holds a run of another model or optimizer. Nothing was started or changed. Give the old values; choose another
+--model_dir, where Training.initial_checkpoint = "{folder}" takes over weights; or start again with --from_scratch,
+which moves the old run into a subfolder."""
 
 _INSTEAD = """\
-Nothing was started or changed. Bring a checkpoint back from a copy, or begin again with --from_scratch, which moves
-what is there into a folder of its own."""
+Nothing was started or changed. Restore a checkpoint from a copy, or start again with --from_scratch, which moves the
+old run into a subfolder."""
 
 _UNREADABLE = """\
-{error}: a checkpoint in {folder} cannot be read. It may still be whole.
-Nothing was started or changed. Make it readable (permissions, the disk), or begin again with
---from_scratch, which moves what is there into a folder of its own."""
+{fault}: a checkpoint in {folder} cannot be read. It may still be intact.
+Nothing was started or changed. Make it readable (permissions, the disk), or start again with
+--from_scratch, which moves the old run into a subfolder."""
 
 _LOST = """\
 {folder} holds a run that ended after step {step}, and its checkpoints are gone: {checkpoints} has none.
-Nothing was started or changed. Bring them back, give another --model_dir, or begin again with --from_scratch, which
-moves what is there into a folder of its own."""
+Nothing was started or changed. Restore them, give another --model_dir, or start again with --from_scratch, which
+moves the old run into a subfolder."""
 
 _NO_POSITION = """\
 the checkpoint {folder} does not say where its training stopped in the data, so it was not saved by meshtf-train.
@@ -59,7 +59,7 @@ Give another --model_dir; Training.initial_checkpoint = "{folder}" takes weights
 
 @dataclasses.dataclass(frozen=True)
 class RunState:
-    """The state that is saved beside the variables.
+    """The state that is saved along with the variables.
 
     Attributes:
       seed: the seed of the training.
@@ -102,7 +102,7 @@ class Start:
 def resumed_start(
     trainer: Trainer, folder: RunFolder, *, from_scratch: bool = False, allow_changed_data: bool = False
 ) -> Start:
-    """Restores the newest checkpoint of a run that is whole, if it has one.
+    """Restores the newest complete checkpoint of a run, if there is one.
 
     Nothing in the folder changes until the position in the data and the model are known to fit. Then the files that a
     killed process left half written are removed.
@@ -111,7 +111,7 @@ def resumed_start(
       trainer: the programs whose variables get their values.
       folder: the folder of the run. Nobody else trains in it.
       from_scratch: whether the run begins at step 0. An existing run is then set aside.
-      allow_changed_data: whether the run goes on in other data than the checkpoint's. A line then shows the change.
+      allow_changed_data: whether the run may continue if its data have changed. A line then shows the change.
 
     Raises:
       ConfigurationError: if the checkpoint has another seed, batch size, task or data; or if a run was trained here and
@@ -138,7 +138,7 @@ def resumed_start(
     else:
         _begin(trainer)
     checkpoints.remove_unfinished()
-    checkpoints.folder.mkdir(exist_ok=True)  # if something stands in its way, fail now and not after hours
+    checkpoints.folder.mkdir(exist_ok=True)  # if the folder cannot be made, fail now and not after hours
     return start
 
 
@@ -150,7 +150,7 @@ def _restore(saved: SavedCheckpoint, trainer: Trainer, folder: RunFolder) -> Non
 
 
 def _begin(trainer: Trainer) -> None:
-    """Restores the weights of an initial checkpoint, if there is one, and says which tensors begin anew."""
+    """Restores the weights of an initial checkpoint, if there is one, and prints which tensors stay initial."""
     done = trainer.begin()
     if done is None:
         return
@@ -163,7 +163,7 @@ def _begin(trainer: Trainer) -> None:
 
 
 def _newest(folder: RunFolder) -> SavedCheckpoint | None:
-    """Returns the checkpoint from which a run goes on, or None if it begins."""
+    """Returns the checkpoint from which a run resumes, or None if it starts anew."""
     checkpoints = folder.checkpoints()
     try:
         if checkpoints.steps():
@@ -171,14 +171,15 @@ def _newest(folder: RunFolder) -> SavedCheckpoint | None:
     except CheckpointError as error:
         raise CheckpointError(f"{error}\n{_INSTEAD}") from None
     except OSError as error:
-        raise OSError(error.errno, _UNREADABLE.format(error=error, folder=checkpoints.shown)) from None
+        fault = f"{error.strerror}: {str(error.filename)!r}" if error.strerror else str(error)
+        raise OSError(error.errno, _UNREADABLE.format(fault=fault, folder=checkpoints.shown)) from None
     lines = read_metrics(folder.metrics)
     ended = [line["step"] for line in lines if DIGEST in line]
     if ended:
         raise ConfigurationError(_LOST.format(folder=folder.place, step=max(ended), checkpoints=checkpoints.shown))
     if lines:
         last = max(line["step"] for line in lines)
-        print(f"begins again:  {folder.place} has metrics up to step {last}, and no checkpoint of them")
+        print(f"begins again:  {folder.place} has metrics up to step {last}, but no checkpoint")
     return None
 
 
@@ -201,7 +202,7 @@ def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path |
 def _in_the_data_of_now(
     training: Training, saved: SavedCheckpoint, folder: Path | RemoteFolder, position: Position, is_allowed: bool
 ) -> Position:
-    """Returns the position, if the data are those of the checkpoint or may have changed."""
+    """Returns the position in the present data. Raises ConfigurationError if they changed and must not."""
     found = differences(RunState.from_dict(saved.state).data, fingerprint_of(training.task))
     lines = "\n".join(f"  {line}" for line in found)
     if found and not is_allowed:

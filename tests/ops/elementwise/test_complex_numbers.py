@@ -118,6 +118,12 @@ def test_moves_lookups_and_choices() -> None:
     )  # fmt: skip
 
 
+def test_the_angle_of_real_numbers_is_numpys() -> None:
+    x = np.array([1.0, -1.0, 0.0, np.inf, -np.inf, np.nan], np.float32)
+    found = interpret(mtf.angle, {"x": ("a:6", x)}, "rows:2", "a:rows").results
+    np.testing.assert_array_equal(found, np.angle(x))
+
+
 def test_parts_of_a_pending_sum_are_pending() -> None:
     def program(x: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
         z = mtf.einsum([x, y], "a:4 c:4")

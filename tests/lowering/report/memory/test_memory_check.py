@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_the_message_has_the_numbers_and_what_to_do() -> None:
         assert "GiB on 4 cores, and " in message
         assert "Each core takes " in message
         assert "at its peak" in message
-        assert "check_memory=False of the mesh, in gin\nTraining.check_memory = False." in message
+        assert "give the mesh check_memory=False, or in gin\nTraining.check_memory = False." in message
     assert not large.variables
 
 
@@ -69,6 +70,7 @@ def test_what_fits_to_the_byte_is_not_refused(room: Callable[[int], None]) -> No
             first.initialize()
             room(need - 1)
             first(np.zeros(4, np.float32))  # has been looked at
+            assert "with the batches made ahead" in refusal(partial(first.check_memory, besides=2 * need))
             step = mtf.function(
                 lambda x: mtf.get_variable(x.mesh, "w", "rows:16 width:4096") + mtf.reduce_sum(x),
                 first.lowering.mesh_impl,
