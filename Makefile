@@ -57,7 +57,7 @@ test: lint
 
 # Room by room, for hours. `make test-long TEST_ARGS="ops xla"` runs two rooms, and TEST_ARGS=--resume goes on.
 test-long: lint $(VENV)/has-test-long
-	$(BIN)/python -m tests.long_run --at_once=$(LONG_WORKERS) $(TEST_ARGS)
+	$(BIN)/python -m tests.house.long_run --at_once=$(LONG_WORKERS) $(TEST_ARGS)
 
 # What can be known of programs for TPUs on a machine that has none: those of virtual cores run, and libtpu compiles them
 # all for real ones. More than an hour on two cores.

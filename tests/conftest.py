@@ -11,6 +11,9 @@ import tempfile
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow is imported
+# TensorFlow then looks for an older Keras, which is not installed, and does not import the present one. This would take
+# two seconds of every process. `tests/house/keras_module.py` imports it for the tests that compare with Keras.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 INTERPRETED = {"agrees", "agrees_on_many_meshes", "twins", "count_collectives", "read"}
 """Fixtures of tests that plan programs and interpret the plans, which is quick."""
@@ -43,7 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Of `-n auto`: two more than there are processors, since tests that start programs wait for much of their time.
 
-    Each worker takes 10 seconds of a processor before its first test, and 20 in a tree that has no bytecode yet.
+    Each worker takes 7 seconds of a processor before its first test, and 15 in a tree that has no bytecode yet. With
+    three more, all tests take a fifth more processor time, and longer.
     """
     return len(os.sched_getaffinity(0)) + 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import shutil
 import signal
@@ -121,3 +122,4 @@ def _serve(connection: Connection, cpus: int, options: dict[str, Any], stderr: s
             connection.send(function(cluster, *arguments))
         except BaseException as error:  # what pytest raises is no Exception
             connection.send(Raised(type(error).__name__, str(error), traceback.format_exc()))
+        gc.collect()  # Otherwise the programs of hundreds of tests fill the memory before Python collects them.

@@ -12,6 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.testing import interpret, plan
+from tests.house.keras_module import keras
 
 BATCH, LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 3)
 D_IN, HIDDEN = mtf.Dimension("d_in", 4), mtf.Dimension("hidden", 2)
@@ -44,12 +45,12 @@ def test_gru_and_lstm_are_keras(check_layers: Callable[..., Any], normal: Callab
 
     def formulas(variables: dict[str, tf.Tensor], x: tf.Tensor, h: tf.Tensor) -> list[tf.Tensor]:
         gru, begun, lstm = (keras_weights(variables, name) for name in ("gru", "begun", "lstm"))
-        back, last = keras_layer(tf.keras.layers.GRU, begun, tf.reverse(x, [1]), h)
+        back, last = keras_layer(keras().layers.GRU, begun, tf.reverse(x, [1]), h)
         return [
-            *keras_layer(tf.keras.layers.GRU, gru, x),
+            *keras_layer(keras().layers.GRU, gru, x),
             tf.reverse(back, [1]),
             last,
-            *keras_layer(tf.keras.layers.LSTM, lstm, x),
+            *keras_layer(keras().layers.LSTM, lstm, x),
         ]
 
     inputs = {"x": normal([BATCH, LENGTH, D_IN]), "h": normal([BATCH, HIDDEN], 1)}
@@ -69,8 +70,8 @@ def test_both_directions(check_layers: Callable[..., Any], normal: Callable[...,
     def formulas(variables: dict[str, tf.Tensor], x: tf.Tensor) -> list[tf.Tensor]:
         x = tf.transpose(x, [1, 0, 2])
         there, back = (keras_weights(variables, f"both/{name}") for name in ("forward", "backward"))
-        outputs, last = keras_layer(tf.keras.layers.GRU, there, x)
-        reversed_outputs, first = keras_layer(tf.keras.layers.GRU, back, tf.reverse(x, [1]))
+        outputs, last = keras_layer(keras().layers.GRU, there, x)
+        reversed_outputs, first = keras_layer(keras().layers.GRU, back, tf.reverse(x, [1]))
         both = tf.concat([outputs, tf.reverse(reversed_outputs, [1])], -1)
         return [tf.transpose(both, [1, 0, 2]), last, first]
 

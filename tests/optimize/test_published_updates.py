@@ -12,6 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf import optimize
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.house.keras_module import keras
 from tests.house.sharpest import sharpest
 from tests.optimize.interpreted_training import InterpretedTraining
 
@@ -64,7 +65,7 @@ def assert_alike(training: InterpretedTraining, expected: Values) -> None:
 
 
 def trained_by_keras(optimizer: Any, exclude: tuple[str, ...] = ()) -> Values:
-    variables = {name: tf.keras.Variable(value, name=name) for name, value in initial().items()}
+    variables = {name: keras().Variable(value, name=name) for name, value in initial().items()}
     if exclude:
         optimizer.exclude_from_weight_decay(var_names=list(exclude))
     for grads in gradients():
@@ -76,22 +77,22 @@ WRITTEN_OUT = {"adafactor", "lamb"}
 """Which a formula below has too."""
 
 KERAS: dict[str, tuple[optimize.Optimizer, Callable[[], Any]]] = {
-    "sgd": (optimize.SgdOptimizer(0.01), lambda: tf.keras.optimizers.SGD(0.01)),
-    "momentum": (optimize.MomentumOptimizer(0.01, 0.9), lambda: tf.keras.optimizers.SGD(0.01, 0.9)),
+    "sgd": (optimize.SgdOptimizer(0.01), lambda: keras().optimizers.SGD(0.01)),
+    "momentum": (optimize.MomentumOptimizer(0.01, 0.9), lambda: keras().optimizers.SGD(0.01, 0.9)),
     "nesterov": (
         optimize.MomentumOptimizer(0.01, 0.9, nesterov=True),
-        lambda: tf.keras.optimizers.SGD(0.01, 0.9, nesterov=True),
+        lambda: keras().optimizers.SGD(0.01, 0.9, nesterov=True),
     ),
-    "adam": (optimize.AdamOptimizer(0.01, 0.8, 0.95), lambda: tf.keras.optimizers.Adam(0.01, 0.8, 0.95, epsilon=1e-8)),
-    "adafactor": (optimize.AdafactorOptimizer(), lambda: tf.keras.optimizers.Adafactor(0.01)),
-    "lamb": (optimize.LambOptimizer(0.01), lambda: tf.keras.optimizers.Lamb(0.01, epsilon=1e-6)),
+    "adam": (optimize.AdamOptimizer(0.01, 0.8, 0.95), lambda: keras().optimizers.Adam(0.01, 0.8, 0.95, epsilon=1e-8)),
+    "adafactor": (optimize.AdafactorOptimizer(), lambda: keras().optimizers.Adafactor(0.01)),
+    "lamb": (optimize.LambOptimizer(0.01), lambda: keras().optimizers.Lamb(0.01, epsilon=1e-6)),
     "clipped by value": (
         optimize.ClippedOptimizer(optimize.SgdOptimizer(0.01), [optimize.ClipByValue(0.5)]),
-        lambda: tf.keras.optimizers.SGD(0.01, clipvalue=0.5),
+        lambda: keras().optimizers.SGD(0.01, clipvalue=0.5),
     ),
     "clipped by global norm": (
         optimize.ClippedOptimizer(optimize.MomentumOptimizer(0.01, 0.9), [optimize.ClipByGlobalNorm(5.0)]),
-        lambda: tf.keras.optimizers.SGD(0.01, 0.9, global_clipnorm=5.0),
+        lambda: keras().optimizers.SGD(0.01, 0.9, global_clipnorm=5.0),
     ),
 }
 
@@ -104,13 +105,13 @@ def test_as_keras(name: str) -> None:
 
 def test_adamw_decays_as_in_keras_what_is_not_excluded() -> None:
     optimizer = optimize.AdamWOptimizer(0.01, 0.8, 0.95, weight_decay=0.3, exclude_from_weight_decay=["^bias$"])
-    keras = tf.keras.optimizers.AdamW(0.01, 0.3, 0.8, 0.95, epsilon=1e-8)
-    assert_alike(trained(optimizer), trained_by_keras(keras, exclude=("bias",)))
+    reference = keras().optimizers.AdamW(0.01, 0.3, 0.8, 0.95, epsilon=1e-8)
+    assert_alike(trained(optimizer), trained_by_keras(reference, exclude=("bias",)))
 
 
 def test_lion_decays_as_in_keras_what_is_not_excluded() -> None:
     optimizer = optimize.LionOptimizer(0.01, weight_decay=0.3, exclude_from_weight_decay=["^bias$"])
-    assert_alike(trained(optimizer), trained_by_keras(tf.keras.optimizers.Lion(0.01, weight_decay=0.3), ("bias",)))
+    assert_alike(trained(optimizer), trained_by_keras(keras().optimizers.Lion(0.01, weight_decay=0.3), ("bias",)))
 
 
 def by_numpy(update: Callable[[int, str, np.ndarray, np.ndarray, dict[str, Any]], np.ndarray]) -> Values:

@@ -112,30 +112,25 @@ def test_a_vocabulary_whose_first_id_is_a_token(text_training: Training, tmp_pat
     assert np.all(after == -1)
 
 
-def test_beams(text_training: Training, tmp_path: Path) -> None:
-    decoding = Decoding(method="beam", beam_size=2, max_new_tokens=2)
-    exported = exported_model(text_training, decoding)
-    exported.restorable.initialize()
-    exported.write(tmp_path / "saved", {})
-    model = tf.saved_model.load(str(tmp_path / "saved"))
-    found = model.signatures["generate"](ids=tf.constant([[70, 71], [72, 0]]), seed=tf.constant(0))
+def test_beams(text_signatures: dict[str, Any]) -> None:
+    found = text_signatures["generate"](ids=tf.constant([[70, 71], [72, 0]]), seed=tf.constant(0))
     assert found["ids"].shape == [2, 2, LENGTH]
     assert np.all(np.diff(found["scores"], axis=1) <= 0)
-    scores = model.signatures["score"](ids=found["ids"][:, 0])["log_likelihoods"].numpy()
+    scores = text_signatures["score"](ids=found["ids"][:, 0])["log_likelihoods"].numpy()
     assert_close(scores[0, 2:].sum(), found["log_likelihoods"][0, 0], terms=TERMS)
     assert_close(scores[1, 1:].sum(), found["log_likelihoods"][1, 0], terms=TERMS)
-    served = model.signatures["serving_default"](ids=tf.constant([[70, 71], [72, 0]]))
+    served = text_signatures["serving_default"](ids=tf.constant([[70, 71], [72, 0]]))
     np.testing.assert_array_equal(served["ids"], found["ids"], "of the seed 0")
-    texts = model.signatures["generate_text"](texts=tf.constant(["DE", "F"]))
+    texts = text_signatures["generate_text"](texts=tf.constant(["DE", "F"]))
     vocabulary = ByteVocabulary()
     expected = [[vocabulary.decode(row) for row in rows] for rows in found["ids"].numpy()]
     assert [[text.decode() for text in rows] for rows in texts["texts"].numpy()] == expected
     assert expected[0][0].startswith("DE")
     np.testing.assert_array_equal(texts["scores"], found["scores"])
-    (one,) = model.signatures["generate_text"](texts=tf.constant(["F"]))["texts"].numpy()
+    (one,) = text_signatures["generate_text"](texts=tf.constant(["F"]))["texts"].numpy()
     assert list(one) == list(texts["texts"].numpy()[1]), "as a row of a batch, as TensorFlow Serving puts them together"
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"ids has more tokens than {LENGTH}, the greatest"):
-        model.signatures["score"](ids=tf.zeros([1, LENGTH + 1], tf.int32))
+        text_signatures["score"](ids=tf.zeros([1, LENGTH + 1], tf.int32))
 
 
 BEYOND = 258
@@ -156,11 +151,12 @@ def test_a_token_of_no_vocabulary_is_refused_by_every_signature(text_signatures:
 
 @pytest.fixture(scope="module")
 def text_signatures(text_training: Training, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return written_signatures(text_training, tmp_path_factory.mktemp("saved"))
+    beams = Decoding(method="beam", beam_size=2, max_new_tokens=2)
+    return written_signatures(text_training, tmp_path_factory.mktemp("saved"), beams)
 
 
-def written_signatures(training: Training, folder: Path) -> dict[str, Any]:
-    exported = exported_model(training, Decoding(max_new_tokens=2), batch_size=2)
+def written_signatures(training: Training, folder: Path, decoding: Decoding) -> dict[str, Any]:
+    exported = exported_model(training, decoding, batch_size=2)
     exported.restorable.initialize()
     exported.write(folder / "saved", {})
     model = tf.saved_model.load(str(folder / "saved"))
@@ -198,9 +194,10 @@ def of_text(folder: Path, **names: str) -> Training:
     return training
 
 
+@pytest.mark.long
 def test_ids_of_an_encoder_are_refused_too(tmp_path: Path) -> None:
     training = of_text(tmp_path, size="t5_1_1", model="EncoderDecoder", objective="SpanCorruption")
-    signatures = written_signatures(training, tmp_path)
+    signatures = written_signatures(training, tmp_path, Decoding(max_new_tokens=2))
     right, wrong = tf.constant([[5, 1, 0], [6, 7, 1]]), tf.constant([[5, 1, 0], [6, 278, 1]])
     of_inputs = "inputs has an id outside of 0 to 277: 278 in row 1 at position 1"
     with pytest.raises(tf.errors.InvalidArgumentError, match=of_inputs):
@@ -217,7 +214,7 @@ def test_ids_of_an_encoder_are_refused_too(tmp_path: Path) -> None:
 def test_ids_and_positions_of_a_prediction_are_refused(tmp_path: Path) -> None:
     """Whatever the model looks up, as in training: tokens, and their positions of a table."""
     training = of_text(tmp_path, size="bert", model="MaskedLM", objective="MaskedLanguageModel")
-    predict = written_signatures(training, tmp_path)["predict"]
+    predict = written_signatures(training, tmp_path, Decoding())["predict"]
     shapes = {name: [3, *spec.shape[1:]] for name, spec in predict.structured_input_signature[1].items()}
     right = {name: np.ones(shape, np.int32) for name, shape in shapes.items()}
     predict(**{name: tf.constant(x) for name, x in right.items()})

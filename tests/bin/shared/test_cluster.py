@@ -153,9 +153,14 @@ def trained_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_training_and_evaluation_in_two_processes_are_those_of_one(trained_alone: Path) -> None:
-    tmp_path = trained_alone
-    leader, other = run_together(2, [*ONE_SIDED_TRAIN, "--model_dir=two"], tmp_path)
+@pytest.fixture(scope="module")
+def trained_together(trained_alone: Path) -> list[Finished]:
+    """The two processes that have trained `two` in that folder."""
+    return run_together(2, [*ONE_SIDED_TRAIN, "--model_dir=two"], trained_alone)
+
+
+def test_training_in_two_processes_is_that_of_one(trained_alone: Path, trained_together: list[Finished]) -> None:
+    tmp_path, (leader, other) = trained_alone, trained_together
     assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert two == one
@@ -176,10 +181,16 @@ def test_training_and_evaluation_in_two_processes_are_those_of_one(trained_alone
     assert files == {path.name for path in (tmp_path / "one").iterdir()}
     boards = [list((tmp_path / run / "tensorboard").iterdir()) for run in ("one", "two")]
     assert len(boards[0]) == len(boards[1])
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("trained_together")
+def test_two_processes_evaluate_as_training_did(trained_alone: Path) -> None:
+    tmp_path = trained_alone
     evaluated = run_together(2, ["-m", "meshtf.bin.eval", "--model_dir=two", "--trust_config"], tmp_path)
     assert [each.status for each in evaluated] == [ExitStatus.DONE] * 2, evaluated[1].stderr
     (evaluation,) = map(json.loads, (tmp_path / "two" / "evaluations.jsonl").read_text().splitlines())
-    assert evaluation["loss"] == one[-1]["held_out_loss"]
+    assert evaluation["loss"] == metrics(tmp_path / "one")[-1]["held_out_loss"]
     listed = run_together(2, ["-m", "meshtf.bin.checkpoint", "list", "two"], tmp_path)
     assert ["step_00000040" in each.stdout for each in listed] == [True, False]
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.testing import interpret
+from tests.house.keras_module import keras
 
 BATCH, CLASSES = mtf.Dimension("batch", 4), mtf.Dimension("classes", 6)
 
@@ -20,7 +21,7 @@ def test_as_in_keras(check_layers: Callable[..., Any], normal: Callable[..., Any
         return [mtf.layers.kl_divergence(mtf.log_softmax(x, CLASSES), mtf.softmax(y, CLASSES), "classes")]
 
     def formulas(variables: Any, x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.keras.losses.KLDivergence(reduction="none")(tf.nn.softmax(y), tf.nn.softmax(x))]
+        return [keras().losses.KLDivergence(reduction="none")(tf.nn.softmax(y), tf.nn.softmax(x))]
 
     inputs = {"x": normal([BATCH, CLASSES]), "y": normal([BATCH, CLASSES], 1)}
     check_layers(layers, formulas, inputs, ["batch:rows;classes:cols", "classes:cols+rows"])

@@ -56,9 +56,7 @@ def losses(folder: Path) -> dict[int, float]:
 
 
 def test_a_run_ends_alike_in_parts_and_after_a_callback_that_fails(tiny_training: Make, tmp_path: Path) -> None:
-    training = tiny_training(
-        mesh_shape="rows:2;cols:2", layout="batch:rows;hidden:cols", evaluate_every=4, num_steps=12
-    )
+    training = tiny_training(mesh_shape="rows:2", layout="batch:rows", evaluate_every=4, num_steps=12)
     watch = Watch()
     whole = trained(training, tmp_path / "whole", watch=watch)
     assert watch.told == list(range(1, 13))

@@ -1,12 +1,12 @@
-"""Runs all tests, the long ones too, room by room: `python -m tests.long_run`, or `make test-long`.
+"""Runs all tests, the long ones too, room by room: `python -m tests.house.long_run`, or `make test-long`.
 
 A room is a folder of `tests`. It has a pytest of its own, so that no process keeps what earlier rooms compiled. Tests
 marked `plain_cpu` run once more, as on a CPU without AVX-512. A line for each run says how many minutes it took, how
 many minutes of processors, and how it ended. `build/test-long` has all that the tests printed.
 
-    python -m tests.long_run ops xla         these rooms
-    python -m tests.long_run --at_once=4     more rooms at a time; a room takes up to 7 GB, and some start programs
-    python -m tests.long_run --resume        goes on after a run that was ended, or that had failures
+    python -m tests.house.long_run ops xla         these rooms
+    python -m tests.house.long_run --at_once=4     more rooms at a time; each takes up to 7 GB
+    python -m tests.house.long_run --resume        goes on after a run that was ended, or that had failures
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 RESULTS = TESTS.parent / "build" / "test-long"
 TOP_LEVEL = "top_level"  # the room of the test files that lie in no folder
 # Those that take longest begin first, so that none runs alone at the end.
@@ -95,7 +95,7 @@ def passes(run: Run, seed: int | None) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """0 where all runs passed, otherwise 1."""
     parser = argparse.ArgumentParser(
-        "python -m tests.long_run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m tests.house.long_run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("rooms", nargs="*", metavar="room", help=f"{', '.join(rooms())}; all by default")
     parser.add_argument("--at_once", type=int, default=2, metavar="N", help="rooms that run at a time; 2 by default")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import long_run
+from tests.house import long_run
 
 PASSES = "print('= 3 passed, 1 skipped in 1.50s =')"
 FAILS = "print('= 1 failed, 2 passed in 61.50s (0:01:01) ='); exit(1)"
