@@ -1,11 +1,11 @@
-"""Measures the cost of saving a checkpoint to the training around it.
+"""Measures how much saving a checkpoint slows down the training around it.
 
     python -m benchmarks.checkpoint
 
-The Transformer of benchmarks.transformer_step, with AdamW's state, on 8 virtual CPUs. Ten times, unless told otherwise:
-ten steps, then a save, and as many steps as are taken while it is written. The first of these has the copy of the
-slices in its time. The table gives medians, their ratios to that of the other steps (for all steps around a save: of
-the mean to the ten steps before, the median of the saves), and how long saving takes by itself.
+It trains the Transformer of benchmarks.transformer_step, with AdamW's state, on 8 virtual CPUs. By default it repeats
+ten times: ten steps, then a save, and further steps until the checkpoint is written. The first step of a save includes
+the copy of the slices. The table gives medians, their ratios to the other steps, and the time of saving alone. For all
+steps around a save, the ratio is that of their mean to the ten steps before, as the median over the saves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A 3x3 convolution over 512x512 images on 8 virtual CPUs, against one: `python -m benchmarks.convolution`.
 
-The same mtf program on one virtual CPU and, with height and width split over the mesh, on eight; and TensorFlow's
-`tf.nn.conv2d` on one device for comparison. Times are medians of rounds in which the candidates take turns. Eight
-virtual CPUs share the machine's cores, so the most that can be hoped for is a ratio of 1.
+The same meshtf program runs on one virtual CPU, and on eight with height and width split over the mesh. TensorFlow's
+`tf.nn.conv2d` on one device is measured for comparison. Times are medians of rounds in which the candidates take turns.
+Eight virtual CPUs share the machine's cores, so the best possible ratio is 1.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def forward(image: mtf.Tensor, kernel: mtf.Tensor) -> mtf.Tensor:
 
 
 def step(image: mtf.Tensor, kernel: mtf.Tensor) -> list[mtf.Tensor]:
-    """The convolution and both its gradients."""
+    """Computes the convolution and both its gradients."""
     y = mtf.conv2d(image, kernel)
     loss = mtf.reduce_sum(mtf.square(y))
     return [loss, *(mtf.reduce_sum(g) for g in mtf.gradients(loss, [image, kernel]) if g is not None)]
 
 
 def candidates(program: Callable, image: np.ndarray, kernel: np.ndarray) -> dict[str, Callable[[], object]]:
-    """The programs on one core, and on eight in two layouts. The arrays are variables, so that no feed is timed."""
+    """The program on one core, and on eight in two layouts. The arrays are variables, so that feeding is not timed."""
     channels, batch = image.shape[-1], image.shape[0]
 
     def body(mesh: mtf.Mesh) -> object:

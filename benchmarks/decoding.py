@@ -1,8 +1,8 @@
-"""Decoding with a cache: 16 prompts of 16 bytes, each continued greedily by 64, with a model of `lm_tiny`'s shape.
+"""Measures decoding with a cache: 16 prompts of 16 bytes, each continued by 64, with a model of `lm_tiny`'s shape.
 
-python -m benchmarks.decoding, where JAX is installed. The loss is the mean log-likelihood of what was added; weights
-are random ones, and JAX's are others. Beside greedy decoding there is beam search, whose loss is that of all sequences
-that it gives.
+Run it with python -m benchmarks.decoding. It needs JAX. The loss is the mean log-likelihood of the added tokens.
+Weights are random, and JAX has different ones. Besides greedy decoding it measures beam search, whose loss is over all
+sequences that it returns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import gin
 import numpy as np
 
 import meshtf as mtf
-import meshtf.models  # by lm_tiny.gin; imports are no part of a first call
+import meshtf.models  # lm_tiny.gin needs it; imports must not count in a first call
 from benchmarks.measuring.machine import machine
 from benchmarks.measuring.side_by_side import Step, as_table, side_by_side
 from benchmarks.transformer_step import DATA_AND_MODEL
@@ -39,12 +39,12 @@ def prompts() -> dict[str, np.ndarray]:
 
 
 def program(mesh_shape: str, layout: str, *, compile_loops: bool, beam_size: int | None = None) -> mtf.Function:
-    """Greedy, or a beam search, on virtual CPUs."""
+    """The program for greedy decoding or a beam search, on virtual CPUs."""
     return program_on(mtf.SpmdMeshImpl(mesh_shape, layout, compile_loops=compile_loops), beam_size)
 
 
 def program_on(mesh_impl: MeshImpl, beam_size: int | None = None) -> mtf.Function:
-    """The same on any mesh."""
+    """The program for greedy decoding or a beam search, on any mesh."""
     decoding = Decoding() if beam_size is None else Decoding(BEAM, beam_size=beam_size)
     gin.clear_config()
     gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [])
@@ -62,7 +62,7 @@ def on_virtual_cpus(mesh_shape: str, layout: str, *, compile_loops: bool = True,
 
 
 def in_jax(rows: int, cols: int) -> Step:
-    from benchmarks.jax_decoding import jax_decoder  # the others run where there is no JAX
+    from benchmarks.jax_decoding import jax_decoder  # the other programs run without JAX
 
     decode = jax_decoder(rows, cols, prompts()["targets"], PROMPT)
     return lambda: np.mean(decode()[1])

@@ -2,7 +2,7 @@
 
     python -m benchmarks.dialog --folder build/dialog
 
-It writes a table and a picture into the folder. A second run goes on where the first was broken off.
+It writes a table and a picture into the folder. A second run continues where the first was interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run(program: str, *arguments: str) -> str:
 
 
 def scores(folder: Path, questions: int) -> dict[str, dict[str, Any]]:
-    """The shares of good answers of a run, by stage."""
+    """The shares of good answers in a run, by stage."""
     lines = run("dialog", f"--model_dir={folder}", f"--questions={questions}", "--format=jsonl").splitlines()
     found = {line["stage"]: line for line in map(json.loads, lines)}
     return {stage: line | {"quality": sum(line[name] for name in METRICS[1:4]) / 3} for stage, line in found.items()}
@@ -51,7 +51,7 @@ def measured(folder: Path, questions: int) -> dict[str, Mapping[str, float]]:
 
 
 def table(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """The rows as a table of Markdown, in percent."""
+    """The rows as a Markdown table, in percent."""
     lines = [f"| | {' | '.join(METRICS)} |", f"|---|{'---|' * len(METRICS)}"]
     lines += [f"| {name} | {' | '.join(f'{100 * row[m]:.1f}' for m in METRICS)} |" for name, row in rows.items()]
     return "\n".join(lines) + "\n"

@@ -1,10 +1,11 @@
-"""The Fourier transform of 128^3 numbers, split over 8 virtual CPUs, against one device.
+"""Compares the Fourier transform of 128^3 numbers on 8 virtual CPUs with one device.
 
     python -m benchmarks.fft
 
-Complex64, in a variable that is split over its first dimension. "pencils" leaves the result where the last transform
-ended, split over another dimension; "there and back" stores it as the variable is. Rounds alternate in one process; the
-table gives the median time of a step and its ratio to the one device's of the same rounds. The target is 1.6.
+The numbers are complex64, in a variable that is split over its first dimension. "pencils" leaves the result in the
+layout of the last transform, split over another dimension. "there and back" stores it in the variable's layout. Rounds
+alternate in one process. The table gives the median time of a step, and its ratio to the one device's in the same
+rounds. The target is 1.6.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The least that a workload's step can take on this machine: its arithmetic, its updates' memory, its ops' dispatch.
+"""Computes lower bounds for the time of a workload's step on this machine: arithmetic, memory of updates, dispatch.
 
     python -m benchmarks.floors
 
-Measured are the fastest float32 product of matrices, the rate at which memory is read and written, and what a small op
-of a `tf.function` costs. The plan of each step, on one core and without fusion, says how much of these it needs: work
-in FLOPs, bytes of weights and moments (read and written once), operations. A step takes at least the largest of the
-three times; what is between them and the measured one is memory traffic of activations and what does not overlap.
+It measures the fastest float32 matrix product, the rate at which memory is read and written, and the cost of a small op
+of a `tf.function`. The plan of each step, on one core and without fusion, tells how much of these it needs: FLOPs,
+bytes of weights and moments (read and written once), and operations. A step takes at least the largest of the three
+times. The rest of a measured step is memory traffic of activations, and work that does not overlap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """FLOPs/s of float32 products, bytes/s of memory, seconds of a small op."""
+    """The rates of this machine: FLOPs/s of float32 products, bytes/s of memory, and seconds of a small op."""
 
     flops: float
     bandwidth: float
@@ -59,7 +59,7 @@ class Machine:
 
 
 def _least(call: Callable[[], object], times: int = 7) -> float:
-    """Seconds of the fastest call."""
+    """The seconds of the fastest call."""
     call()
     found = []
     for _ in range(times):

@@ -1,14 +1,14 @@
-"""Measures how many images a host core makes ready each second, and how many cores a target rate would need.
+"""Measures how many images per second a host core prepares, and how many cores a target rate needs.
 
     python -m benchmarks.image_pipeline --target 1050000
 
-It writes a folder of JPEG files of random smooth pictures, in the mean size of ImageNet's, and times batches of 224 x
-224: decoding, the distorted crop and the flip, then the same with colours and RandAugment, and the same from decoded
-images in memory. An image costs as many core seconds as the process has used, divided by the images. So other work on
-the machine hardly changes the figure.
+It writes a folder of JPEG files of random smooth pictures, in the mean size of ImageNet's images. It times batches of
+224 x 224: decoding, the distorted crop and the flip, then the same with colours and RandAugment, and the same from
+decoded images in memory. The cost of an image is the CPU time of the process divided by the number of images. So other
+work on the machine hardly affects the figure.
 
 Then it trains small residual networks, and measures how long a step waits for its batch. Here input and steps share the
-cores. So the wait is none only if the batch is ready in time; what making it costs the step is in the first table.
+cores. So the wait shows only whether the batch is ready in time. The first table has the cost of preparing it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HEIGHT, WIDTH = 400, 473
 """ImageNet's mean size."""
 
 QUALITY = 90
-COARSENESS = 8  # random values on a grid of so many pixels give files of about ImageNet's mean of 110 kB
+COARSENESS = 8  # pixels per random value; the files then have about ImageNet's mean of 110 kB
 NUM_FILES = 64
 WARM_UP = 2  # batches
 CORES_PER_HOST = 96
@@ -76,7 +76,7 @@ def write_images(folder: Path) -> int:
 
 
 def images_per_second(task: ImageTask, batch_size: int, count: int) -> tuple[float, float]:
-    """Returns images per second of all cores together, and per second of one core."""
+    """Returns the images per second of all cores together, and per second of CPU time."""
     batches = task.training_batches(batch_size, seed=0)
     for _ in itertools.islice(batches, WARM_UP + math.ceil(NUM_FILES / batch_size) * task.cache_decoded):
         pass
@@ -88,7 +88,7 @@ def images_per_second(task: ImageTask, batch_size: int, count: int) -> tuple[flo
 
 
 def letters() -> ImageTask:
-    """The letters that Matplotlib's fonts give, as images that are cropped when they are read."""
+    """Letters of Matplotlib's fonts, as images that are cropped when they are read."""
     train = printed_letters().train
     pixels = (train["images"] * 255).round().astype(np.uint8)
     source = ImageArrays(pixels, train["labels"], "printed letters")
@@ -97,13 +97,13 @@ def letters() -> ImageTask:
 
 
 def photos(folder: str) -> ImageTask:
-    """JPEG files, made into 64 x 64."""
+    """JPEG files, converted to 64 x 64."""
     source = ClassFolders(folder)
     return ImageTask(source, 2, ImageFormat(size=64), source)
 
 
 def waits(task: ImageTask, model: ResNet, batch_size: int, steps: int) -> tuple[float, float]:
-    """Returns the mean seconds of a step, the wait included, and of its wait for a batch."""
+    """Returns the mean seconds of a step, including its wait for a batch, and of this wait."""
     optimizer = mtf.optimize.MomentumOptimizer(0.01, momentum=0.9)
     trainer = Trainer(Training(model, task, optimizer, "rows:2", "batch:rows", batch_size, steps))
     batches, waited = trainer.batches(), 0.0

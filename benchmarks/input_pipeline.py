@@ -1,12 +1,11 @@
-"""Measures whether a training step waits for its input: batches of text, alone and beside steps of a given time.
+"""Measures whether training steps wait for their input: batches of text, alone and together with steps of a given time.
 
     python -m benchmarks.input_pipeline --step_ms 50
 
-For each objective it gives batches a second with nothing else to do. Then it gives the share of the time that training
-waits for its next batch. Some steps leave the host's cores free, as steps on an accelerator do. Others keep all cores
-busy, as training on virtual CPUs does. A control repeats one batch that is never made anew: it waits for `next` itself,
-and for whatever else the machine does. The text is the Python library's, in bytes, or in pieces of a SentencePiece
-model.
+For each objective it prints batches per second without other work. Then it prints the share of time for which training
+waits for its next batch. Some steps leave the host's cores free, like steps on an accelerator. Others keep all cores
+busy, like training on virtual CPUs. A control repeats one prepared batch: it waits only for `next` itself, and for
+other work of the machine. The text is the source of Python's library, in bytes, or in pieces of a SentencePiece model.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def share_waited(batches: Iterator[Batch], count: int, step: Callable[[], object
 
 
 def busy_step(seconds: float) -> Callable[[], object]:
-    """Products of matrices on all cores, about as long as asked for."""
+    """A step of matrix products on all cores that takes about this many seconds."""
     matrix = tf.random.stateless_normal([MATRIX_SIZE, MATRIX_SIZE], [0, 0])
 
     @tf.function
@@ -100,7 +99,7 @@ def one_batch_again_and_again(batch: Batch) -> Iterator[Batch]:
 
 
 def lengths_of(objective: Objective, length: int) -> dict[str, int]:
-    """Inputs of the length, and targets for the spans that are taken out of them."""
+    """The lengths of inputs and targets. Targets have room for the spans that are removed from the inputs."""
     lengths = dict.fromkeys(objective.sequences, length)
     if isinstance(objective, SpanCorruption):
         longest = objective.limits([length, length])

@@ -1,7 +1,7 @@
-"""The decoding of `decoding`, by hand in JAX: a model of `lm_tiny`'s shape, greedy, with the same cache.
+"""The benchmark `decoding`, hand-written in JAX: greedy, with a model of `lm_tiny`'s shape and the same cache.
 
-The prompt is taken token by token. On several devices arrays are given shardings, by batch, heads and vocabulary, and
-the compiler finds what is to be sent.
+The prompt is processed token by token. On several devices, arrays have shardings over batch, heads and vocabulary, and
+the compiler places the collectives.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 D_MODEL, D_FF, HEADS, D_KV, LAYERS, VOCAB = 128, 512, 4, 32, 4, 384
-"""The vocabulary of 258 tokens is padded, as there."""
+"""The sizes of the model. The vocabulary of 258 tokens is padded, as in `lm_tiny`."""
 
 
 def jax_decoder(rows: int, cols: int, prompts: np.ndarray, prompt_length: int) -> Any:
-    """A function that continues prompts, int32 [batch, length], and returns tokens and log-likelihoods [batch]."""
+    """Makes a function that continues prompts, int32 [batch, length]. It returns tokens and log-likelihoods [batch]."""
     jax.config.update("jax_num_cpu_devices", rows * cols)
     mesh = Mesh(np.array(jax.devices("cpu")).reshape(rows, cols), ("rows", "cols"))
 
@@ -53,7 +53,7 @@ def _norm(x: jax.Array) -> jax.Array:
 
 
 def _rotated(x: jax.Array, position: jax.Array) -> jax.Array:
-    """[batch, heads, d_kv], turned by its position."""
+    """Rotates [batch, heads, d_kv] by its position."""
     angles = position * 10000.0 ** (-jnp.arange(D_KV // 2) / (D_KV // 2))
     first, second = jnp.split(x, 2, -1)
     cos, sin = jnp.cos(angles), jnp.sin(angles)

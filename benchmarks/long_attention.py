@@ -1,9 +1,10 @@
-"""Causal attention over long sequences, forward and gradient: in blocks, without a matrix of scores, against plain.
+"""Compares causal attention over long sequences, forward and gradient, in blocks and with a matrix of scores.
 
     python -m benchmarks.long_attention
 
-4,096 positions, 8 heads of 64, one sequence, one core; each form has a process. The table has the peak of memory, too.
-The target is 1.1 times the plain form's time; without the half that the mask hides it takes 0.65 of it.
+It runs 4,096 positions, 8 heads of 64, one sequence and one core, with a process for each form. The table also has the
+peak of memory. The target for blocks is 1.1 times the time of the plain form. If they skip the half that the mask
+hides, they take 0.65 of it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""Peak memory as measured, against what the report predicted.
+"""Compares measured peak memory with the report's prediction.
 
     python -m benchmarks.memory
 
-Each measurement has a process of its own: the high-water mark of its resident memory while a training step runs, less
-what was resident before the program made its variables. The table gives the median of five, and whether it is within
-the limits: on one core at most 15 % from what was predicted; on several, whose slices are all in one process, at most
-the cores times what was predicted for one. Before, a small program of the same kind has run, so that what TensorFlow
-loads and compiles at first use is not counted.
+Each measurement has a separate process. It is the high-water mark of resident memory while a training step runs, minus
+the resident memory before the program made its variables. The table gives the median of five, and whether it is within
+the limits. On one core it may differ by at most 15 % from the prediction. On several cores, whose slices are all in one
+process, it may be at most the prediction for one core times the cores. A small program of the same kind runs first, so
+that memory for TensorFlow's first use is not counted.
 
-Freed memory goes back to the system at once. TensorFlow takes its memory from malloc (TF_ONEDNN_USE_SYSTEM_ALLOCATOR),
-and malloc takes blocks from 64 KiB on from the system. With `--pool` both are left as they are by default. Then
-TensorFlow keeps the memory that making the variables took, and gives chunks that are larger than asked for. No plan
-knows of these.
+Freed memory returns to the system at once: TensorFlow uses malloc (TF_ONEDNN_USE_SYSTEM_ALLOCATOR), and malloc maps
+blocks of 64 KiB or more directly. With `--pool` both have their defaults. Then TensorFlow keeps the memory that making
+the variables needed, and allocates larger chunks than requested. Plans do not count these.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from benchmarks.measuring.machine import machine
 MEBIBYTE = 1 << 20
 STEPS = 3
 ONE_CORE_LIMIT = 0.15
-"""How far measured may be from predicted, as a share of it."""
+"""The largest relative difference of measured and predicted memory on one core."""
 GIVES_BACK = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1", "MALLOC_MMAP_THRESHOLD_": f"{1 << 16}"}
-"""Environment of a process that gives freed memory back to the system."""
+"""The environment of a process that returns freed memory to the system."""
 
 Step: TypeAlias = Callable[[mtf.Tensor], mtf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """The sizes of a program, for much memory or for little."""
+    """The sizes of a program, for much or little memory."""
 
     batch: int
     width: int
@@ -58,7 +57,7 @@ LARGE, SMALL = Sizes(batch=4096, width=1024, layers=6), Sizes(batch=32, width=64
 
 
 def wide_batch(sizes: Sizes) -> tuple[Step, mtf.Dimension, mtf.Dimension]:
-    """Activations are most of its memory: a residual perceptron, with plain gradient descent."""
+    """A program whose memory is mostly activations: a residual perceptron, with plain gradient descent."""
     batch, d_model, d_ff = _dims(dataclasses.replace(sizes, width=sizes.width // 2))
 
     def step(x: mtf.Tensor) -> mtf.Tensor:
@@ -71,7 +70,7 @@ def wide_batch(sizes: Sizes) -> tuple[Step, mtf.Dimension, mtf.Dimension]:
 
 
 def many_weights(sizes: Sizes) -> tuple[Step, mtf.Dimension, mtf.Dimension]:
-    """Weights and AdamW's state are most of its memory."""
+    """A program whose memory is mostly weights and AdamW's state."""
     batch, d_model, d_ff = _dims(dataclasses.replace(sizes, batch=max(4, sizes.batch // 32)))
 
     def step(x: mtf.Tensor) -> mtf.Tensor:
@@ -84,7 +83,7 @@ def many_weights(sizes: Sizes) -> tuple[Step, mtf.Dimension, mtf.Dimension]:
 
 
 def scanned(sizes: Sizes, recompute: bool) -> tuple[Step, mtf.Dimension, mtf.Dimension]:
-    """Layers as a scan over stacked weights."""
+    """A program whose layers are a scan over stacked weights."""
     batch, d_model, d_ff = _dims(dataclasses.replace(sizes, width=sizes.width // 2))
 
     def layer(carried: list[mtf.Tensor], _: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -140,7 +139,7 @@ def run(step: mtf.Function, spec: mtf.TensorSpec, steps: int) -> None:
 
 
 def measure(name: str, mesh_shape: str) -> dict[str, float]:
-    """Bytes measured and predicted, of all cores together."""
+    """The measured and predicted bytes of all cores together."""
     run(*built(name, SMALL, mesh_shape), STEPS)
     step, spec = built(name, LARGE, mesh_shape)
     predicted = step.report().memory
@@ -150,7 +149,7 @@ def measure(name: str, mesh_shape: str) -> dict[str, float]:
 
 
 def high_water(step: mtf.Function, call: Callable[[], object]) -> int:
-    """Bytes that the process has at most while it takes some steps, beyond those before their variables were made."""
+    """The peak bytes of the process while it runs some steps, above its memory before their variables were made."""
     before = _settled()
     step.initialize()
     with_variables = _settled()
@@ -158,16 +157,16 @@ def high_water(step: mtf.Function, call: Callable[[], object]) -> int:
 
 
 def rise(call: Callable[[], object]) -> int:
-    """Bytes that the process has at most while it takes some steps, beyond those before them."""
+    """The peak bytes of the process while it runs some steps, above its memory before them."""
     before = _settled()
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     for _ in range(STEPS):
         call()
     return _status("VmHWM") - before
 
 
 def _settled() -> int:
-    """Resident bytes, when memory that nobody uses is given back."""
+    """The resident bytes, after unused memory was returned to the system."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     return _status("VmRSS")
@@ -180,7 +179,7 @@ def _status(field: str) -> int:
 
 
 def is_within_limits(measured: float, predicted: float, cores: int) -> bool:
-    """Bytes of all cores together."""
+    """Whether measured memory is within the limits. Both numbers are bytes of all cores together."""
     if cores == 1:
         return abs(measured - predicted) <= ONE_CORE_LIMIT * predicted
     return measured <= predicted

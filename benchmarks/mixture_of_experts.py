@@ -1,11 +1,11 @@
-"""A mixture of 64 experts against the dense layer of as many FLOPs, on one core with one thread.
+"""Compares a mixture of 64 experts with the dense layer of the same FLOPs, on one core with one thread.
 
     python -m benchmarks.mixture_of_experts
 
-Both are sublayers as a Transformer has them. Each token goes to two experts. An expert has as many places as it needs
-at even load. A dropless one has as many places as it has tokens. So the products are the products of a dense layer of
-twice an expert's d_ff. The table has the values alone, and the values with the gradients by the tokens and all weights.
-The mixture has 32 times as many weights. Times are medians of steps taken in turn.
+Both are sublayers of a Transformer. Each token goes to two experts. An expert has as many places as it needs at even
+load. A dropless expert has as many places as it has tokens. So the matrix products are those of a dense layer with
+twice an expert's d_ff. The table has the values alone, and the values with the gradients for the tokens and all
+weights. The mixture has 32 times as many weights. Times are medians of steps that take turns.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def layers(sizes: Sizes) -> dict[str, Sublayer]:
 
 
 def times(sizes: Sizes, repeats: int, *, with_gradients: bool) -> dict[str, float]:
-    """Seconds of a step by row."""
+    """The seconds of a step, by row."""
     x = np.random.default_rng(0).normal(size=sizes.x.to_integer_list).astype(np.float32)
     mesh_impl = mtf.SpmdMeshImpl("all:1", "")
     steps = {

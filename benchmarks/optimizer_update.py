@@ -1,10 +1,10 @@
-"""The update of a few large variables against TensorFlow's fused ResourceApply operations, on one device.
+"""Compares the update of a few large variables with TensorFlow's fused ResourceApply operations, on one device.
 
     python -m benchmarks.optimizer_update
 
-Weights, gradients and state are variables of both programs, so that nothing is timed but the update. TensorFlow has no
-fused AdamW: its row is Adam's, which does less. Nor has it Lion, LAMB and Adafactor: against them stands the update
-written by hand, compiled by XLA where that makes it faster.
+Weights, gradients and state are variables in both programs, so that only the update is timed. TensorFlow has no fused
+AdamW: its row is Adam, which does less work. It has no Lion, LAMB and Adafactor either. They are compared with a
+hand-written update, compiled by XLA if that is faster.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def apply_lion(variable: tf.Variable, state: list[tf.Variable], grad: tf.Tensor)
 def apply_lamb(variable: tf.Variable, state: list[tf.Variable], grad: tf.Tensor) -> object:
     mean = state[0].assign(BETA_1 * state[0] + (1 - BETA_1) * grad)
     square = state[1].assign(BETA_2 * state[1] + (1 - BETA_2) * grad * grad)
-    # Bias corrections are two numbers of the program's step: constants stand for them.
+    # Bias corrections are two numbers that depend on the step. Here they are constants.
     direction = mean / (1 - BETA_1) / (tf.sqrt(square / (1 - BETA_2)) + EPSILON)
     return variable.assign_sub(LEARNING_RATE * tf.norm(variable) / tf.norm(direction) * direction)
 
@@ -87,7 +87,7 @@ def factored(rows: int, columns: int) -> list[list[int]]:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """How meshtf does an update, and how TensorFlow does: with a fused operation or by hand."""
+    """An update in meshtf, and in TensorFlow with a fused operation or hand-written."""
 
     optimizer: optimize.Optimizer
     update: Update
@@ -135,7 +135,7 @@ def by_meshtf(optimizer: optimize.Optimizer, rows: int, columns: int, count: int
 
 
 def medians(programs: list[Program], steps: int, rounds: int) -> list[float]:
-    """Milliseconds of a step of each, taken in turns."""
+    """The median milliseconds of a step of each program. The programs take turns."""
     times: list[list[float]] = [[] for _ in programs]
     for program in programs:
         program()

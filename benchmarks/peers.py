@@ -1,16 +1,16 @@
-"""meshtf beside others, each workload in every system in one run: what `make bench` writes into docs/benchmarks.md.
+"""Compares meshtf with other systems, each workload in one run. `make bench` writes the tables into docs/benchmarks.md.
 
     python -m benchmarks.peers
     python -m benchmarks.peers --workloads=decoding,resnet --rounds=3
     python -m benchmarks.peers --plain-cpu
 
-The tables stand on the page between comments with the workload's name, and what is measured is by default all that the
-page has a place for. Each is written as soon as it is measured, with its picture, and those of other workloads stay.
-Every program's last loss is in it, so that none is fast and wrong; where a model is another one, its program looks by
-itself whether its results are right.
+The tables are on the page between comments with the workload's name. By default, all workloads that have a place on the
+page are measured. Each table is written with its picture as soon as it is measured; tables of other workloads stay. A
+table has every program's last loss, so that no program is fast but wrong. A program with a different model checks its
+results itself.
 
-With `--plain-cpu` the libraries of all systems choose the kernels of a CPU without AVX-512, as far as they can be told.
-These tables have places of their own.
+With `--plain-cpu`, the libraries of all systems use the kernels for a CPU without AVX-512, as far as this is
+configurable. These tables have separate places.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ PLAIN = "as on a CPU without AVX-512"
 
 
 def measured(workload: Workload, names: list[str], rounds: int) -> tuple[dict[str, Row], float | None]:
-    """A row for each program, and the share of the processors that others had in the meantime."""
+    """A row for each program, and the share of the processors that other programs used meanwhile."""
     before = ProcessorTime.now()
     rows = side_by_side(workload.module, names, workload.steps, rounds, workload.warm_up)
     return rows, ProcessorTime.now().others_since(before)
 
 
 def head(*, is_plain: bool) -> str:
-    """The machine and the versions. `is_plain`: the libraries had the kernels of a CPU without AVX-512."""
+    """The machine and the versions. `is_plain` tells whether libraries used the kernels for a CPU without AVX-512."""
     how = "" if this_cpu_is_plain() else f" (`{assignments()}`)"
     kernels = f", {PLAIN}{how}" if is_plain else ""
     versions = f"JAX {jax.__version__}, Keras {keras.__version__}, KerasHub {keras_hub.__version__}"
@@ -98,7 +98,7 @@ def main() -> None:
     if without := [places[name] for name in names if name in lacking]:
         parser.error(f"{page} has no <!-- name --> to <!-- end of name --> for {', '.join(without)}: write them there")
     if is_plain and not this_cpu_is_plain():
-        os.environ.update(restricted(os.environ))  # of the processes that are started; this one only writes
+        os.environ.update(restricted(os.environ))  # for the processes that this one starts
     pictures = page.parent / "benchmarks"
     pictures.mkdir(exist_ok=True)
     failed = []
@@ -113,7 +113,7 @@ def main() -> None:
             programs[1:] = [each for each in programs[1:] if any(part in each for part in arguments.only)]
         try:
             rows, others = measured(workload, programs, arguments.rounds or workload.rounds)
-        except Exception:  # of any of the systems; the other workloads are measured all the same
+        except Exception:  # from any of the systems; the other workloads are still measured
             traceback.print_exc()
             failed.append(name)
             continue

@@ -1,4 +1,4 @@
-"""One training step of a perceptron of many small layers: what a step costs beside its arithmetic.
+"""Measures the overhead of a training step, beyond its arithmetic, with a perceptron of many small layers.
 
     python -m benchmarks.perceptron_step
 

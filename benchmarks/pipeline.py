@@ -1,12 +1,12 @@
-"""Two stages on two cores against one stage on one, the same batch in all rows, beside GPipe's Table 2.
+"""Compares two pipeline stages on two cores with one stage on one core, and with GPipe's Table 2.
 
     python -m benchmarks.pipeline
 
 Each row is a training step (values, gradients, an SGD update) of residual perceptrons over [batch, length, d_model], in
-a process of its own; TensorFlow has one thread for each core, within an operation and between them. Recomputation is
-GPipe's in all rows: of each step only what enters a stage is kept. "useful" is what the schedule says, the share of
-stage-steps that are no bubble. GPipe's rows (Huang et al. 2018, Table 2, Transformer-48 on 2 TPUs) are relative to its
-K = 2, M = 1; its batches grow with what memory allows, these do not.
+a separate process, with the same batch. TensorFlow has one thread per core, within and between operations. All rows
+recompute like GPipe: only the inputs of a stage are kept in each step. "useful" is the schedule's share of stage-steps
+that are not bubble. GPipe's rows (Huang et al. 2018, Table 2, Transformer-48 on 2 TPUs) are relative to its K = 2,
+M = 1. Its batches grow as memory allows; these do not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GPIPE = {1: 1.0, 4: 1.7, 32: 1.8}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A schedule, on as many cores as it has stages."""
+    """A schedule, on one core per stage."""
 
     stages: int
     microbatches: int
@@ -80,7 +80,7 @@ def seconds(row: Row, steps: int) -> float:
 
 
 def measured(row: Row, steps: int) -> float:
-    """Measures `seconds` in a process of its own, on as many cores as there are stages."""
+    """Measures `seconds` in a separate process, with one core per stage."""
     numbers = [str(n) for n in dataclasses.astuple(row)]
     command = [sys.executable, "-m", "benchmarks.pipeline", "--steps", str(steps), "--worker", *numbers]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

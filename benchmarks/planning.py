@@ -1,9 +1,9 @@
-"""Time to build, plan and trace a graph of 5,000 operations, for 2 and for 64 cores.
+"""Measures the time to build, plan and trace a graph of 5,000 operations, for 2 and for 64 cores.
 
     python -m benchmarks.planning
 
-Building and planning are pure Python; tracing makes the per-core TensorFlow function, once whatever the mesh. The first
-call, which instantiates that function on every local core, is shown beside them for the meshes that this process has.
+Building and planning are pure Python. Tracing makes the per-core TensorFlow function, once for any mesh. The first call
+instantiates that function on every local core. It is timed only with `--first-calls`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def deep_perceptron(operations: int) -> tuple[mtf.Graph, mtf.Mesh, mtf.Tensor]:
-    """A graph of about so many operations: layers of a residual perceptron and their gradients."""
+    """A graph of about this many operations: layers of a residual perceptron and their gradients."""
     graph = mtf.Graph("deep_perceptron")
     mesh = mtf.Mesh(graph)
     batch, d_model, d_ff = mtf.Dimension("batch", 64), mtf.Dimension("d_model", WIDTH), mtf.Dimension("d_ff", 2 * WIDTH)
@@ -57,7 +57,7 @@ def timed(fn: Callable[[], T]) -> tuple[float, T]:
 
 
 def measure(operations: int, mesh_shape: str, calls: bool) -> list[float]:
-    """The columns, for a fresh process: another graph's objects in memory would slow the building down."""
+    """The columns of a row. Call it in a fresh process, since objects of another graph would slow down building."""
     build, (graph, mesh, loss) = timed(lambda: deep_perceptron(operations))
     impl = mtf.SpmdMeshImpl(mesh_shape, "batch:rows;d_ff:cols" if "cols" in mesh_shape else "batch:rows")
     lower, lowering = timed(lambda: Lowering(graph, {mesh: impl}))
@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.mesh:
         mtf.virtual_cpus(64)
-        measure(200, "rows:2", False)  # what TensorFlow loads at first use is not the graph's cost
+        measure(200, "rows:2", False)  # warms up TensorFlow's first use
         print(*measure(arguments.operations, arguments.mesh, arguments.first_calls))
         return
     print(machine())

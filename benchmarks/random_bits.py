@@ -1,7 +1,7 @@
-"""Random bits on positions against TensorFlow's own, side by side in one run: `python benchmarks/random_bits.py`.
+"""Compares random bits by position with TensorFlow's generators, in one run: `python benchmarks/random_bits.py`.
 
-TensorFlow's generators draw one whole tensor in one order; they cannot draw a slice of it. They are the price to
-compare with, not a replacement. Times are medians of rounds in which the candidates take turns.
+TensorFlow's generators draw one whole tensor in one order, and cannot draw a slice of it. So they are a reference for
+the cost, not a replacement. Times are medians of rounds in which the candidates take turns.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def take_turns(candidates: dict[str, Callable[[], object]], rounds: int) -> dict
 
 
 def show(title: str, times: dict[str, float], pairs: list[tuple[str, str]]) -> None:
-    """A row for each (ours, TensorFlow's)."""
+    """Prints a row for each pair of our candidate and TensorFlow's."""
     for ours, theirs in pairs:
         row = f"{times[ours] * 1e3:9.2f} {times[theirs] * 1e3:9.2f} {times[ours] / times[theirs]:7.2f}"
         print(f"{title:<34} {ours:<18} {row}")
 
 
 def one_device(size: int, rounds: int) -> None:
-    """The whole of `size` elements on one device, keys given at run time."""
+    """Measures `size` elements on one device, with keys that are given at run time."""
     key, seed, begin = tf.constant(KEY, tf.uint32), tf.constant(KEY), tf.constant([0])
     programs: dict[str, tuple[Step, tf.Tensor]] = {
         "uniform": (lambda k: positions.uniform(k, begin, [size], [size]), key),
@@ -69,7 +69,7 @@ def one_device(size: int, rounds: int) -> None:
 
 
 def on_cores(per_core: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """One program that runs `per_core(core, step)` on every virtual CPU, traced once, as meshtf's programs are."""
+    """A program that runs `per_core(core, step)` on every virtual CPU, traced once, like meshtf's programs."""
     core_function = tf.function(
         per_core,
         autograph=False,
@@ -90,7 +90,7 @@ def on_cores(per_core: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Callable[
 
 
 def eight_cores(size: int, rounds: int) -> None:
-    """`size` elements in all, cut over the first axis and over the second, in one traced program."""
+    """Measures `size` elements in total, split over the first or the second axis, in one traced program."""
     side = 1000
     whole = [size // side, side]
     rows, columns = [whole[0] // CORES, side], [whole[0], side // CORES]
@@ -113,8 +113,7 @@ def eight_cores(size: int, rounds: int) -> None:
 
 
 def first_calls() -> None:
-    """Measures the cost of compiling. Segments are compiled once a device in the process, so these run before all
-    else."""
+    """Measures the cost of compiling. It must run first, since segments are compiled once per device and process."""
 
     def variables(core: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         sums = []
@@ -123,7 +122,7 @@ def first_calls() -> None:
             part = [whole[0] // CORES, *whole[1:]]
             begin = tf.concat([[core * part[0]], tf.zeros([len(whole) - 1], tf.int64)], 0)
             key = positions.fold_in(KEY, positions.stable_hash(f"variable_{number}"))
-            key = tf.constant(key, tf.uint32) + tf.cast(step, tf.uint32)  # or the whole program is folded to a constant
+            key = tf.constant(key, tf.uint32) + tf.cast(step, tf.uint32)  # or all is folded to a constant
             sums.append(tf.reduce_sum(positions.truncated_normal(key, begin, part, whole, stddev=0.01 * (number + 1))))
         return tf.add_n(sums)
 
@@ -149,7 +148,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[10**6, 10**7], help="elements on one device")
     parser.add_argument("--rounds", type=int, default=21, help="rounds of each comparison")
     options = parser.parse_args()
-    # As meshtf runs its own programs: Grappler would optimize the per-core function anew for every core.
+    # As for meshtf's own programs. Grappler would optimize the per-core function again for every core.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     physical = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(physical, [tf.config.LogicalDeviceConfiguration()] * CORES)

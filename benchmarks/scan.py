@@ -1,10 +1,10 @@
-"""A scan over 48 layers against the same layers unrolled: time to build, to lower, and to the end of the first call.
+"""Compares a scan over 48 layers with unrolled layers: time to build, to lower, and to the end of the first call.
 
     python -m benchmarks.scan
 
-Each row is a training step (values, gradients, an SGD update) in a process of its own, so that neither pays for what
-TensorFlow loads at first use: that is paid by a small program first. The sum is of building, lowering and the first
-call, without the variables' initial values, which are a program of their own.
+Each row is a training step (values, gradients, an SGD update) in a separate process. A small program runs first, so
+that the cost of TensorFlow's first use does not count. The sum is of building, lowering and the first call, without the
+variables' initial values, which are a separate program.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def training_step(layers: mtf.Dimension, is_scan: bool) -> Callable[..., mtf.Ten
 
 
 def measured(how: str, layers: int, mesh: str) -> list[float]:
-    """Seconds to build and plan, for the variables' initial values, for the first call, and per step after it."""
+    """The seconds to build and plan, for the variables' initial values, for the first call, and per step after it."""
     x = np.ones([BATCH.size, D_MODEL.size], np.float32)
     specs = {"x": mtf.TensorSpec([BATCH, D_MODEL])}
     times = []

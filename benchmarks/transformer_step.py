@@ -1,9 +1,9 @@
-"""One training step of a small Transformer: meshtf against the same written by hand as a tf.function.
+"""Compares one training step of a small Transformer in meshtf with the same step, hand-written as a tf.function.
 
     python -m benchmarks.transformer_step
 
 The model has 4 layers, d_model 256, 8 heads and d_ff 1024. Its vocabulary is bytes, its batch 16 x 128, its optimizer
-Adam. Each program has a process, as it would have, with TensorFlow's own choice of threads for one device.
+Adam. Each program has a separate process, as usual, with TensorFlow's default number of threads for one device.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def examples(sizes: Sizes = SMALL) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_hand(sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
-    """The step as one writes it for one device, with TensorFlow's fused Adam."""
+    """The step as usually written for one device, with TensorFlow's fused Adam."""
     batch, length, d_model, heads, d_kv = sizes.batch, sizes.length, sizes.d_model, sizes.heads, sizes.d_kv
     weights = {name: tf.Variable(value) for name, value in initial_weights(sizes).items()}
     moments = {name: [tf.Variable(tf.zeros_like(w)) for _ in range(2)] for name, w in weights.items()}
@@ -148,20 +148,20 @@ def by_hand(sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
 
 
 def with_weights(step: mtf.Function, sizes: Sizes = SMALL) -> mtf.Function:
-    """The step, whose variables have the first weights; as by hand, nothing keeps these beside them."""
+    """The step, with the initial weights in its variables. As in the hand-written program, no copies of them stay."""
     step.initialize(initial_weights(sizes))
     return step
 
 
 def fed(step: mtf.Function, sizes: Sizes = SMALL) -> Callable[[], tf.Tensor]:
-    """The step of these weights and this batch."""
+    """A call of the step with the initial weights and the batch."""
     with_weights(step, sizes)
     inputs, targets = map(tf.constant, examples(sizes))
     return lambda: step(inputs=inputs, targets=targets)
 
 
 def meshtf_step(mesh_impl: MeshImpl, sizes: Sizes = SMALL) -> mtf.Function:
-    """The step in the language; its weights are zero."""
+    """The step in meshtf, with weights of zero."""
     batch, length, memory, vocab, d_model, heads = (
         mtf.Dimension(name, size)
         for name, size in [
@@ -208,7 +208,7 @@ def meshtf_step(mesh_impl: MeshImpl, sizes: Sizes = SMALL) -> mtf.Function:
 
 
 def on_virtual_cpus(mesh_shape: str, layout: str, sizes: Sizes = SMALL) -> Step:
-    """The same step in the language, on a mesh of virtual CPUs."""
+    """The step in meshtf, on a mesh of virtual CPUs."""
     mtf.virtual_cpus(mtf.convert_to_shape(mesh_shape).size)
     return fed(meshtf_step(mtf.SpmdMeshImpl(mesh_shape, layout), sizes), sizes)
 

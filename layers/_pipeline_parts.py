@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.divisors import divisors
-from meshtf.errors import ShapeError
+from meshtf.errors import ShapeError, counted
 from meshtf.layers.pipeline_schedule import PipelineSchedule
 
 STAGE, ROUND, STEP, MICROBATCH = "stage", "round", "step", "microbatch"
@@ -34,8 +34,8 @@ class Places:
         if per_round < stages:
             each = f" in each of {rounds} rounds" if rounds > 1 else ""
             raise ShapeError(
-                f'"{layers}" in {stages} stages: {per_round} layers{each} leave stages with nothing to do; have at '
-                f"most {per_round} stages"
+                f'"{layers}" in {stages} stages: {counted(per_round, "layer")}{each} would leave stages without work; '
+                f"use at most {counted(per_round, 'stage')}"
             )
         round_dims = (mtf.Dimension(ROUND, rounds),) if rounds > 1 else ()
         inside = mtf.Dimension(layers.name, -(-per_round // stages))
@@ -63,7 +63,7 @@ class Places:
     def of_variable(self, x: mtf.Tensor, layers: mtf.Dimension) -> mtf.Tensor:
         """A tensor [layers, ..] in the shape of a variable."""
         if layers not in x.shape.dims[:1]:
-            raise ShapeError(f'each layer gets its part of [{x.shape}], which does not begin with "{layers}"')
+            raise ShapeError(f'[{x.shape}] must begin with "{layers}", since each layer gets its part of it')
         return x.reshape([*self.of_variables, *x.shape[1:]])
 
     def by_layer(self, x: mtf.Tensor, layers: mtf.Dimension) -> mtf.Tensor:
@@ -96,7 +96,7 @@ class Microbatching:
                 raise ShapeError(f'[{x.shape}] has no dimension "{batch_name}" to cut into micro-batches')
             for own in (STAGE, MICROBATCH, STEP, ROUND):
                 if x.shape.has(own):
-                    raise ShapeError(f'[{x.shape}] has dimension "{own}", which the pipeline makes; rename it')
+                    raise ShapeError(f'[{x.shape}] has dimension "{own}", a name that pipelines use; rename it')
         batch = xs[0].shape[batch_name]
         for x in xs:
             x.shape.axis(batch)
@@ -119,7 +119,7 @@ class Microbatching:
     def summed(self, x: mtf.Tensor, stage: mtf.Dimension) -> mtf.Tensor:
         """A layer's sum, [stage, ...]."""
         if x.shape.has(self.batch.name):
-            raise ShapeError(f'a sum over the micro-batch has dimension "{self.batch.name}" itself: [{x.shape}]')
+            raise ShapeError(f'a sum over the micro-batch still has dimension "{self.batch.name}": [{x.shape}]')
         rest = [d for d in x.shape if d.name != stage.name]
         return mtf.transpose(x if x.shape.has(stage.name) else mtf.broadcast(x, [stage, *rest]), [stage, *rest])
 

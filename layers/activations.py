@@ -71,7 +71,7 @@ def activation_function(activation: Activation) -> ActivationFunction:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class ClampedSwish:
-    """x · sigmoid(alpha · x) of x that is at most `limit`: the gate of gpt-oss's experts.
+    """x · sigmoid(alpha · x), with x clipped to at most `limit`: the gate of gpt-oss's experts.
 
     Examples:
       >>> value(mtf.layers.ClampedSwish(limit=1.0)(mtf.constant(mesh, [0.0, 5.0], "n:2"))).round(3)
@@ -89,7 +89,7 @@ class ClampedSwish:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class ClampedLinear:
-    """x + offset of x from -limit to limit: what the gate of gpt-oss's experts is multiplied with.
+    """x + offset, with x clipped to [-limit, limit]: the factor that gpt-oss's experts multiply with their gate.
 
     Examples:
       >>> value(mtf.layers.ClampedLinear(limit=2.0)(mtf.constant(mesh, [0.5, -5.0], "n:2")))

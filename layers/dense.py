@@ -69,7 +69,7 @@ def dense(
 
 
 def check_not_whole(x: mtf.Tensor) -> None:
-    """Checks that an operand is floating: in integers and truth values, the weights of a kernel would all be 0.
+    """Checks that an operand is floating. A kernel that is cast to integers would lose its weights.
 
     Raises:
       DtypeError: it is not.
@@ -103,7 +103,7 @@ def dense_product(
       use_bias: whether each factor has a bias [expert_dims, new_dims].
       kernel_initializer: each factor's initializer, as in `dense`.
       expert_dims: as in `dense`.
-      name: the scope of the factor; several have it with _0, _1 and so on.
+      name: the scope of the factor. With several factors, _0, _1 and so on are added.
 
     Returns:
       [dimensions of x without reduced_dims, new_dims].

@@ -20,8 +20,8 @@ MASKED_LOGIT = -1e9
 """The logit of padding in a vocabulary. It is finite, and its exponential is 0 beside any real logit's."""
 
 _IDS_ADVICE = """\
-where ids do not count, give the embedding their `weights`, 0 there; \
-with check_ids=False nothing is checked, and the vector of such an id is zeros"""
+to ignore some ids, give the embedding `weights` that are 0 there; \
+with check_ids=False nothing is checked, and the vector of an id outside the vocabulary is zeros"""
 
 
 def padded_vocab_size(vocab_size: int, multiple: int = 128) -> int:
@@ -54,10 +54,10 @@ def embedding_weights(
 
     Args:
       mesh: the mesh of the variable. May be left out.
-      vocab_dim: the ids. May be split.
-      output_dim: the vectors.
-      vocab_size: how many ids there are, if `vocab_dim` is padded. The rows behind them start at zero, and are no
-        part of what is saved.
+      vocab_dim: the dimension of the ids. A layout may split it.
+      output_dim: the dimension of the vectors.
+      vocab_size: how many ids there are, if `vocab_dim` is padded. The rows after them start at zero, and are not
+        saved.
       initializer: by default normal with standard deviation 1.
       name: the variable's name.
 
@@ -93,13 +93,13 @@ def embedding(
     Args:
       indices: int32 or int64. A step with one that is negative, or not below `vocab_size`, raises IndexRangeError: see
         `mtf.check_indices`.
-      vocab_dim: the ids. May be split.
-      output_dim: the vectors.
+      vocab_dim: the dimension of the ids. A layout may split it.
+      output_dim: the dimension of the vectors.
       vocab_size: how many ids there are, if `vocab_dim` is padded; see `embedding_weights`.
       initializer: by default normal with standard deviation 1.
-      weights: over dimensions of the ids. Where it is 0, an id may be any number, and has a vector of
-        zeros if it is in no vocabulary.
-      check_ids: whether ids are checked. If not, an id that is in no vocabulary has a vector of zeros.
+      weights: a tensor over dimensions of the ids. Where it is 0, the id may be any number, and has a vector of zeros
+        if it is outside the vocabulary.
+      check_ids: whether ids are checked. If not, an id outside the vocabulary has a vector of zeros.
       name: the variable's name.
 
     Raises:
@@ -127,7 +127,7 @@ def embedding(
 class VocabularyEmbedding:
     """One table [vocab, d_model] that turns ids into vectors and vectors into logits.
 
-    A model that ties the two uses one table. A model that does not has two, under two names. The dimension `vocab` is
+    A model with tied embeddings uses one table. A model without has two, under two names. The dimension `vocab` is
     padded to a multiple, so that it can be split. Logits of the padding are `MASKED_LOGIT`, without a gradient, so
     softmax, top-k and sampling never choose them. Checkpoints and parameter counts show the true size.
 
@@ -135,14 +135,13 @@ class VocabularyEmbedding:
       vocab_size: how many ids there are.
       multiple: the number of which `vocab` is a multiple.
       initializer: the table's, as for a dense layer that sums over d_model; by default normal of standard deviation 1.
-      scale_embeddings: whether vectors are multiplied by sqrt(d_model) (Vaswani et al. 2017); or by which number.
-      scale_logits: whether logits are divided by sqrt(d_model) (T5, where the table is tied); or a number with which
-        they are multiplied.
+      scale_embeddings: whether vectors are multiplied by sqrt(d_model) (Vaswani et al. 2017); or another factor.
+      scale_logits: whether logits are divided by sqrt(d_model) (T5 with a tied table); or another factor.
       logit_cap: if given, logits become logit_cap · tanh(logits / logit_cap) (Gemma 2).
       use_output_bias: whether logits have a bias [vocab], zero at first (BERT).
-      check_ids: whether a step with an id that is in no vocabulary raises IndexRangeError; else its vector is zeros.
-      d_embedding: if given, the table is [vocab, d_embedding], and its vectors are multiplied with `projection_in`
-        [d_embedding, d_model], and those that logits are asked of with `projection_out` (OPT).
+      check_ids: whether an id outside the vocabulary raises IndexRangeError; if not, its vector is zeros.
+      d_embedding: if given, the table is [vocab, d_embedding] (OPT). `projection_in` [d_embedding, d_model] multiplies
+        its vectors, and `projection_out` [d_model, d_embedding] multiplies the vectors from which logits are made.
       name: the scope of `weights` [vocab, d_model], `bias` [vocab], and the projections.
 
     Examples:
@@ -198,8 +197,7 @@ class VocabularyEmbedding:
     ) -> mtf.Tensor:
         """The vectors of ids: [...] int32 -> [..., d_model].
 
-        `weights` are as for `checked`. `are_checked` says that the tensor from which the ids were made is `checked`
-        already.
+        `weights` are as for `checked`. Set `are_checked` if the tensor from which the ids were made has been `checked`.
         """
         _checked_type(ids)
         if not are_checked:
@@ -211,7 +209,7 @@ class VocabularyEmbedding:
 
     @language_function
     def checked(self, ids: mtf.Tensor, weights: mtf.Tensor | None = None) -> mtf.Tensor:
-        """The ids. A step with an id that is in no vocabulary raises IndexRangeError, unless `check_ids` is False.
+        """The ids. A step with an id outside the vocabulary raises IndexRangeError, unless `check_ids` is False.
 
         `weights` have the dimensions of the ids or some of them. Where they are 0, an id may be any number.
         """
@@ -276,7 +274,7 @@ def mask_padded_logits(logits: mtf.Tensor, vocab_dim: DimensionLike, vocab_size:
 
 def _looked_up(weights: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension, vocab_size: int) -> mtf.Tensor:
     if vocab_size < vocab_dim.size:
-        # Without this, an id that is in no vocabulary would train the padding.
+        # Without this, an id outside the vocabulary would train the padding.
         ids = mtf.where(ids < vocab_size, ids, -1)
     return mtf.gather(weights, ids, vocab_dim)
 

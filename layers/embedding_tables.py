@@ -17,8 +17,8 @@ from meshtf.layers.initializers import Initializer
 POOLINGS = ("sum", "mean")
 
 _ADVICE = """\
-the tables, counted along "{dim}", have these numbers of ids: {sizes}. Ids begin at 0, and a negative id stands for \
-nothing; with check_ids=False nothing is checked, and such an id counts as nothing"""
+the tables along "{dim}" have these numbers of ids, in order: {sizes}. Ids begin at 0, and a negative id is ignored; \
+with check_ids=False nothing is checked, and an id beyond the last is ignored too"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +27,10 @@ class EmbeddingTables:
 
     A layout rule for `rows` splits the tables. If it names the mesh axis of the batch, ids and rows travel by alltoall,
     as in `mtf.embedding_lookup`. Consecutive ids of a table lie in different stripes of the variable, so that each core
-    has about as many of a table's rows as any other.
+    has about the same number of a table's rows.
 
-    Update the variable with `mtf.optimize.SparseAdagradOptimizer` or its like, which change only the rows that were
-    looked up.
+    Update the variable with `mtf.optimize.SparseAdagradOptimizer` or another sparse optimizer, which changes only the
+    rows that were looked up.
 
     Attributes:
       sizes: the number of ids of each table.
@@ -38,7 +38,7 @@ class EmbeddingTables:
       capacity_factor: the room for ids in an exchange, as in `mtf.embedding_lookup`.
       num_stripes: the number of stripes, at most one for each row. With a multiple of the number of cores, each core
         has whole stripes.
-      pooling: "sum" or "mean", what becomes of the vectors of a bag of ids.
+      pooling: "sum" or "mean": how the vectors of a bag of ids are combined.
       initializer: gives the first values. By default they are normal, so that a vector has an expected square of 1.
       check_ids: whether a step with an id above its table's last raises IndexRangeError.
       name: the variable's name.
@@ -67,8 +67,8 @@ class EmbeddingTables:
         for size in (*sizes, self.num_stripes):
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise GraphError(
-                    f"EmbeddingTables: sizes must be positive integers, one for each table, and num_stripes another; "
-                    f"they are {self.sizes!r} and {self.num_stripes!r}"
+                    f"EmbeddingTables: sizes must be positive integers, one for each table, and num_stripes a positive "
+                    f"integer; they are {self.sizes!r} and {self.num_stripes!r}"
                 )
         if self.pooling not in POOLINGS:
             raise GraphError(f'EmbeddingTables: pooling must be "sum" or "mean", and is {self.pooling!r}')
@@ -108,7 +108,7 @@ class EmbeddingTables:
         dim = ids.shape.get_dim_by_name(tables_dim)
         if dim.size != len(self.sizes):
             raise ShapeError(
-                f'ids [{ids.shape}] have {dim.size} tables along "{dim.name}", and there are {len(self.sizes)}'
+                f'ids [{ids.shape}] are for {dim.size} tables along "{dim.name}", but there are {len(self.sizes)}'
             )
         table = mtf.get_variable(ids.mesh, self.name, [self.rows, self._embedding], initializer=self._first_values)
         return mtf.embedding_lookup(table, self._row_of(ids, dim), self.rows, self.capacity_factor)
@@ -117,10 +117,10 @@ class EmbeddingTables:
         """One vector for each bag of ids: the sum of their vectors, or the mean. An empty bag gives zeros.
 
         Args:
-          ids: [..., tables, bag], int32 or int64. A negative id stands for nothing.
+          ids: [..., tables, bag], int32 or int64. A negative id is ignored.
           tables_dim: the name of the dimension that counts the tables.
-          bag_dim: the name of the dimension along which a bag's ids stand.
-          weights: over dimensions of `ids`; a factor of each vector. A mean is then divided by their sum.
+          bag_dim: the name of the dimension of a bag's ids.
+          weights: factors of the vectors, over dimensions of `ids`. A mean is then divided by their sum.
 
         Raises:
           ShapeError: the ids lack a dimension, or have another number of tables.
@@ -146,7 +146,7 @@ class EmbeddingTables:
         return self.initializer or mtf.RandomNormal(stddev=1 / math.sqrt(self._embedding.size))
 
     def _row_of(self, ids: mtf.Tensor, tables: mtf.Dimension) -> mtf.Tensor:
-        """The rows of ids, and -1 for an id that its table has not."""
+        """The rows of ids, and -1 for an id that its table does not have."""
         sizes, firsts = (
             mtf.constant(ids.mesh, list(numbers), mtf.Shape([tables]), ids.dtype)
             for numbers in (self.sizes, np.cumsum([0, *self.sizes[:-1]]).tolist())

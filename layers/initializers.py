@@ -1,7 +1,7 @@
 """Initial values of a layer's weights, from the roles of its dimensions.
 
-An initializer of the language fills one shape, and cannot know which dimensions a layer sums over. The layer knows. It
-gives a `DenseInitializer` the dimensions by role, so that fan-in is never guessed from their order. For attention's q
+A plain initializer fills one shape, and cannot tell which dimensions a layer sums over. So a layer passes its
+dimensions, by role, to a `DenseInitializer`, and fan-in is never guessed from their order. For attention's q
 [d_model:512, heads:8, d_kv:64], which sums over d_model, fan-in is 512. From the order of the dimensions, one would
 guess 4096.
 """
@@ -84,7 +84,7 @@ class VarianceScalingInitializer:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class NormalInitializer:
-    """Normal weights of one standard deviation, whatever the dimensions.
+    """Normal weights with a fixed standard deviation, whatever the dimensions.
 
     Examples:
       >>> initializer = mtf.layers.NormalInitializer(stddev=0.02)

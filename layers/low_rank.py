@@ -1,6 +1,6 @@
-"""Low-rank adapters: small trained products beside large kernels that stay as they are (LoRA, Hu et al. 2022).
+"""Low-rank adapters: small trained products, added to those of large frozen kernels (LoRA, Hu et al. 2022).
 
-A kernel of [4096, 4096] has 16.8 million numbers. An adapter of rank 8 beside it has [4096, 8] and [8, 4096]: 65,536
+A kernel of [4096, 4096] has 16.8 million numbers. An adapter of rank 8 for it has [4096, 8] and [8, 4096]: 65,536
 numbers, and only these are trained.
 """
 
@@ -16,7 +16,7 @@ from meshtf.call_sites import language_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
 A, B, SCALE = "lora_a", "lora_b", "lora_scale"
-"""The endings of an adapter's variables, behind the name of the kernel and an underscore."""
+"""The suffixes of an adapter's variables, after the name of the kernel and an underscore."""
 
 
 @gin.configurable(module="meshtf.layers")
@@ -26,7 +26,7 @@ class LowRank:
 
     Beside a kernel `q` there are three variables: `q_lora_a` [reduced dimensions, lora_rank]; `q_lora_b` [lora_rank,
     new dimensions], zeros at first; and a number `q_lora_scale`, alpha / rank, which is not trained. The projection is
-    then that of q + lora_scale · lora_a · lora_b. meshtf-checkpoint export makes one kernel of them.
+    then that of q + lora_scale · lora_a · lora_b. `meshtf-checkpoint export` merges them into one kernel.
 
     Attributes:
       rank: the size of the dimension `lora_rank`.

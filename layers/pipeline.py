@@ -1,4 +1,4 @@
-"""Pipelines: layers in stages that are computed at once, each on a micro-batch of its own.
+"""Pipelines: layers in stages that are computed at once, each on its own micro-batch.
 
 Take 4 layers in 2 stages, and a batch in 3 micro-batches. All stages are one computation, vectorized along `stage`. A
 buffer [stage, batch, ..] holds each stage's input. Each step applies every stage to its part, and then shifts the
@@ -11,7 +11,7 @@ buffer by one place:
     3       waits                    m2                       m2
 
 If a mesh axis splits `stage`, each core computes one stage, and the shift is a permute between neighbours. A stage that
-waits computes too, on numbers that go nowhere, so that all cores run the same program.
+waits computes too, and its results are discarded, so that all cores run the same program.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def pipeline(
     results to the next stages: the shifting buffer of GSPMD (Xu et al. 2021). The gradient does the same backwards.
     Results, gradients, initial values, random bits and files are those of the plain stack.
 
-    A layer's tensors have `stage` beside the dimensions that it knows; see `mtf.VectorizedLayers`. Under `batch_name`
-    it sees a part of the batch: of n micro-batches, micro-batch k has every n-th example from the k-th on.
+    A layer's tensors also have the dimension `stage`; see `mtf.VectorizedLayers`. Along `batch_name` a layer sees a
+    part of the batch: of n micro-batches, micro-batch k has every n-th example from the k-th on.
 
     Args:
       layer_fn: `layer_fn(carried, beside) -> carried`, one layer; shapes and dtypes stay the same.
@@ -71,8 +71,8 @@ def pipeline(
       beside: inputs of every layer for its micro-batch, [.., batch, ..], such as segments. They are not passed on:
         each stage reads its own.
       batch_name: the dimension that is cut into micro-batches.
-      recompute: what the gradient keeps of each step of a stage. "nothing" keeps only what enters a stage (as GPipe).
-        "nested" keeps the same, and while the stage is computed again only what enters each layer. Other values are
+      recompute: what the gradient keeps of each step of a stage. "nothing" keeps only the inputs of a stage (as GPipe).
+        "nested" keeps the same, and, while it computes the stage again, only the inputs of each layer. Other values are
         those of `mtf.scan`.
       name: the name of the layers' scope.
 
@@ -115,13 +115,13 @@ def pipeline_with_sums(  # noqa: PLR0913  # those of `pipeline`, and one
     recompute: Recompute = None,
     name: str = "layer",
 ) -> CarriedAndResults:
-    """A pipeline whose layers also add something up over the batch: losses of their own, or statistics.
+    """A pipeline whose layers also return sums over the batch, such as auxiliary losses or statistics.
 
     The sums of micro-batches are added up. Values that a stage computes while it waits are left out of them.
 
     Args:
-      layer_fn: `layer_fn(carried, beside) -> (carried, sums)`, one layer; sums, any number of them, are over its
-        micro-batch, without `batch`. Its parts of `sliced` stand behind those of `beside`.
+      layer_fn: `layer_fn(carried, beside) -> (carried, sums)`, one layer. It may return any number of sums over its
+        micro-batch, without `batch`. Its parts of `sliced` follow those of `beside`.
       carried: see `pipeline`.
       layers: see `pipeline`.
       schedule: see `pipeline`.
@@ -150,7 +150,7 @@ def pipeline_with_sums(  # noqa: PLR0913  # those of `pipeline`, and one
     """
     xs = [carried] if isinstance(carried, mtf.Tensor) else list(carried)
     if not xs:
-        raise ShapeError("pipeline needs at least one carried value, and was given none")
+        raise ShapeError("pipeline needs at least one carried value; carried is empty")
     cut = Microbatching.of([*xs, *beside], schedule, batch_names)
     layers = new_dimension(layers, *xs, *beside)
     places = Places.of(layers, schedule)
@@ -219,7 +219,7 @@ class _Pipeline:
             def one_step(arrived: list[mtf.Tensor], parts: list[mtf.Tensor]) -> CarriedAndResults:
                 rounds, microbatches, takes, waits, entering_now, *others = parts
                 entering, ready = [x[MICROBATCH, entering_now] for x in parts_of_xs], iter(others)
-                # A stage that waits computes on a first layer's input. Its results go nowhere, and it gives no
+                # A stage that waits computes on a first layer's input. Its results are discarded, and have no
                 # gradients.
                 given = [
                     mtf.where(takes, old, new, output_shape=old.shape)

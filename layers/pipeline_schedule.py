@@ -1,6 +1,6 @@
 """The schedule of a pipeline: which layers of which micro-batch each stage works on, step by step.
 
-It has numbers only.
+It holds numbers, and no tensors.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class PipelineSchedule:
             below = self.num_microbatches - self.num_microbatches % self.num_stages
             fitting = [n for n in (below, below + self.num_stages) if n]
             raise ValueError(
-                f"PipelineSchedule: in a circular schedule ({self.num_rounds} rounds) {self.num_stages} stages take as "
-                f"many micro-batches at a time, which do not divide {self.num_microbatches}; the nearest that fit: "
+                f"PipelineSchedule: in a circular schedule ({self.num_rounds} rounds) num_microbatches must be a "
+                f"multiple of num_stages, {self.num_stages}, and is {self.num_microbatches}; the nearest that fit: "
                 f"{fitting}; or use one round"
             )
 

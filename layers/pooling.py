@@ -24,12 +24,12 @@ Sizes: TypeAlias = "Mapping[str, int | mtf.Dimension]"
 
 @language_function
 def adaptive_avg_pool(x: mtf.Tensor, sizes: Sizes) -> mtf.Tensor:
-    """Means over windows, which leave dimensions of the sizes that you give.
+    """Means over windows, so that dimensions get the sizes that you give.
 
     Args:
       x: floating.
       sizes: the size of the result along some dimensions, by name. Size 1 is the mean over the whole dimension. Give a
-        dimension in place of a size for a result with another name: a layout rule for the name must fit the new size.
+        dimension instead of a size to rename it in the result: a layout rule for the name must fit the new size.
 
     Returns:
       The dimensions of x, resized, in its dtype. Means are taken in float32, or in float64 where x is.
@@ -50,12 +50,12 @@ def adaptive_avg_pool(x: mtf.Tensor, sizes: Sizes) -> mtf.Tensor:
 
 @language_function
 def adaptive_max_pool(x: mtf.Tensor, sizes: Sizes) -> mtf.Tensor:
-    """Maxima over windows, which leave dimensions of the sizes that you give. Equal maxima share the gradient.
+    """Maxima over windows, so that dimensions get the sizes that you give. Equal maxima share the gradient.
 
     Args:
       x: floating.
       sizes: the size of the result along some dimensions, by name. Size 1 is the maximum over the whole dimension. Give
-        a dimension in place of a size for a result with another name: a layout rule for the name must fit the new size.
+        a dimension instead of a size to rename it in the result: a layout rule for the name must fit the new size.
 
     Returns:
       The dimensions of x, resized, in its dtype.

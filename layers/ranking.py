@@ -24,7 +24,7 @@ def area_under_curve(scores: mtf.Tensor, labels: mtf.Tensor) -> tuple[mtf.Tensor
       A float32 scalar, and its weight: 1.0, or 0.0 if all labels are equal, and there is no area.
 
     Raises:
-      ShapeError: the two have not the same one dimension.
+      ShapeError: the two do not have the same single dimension.
 
     Examples:
       >>> scores = mtf.constant(mesh, [0.1, 0.4, 0.4, 0.8], "n:4")
@@ -33,7 +33,9 @@ def area_under_curve(scores: mtf.Tensor, labels: mtf.Tensor) -> tuple[mtf.Tensor
       np.float32(0.875)
     """
     if scores.shape.ndims != 1 or labels.shape != scores.shape:
-        raise ShapeError(f"scores [{scores.shape}] and labels [{labels.shape}] must have the same one dimension")
+        raise ShapeError(
+            f"scores [{scores.shape}] and labels [{labels.shape}] must have one dimension, the same for both"
+        )
     (dim,) = scores.shape
     order = mtf.rename_dimension(mtf.argsort(scores, dim), dim.name, f"{dim.name}_by_score")
     ranks = order.shape[0]

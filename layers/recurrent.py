@@ -1,7 +1,7 @@
 """Recurrent layers over a sequence: GRU, LSTM, and either in both directions.
 
-The inputs of all steps are multiplied at once, before the loop. A step multiplies the state alone. Inside it, the state
-has a leading underscore in its dimension's name, as in `dense`, so that a layout rule splits one side of its kernel.
+The inputs of all steps are multiplied at once, before the loop. A step multiplies only the state, whose dimension then
+has a leading underscore in its name, as in `dense`, so that a layout rule splits one side of its kernel.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class _Sequence:
     def scan(
         self, step: _Step, inputs: mtf.Tensor, start: Sequence[mtf.Tensor | None], *, reverse: bool, name: str
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """The first of what is carried after each step, [..., length, hidden], and all of it after the last one."""
+        """The first carried tensor after each step, [..., length, hidden], and all of them after the last step."""
         zeros = mtf.zeros(self._x.mesh, self._state, self._x.dtype)
         carried = [zeros if x is None else x.transpose(self._state) for x in start]
 

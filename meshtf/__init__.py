@@ -71,12 +71,14 @@ if TYPE_CHECKING:
 else:  # a type checker that saw this function would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Imports `mtf.checkpoint`, `mtf.costs`, `mtf.layers` and the like, and `mtf.auto_layout`, when they are first
-        asked for. Reads `mtf.__version__` from the installed package."""
+        """Imports `mtf.checkpoint`, `mtf.costs`, `mtf.layers` and so on, and `mtf.auto_layout`, on first use.
+
+        Reads `mtf.__version__` from the installed package.
+        """
         if name == "__version__":
             return importlib.metadata.version("meshtf")
         if name in _LAZY or name in _OF_THE_SEARCH:
-            gin = importlib.import_module("gin")  # takes no more configurables, as layers and models are, once locked
+            gin = importlib.import_module("gin")  # a locked gin refuses new configurables, such as layers
             with gin.unlock_config():
                 if name in _LAZY:
                     return importlib.import_module(f"meshtf.{name}")

@@ -2,10 +2,10 @@
 
 Gradients are operations like any other, so they can be differentiated again.
 
-The walk goes through the operations in reverse program order. Each operation gets the gradients of its outputs, and
-gives one for each input. For y = a * b + a, and the gradient 1 of y:
+The operations are visited in reverse program order. Each receives the gradients of its outputs, and returns the
+gradients of its inputs. For y = a * b + a, where the gradient of y is 1:
 
-    operation       gives
+    operation       returns
     add(p, a)       dp = 1, da = 1
     p = a * b       da += b, db = a
 """
@@ -43,7 +43,7 @@ def gradients(
       grad_ys: gradients of the `ys`, each of its tensor's shape and dtype; ones by default.
 
     Returns:
-      For each x a tensor of its shape, dtype and layout, or None where no path leads from it to `ys`.
+      One gradient for each x, with the shape, dtype and layout of x. It is None if no path leads from x to `ys`.
 
     Examples:
       >>> n = mtf.constant(mesh, [1.0, 2.0], "n:2")
@@ -60,7 +60,7 @@ def gradients(
 def differentiate(
     ys: Sequence[Tensor], xs: Sequence[Tensor], grad_ys: Sequence[Tensor | None], operations: Sequence[Operation]
 ) -> list[Tensor | None]:
-    """Computes gradients as `gradients` does, through `operations` (in program order) of a program or of a block."""
+    """Computes gradients as `gradients` does, but only through `operations`, which are in program order."""
     grads = _initial(ys, grad_ys)
     between = _between(ys, set(xs), operations)
     for operation in reversed(between):
@@ -73,7 +73,7 @@ def differentiate(
                 None if grad is None else sum_to(grad, x.shape)
                 for x, grad in zip(operation.inputs, operation.gradient(own), strict=True)
             ]
-        # An operation may hand a gradient on that was there before. That one has its layout already.
+        # An operation may return a gradient that existed before. It has its layout already.
         made = set(operation.graph.operations[before:])
         for x, grad in zip(operation.inputs, contributions, strict=True):
             if grad is not None and is_differentiable(x.dtype):
@@ -103,8 +103,8 @@ def _initial(ys: Sequence[Tensor], grad_ys: Sequence[Tensor | None]) -> dict[Ten
 def _lay_out_like(grad: Tensor, x: Tensor) -> None:
     """Gives a gradient the layout of its primal.
 
-    A gradient may have dimensions that only the rules would lay out, perhaps against an override. If a block returns
-    the gradient, the block says how it is laid out, and the program moves it to the primal's layout later.
+    Otherwise the layout rules would decide, perhaps against an override of the primal's layout. If a block returns the
+    gradient, the block decides its layout, and the program moves it to the primal's layout later.
     """
     operation = grad.operation
     is_overridden = x.is_overridden or grad.is_overridden
@@ -115,7 +115,7 @@ def _lay_out_like(grad: Tensor, x: Tensor) -> None:
 def _accumulate(grads: dict[Tensor, list[Tensor]], x: Tensor, grad: Tensor) -> None:
     """Adds the term of one use of x to its gradient.
 
-    Narrow terms wait apart for a while, so that few of their sums are rounded.
+    Terms in a narrow dtype are collected first and summed together, so that fewer sums are rounded.
     """
     if (x.is_overridden or grad.is_overridden) and grad.operation.like is not x:
         with x.graph.differentiating(x.operation):
@@ -129,7 +129,7 @@ def _accumulate(grads: dict[Tensor, list[Tensor]], x: Tensor, grad: Tensor) -> N
 
 
 def _total(grads: dict[Tensor, list[Tensor]], x: Tensor) -> Tensor | None:
-    """The gradient of x, or None. Every operation that contributes to it has been asked before."""
+    """The gradient of x, or None. All operations that contribute to it have been visited."""
     if x not in grads:
         return None
     if len(grads[x]) > 1 or grads[x][0].dtype != x.dtype:

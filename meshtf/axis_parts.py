@@ -1,11 +1,11 @@
-"""Mesh axes that a program takes apart, so that parts of one axis may split different dimensions.
+"""Mesh axes that a program divides into parts, so that the parts of one axis can split different dimensions.
 
 512 cores along one axis divide no dimension of [d_model:768 d_ff:768], but 16 of them divide one and 32 the other.
-Taken apart, "data:512" becomes "data.0:16;data.1:32". Cores keep their numbers. A dimension split over the whole axis
+With parts, "data:512" becomes "data.0:16;data.1:32". Cores keep their numbers. A dimension split over the whole axis
 is then split over both parts.
 
-Updates of weights take axes apart by themselves. Users do so with `axis_parts="data:16x32"`, and can then name the
-parts in layouts. Reports show the parts.
+The planner divides axes for weight updates by itself. Users do it with `axis_parts="data:16x32"`, and can then name
+the parts in layouts. Reports show the parts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SizesOfParts: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AxisParts:
-    """The parts of each axis that is taken apart; the first part is major. No axis is by default."""
+    """The parts of each axis that is divided; the first part is major. By default no axis is divided."""
 
     parts: tuple[tuple[Dimension, tuple[Dimension, ...]], ...] = ()
 
     @classmethod
     def of(cls, mesh_shape: Shape, sizes: Mapping[str, Sequence[int]]) -> AxisParts:
-        """The parts of a mesh's axes, from the sizes of the parts of each axis by its name."""
+        """Makes the parts from their sizes, keyed by the name of the mesh axis."""
         parts = []
         for name, own in sizes.items():
             names = part_names(name, len(own))
@@ -44,7 +44,7 @@ class AxisParts:
         return bool(self.parts)
 
     def taken_apart(self, mesh_shape: Shape) -> Shape:
-        """The mesh with the parts in the places of their axes."""
+        """The mesh shape in which each divided axis is replaced by its parts."""
         parts = dict(self.parts)
         return Shape([part for axis in mesh_shape for part in parts.get(axis, (axis,))])
 
@@ -53,7 +53,7 @@ class AxisParts:
         return Shape([*mesh_shape, *(part for _, own in self.parts for part in own)])
 
     def joined(self, mesh_shape: Shape) -> Shape:
-        """The mesh before its axes were taken apart."""
+        """The mesh shape before its axes were divided."""
         axes = {parts[0]: axis for axis, parts in self.parts}
         others = {part for _, parts in self.parts for part in parts[1:]}
         return Shape([axes.get(part, part) for part in mesh_shape if part not in others])
@@ -63,9 +63,9 @@ class AxisParts:
         return tuple(part for axis in axes for part in parts.get(axis, (axis,)))
 
     def axes_joined(self, axes: Axes) -> Axes:
-        """The axes, with the axis's own name for parts that follow one another in order.
+        """The axes, where consecutive parts that make up a whole axis are replaced by its name.
 
-        Parts that are apart keep their names.
+        Other parts keep their names.
         """
         for axis, own in self.parts:
             names = tuple(part.name for part in own)
@@ -91,7 +91,7 @@ def sizes_of_parts(x: str | Mapping[str, Sequence[int]] | SizesOfParts) -> Sizes
     """The sizes of parts from text such as "data:16x32;model:2x4", from a mapping, or from pairs of names and sizes.
 
     Raises:
-      LayoutError: the form is another, an axis has fewer than two parts, or a part has no positive size.
+      LayoutError: the text or value is malformed, an axis has fewer than two parts, or a size is not positive.
     """
     form = "axis:sizexsize"
     try:
@@ -111,10 +111,10 @@ def sizes_of_parts(x: str | Mapping[str, Sequence[int]] | SizesOfParts) -> Sizes
 
 
 def axis_parts_of(mesh_shape: Shape, sizes: SizesOfParts) -> AxisParts:
-    """The parts of a mesh's axes, for the sizes that a user asks for.
+    """Checks a user's sizes of parts against the mesh, and makes the parts.
 
     Raises:
-      LayoutError: the mesh lacks the axis, its size differs, or another axis has the name of a part.
+      LayoutError: the mesh lacks the axis, its size is not the product of the parts', or a part's name is taken.
     """
     for name, own in sizes:
         if not mesh_shape.has(name):
@@ -132,9 +132,9 @@ def axis_parts_of(mesh_shape: Shape, sizes: SizesOfParts) -> AxisParts:
 
 
 def part_names(axis: str, count: int) -> tuple[str, ...]:
-    """The names of a mesh axis's parts, if it is taken apart in `count`: `data.0`, `data.1`."""
+    """The names of the `count` parts of a mesh axis: `data.0`, `data.1`."""
     return tuple(f"{axis}.{i}" for i in range(count))
 
 
 WHOLE_AXES = AxisParts()
-"""No axis is taken apart."""
+"""The parts when no axis is divided."""

@@ -1,4 +1,4 @@
-"""Where in the user's code a thing was made, and errors that say so."""
+"""Finds the line of the user's code that made an operation, and adds it to errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Site:
     """A line of a program: the user's, or of a built-in layer, model or optimizer.
 
     Attributes:
-      is_gradient: whether it is the line of an operation that was differentiated, and stands for the gradient.
+      is_gradient: whether the site is of a gradient. The line is then that of the differentiated operation.
     """
 
     filename: str
@@ -42,7 +42,7 @@ class Site:
 
     @property
     def of_gradient(self) -> Site:
-        """The site of what is made for the gradient of an operation with this site."""
+        """The site of the gradient of an operation that has this site."""
         return _gradient_site(self)
 
     @property
@@ -52,7 +52,7 @@ class Site:
 
     @property
     def text(self) -> str:
-        """File, line and function, without saying that it is a gradient's."""
+        """File, line and function, without the words "gradient of"."""
         return f"{self.filename}:{self.line} in {self.function}"
 
     def __str__(self) -> str:
@@ -60,9 +60,9 @@ class Site:
 
 
 def place_text(filename: str, line: int) -> str:
-    """File and line, short: `layers/dense.py:73` for a file of meshtf.
+    """The short form of file and line: `layers/dense.py:73` for a file of meshtf.
 
-    Other files are relative to the current folder if they are inside, else their last two parts.
+    Other files are shown relative to the current folder if they are inside it, else by their last two path parts.
     """
     for folder, shown in _folders():
         if filename.startswith(folder):
@@ -74,10 +74,10 @@ def place_text(filename: str, line: int) -> str:
 
 
 def operation_site() -> Site:
-    """The line that says most about the operation that is made now.
+    """The most informative line for the operation that is being made.
 
-    It is the user's line, if the user's own code made the operation or called a layer for it. If a built-in model did,
-    it is the line of the innermost layer: that of its public function, since helpers serve many callers.
+    If the user's own code makes the operation or calls a layer that does, this is the user's line. If a built-in model
+    makes it, this is a line of the innermost layer, in its public function, since private helpers serve many callers.
     """
     frame: FrameType = sys._getframe(1)
     inner = shown = None
@@ -90,10 +90,9 @@ def operation_site() -> Site:
 
 
 def user_site() -> Site:
-    """The innermost line of the user's own code. Layers, models and training loops of meshtf are not the user's.
+    """The innermost line of the user's own code; layers, models and training loops of meshtf do not count.
 
-    A model that no code of the user's calls, such as one that a training of meshtf builds, has no such line. Its own
-    line takes its place.
+    If no user code calls the model, for example when `meshtf.train` builds it, this is the model's own line.
     """
     frame, model = sys._getframe(1), None
     while frame.f_back is not None:
@@ -135,15 +134,15 @@ def _kind(module: str) -> int:
 
 
 def _is_public(frame: FrameType) -> bool:
-    """Whether a line of a layer is in a public function of a public module."""
+    """Whether a layer's frame is a public function of a public module."""
     name, module = frame.f_code.co_name, frame.f_globals["__name__"]
     is_method = name.startswith("__") and name.endswith("__")
     return (is_method or name[0] not in "_<") and "._" not in module
 
 
 def _before_autograph() -> Site:
-    """The same inside a tf.function of the user's that autograph has rewritten: the line that was written."""
-    from meshtf.tensorflow_private.stack_traces import written_frames  # of TensorFlow, which only this needs
+    """The line as the user wrote it, for code that autograph rewrote inside the user's tf.function."""
+    from meshtf.tensorflow_private.stack_traces import written_frames  # imports TensorFlow, which only this needs
 
     between = contextlib.__file__  # a context manager that decorates a function of ours
     frames = [f for f in written_frames() if not (f.filename == between or _is_our_file(f.filename))]
@@ -158,17 +157,17 @@ def _is_our_file(filename: str) -> bool:
 
 
 def _folders() -> list[tuple[str, str]]:
-    """The folders of meshtf, and what is shown in their place. In an editable install, some are not inside meshtf's."""
+    """The folders of meshtf, each with the text shown for it. An editable install has some outside meshtf's own."""
     rooms = [(room, sys.modules.get(f"meshtf.{room}")) for room in ("layers", "models")]
     own = [(path, f"{room}/") for room, module in rooms if module is not None for path in module.__path__]
     return [(os.path.join(path, ""), shown) for path, shown in [*own, (os.path.dirname(__file__), "")]]
 
 
 def language_function(fn: Callable[P, T]) -> Callable[P, T]:
-    """Adds to an error raised inside the name of what the user called, the operands' named shapes, and the user's line.
+    """Decorates a function so that its errors show the function's name, the operands' shapes, and the user's line.
 
-    A function that is called within another adds operands and line, since it is nearest to the fault. The name is that
-    of the outermost function that the same line of the user called.
+    If such functions call each other, the innermost adds operands and line, since it is nearest to the fault. The name
+    shown is that of the outermost function that the same user line called.
     """
 
     @functools.wraps(fn)
@@ -203,8 +202,10 @@ def tensor_method(shown_name: str) -> Callable[[Callable[P, T]], Callable[P, T]]
 
 
 def says_where(fn: Callable[P, T]) -> Callable[P, T]:
-    """Adds the user's line to an error raised inside that has none yet, also for functions called outside
-    operations."""
+    """Decorates a function so that its errors show the user's line, if they do not show one yet.
+
+    It also suits functions that make no operation.
+    """
 
     @functools.wraps(fn)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -243,7 +244,7 @@ def _locate(error: MeshtfError, name: str, arguments: list[object]) -> None:
 
 
 def _inside_model(user: Site, arguments: list[object]) -> list[str]:
-    """The line of the layer and its scope, where code of meshtf's own stands between it and the user's line."""
+    """The layer's line and scope, as lines of a message; empty if the user's own line made the operation."""
     if (inner := operation_site()) == user:
         return []
     graphs = (getattr(x, "graph", None) for x in arguments)
@@ -252,8 +253,7 @@ def _inside_model(user: Site, arguments: list[object]) -> list[str]:
 
 
 def _name_caller(error: MeshtfError, caller: str) -> None:
-    """Puts the caller's name in place of the name of the function that it called, if one line of the user reached
-    both."""
+    """Replaces the name in an error by the caller's name, if the same user line called both functions."""
     named_by, before = error.named_by, error.shown_name  # type: ignore[attr-defined]
     text = str(error)
     if error.site != user_site() or not text.startswith(f"{before}: "):  # type: ignore[attr-defined]

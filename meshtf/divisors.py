@@ -1,4 +1,4 @@
-"""The numbers that divide another, for errors that tell which would have fitted."""
+"""The divisors of a number, for errors that list the sizes that would fit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _MOST_TRIED = 10**6
 
 
 def divisors(number: int) -> list[int]:
-    """The positive divisors in rising order.
+    """The positive divisors in ascending order.
 
-    A number above 10^12 gives only its divisors up to 10^6, so that no number takes long.
+    For a number above 10^12, only the divisors up to 10^6 are returned, to bound the time.
 
     Examples:
       >>> divisors(12)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
-from meshtf_programs.nearest import nearest as nearest  # handed on
+from meshtf_programs.nearest import nearest as nearest  # re-exported
 from meshtf_programs.nearest import nearest_public as nearest_public
 
 
 class MeshtfError(Exception):
     """Base of every error that meshtf raises itself."""
 
-    ag_pass_through = True  # autograph, which converts a user's tf.function, then leaves the error as it is
+    ag_pass_through = True  # autograph then raises the error unchanged from a user's tf.function
 
 
 class ShapeError(MeshtfError, ValueError):
@@ -24,15 +24,15 @@ class DtypeError(MeshtfError, TypeError):
 
 
 class GraphError(MeshtfError, ValueError):
-    """A graph that is built wrongly: no current graph, tensors of two graphs, a variable asked for twice."""
+    """A graph that is built wrongly: no current graph, tensors of two graphs, a variable made twice."""
 
 
 class LayoutError(MeshtfError, ValueError):
-    """A layout that the mesh or the program cannot have."""
+    """A layout that is impossible on the mesh or for the program."""
 
 
 class ContractError(MeshtfError, ValueError):
-    """Tensors that do not fit the annotations of the function that was called with them, or that returned them."""
+    """Arguments or results of a function that do not match its annotations."""
 
 
 class FeedError(MeshtfError, ValueError):
@@ -64,16 +64,19 @@ class NonFiniteError(MeshtfError, ArithmeticError):
 
 
 class IndexRangeError(MeshtfError, IndexError):
-    """An id outside of its vocabulary, or a label outside of the classes, that `check_indices` found; or an index in
-    brackets outside of its dimension."""
+    """An index out of range.
+
+    `check_indices` found an id outside its vocabulary or a label outside the classes, or an index in brackets is
+    outside its dimension.
+    """
 
 
 class RowCapacityError(MeshtfError, ValueError):
-    """`embedding_lookup` found a batch of which one core asks another for more rows than there is room for."""
+    """A batch for which one core requests more rows from another core than `embedding_lookup` has room for."""
 
 
 class MachineError(MeshtfError, ValueError):
-    """A description of a machine that is not there, or not right."""
+    """A description of a machine that is missing or invalid."""
 
 
 class CompilationError(MeshtfError, ValueError):
@@ -85,7 +88,7 @@ class UsageError(MeshtfError, RuntimeError):
 
 
 class CheckpointError(MeshtfError, ValueError):
-    """A checkpoint that is not there, does not fit the program, or cannot be made."""
+    """A checkpoint that is missing, does not fit the program, or cannot be made."""
 
 
 class DamagedCheckpointError(CheckpointError):
@@ -93,10 +96,10 @@ class DamagedCheckpointError(CheckpointError):
 
 
 class OtherModelError(CheckpointError):
-    """A checkpoint of another model than the program's.
+    """A checkpoint of a different model than the program's.
 
     Attributes:
-      difference: the message without advice. A program of the command line has advice of its own.
+      difference: the message without advice. Command-line programs add their own advice.
     """
 
     def __init__(self, difference: str, advice: str = "") -> None:
@@ -121,7 +124,7 @@ def counted(n: int, noun: str, plural: str = "") -> str:
 
 
 def unknown_name(module: str, public: Iterable[str]) -> Callable[[str], NoReturn]:
-    """The `__getattr__` of a module of these public names: an AttributeError that says what is meant."""
+    """Makes a module's `__getattr__`, which raises an AttributeError that suggests the nearest public name."""
     names = tuple(public)
 
     def raise_for(name: str) -> NoReturn:

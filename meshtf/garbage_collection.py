@@ -1,4 +1,4 @@
-"""Python's collector of cycles, paused while a program is built."""
+"""Pauses Python's cyclic garbage collector while a program is built."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Pauses the search for cycles of garbage, inside the context or in a function that this decorates.
+    """Pauses the cyclic garbage collector, as a context manager or as a decorator.
 
-    Graphs and plans are many small objects that stay. The collector walks through all of them each time their number
-    has grown by a quarter. That took 30% of the time in which a ResNet was planned. An object whose reference count
-    falls to zero is freed as ever. The pause holds for the whole process.
+    Graphs and plans are many small objects that live long. The collector walks through all of them each time their
+    number has grown by a quarter. That took 30% of the time to plan a ResNet. Objects are still freed when their
+    reference count falls to zero. The pause affects the whole process.
     """
-    if not gc.isenabled():  # somebody's pause is around this one
+    if not gc.isenabled():  # another pause encloses this one
         yield
         return
     gc.disable()

@@ -1,8 +1,8 @@
 """Measures how fast this machine's GPUs run programs that XLA compiles: products by size, memory, starts, inputs, sums.
 
-Each figure compares two programs of alike work: the difference of their times over the difference of their work. So it
-leaves out the time that every program takes besides. Many steps are started before the first is waited for, so that the
-host's time does not count. The time of a step whose result the host waits for is a figure of its own.
+Each figure compares a short and a long program of the same kind: it is the difference of their times divided by the
+difference of their work. This removes the fixed cost of a program. Many steps start before the host waits for the
+first, so the host's time does not count. The time of a step whose result the host waits for is a separate figure.
 
 For example, if a chain of 4 products takes 2 ms, and one of 12 products takes 5 ms, a product takes 0.375 ms.
 """
@@ -33,10 +33,10 @@ from meshtf.planning.local_work.work_facts import MatrixProduct
 
 _FLOAT_BYTES = 4
 _LEAST = 1e-9
-"""The seconds of work that is too quick to be measured."""
+"""The seconds reported for work that is too quick to measure."""
 
 _LIKE = "h200"
-"""The machine whose tiles, alignment and links a file has where they are not measured."""
+"""The machine from which figures are copied that are not measured: vectors, tiles, alignment, and links of one GPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GpuProbeSizes:
       sides: the sides of the matrices that are multiplied, from small to large. The largest gives the peak, and the
         smallest the time that a product takes to begin.
       elements: the elements of arrays that are read and written.
-      fed: the elements of an array that is handed to a step.
+      fed: the elements of an array that is passed to a step.
       chain: the number of operations in a short chain. A long one has three times as many.
       runs: the number of steps under way at once, and of comparisons.
     """
@@ -71,11 +71,11 @@ def probe_gpus(
 
     Args:
       sizes: how much is measured.
-      on_step: is told what is measured next, and the rate of each product.
-      clock: gives seconds.
+      on_step: called with the name of the next measurement, and with the rates of products.
+      clock: returns the time in seconds.
 
     Raises:
-      DeviceError: there is no GPU that can be used.
+      DeviceError: no GPU is usable.
     """
     return _GpuProbe(sizes, on_step, clock).machine()
 
@@ -139,7 +139,7 @@ class _GpuProbe:
         return float(cores.memory_bytes or host_memory().available)
 
     def _links(self) -> tuple[float, tuple[NetworkLevel, ...]]:
-        """Returns the seconds in which an allreduce starts, and the links between GPUs."""
+        """Returns the seconds that an allreduce takes to start, and the links between GPUs."""
         like = load_machine(_LIKE)
         if self._count == 1:
             assert isinstance(like.links, tuple)
@@ -166,7 +166,7 @@ class _GpuProbe:
         mesh: GpuMeshImpl | None = None,
         dtype: tf.DType = tf.float32,
     ) -> float:
-        """The seconds of one link in a chain in which each is made of the one before."""
+        """The seconds of one operation in a chain in which each reads the result of the one before."""
         short, long = (self._made_there(link, shape, n, mesh or self._one, dtype) for n in (links, 3 * links))
         pairs = [(self._under_way(short), self._under_way(long)) for _ in range(self._sizes.runs)]
         return max(statistics.median(b - a for a, b in pairs), 0.0) / (2 * links)
@@ -179,7 +179,7 @@ class _GpuProbe:
         mesh: GpuMeshImpl,
         dtype: tf.DType,
     ) -> Function:
-        """A program that makes its own first array, so that none is handed to it. It has run once."""
+        """A program that makes its own first array on the GPU. It has run once already."""
 
         def program(seed: Tensor) -> Tensor:
             x = cast(random_uniform(seed.mesh, shape), dtype)
@@ -193,9 +193,9 @@ class _GpuProbe:
     def _program(
         self, link: Callable[[Tensor, Tensor], Tensor], shape: Sequence[Dimension], links: int
     ) -> Callable[[], object]:
-        """A step that is handed its first array, and has run once.
+        """A step that receives its first array from the host. It has run once already.
 
-        The array is not a tensor, which would go to the GPU once.
+        The array is of NumPy, so it is copied to the GPU each time. A tensor would be copied only once.
         """
 
         def program(x: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ class _GpuProbe:
         return step
 
     def _under_way(self, step: Function) -> float:
-        """The seconds of a step while others follow it."""
+        """The mean seconds of a step when several are started before the first is waited for."""
         began = self._clock()
         waiting = [step.start(seed=np.float32(0)) for _ in range(self._sizes.runs)]
         for wait in waiting:
@@ -215,7 +215,7 @@ class _GpuProbe:
         return (self._clock() - began) / self._sizes.runs
 
     def _waited(self, step: Callable[[], object]) -> float:
-        """The least seconds of a step whose result is waited for."""
+        """The fewest seconds of a step whose result the host waits for."""
         return min(self._timed(step) for _ in range(self._sizes.runs))
 
     def _timed(self, step: Callable[[], object]) -> float:
@@ -233,17 +233,17 @@ def _unchanged(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _normalized(y: Tensor, x: Tensor) -> Tensor:
-    """Makes a pass of its own over the array: nothing of the next link can begin before the largest is known."""
+    """Needs its own pass over the array: the next operation cannot begin before the maximum is known."""
     return exp(y - reduce_max(y, reduced_dim="elements"))
 
 
 def _multiplied(y: Tensor, x: Tensor) -> Tensor:
-    """[row, column] by the same with columns for rows, scaled so that the numbers stay as large."""
+    """Multiplies y [row, column] by x, along the columns of y and the rows of x, scaled to keep the same magnitude."""
     w = rename_dimension(rename_dimension(x, "column", "next"), "row", "column")
     row, scale = y.shape.get_dim_by_name("row"), 2.0 / math.sqrt(x.shape.dims[0].size)
     return rename_dimension(einsum([y, w * scale], [row, w.shape.get_dim_by_name("next")]), "next", "column")
 
 
 def _summed(y: Tensor, x: Tensor) -> Tensor:
-    """[all, elements] -> the same, after a sum over all GPUs."""
+    """Adds x to the sum of y over all GPUs; all are [all, elements]."""
     return x + reduce_sum(y, reduced_dim="all") * ones(y.mesh, [y.shape.dims[0]])

@@ -1,4 +1,4 @@
-"""Values as arrays of NumPy's."""
+"""Converts values to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import tensorflow as tf
 
 
 def host_array(value: Any) -> np.ndarray:
-    """The array of a value that is there: an array, a number, a list, or a tensor that eager execution made.
+    """The NumPy array of a concrete value: an array, a number, a list, or an eager tensor.
 
-    An array of a tensor on the host has the tensor's memory, so do not write to it. NumPy itself makes none of a scalar
-    tensor of bfloat16, whose `__array__` gives a number.
+    The array of a tensor on the host shares the tensor's memory, so do not write to it. A scalar tensor is handled
+    apart, because NumPy cannot convert a bfloat16 scalar: its `__array__` returns a number.
     """
     is_scalar = isinstance(value, tf.Tensor) and hasattr(value, "numpy") and not value.shape.rank
     return np.asarray(value.numpy() if is_scalar else value)  # numpy() of a larger tensor copies it

@@ -1,7 +1,8 @@
-"""Scopes of a stack's layers.
+"""The scopes in which the layers of a stack are made.
 
-Unrolled layers have a scope each, and a scan has one scope for all layers. Names in files are the unrolled layers'
-names in both cases, and random bits are the same."""
+Each unrolled layer has its own scope; a scan has one scope for all layers. In both cases, files use the names of the
+unrolled layers, and random bits are the same.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchCut:
-    """The cut of a batch into micro-batches: each has every `count`-th example.
+    """The division of a batch into micro-batches, each with every `count`-th example.
 
     Attributes:
-      names: the names of the batch dimension, and of dimensions that a layer makes of it. Along these, each example
-        becomes equally many neighbours.
+      names: the names of the batch dimension, and of dimensions that a layer makes from it. Along these, each example
+        has the same number of adjacent positions.
       size: the number of examples of a micro-batch.
       count: the number of micro-batches.
     """
@@ -38,12 +39,12 @@ class BatchCut:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Vectorization:
-    """Several layers that are computed at once, each on a micro-batch of its own: see `mtf.VectorizedLayers`.
+    """Several layers that are computed at once, each on its own micro-batch: see `mtf.VectorizedLayers`.
 
     Attributes:
       along: the dimension along which tensors belong to different layers.
       numbers: int32 [along]: the number of each layer.
-      cut: the cut of the batch into micro-batches; None where it is whole.
+      cut: the division of the batch into micro-batches; None if it is whole.
       microbatches: int32 [along]: the number of the micro-batch that each layer works on.
     """
 
@@ -64,8 +65,8 @@ class LayerScope:
     Attributes:
       label: its path without the layer's number: `decoder/layer`.
       dim: the dimension that counts the layers.
-      number: which layer it is, where they are unrolled; None where the scope is that of all of them, in a scan.
-      stacked: the dimensions that stacked variables have in place of `dim`, of the same size together.
+      number: the layer's number, if layers are unrolled; None if this is the one scope of all layers, in a scan.
+      stacked: the dimensions that stacked variables have instead of `dim`. The product of their sizes is that of `dim`.
       vectorization: the layers that are being computed at once, in row-major order of `stacked`.
     """
 
@@ -92,15 +93,15 @@ class LayerScope:
         return f"{self.label}_{number:03d}"
 
     def has(self, name: str) -> bool:
-        """Whether the thing of this name was made in the scope."""
+        """Whether this name lies in the scope."""
         return name.startswith(f"{self.path}/")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScopedName:
-    """The name of an operation, and the scopes of layers that were open there: rules by place go by both.
+    """The name of an operation, and the layer scopes that were open there. Layout rules of places match both.
 
-    The operations of a gradient are at the place of the operation that it is the gradient of.
+    The operations of a gradient have the place of the operation that is differentiated.
     """
 
     name: str
@@ -108,12 +109,12 @@ class ScopedName:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The operation's name in each layer that it is for, as if the layers were unrolled."""
+        """The operation's name in each layer that it computes, as if the layers were unrolled."""
         return layer_names(self.name, scopes_of(self.name, self.layer_scopes))
 
     @property
     def pattern(self) -> str:
-        """The name with `*` for the number of every layer that it stands for: `decoder/layer_*/query/einsum`."""
+        """The name with `*` in place of layer numbers, if it stands for several: `decoder/layer_*/query/einsum`."""
         name = self.name
         for scope in reversed(scopes_of(name, self.layer_scopes)):
             if scope.is_stacked:
@@ -122,30 +123,32 @@ class ScopedName:
 
 
 def scopes_of(name: str, open_scopes: Sequence[LayerScope]) -> tuple[LayerScope, ...]:
-    """The open scopes, outermost first, under which a name stands; not all, if the name was given at the root."""
+    """The open scopes, outermost first, whose path begins the name. A name given at the root is in none."""
     return tuple(scope for scope in open_scopes if scope.has(name))
 
 
 def stacked_dims(scopes: Sequence[LayerScope]) -> Shape:
-    """The dimensions that count the layers of things made in these scopes, where layers are stacked."""
+    """The dimensions that count layers in tensors of these scopes; none for scopes that are not stacked."""
     return Shape([dim for scope in scopes if scope.is_stacked for dim in scope.stacked_dims])
 
 
 def vectorization_of(scopes: Sequence[LayerScope]) -> Vectorization | None:
-    """The layers that are computed at once in these scopes, or None. Only one of nested scopes may have some."""
+    """The layers that are computed at once in these scopes, or None. At most one of nested scopes has them."""
     return next((scope.vectorization for scope in scopes if scope.vectorization is not None), None)
 
 
 def without_numbers(name: str, scopes: Sequence[LayerScope]) -> str:
-    """A name as it is in every layer. Random bits are keyed by it and by the layers' numbers."""
+    """The name without layer numbers. Random bits depend on it and on the layers' numbers."""
     for scope in reversed(scopes):
         name = scope.label + name.removeprefix(scope.path)
     return name
 
 
 def layer_names(name: str, scopes: Sequence[LayerScope]) -> tuple[str, ...]:
-    """The names that each layer's part of a stacked variable has where layers are unrolled, in row-major order of the
-    stacked dimensions; the name itself where nothing is stacked."""
+    """The name of each layer's part of a stacked variable, as if the layers were unrolled.
+
+    The order is row-major over the stacked dimensions. If nothing is stacked, this is the name itself.
+    """
     stacked = [scope for scope in scopes if scope.is_stacked]
     names = []
     for numbers in itertools.product(*(range(scope.dim.size) for scope in stacked)):

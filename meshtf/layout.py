@@ -25,7 +25,7 @@ _FORMS = 'a layout is text such as "batch:rows;hidden:pods+cols", or a dict such
 _PLACE = re.compile(r"([^{};]*)\{([^{}]*)\}")
 
 MAX_PADDING = 1 / 3
-"""The largest share of padding that a layout may have along a dimension that its axes do not divide."""
+"""The largest share of padding that a layout may add along a dimension whose size its axes do not divide."""
 
 Axes: TypeAlias = tuple[str, ...]
 """Mesh axes in order, the first one major: a dimension over ("pods", "rows") has `pods` outermost."""
@@ -33,7 +33,7 @@ Axes: TypeAlias = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """The mesh axes that split each dimension of a tensor (an empty tuple: not split).
+    """The mesh axes that split each dimension of a tensor. An empty tuple means that the dimension is whole.
 
     Examples:
       >>> layout = mtf.TensorLayout((("rows",), ()))
@@ -49,7 +49,7 @@ class TensorLayout:
 
     @property
     def used(self) -> frozenset[str]:
-        """Every mesh axis that splits some dimension."""
+        """The mesh axes that split a dimension."""
         return frozenset(a for axes in self.axes for a in axes)
 
     def parts(self, mesh_shape: Shape) -> tuple[int, ...]:
@@ -57,7 +57,7 @@ class TensorLayout:
         return tuple(axes_size(axes, mesh_shape) if axes else 1 for axes in self.axes)
 
     def slice_shape(self, shape: Shape, mesh_shape: Shape) -> tuple[int, ...]:
-        """Sizes of one core's slice, rounded up where a dimension does not divide."""
+        """The sizes of one core's slice, rounded up where a dimension does not divide evenly."""
         return tuple(-(-d.size // n) for d, n in zip(shape, self.parts(mesh_shape), strict=True))
 
     def _repr_html_(self) -> str:
@@ -73,11 +73,11 @@ class TensorLayout:
 class LayoutRules:
     """Maps names of dimensions to mesh axes: `LayoutRules({"batch": ("rows",), "hidden": ("cols",)})`.
 
-    Rules may hold for one place of the program: `{"batch": "rows", "encoder/.*": {"hidden": "cols"}}`, as text
+    Rules may apply to one place of the program: `{"batch": "rows", "encoder/.*": {"hidden": "cols"}}`, or as text
     "batch:rows;encoder/.*{hidden:cols}". A place is a regular expression that matches the whole name of a scope, of an
-    operation or of a variable. Its rules hold for everything there. They replace the rules for the same dimensions from
-    outside. If several places match, the last one counts. An axis that such a rule takes no longer splits another
-    dimension of the tensor. A rule with no axis, "encoder/.*{hidden:}", splits nothing.
+    operation or of a variable. Its rules apply to everything there, and override outer rules for the same dimensions.
+    If several places match, the last one counts. An axis that such a rule uses no longer splits another dimension of
+    the tensor. A rule without an axis, "encoder/.*{hidden:}", leaves the dimension whole.
 
     Attributes:
       rules: the rules for the whole program.
@@ -121,10 +121,10 @@ class LayoutRules:
         return f"{name}:{'+'.join(self.axes(name))}"
 
     def tensor_layout(self, shape: Shape, mesh_shape: Shape, max_padding: float = MAX_PADDING) -> TensorLayout:
-        """The layout of a tensor under the rules for the whole program. The method checks it.
+        """The layout of a tensor under the rules for the whole program, checked.
 
         Raises:
-          LayoutError: more than `max_padding` of a size would be padding, or one mesh axis splits two dimensions.
+          LayoutError: the share of padding exceeds `max_padding`, or one mesh axis splits two dimensions.
         """
         by_name = dict(self.rules)
         layout = TensorLayout(tuple(by_name.get(d.name, ()) for d in shape))
@@ -132,7 +132,7 @@ class LayoutRules:
         return layout
 
     def map_axes(self, fn: Callable[[Axes], Axes]) -> LayoutRules:
-        """The same rules with other axes."""
+        """The rules with `fn` applied to the axes of each."""
         own = [(name, fn(axes)) for name, axes in self.rules]
         return LayoutRules([*own, *((place, rules.map_axes(fn)) for place, rules in self.places)])
 
@@ -168,10 +168,10 @@ def _pairs(rules: object) -> list[tuple[str, RuleLike]]:
 
 
 def _checked_place(place: str, known: Collection[str]) -> str:
-    """The place, if it can be one.
+    """The place, if it is valid.
 
     Raises:
-      LayoutError: it is no regular expression, cannot be written as text, or is there already.
+      LayoutError: it is not a regular expression, cannot be written as text, or occurs twice.
     """
     if place in known:
         raise LayoutError(f'two groups of layout rules for "{place}"; write them as one')
@@ -198,7 +198,7 @@ def _rules_of_place(place: str, rules: LayoutRules | Mapping[str, Axes | str]) -
 
 @says_where
 def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
-    """LayoutRules from themselves, a mapping, pairs, or "batch:rows;hidden:pods+cols".
+    """Converts to LayoutRules: from LayoutRules, a mapping, pairs, or text such as "batch:rows;hidden:pods+cols".
 
     Examples:
       >>> mtf.convert_to_layout_rules("batch:rows;hidden:pods+cols").rules
@@ -219,7 +219,7 @@ def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
 
 
 def _parsed(text: str) -> list[tuple[str, RuleLike]]:
-    """The rules of a text. Rules of places come last."""
+    """The rules of a text; the rules of places come last."""
     form = "dimension:axis or dimension:axis+axis"
     outside = _PLACE.sub(lambda match: " " * len(match[0]), text)
     if set(outside) & set("{}"):
@@ -241,15 +241,13 @@ def axes_size(axes: Iterable[str], mesh_shape: Shape) -> int:
 
 
 def padding_share(size: int, parts: int) -> float:
-    """The share of padding in the slices of a dimension in this many parts. Size 3 in 2 parts has a share of 1/4."""
+    """The share of padding when a dimension is split into this many parts. For size 3 in 2 parts it is 1/4."""
     padded = -(-size // parts) * parts
     return (padded - size) / padded if size else 0.0
 
 
 def restricted(layout: TensorLayout, shape: Shape, part: Shape) -> TensorLayout:
-    """The layout of a tensor with dimensions `part`: each is split as the layout splits it in `shape`, others not at
-    all.
-    """
+    """The layout of a tensor of shape `part`: each dimension is split as in `shape`, or whole if `shape` lacks it."""
     return TensorLayout(tuple(layout.axes[shape.axis(d.name)] if shape.has(d.name) else () for d in part))
 
 
@@ -264,7 +262,7 @@ def check_tensor_layout(
     """Checks that sizes divide, and that no mesh axis splits two dimensions.
 
     Raises:
-      LayoutError: padding would be more than the share `max_padding`, or a mesh axis splits two dimensions.
+      LayoutError: the share of padding exceeds `max_padding`, or a mesh axis splits two dimensions.
     """
     holder: dict[str, Dimension] = {}
     for dim, axes in zip(shape, layout.axes, strict=True):
@@ -291,7 +289,7 @@ def check_mesh_axes(rules: LayoutRules, mesh_shape: Shape) -> None:
     """Checks that the mesh has every axis that a rule names.
 
     Raises:
-      LayoutError: it lacks one.
+      LayoutError: the mesh lacks an axis.
     """
     for name, axes in [*rules.rules, *(rule for _, own in rules.places for rule in own.rules)]:
         for axis in axes:

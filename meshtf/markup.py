@@ -1,6 +1,6 @@
-"""HTML for notebooks: escaped text, tables and parts that fold. It has no script and loads nothing.
+"""HTML for notebooks: escaped text, tables and collapsible sections. It has no script and loads nothing.
 
-Colours follow the theme of Jupyter or VS Code where there is one, else the reader's preference for dark or light.
+Colours follow the theme of Jupyter or VS Code, or else the reader's preference for dark or light.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ background:hsl(var(--hue) var(--strength) var(--light))}
 
 
 class Markup(str):
-    """Text that is HTML already. Other text is escaped where it becomes part of HTML."""
+    """Text that is HTML already. Other text is escaped when it is inserted into HTML."""
 
     __slots__ = ()
 
 
 def element(tag: str, *content: str, **attributes: str) -> Markup:
-    """An element with escaped content and attributes. `class_` stands for the attribute `class`."""
+    """An element with escaped content and attributes. `class_` sets the attribute `class`."""
     given = "".join(f' {name.strip("_")}="{html.escape(value)}"' for name, value in attributes.items())
     return Markup(f"<{tag}{given}>{''.join(map(escaped, content))}</{tag}>")
 
@@ -50,23 +50,23 @@ def escaped(text: str) -> str:
 
 
 def joined(parts: Iterable[str]) -> Markup:
-    """Parts one after another."""
+    """Concatenates parts, escaped."""
     return Markup("".join(map(escaped, parts)))
 
 
 def folded(summary: str, *content: str, is_open: bool = False) -> Markup:
-    """A part that unfolds when its summary is clicked."""
+    """A collapsible section, which opens when its summary is clicked."""
     inside = joined([element("summary", summary), *content])
     return element("details", inside, open="") if is_open else element("details", inside)
 
 
 def grid(titles: Sequence[str], rows: Iterable[Sequence[str] | str], numbers: Sequence[bool] = ()) -> Markup:
-    """A table. A row that is one text is a heading over all columns.
+    """A table. A row given as one string is a heading across all columns.
 
     Args:
-      titles: the columns' titles; none for a table without titles.
+      titles: the columns' titles; empty for a table without titles.
       rows: the rows' cells.
-      numbers: which columns hold numbers, and stand to the right.
+      numbers: which columns hold numbers, and are aligned to the right.
     """
     heads = [_cell("th", title, i < len(numbers) and numbers[i]) for i, title in enumerate(titles)]
     lines = [element("tr", *heads)] if titles else []
@@ -86,5 +86,5 @@ def _cell(tag: str, text: str, is_number: bool) -> Markup:
 
 
 def block(*content: str) -> Markup:
-    """A whole view, with its style."""
+    """A complete view, with its style sheet."""
     return element("div", element("style", Markup(_STYLE)), *content, class_="mtf")

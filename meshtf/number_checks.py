@@ -1,4 +1,4 @@
-"""Whether a value that somebody gives is an integer, or a number. True and False are neither."""
+"""Checks whether a given value is an integer or a number. True and False are neither."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 
 def is_integer(value: object, least: int) -> TypeGuard[int]:
-    """Whether it is an integer of 64 bits, `least` or more.
+    """Whether the value is an integer from `least` to the largest of int64.
 
     Examples:
       >>> [is_integer(value, 1) for value in (1, 0, True, 1.0, 2**63)]
@@ -18,7 +18,7 @@ def is_integer(value: object, least: int) -> TypeGuard[int]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a finite real number that a float holds.
+    """Whether the value is a finite real number within the range of a float.
 
     Examples:
       >>> [is_number(value) for value in (1, 0.5, True, "1", float("nan"), 10**400)]
@@ -28,5 +28,5 @@ def is_number(value: object) -> TypeGuard[float]:
         return False
     try:
         return math.isfinite(float(value))
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer too large for a float
         return False

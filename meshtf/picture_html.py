@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 _MOST_LINES = 32
 """The most rows, and the most columns, of a table that are shown."""
 _MOST_TEXT = 48
-"""The most letters of a list of cores."""
+"""The most characters of a list of cores."""
 
 
 def picture_html(picture: LayoutPicture) -> Markup:
-    """A picture as HTML. If more than two dimensions are split, each part of the others has a table, which folds."""
+    """A picture as HTML. If more than two dimensions are split, each part of the others has a collapsible table."""
     panels = picture.shown_panels
     tables = [(place, _panel(picture, numbers)) for place, numbers in panels.items()]
     if len(tables) == 1:

@@ -1,9 +1,9 @@
-"""Measures how fast this machine's virtual CPUs multiply, move memory, begin operations and talk to one another.
+"""Measures how fast this machine's virtual CPUs multiply, move memory, start operations and communicate.
 
-It measures programs of the language on `SpmdMeshImpl`, since predictions are for such programs. Each figure compares
-two chains of alike operations that run one just after the other: the difference of their times over the difference of
-their lengths. So the figure leaves out the time that every program takes besides. The median of several pairs counts,
-since a processor is quicker at one moment than at another.
+It measures meshtf programs on `SpmdMeshImpl`, since predictions are for such programs. Each figure compares a short and
+a long chain of the same operation, run one after the other: it is the difference of their times divided by the
+difference of their lengths. This removes the fixed cost of a program. The median of several pairs counts, since a
+processor's speed varies.
 
 For example, if a chain of 16 products takes 20 ms, and one of 48 products takes 52 ms, a product takes 1 ms.
 """
@@ -35,26 +35,26 @@ from meshtf.ops import slice as sliced
 
 _FLOAT_BYTES = 4
 _FEW = 8
-"""The rows of a product that is done as fast as its other operand is read."""
+"""The rows of a matrix product that takes only as long as reading its other operand."""
 
 _FEW_CHANNELS, _CHANNELS, _MANY_CHANNELS = 2, 16, 32
-"""Channels between two convolutions: `_FEW` are fewer than a processor computes at once, `_MANY` are a multiple of
-that."""
+"""Channels between two convolutions. `_FEW_CHANNELS` are fewer than a processor computes at once, and `_MANY_CHANNELS`
+are a multiple of that."""
 
 _SMALL_SIDE = 4
-"""The side of an image so small that its convolution takes no longer than it takes to begin one."""
+"""The side of an image so small that its convolution takes only as long as starting one."""
 
 _LARGEST_TILE = 64
 """The most elements of a vector that any processor multiplies at once."""
 
 _LEAST = 1e-9
-"""The seconds of work that is too quick to be measured."""
+"""The seconds reported for work that is too quick to measure."""
 
 _Chain: TypeAlias = Callable[[Tensor, int], Tensor]
-"""Makes a chain of operations: takes the first tensor and the number of links."""
+"""Makes a chain of operations, from the first tensor and the number of links."""
 
 _Link: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""Makes one link of a chain: takes the last tensor and the first."""
+"""Makes one link of a chain, from the latest tensor and the first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ProbeSizes:
       image_side: the height and the width of the images that are convolved.
       elements: the elements of each core's arrays that are added, drawn and summed. Three such arrays fit in a
         processor's cache.
-      many_elements: the elements of arrays that do not fit.
+      many_elements: the elements of arrays that do not fit in the cache.
       chain: the number of products or large operations in a chain. Chains of small operations are longer, and chains of
         random bits have a quarter.
       runs: the number of runs of each program.
@@ -86,7 +86,7 @@ _SIZES = ProbeSizes()
 
 
 def cpu_clock() -> float:
-    """The CPU time of this process divided by its processors, in seconds: a clock for a machine that others use too."""
+    """The seconds of CPU time of this process, per processor: a clock for a machine that others also use."""
     return time.process_time() / num_processors()
 
 
@@ -97,12 +97,12 @@ def probe(
 ) -> Machine:
     """Measures a description of this machine for its virtual CPUs, in less than a minute.
 
-    Links between processes are not measured: predictions take a program over several processes for one in one process.
+    Links between processes are not measured, since predictions treat several processes like a single one.
 
     Args:
       sizes: how much is measured.
-      on_step: is told what is measured next.
-      clock: gives seconds.
+      on_step: called with the name of the next measurement.
+      clock: returns the time in seconds.
 
     Raises:
       DeviceError: TensorFlow has started with fewer virtual CPUs.
@@ -175,7 +175,7 @@ class _Probe:
         self._on_step(what)
 
     def _less(self, seconds: float, others: float) -> float:
-        """The first without the second; where nothing is left, other work on this machine was all that was measured."""
+        """The first minus the second. If nothing is left, notes that other work on this machine hid the measurement."""
         if seconds - others < _LEAST:
             self._in_vain[self._measured] = None
         return max(seconds - others, _LEAST)
@@ -192,9 +192,9 @@ class _Probe:
     def _product_tile(self, starting: float) -> int:
         """The rows or columns of a processor's tile: a product with fewer takes no less time.
 
-        Measures a pair of convolutions, to other channels and back, with few and with many channels in between. The
-        convolution to few channels takes as long as one to a whole tile of them. All others take time by their terms.
-        So the ratio of the two pairs gives the size of the tile.
+        Measures two pairs of convolutions, with few and with many channels in between. The convolution to few channels
+        takes as long as one to a whole tile of channels. The time of the others is proportional to their work. So the
+        ratio of the two times gives the size of the tile.
         """
         few, many = (
             self._less(self._each(_convolved(channels), self._image(self._sizes.image_side)), 2 * starting)
@@ -204,7 +204,7 @@ class _Probe:
         return 1 << round(math.log2(min(max(tile, 1), _LARGEST_TILE)))
 
     def _collectives(self, operation: float, adding: float) -> tuple[float, float, float]:
-        """Seconds of a start, and of each further core; bytes per second of all cores together."""
+        """The seconds that a collective takes to start and for each further core; the bytes per second of all cores."""
         elements, cores = self._sizes.elements, self._sizes.cores
         links = 4 * self._sizes.chain
         of_two = self._less(self._each(_summed_in_pairs, self._elements(8), links=links), operation)
@@ -219,7 +219,7 @@ class _Probe:
     def _each(
         self, link: _Link, shape: Sequence[Dimension], dtype: tf.DType = tf.float32, links: int | None = None
     ) -> float:
-        """Seconds of one link in a chain in which each is made of the one before."""
+        """The seconds of one operation in a chain in which each reads the result of the one before."""
         return self._each_of(_linked(link), shape, dtype, links)
 
     def _each_of(
@@ -231,7 +231,7 @@ class _Probe:
         return self._less(statistics.median(b - a for a, b in runs), 0.0) / (2 * links)
 
     def _step(self, chain: _Chain, shape: Sequence[Dimension], dtype: tf.DType, links: int) -> Callable[[], object]:
-        """A program that has run once."""
+        """A call of a program that has run once already."""
 
         def program(x: Tensor) -> Tensor:
             return reduce_sum(cast(chain(cast(x, dtype), links), tf.float32))
@@ -252,9 +252,9 @@ def _linked(link: _Link) -> _Chain:
 
 
 def _kept(x: Tensor, links: int) -> Tensor:
-    """Makes `links` new arrays, one sum each, then reads them all again in reverse for as many sums more.
+    """Makes `links` new arrays by additions, then reads them all again in reverse order for as many additions.
 
-    A training does the same: its gradient reads the arrays again. A sum in place would stay in a processor's cache.
+    A training step does the same: its gradient reads the arrays again. Additions in place would stay in the cache.
     """
     made = [x]
     for _ in range(links):
@@ -267,8 +267,10 @@ def _unchanged(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _branched(y: Tensor, x: Tensor) -> Tensor:
-    """Makes three operations. Two of them can run at the same time, since an operation alone waits for no other
-    thread."""
+    """Makes three operations, two of which can run at the same time.
+
+    A lone operation would never wait for another thread.
+    """
     return tanh(y) + sin(y)
 
 
@@ -277,7 +279,7 @@ def _added(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _multiplied(y: Tensor, x: Tensor) -> Tensor:
-    """[outer, inner, row, column] by the same with columns for rows."""
+    """Multiplies y [outer, inner, row, column] by x, along the columns of y and the rows of x."""
     w = rename_dimension(rename_dimension(x, "column", "next"), "row", "column")
     kept = [d for d in y.shape if d.name != "column"]
     return rename_dimension(einsum([y, w], [*kept, w.shape.get_dim_by_name("next")]), "next", "column")
@@ -299,7 +301,7 @@ def _curved(y: Tensor, x: Tensor) -> Tensor:
 
 
 def _few_rows(x: Tensor, links: int) -> Tensor:
-    """A few rows of [outer, inner, row, column] by all of it, again and again."""
+    """Multiplies a few rows of x [outer, inner, row, column] by all of x, repeatedly."""
     w = rename_dimension(rename_dimension(x, "column", "next"), "row", "column")
     y = sliced(x, 0, _FEW, "row")
     for _ in range(links):

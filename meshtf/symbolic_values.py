@@ -1,4 +1,4 @@
-"""Answers for a tensor without a value, to questions that Python, NumPy and TensorFlow ask of values."""
+"""Errors for a tensor that has no value yet, when Python, NumPy or TensorFlow needs its value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VALUES = (bool, int, float, complex, np.ndarray, np.generic, tf.Tensor, tf.Vari
 
 
 class SymbolicValue:
-    """The base of `Tensor`: every question for a value is a UsageError, which says what to write instead."""
+    """The base of `Tensor`. Every use that needs a value raises a UsageError, which says what to write instead."""
 
     @says_where
     def __bool__(self) -> bool:
@@ -27,8 +27,8 @@ class SymbolicValue:
 
     __hash__ = object.__hash__
 
-    # Two tensors are equal if they are the same one: graphs keep tensors in tuples, and look for them there. With a
-    # number a tensor is only ever compared by somebody who means the elements.
+    # Tensors are equal only if they are the same object, because graphs keep tensors in tuples and search for them.
+    # Whoever compares a tensor with a number means its elements.
     def __eq__(self, other: object) -> bool:
         if isinstance(other, _VALUES):
             self._refuse_comparison()
@@ -72,7 +72,7 @@ class SymbolicValue:
             raise UsageError(f"{self} {_NO_VALUE}, and so cannot be written as {form!r}; {_SEEN}")
         return str(self)
 
-    # It is its place in a graph that a tensor is: a copy of it would be in none.
+    # A tensor is a node of its graph, so a copy would belong to no graph.
     def __copy__(self) -> Self:
         return self
 

@@ -1,4 +1,4 @@
-"""Functions and methods whose first parameter is the mesh, which a caller may leave out where the mesh is known."""
+"""Lets callers omit the mesh, the first parameter of many functions, where the graph has only one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ mtf.function or inside `with graph:`, or give the mesh first"""
 
 
 class TakesMesh(Protocol[P, T]):
-    """A function that takes the mesh first, or not at all."""
+    """A function whose first parameter, the mesh, is optional."""
 
     __name__: str
     __qualname__: str
@@ -34,9 +34,9 @@ class TakesMesh(Protocol[P, T]):
 
 
 def takes_mesh(fn: Callable[Concatenate[Mesh, P], T]) -> TakesMesh[P, T]:
-    """Lets callers of a function leave out its first parameter, the mesh. It is then the current graph's only mesh.
+    """Lets callers of a function omit its first parameter, the mesh. The default is the current graph's only mesh.
 
-    The function need not be a `language_function`: this makes it one.
+    The result is a `language_function`, so do not decorate the function with that as well.
     """
     wrapper: Any = _filled(fn, 0)
     return wrapper
@@ -45,14 +45,14 @@ def takes_mesh(fn: Callable[Concatenate[Mesh, P], T]) -> TakesMesh[P, T]:
 def method_takes_mesh(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`takes_mesh` for a method whose first parameter after `self` is the mesh.
 
-    The method has overloads with and without the mesh, because checkers of types know no method or constructor that a
-    decorator makes of a protocol.
+    The method declares overloads with and without the mesh, because type checkers do not treat a protocol that a
+    decorator returns as a method or constructor.
     """
     return _filled(fn, 1)
 
 
 def _filled(fn: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """The function with the mesh, at this place of its parameters, filled in where a caller left it out."""
+    """Wraps a function to insert the mesh as parameter number `place` if the caller omitted it."""
     located = language_function(fn)
 
     @functools.wraps(fn)
@@ -64,7 +64,7 @@ def _filled(fn: Callable[..., Any], place: int) -> Callable[..., Any]:
             _check_no_stand_in(given[0], fn, [*inspect.signature(fn).parameters][place + 1])
         return located(*args[:place], _known_mesh(), *given, **kwargs)
 
-    # Without it, an error would be read against the signature of `fn`, which has a mesh that this call may lack.
+    # Otherwise a call without the mesh would be checked against the signature of `fn`, which requires it.
     del filled.__wrapped__  # type: ignore[attr-defined]
     wrapper: Any = language_function(filled)
     wrapper.__wrapped__ = fn
@@ -86,7 +86,7 @@ def _known_mesh() -> Mesh:
 
 
 def _check_no_stand_in(first: object, fn: Callable[..., object], second: str) -> None:
-    """Refuses a first argument that is no mesh, and that no second parameter takes."""
+    """Rejects a first argument that is neither a mesh nor suitable for the second parameter."""
     if isinstance(first, Tensor):
         what = f"the tensor {first}, whose mesh is x.mesh"
     elif isinstance(first, Graph):

@@ -1,4 +1,4 @@
-"""Pictures of a layout: which core holds which part of a tensor, in the terminal in colour, and as a PNG."""
+"""Draws which core holds which part of a tensor, in colour in the terminal or as a PNG."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class LayoutPicture:
 
     @property
     def panels(self) -> dict[str, list[int]]:
-        """The numbers of the blocks in each plane of the two drawn dimensions, by the place of the plane.
+        """The numbers of the blocks in each panel, keyed by the panel's place.
 
-        A place is a text such as `length 0:4`, with the other split dimensions. If there are none, all blocks lie in
-        one plane.
+        A panel shows the two drawn dimensions. Its place, such as `length 0:4`, gives the bounds of the other split
+        dimensions. If there are no others, all blocks lie in one panel.
         """
         panels: dict[str, list[int]] = {}
         for number, block in enumerate(self.blocks):
@@ -87,7 +87,7 @@ class LayoutPicture:
         (console or rich.console.Console()).print(self._table())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a PNG. The tensor's first split dimension goes downwards, and the second to the right.
+        """Writes a PNG. The tensor's first split dimension runs downwards, and the second to the right.
 
         If more dimensions are split, there is a panel for each part of the others.
 
@@ -148,7 +148,7 @@ class LayoutPicture:
 
     @property
     def shown_panels(self) -> dict[str, list[int]]:
-        """The panels, no more than a picture has room for."""
+        """The panels that a picture has room for."""
         panels = self.panels
         if len(panels) <= _MOST_PANELS:
             return panels
@@ -209,9 +209,9 @@ def visualize_layout(
     """Shows which core holds which part of a tensor, in the terminal in colour and, given a path, as a PNG.
 
     Args:
-      tensor_or_shape: a tensor of a program, whose overrides count, or a named shape.
-      mesh: a mesh implementation, which has a layout, or a mesh shape.
-      layout: layout rules, which a mesh shape needs.
+      tensor_or_shape: a tensor of a program, with its layout overrides, or a named shape.
+      mesh: a mesh implementation, which has layout rules, or a mesh shape.
+      layout: layout rules; required with a mesh shape.
       path: the path of a PNG to write, with matplotlib.
       show: whether to print.
 
@@ -239,7 +239,7 @@ def visualize_layout(
 
 
 def picture_of(name: str, shape: Shape, layout: TensorLayout, mesh_shape: Shape) -> LayoutPicture:
-    """Returns the picture of a layout that is known already. `name` stands first in its title, as `logits: `."""
+    """Returns the picture of a known layout. Its title starts with `name`, such as `logits: `."""
     title = f"{name}{layout.to_string(shape) or 'a scalar'} on mesh {mesh_shape}"
     return LayoutPicture(title, shape, layout, mesh_shape, tuple(_blocks(shape, layout, mesh_shape)))
 

@@ -1,4 +1,4 @@
-"""The start of meshtf's programs, before TensorFlow is imported: this package imports nothing but Python's library.
+"""Starts meshtf's programs before TensorFlow is imported. This package imports only Python's standard library.
 
-The plugin of mypy, which no program imports, imports mypy.
+The exception is the mypy plugin, which no program imports.
 """

@@ -1,4 +1,4 @@
-"""Addresses of processes, "host:port": read, compared and written in one place, for names, IPv4 and IPv6."""
+"""Reads, compares and writes addresses of processes, "host:port", for names, IPv4 and IPv6."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Address:
       port: from 1 to 65535.
 
     Raises:
-      AddressFault: if the host is none, or the port is out of range.
+      AddressFault: if the host is invalid, or the port is out of range.
     """
 
     host: str
@@ -49,7 +49,7 @@ class Address:
         match = _PARTS.fullmatch(text) if isinstance(text, str) else None
         if _is_ipv6(text) or (match is not None and _is_ipv6(match["host"])):
             raise AddressFault(
-                f"{text!r} is no address: an IPv6 address stands in brackets before its port, as {_EXAMPLES}"
+                f"{text!r} is no address: write an IPv6 address in brackets before its port, as {_EXAMPLES}"
             )
         try:
             if match is not None:
@@ -64,11 +64,11 @@ class Address:
 
 
 def bare_host(text: str) -> str:
-    """Returns the host alone. `2001:db8::1` is that of `[2001:db8::1]` and of `2001:DB8:0::1`. Names and IPv4 stay as
-    they are.
+    """Returns the host without brackets, an IPv6 address in its shortest form. `[2001:DB8:0::1]` becomes
+    `2001:db8::1`. Names and IPv4 addresses do not change.
 
     Raises:
-      AddressFault: if it is none.
+      AddressFault: if the text is no host.
     """
     inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     with contextlib.suppress(ValueError):
@@ -76,12 +76,12 @@ def bare_host(text: str) -> str:
     if inside != text or ":" in text:
         raise AddressFault(f"{inside!r} is no IPv6 address, nor a host without a port")
     if not _NAME.fullmatch(text):
-        raise AddressFault(f"{text!r} is no name of a host")
+        raise AddressFault(f"{text!r} is not a host name")
     return text
 
 
 def _is_ipv6(text: object) -> bool:
-    """Tells whether it is an IPv6 address, without brackets."""
+    """Tells whether a text is an IPv6 address without brackets."""
     try:
         return isinstance(text, str) and bool(ipaddress.IPv6Address(text))
     except ValueError:

@@ -6,12 +6,12 @@ import enum
 
 STATUSES = """\
   0      done
-  1      something failed that is none of the following
+  1      something else failed
   2      a flag or the configuration is wrong, or does not fit the run folder or the machine; nothing was started
   3      a NaN or an infinity stopped training
   4      a file cannot be read or written: the disk is full, the folder read-only
   5      a collective failed, or another process is gone; the same command resumes from the last checkpoint
-  128+n  signal n asked it to stop (129: its terminal went, 130: Ctrl-C, 143: SIGTERM)
+  128+n  signal n asked it to stop (129: its terminal closed, 130: Ctrl-C, 143: SIGTERM)
 """
 
 

@@ -1,8 +1,8 @@
-"""Finds names in gin files that meshtf cannot have, before meshtf is imported, which takes seconds.
+"""Finds unknown names in gin files before meshtf is imported, since the import takes seconds.
 
-Only names that are certainly misspelt are reported here, with the messages of the later reading. Everything else is
-left to that reading. `configurables.toml` has the names of meshtf's configurables and of their parameters (`make
-configurables`).
+It reports only names that are certainly misspelt, with the same messages as gin's full reading later. Everything else
+is left to that reading. `configurables.toml` lists meshtf's configurables and their parameters (`make configurables`
+writes it).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class UnknownNameError(ValueError):
 
 
 def check_names(files: Sequence[str], parameters: Sequence[str], recipe: str | None = None) -> None:
-    """Checks the names of a configuration, up to the first thing that only the later reading can judge.
+    """Checks the names of a configuration, up to the first statement that only the later reading can judge.
 
     Args:
-      files: the files of --gin_file. If there is none, a run's own configuration is read first, whose modules may have
-        any configurables. Then only parameters of meshtf's own are checked.
+      files: the files of --gin_file. Without any, programs first read a run's own configuration, whose modules may
+        define other configurables. Then only parameters of meshtf's configurables are checked.
       parameters: the bindings of --gin_param.
       recipe: the name of --recipe.
 
@@ -68,17 +68,17 @@ def unknown_parameter(configurable: str, name: str, parameters: Sequence[str]) -
 
 
 class _OthersJudgeError(Exception):
-    """Something that only the later reading of the configuration can judge, and everything after it, too."""
+    """Stops the check at a statement that only the later reading can judge. That reading then judges the rest."""
 
 
 @dataclasses.dataclass
 class _Reader(config_parser.ParserDelegate):
-    """Reads statements only for their names.
+    """Reads statements and checks only their names.
 
     Attributes:
-      own: the parameters of each configurable, by its whole name. None for one of gin's own.
-      may_be_foreign: whether a name may be of a module that is not meshtf's.
-      open_files: the files that include one another.
+      own: the parameters of each configurable of meshtf, by its full name. None for gin's own configurables.
+      may_be_foreign: whether a name may come from a module that is not part of meshtf.
+      open_files: the file that is being read, and the files that include it.
     """
 
     own: SelectorMap
@@ -113,7 +113,7 @@ class _Reader(config_parser.ParserDelegate):
                 line = statement.location.line_num
                 self._look_at(statement, folder)
         except _UnplacedError as error:
-            told, _, place = str(error).partition(_GINS_PLACE)  # a reference has a line of its own
+            told, _, place = str(error).partition(_GINS_PLACE)  # for a reference, gin adds the line itself
             raise UnknownNameError(f"{origin_of(int(place.split()[0]) if place else line)}: {told}") from None
         except UnknownNameError:  # raised for a file that this one includes
             raise
@@ -148,7 +148,7 @@ class _Reader(config_parser.ParserDelegate):
 
 
 class _UnplacedError(ValueError):
-    """An unknown name. Behind the message stands the place, if gin's parser knows it."""
+    """An unknown name. The message ends with the place if gin's parser adds it."""
 
 
 def _found(name: str, error: type[ValueError]) -> Path:
@@ -159,7 +159,7 @@ def _found(name: str, error: type[ValueError]) -> Path:
         choices = gin_file_choices(name)
     except UserPathError:
         raise _OthersJudgeError from None
-    if len(choices) == 2:  # the two may differ
+    if len(choices) == 2:  # the two files may differ
         raise _OthersJudgeError
     if not choices:
         raise error(no_gin_file(name))

@@ -1,4 +1,4 @@
-"""The plugin of mypy: it reads `mtf.f32["batch:64"]` as `mtf.Tensor`. Name it in mypy's own settings.
+"""The mypy plugin. It reads `mtf.f32["batch:64"]` as `mtf.Tensor`. Name it in mypy's settings:
 
     [tool.mypy]
     plugins = ["meshtf_programs.mypy_plugin"]
@@ -18,7 +18,7 @@ _ELEMENT_TYPES = "meshtf.annotations.element_types."
 
 
 class TensorAnnotations(Plugin):
-    """Reads annotations of tensors as the type of a tensor, and their text as no type."""
+    """Reads annotations of tensors as the type `mtf.Tensor`, and ignores the text in their brackets."""
 
     def get_type_analyze_hook(self, fullname: str) -> Callable[[AnalyzeTypeContext], Type] | None:
         return _tensor if fullname == _TENSOR or fullname.startswith(_ELEMENT_TYPES) else None
@@ -29,5 +29,5 @@ def _tensor(context: AnalyzeTypeContext) -> Type:
 
 
 def plugin(version: str) -> type[Plugin]:
-    """The entry that mypy asks for."""
+    """The entry point that mypy calls."""
     return TensorAnnotations

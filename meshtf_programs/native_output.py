@@ -16,10 +16,10 @@ _SHOWN = b"!"
 
 @dataclasses.dataclass(frozen=True)
 class Keeper:
-    """A process that keeps the output of another process, and shows it when that process asks for it, or dies.
+    """A process that keeps the output of another process, and shows it when that process requests it or dies.
 
-    A process cannot show its own output when native code ends it, as TensorFlow does on a CPU for which it was not
-    built.
+    A process cannot show its own output if native code ends it. TensorFlow does this on a CPU that it was not built
+    for.
 
     Attributes:
       process: its id.
@@ -38,7 +38,7 @@ class Keeper:
         answers, write_answers = os.pipe()
         process = os.fork()
         if not process:
-            for descriptor in (0, 1, write_kept, answers):  # or a reader of the output would wait for the keeper, too
+            for descriptor in (0, 1, write_kept, answers):  # else a reader of the output would wait for the keeper
                 os.close(descriptor)
             _keep(kept, write_answers)
         os.close(kept)
@@ -60,8 +60,8 @@ class Keeper:
 
 
 def _keep(kept: int, answers: int) -> None:
-    """Does the work of the keeper, until nobody can write any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both, and the other process reports it
+    """Does the work of the keeper, until no process can write to the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes, and the other one reports it
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     text = b""
     while piece := os.read(kept, 1 << 16):
@@ -82,7 +82,7 @@ def _write_all(text: bytes) -> None:
 
 @dataclasses.dataclass
 class NativeOutput:
-    """The keeper of this process, if there is one: `meshtf_programs.start` makes it."""
+    """The keeper of this process, if there is one. `meshtf_programs.start` makes it."""
 
     keeper: Keeper | None = None
 
@@ -117,4 +117,4 @@ class NativeOutput:
 
 
 NATIVE_OUTPUT = NativeOutput()
-"""The one of this process. Outside of `meshtf_programs.start`, as in a notebook, nothing is hidden."""
+"""The object for this process. Without `meshtf_programs.start`, such as in a notebook, nothing is hidden."""

@@ -1,6 +1,6 @@
-"""Hints for missing names: what the name is called here, or what it was meant to be. `meshtf.errors` hands them on.
+"""Hints for missing names: meshtf's name for the same thing, or the name that was misspelt. `meshtf.errors` uses them.
 
-They are here because programs give them before meshtf is imported.
+They are in this package because programs show them before meshtf is imported.
 """
 
 from __future__ import annotations
@@ -12,29 +12,28 @@ from collections.abc import Iterable, Sequence
 from meshtf_programs.synonyms import SYNONYMS
 
 _FACES = ("meshtf", "meshtf.layers", "meshtf.models", "meshtf.optimize")
-"""The modules in which a name of one of the others is proposed."""
+"""The public modules. For a name that is missing in one of them, a name of another one may be proposed."""
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Returns a hint `; did you mean "x"?` for a misspelt word of the user's own, or an empty string.
 
-    A dimension, a file or a key of a dict may be any word, so likeness of the letters is all that counts.
+    A dimension, a file or a dictionary's key may be any word, so only the similarity of the letters counts.
     """
     matches = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return f'; did you mean "{matches[0]}"?' if matches else ""
 
 
 def nearest_public(name: str, public: Iterable[str], module: str = "") -> str:
-    """Returns a hint `; did you mean "x"?` for a name of a library that is not there, or an empty string.
+    """Returns a hint `; did you mean "x"?` for a name that a library lacks, or an empty string.
 
-    It knows the words of other libraries, other ways to write a name (`ReduceSum`), misspellings (`eisnum`), and names
-    of which some words are missing (`variance`). A name that only looks alike is not proposed: `scan` is no
-    misspelling of `is_nan`.
+    It recognizes words of other libraries, other spellings (`ReduceSum`), misspellings (`eisnum`), and names with
+    missing words (`variance`). It does not propose names that only look similar: `scan` is no misspelling of `is_nan`.
 
     Args:
-      name: the name that was asked for.
-      public: the names that are there.
-      module: where they are; a name of another module of meshtf is proposed with its module if this is one, too.
+      name: the name that is missing.
+      public: the names that exist.
+      module: their module. If it is one of meshtf's public modules, names of the others may be proposed as well.
     """
     names = list(public)
     found = _written_otherwise(name, names)
@@ -51,13 +50,13 @@ def _written_otherwise(name: str, names: Sequence[str]) -> list[str]:
 
 
 def _synonyms(synonyms: Sequence[str], names: Sequence[str], module: str) -> list[str]:
-    """The synonyms that are among `names`, by their short names; if none is, the ones of other modules."""
+    """The synonyms that are among `names`, by their short names. If there are none, those of other modules."""
     here = [short for short in (each.rpartition(".")[2] for each in synonyms) if short in names]
     return here or (list(synonyms) if module in _FACES else [])
 
 
 def _misspelt(name: str, names: Sequence[str]) -> list[str]:
-    """The name of which this one is a misspelling: the one with the fewest letters that are wrong."""
+    """The name that was misspelt: the one with the fewest wrong letters."""
     costs = {each: _misspelling(name, each) for each in names}
     near = [each for each in names if costs[each] < _TOO_FAR]
     return [min(near, key=lambda each: (costs[each], -len(each), each))] if near else []
@@ -82,7 +81,7 @@ def _misspelling(name: str, other: str) -> float:
     if len(ours) != len(others):
         ours, others = ["".join(ours)], ["".join(others)]
     if any(abs(len(a) - len(b)) > _most_wrong(b) for a, b in zip(ours, others, strict=True)):
-        return _TOO_FAR  # so many letters at least are missing, or too many
+        return _TOO_FAR  # at least this many letters are missing or extra
     costs = [_distance(a, b) for a, b in zip(ours, others, strict=True)]
     is_near = all(cost <= _most_wrong(word) for cost, word in zip(costs, others, strict=True))
     return sum(costs) if is_near else _TOO_FAR
@@ -94,9 +93,9 @@ def _most_wrong(word: str) -> int:
 
 
 def _distance(a: str, b: str) -> float:
-    """The letters that are missing, too many, wrong, or exchanged with their neighbour (Damerau 1964).
+    """The number of letters that are missing, extra, wrong, or exchanged with their neighbour (Damerau 1964).
 
-    A wrong letter in a word of up to four makes another word, as `selu` is not `silu`, so it counts as two.
+    In a word of up to four letters, a wrong letter makes another word, such as `selu` and `silu`. So it counts as two.
     """
     wrong = 2.0 if len(b) <= 4 else 1.0
     rows = [[float(i + j) if not i or not j else 0.0 for j in range(len(b) + 1)] for i in range(len(a) + 1)]

@@ -28,7 +28,7 @@ def packaged_folder() -> Path:
 
 
 def gin_file_choices(name: str) -> list[Path]:
-    """Returns the files that a name of a configuration may mean: one of meshtf's own, and one by its path.
+    """Returns the files that the name of a configuration may mean: one that comes with meshtf, and one by its path.
 
     Raises:
       UserPathError: if there is no user of the name behind `~`.
@@ -50,7 +50,7 @@ def no_gin_file(name: str) -> str:
 
 
 def origin_of_line(file: Path, line: int) -> str:
-    """Returns a line's place as messages name it."""
+    """Returns the place of a line, as messages show it."""
     return f"{file.name if file.is_relative_to(packaged_folder()) else shown(file)}:{line}"
 
 
@@ -60,7 +60,7 @@ def shown(path: Path) -> str:
 
 
 def recipe_file(name: str) -> Path:
-    """Returns the file of a recipe, which has a layout for any model of a kind."""
+    """Returns the file of a recipe: a layout for all models of one kind."""
     return packaged_folder() / "recipes" / f"{name}.gin"
 
 
@@ -71,7 +71,7 @@ def recipes() -> dict[str, str]:
 
 
 def listed_configurations(own_folder: Path) -> str:
-    """Lists the gin files of this folder and meshtf's own, a line for each.
+    """Lists the gin files of this folder and those that come with meshtf, one on each line.
 
     A line has the name, the file's description of itself, and the files that it includes.
     """

@@ -26,10 +26,10 @@ def listed_tasks(_: Path) -> str:
 
 
 def task_file(name: str) -> str:
-    """Returns the gin file of a task, by the name that the list shows or as the path it is.
+    """Returns the gin file of a task. `name` is a name from the list, or a path.
 
     Raises:
-      ValueError: if there is no such task. The message has the nearest.
+      ValueError: if there is no such task. The message proposes the nearest name.
     """
     if name.endswith(".gin"):
         return name

@@ -1,8 +1,8 @@
-"""The console scripts: they import a program of `meshtf.bin`, which takes seconds, and run it.
+"""The console scripts. Each imports a program of `meshtf.bin`, which takes seconds, and runs it.
 
-Help, and errors in flags, come before that, from `command_lines/`.
+`command_lines/` shows help, and errors in flags, before this import.
 
-TensorFlow's output while it is imported is hidden, and Ctrl-C ends the import without a traceback.
+The output of TensorFlow's import is hidden, and Ctrl-C ends the import without a traceback.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _early_answer(program: str, arguments: Sequence[str]) -> int | None:
 
 @contextlib.contextmanager
 def _ends_at_signals(name: str) -> Iterator[None]:
-    """Lets SIGINT and SIGTERM end the process at once: nothing has begun, and an import could end in any error."""
+    """Makes SIGINT and SIGTERM end the process at once. Nothing has begun, and an import could end in any error."""
 
     def end(number: int, _: FrameType | None) -> None:
         if NATIVE_OUTPUT.keeper is not None:

@@ -1,4 +1,4 @@
-"""JSON by its standard. Python's own JSON has NaN and Infinity, which other readers refuse."""
+"""Writes JSON that follows the standard. Python's own writer emits NaN and Infinity, which other readers refuse."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def json_text(
 
     Args:
       value: dictionaries and lists, whose leaves are texts, numbers, truth values or None.
-      indent: the columns by which each level is set in. None: all in one line.
-      sort_keys: whether keys are in the order of the alphabet.
+      indent: the number of columns by which each level is indented. None: all on one line.
+      sort_keys: whether to sort keys alphabetically.
       separators: the separators between entries, and between a key and its value.
-      ensure_ascii: whether other letters are written as escapes.
+      ensure_ascii: whether to write characters outside of ASCII as escapes.
 
     Raises:
       TypeError: if JSON cannot hold the value.
@@ -40,7 +40,7 @@ def json_text(
 
 
 def with_numbers(value: Any) -> Any:
-    """Returns a value that was read, with numbers in place of the texts that `json_text` writes for them."""
+    """Returns a value that was read from JSON. Converts the texts "NaN", "Infinity" and "-Infinity" back to numbers."""
     if isinstance(value, dict):
         return {name: with_numbers(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Words of other libraries, each with what it is called here.
+"""Words of other libraries, each with its name in meshtf.
 
-`meshtf_programs.nearest` proposes them for a missing name. They are words (of NumPy, JAX, PyTorch, Keras and Haliax)
-that no misspelling of a public name is near to. For some, nothing is to be proposed. A test checks that all that is
-proposed exists.
+`meshtf_programs.nearest` proposes these names for a missing one. The words are from NumPy, JAX, PyTorch, Keras and
+Haliax, and the search for misspellings would not find their names. Some words have no counterpart, so nothing is
+proposed for them. A test checks that every proposed name exists.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "llama": ("mtf.models.TransformerLM",),
     "seq2seq": ("mtf.models.EncoderDecoder",),
     "t5": ("mtf.models.EncoderDecoder",),
-    # Words for which nothing is here, although some public name looks alike
+    # Words without a counterpart, although a public name looks similar
     "choose": (),
     "convolve": (),
     "cross": (),

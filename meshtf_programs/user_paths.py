@@ -1,4 +1,4 @@
-"""Paths as users give them. `~` in them is replaced in this one place."""
+"""Paths as users give them. Only this module replaces `~`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class UserPathError(ValueError):
 
     Attributes:
       path: the path as it was given.
-      reason: why it cannot, without the path.
+      reason: why it cannot be replaced. The text does not name the path.
     """
 
     def __init__(self, path: str) -> None:
@@ -25,13 +25,13 @@ class UserPathError(ValueError):
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """Returns a user's path of this machine, with `~` and `~name` replaced. `file:///runs` is such a path, too.
+    """Returns a user's path on this machine, with `~` and `~name` replaced. It may have the form `file:///runs`.
 
     Raises:
       UserPathError: if there is no such user.
     """
     text = _without_scheme(os.fspath(path))
-    found = os.path.expanduser(text)  # Path.expanduser takes ./~ for ~
+    found = os.path.expanduser(text)  # Path.expanduser would treat ./~ as ~
     if text.startswith("~") and found == text:
         raise UserPathError(os.fspath(path))
     return Path(found)

@@ -1,4 +1,4 @@
-"""The dtype in which a model computes with the arrays that it is given."""
+"""The dtype in which a model computes with its input arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import meshtf as mtf
 
 
 def in_activation_dtype(x: mtf.Tensor) -> mtf.Tensor:
-    """x in the dtype of the graph's activations if this has 16 bits, so that float32 does not widen what follows."""
+    """Casts x to the graph's activation dtype if that has 16 bits, so that float32 inputs do not widen later layers."""
     dtype = x.graph.variable_dtype.activation_dtype
     is_narrower = dtype is not None and x.dtype.is_floating and dtype.size == 2 < x.dtype.size
     return mtf.cast(x, dtype) if is_narrower else x

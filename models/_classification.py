@@ -10,18 +10,18 @@ import tensorflow as tf
 import meshtf as mtf
 
 TOP = 5
-"""How many of the likeliest classes may be right for "top_5_accuracy"."""
+"""The number of likeliest classes among which "top_5_accuracy" looks for the right one."""
 
 _MANY_CLASSES = 2 * TOP
 
 
 class ImageClassifier(abc.ABC):
-    """A convolutional network that gives each image one class. Its settings are those of the classes that derive it.
+    """A convolutional network that gives each image one class. Subclasses define the settings.
 
     Attributes:
       num_classes: size of the dimension `classes`.
-      label_smoothing: the share of a label that all classes get alike in the loss.
-      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
+      label_smoothing: the share of each label that the loss divides equally among all classes.
+      check_labels: whether a label that is no class raises IndexRangeError; if not, its loss is 0.
     """
 
     num_classes: int
@@ -61,7 +61,7 @@ def class_metrics(
     label_smoothing: float = 0.0,
     check_labels: bool,
 ) -> dict[str, mtf.Tensor]:
-    """The "loss" and "accuracy" [batch] of logits [batch, classes]. Smoothing is for training alone.
+    """The "loss" and "accuracy" [batch] of logits [batch, classes]. Only training smooths labels.
 
     An evaluation with more than ten classes also has "top_5_accuracy": whether one of the five likeliest is right.
 

@@ -26,7 +26,7 @@ class TokenSequence:
 
     @classmethod
     def of(cls, features: Mapping[str, mtf.Tensor], name: str) -> TokenSequence:
-        """The features `<name>`, `<name>_position` and `<name>_segmentation`, of which the last two may be missing.
+        """The features `<name>`, `<name>_position` and `<name>_segmentation`. The last two are optional.
 
         Raises:
           GraphError: there is no feature of this name.
@@ -41,20 +41,20 @@ class TokenSequence:
     def tokens(self) -> Tokens:
         """The tokens for attention, with their index along `length` as position.
 
-        Within a segment, it differs as positions do.
+        Within a segment, the distance of two tokens is the same by index and by position.
         """
         return Tokens.along(self.ids, self.segments)
 
     def unpadded_tokens(self, padding_id: int) -> Tokens:
         """The tokens for attention that is not causal.
 
-        Without segments, all tokens that are no padding are one segment.
+        Without segments, all tokens except padding are one segment.
         """
         segments = mtf.to_int32(mtf.not_equal(self.ids, padding_id)) if self.segments is None else self.segments
         return Tokens.along(self.ids, segments)
 
     def shifted_right(self, start_id: int) -> mtf.Tensor:
-        """The token before each one in its example, and `start_id` for the first: int32 [batch, length]."""
+        """The token before each one in its example, or `start_id` before the first: int32 [batch, length]."""
         before = shifted_right(self.ids, start_id)
         if self.segments is None:
             return before
@@ -63,7 +63,7 @@ class TokenSequence:
 
 
 def shifted_right(ids: mtf.Tensor, start_id: int | mtf.Tensor) -> mtf.Tensor:
-    """Ids [.., length], each in the place behind its own, and `start_id`, a number or [..], in the first."""
+    """Ids [.., length], shifted one place to the right, with `start_id` (a number or [..]) in the first place."""
     length = ids.shape["length"]
     before = mtf.shift(ids, 1, length, wrap=False)
     if isinstance(start_id, int) and not start_id:
@@ -79,7 +79,7 @@ def feature(features: Mapping[str, mtf.Tensor], name: str) -> mtf.Tensor:
     """
     if name not in features:
         raise GraphError(
-            f'the model needs a feature "{name}", and has {", ".join(features) or "none"}{nearest(name, features)}; '
-            f"does the task's objective fit the model?"
+            f'the model needs a feature "{name}", but the batch has {", ".join(features) or "none"}'
+            f"{nearest(name, features)}; does the task's objective fit the model?"
         )
     return features[name]

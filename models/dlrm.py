@@ -21,12 +21,12 @@ _TABLES, _BAG = "tables", "bag"
 class DLRM:
     """The deep learning recommendation model (Naumov et al. 2019), which predicts whether a link is clicked.
 
-    A perceptron makes a vector of an example's numbers. Each table makes one of the example's ids. The dot products of
-    all pairs of these vectors, and the first vector itself, go through a second perceptron, whose last output is the
-    logit of a click.
+    A perceptron turns an example's numbers into a vector. Each table turns the example's ids into another. The dot
+    products of all pairs of these vectors, and the first vector itself, go through a second perceptron, whose output is
+    the logit of a click.
 
-    A layout splits `batch`, and the tables' `rows` over the same mesh axis: see `mtf.layers.EmbeddingTables`. Give the
-    tables an optimizer of rows:
+    A layout splits `batch`, and the tables' `rows` over the same mesh axis: see `mtf.layers.EmbeddingTables`. Use an
+    optimizer of sparse rows for the tables:
 
         ParameterGroups.groups = [("^embedding_tables$", @SparseAdagradOptimizer())]
 
@@ -75,7 +75,7 @@ class DLRM:
     def logits(self, features: Mapping[str, mtf.Tensor]) -> mtf.Tensor:
         """The logits [batch] of clicks, from `numbers` [batch, numbers] and `ids` [batch, tables, bag].
 
-        A negative id stands for nothing.
+        A negative id is ignored.
         """
         ids, numbers = features["ids"], features["numbers"]
         vectors = self.tables.pooled(ids, _TABLES, _BAG)
@@ -107,7 +107,7 @@ class DLRM:
     ) -> dict[str, mtf.Tensor | Mapping[str, mtf.Tensor]]:
         """The "loss" and "accuracy" [batch] of `labels` [batch], 1 for a click and 0 for none.
 
-        In an evaluation also "auc", the scores and labels from which the area under the curve of all batches is made.
+        An evaluation also has "auc": the scores and labels from which the area under the curve of all batches follows.
         """
         logits, labels = self.logits(features), mtf.cast(features["labels"], tf.float32)
         is_right = mtf.equal(mtf.greater(logits, 0.0), mtf.greater(labels, 0.5))

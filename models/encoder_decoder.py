@@ -28,15 +28,15 @@ class EncoderDecoder:
 
     Attributes:
       d_model: the size of the vectors.
-      embedding: the embedding of both sides' tokens, or of the inputs' if the targets have one of their own.
+      embedding: the embedding of inputs and targets, or of inputs alone if `targets_embedding` is given.
       encoder: layers of self-attention and feed-forward.
       decoder: layers of self-attention, cross-attention and feed-forward.
-      output: gives logits; by default the table of the targets' embedding.
+      output: makes logits; by default the table of the targets' embedding.
       loss: smoothing and z-loss.
-      targets_embedding: the embedding of the targets, where it is another one. Its table has another name, or is
-        shared; then the embedding has another name (BART).
+      targets_embedding: the embedding of the targets, if it is another one. Give its vocabulary another name; or share
+        the vocabulary, and give the embedding itself another name (BART).
       start_id: the id from which the first target is predicted.
-      padding_id: the id of the inputs that nobody sees, where no segments are given.
+      padding_id: the id of padding in the inputs, which no token sees, if no segments are given.
     """
 
     d_model: int
@@ -104,7 +104,7 @@ class EncoderDecoder:
         return observations.added_to(metrics, is_training=is_training)
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
-        """The decoder that makes the outputs of `inputs` token by token."""
+        """The decoder that generates the outputs for `inputs` token by token."""
         memory, mask = self.encode(features, is_training=False), AttentionMask(is_causal=True)
         embedding = self._targets_embedding
         return IncrementalDecoder(

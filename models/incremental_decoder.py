@@ -43,8 +43,8 @@ class IncrementalDecoder:
       mask: who sees whom. With `sees_prefix`, the tokens of a prompt all see each other.
       memory: the memory of cross-attention.
       start_id: the id before the first token: one for all sequences, or int32 [batch], one for each.
-      beam: the batch dimension of a beam search, which puts tensors of the state that have it in order. Keys and values
-        may then have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
+      beam: the batch dimension of a beam search. The search reorders the tensors of the state that have it. Keys and
+        values may have `beam_slots` instead, and the state ends with the table of `BeamSlots`.
     """
 
     embedding: TokenEmbedding
@@ -93,11 +93,11 @@ class IncrementalDecoder:
         return [*state, *self._table(mesh, batch_dims, max_length)]
 
     def fill(self, prompts: mtf.Tensor, prompt_lengths: mtf.Tensor, max_length: int | None = None) -> list[mtf.Tensor]:
-        """The state after prompts, by one pass over all of their tokens; without the beam, if there is one.
+        """The state after the prompts, from one pass over all of their tokens. It lacks the beam, if there is one.
 
         Args:
-          prompts: int32 [batch dimensions, length], as long as the longest prompt. Ids behind a prompt do not
-            matter.
+          prompts: int32 [batch dimensions, length], as long as the longest prompt. Ids after the end of a prompt have
+            no effect.
           prompt_lengths: int32 [batch dimensions].
           max_length: the length of the longest sequence, prompts included; by default the length of `prompts`.
 
@@ -124,13 +124,14 @@ class IncrementalDecoder:
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         """Makes one step of all sequences.
 
-        With one dimension more than the state's batch dimensions, `tokens`, `position` and `writes_at` are those of a
-        few tokens of each sequence in a row. Each token sees itself and the ones before it. The state must then be one
-        that `fill` has made, and there is no beam.
+        If `tokens`, `position` and `writes_at` have one dimension more than the batch dimensions, a step takes several
+        consecutive tokens of each sequence. Each token sees itself and the ones before it. The state must then come
+        from `fill`, and there must be no beam.
 
         Args:
-          tokens: int32 [batch dimensions], the tokens before `position`. At the start any ids will do.
-          position: int32 scalar; or [batch dimensions] or fewer, where sequences stand at different positions.
+          tokens: int32 [batch dimensions], the tokens before `position`. At position 0, it must be 0 if
+            `start_id` is 0, and may be any id otherwise.
+          position: int32 scalar; or [batch dimensions] or fewer, if sequences are at different positions.
           writes_at: int32 [batch dimensions] or fewer: `position`, or -1 where the state has that position already.
           state: the state of the step before.
 
@@ -172,11 +173,11 @@ class IncrementalDecoder:
     def step_in_pages(
         self, tokens: mtf.Tensor, position: mtf.Tensor, pages: PageView, state: list[mtf.Tensor], wanted: mtf.Tensor
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Reads one token in each row, at a position of its own. Several rows may be tokens of one sequence.
+        """Reads one token in each row, at its own position. Several rows may be tokens of one sequence.
 
         Args:
-          tokens: int32 [batch], the tokens that are read: at position 0 a `start_id`, behind it the one before each
-            position.
+          tokens: int32 [batch], the tokens to read: `start_id` at position 0, and at each later position the token
+            before it.
           position: int32 [batch], negative in rows that are not used.
           pages: the rows' places in the cache.
           state: the state of the step before, or of `start_pages`.
@@ -195,20 +196,22 @@ class IncrementalDecoder:
 
     def _check_is_paged(self) -> None:
         if self.memory is not None:
-            raise GraphError("a model with an encoder keeps no cache in pages: its decoder attends to the inputs")
+            raise GraphError("a model with an encoder cannot keep a cache in pages: its decoder attends to the inputs")
         if self.mask.sees_prefix:
-            raise GraphError("sees_prefix lets the tokens of a prompt see each other, so it is not read in parts")
+            raise GraphError(
+                "sees_prefix lets the tokens of a prompt see each other, so a prompt cannot be read in parts"
+            )
         stacks = self.stack.stacks if isinstance(self.stack, ChainedStacks) else [self.stack]
         for sublayer in (sublayer for stack in stacks for sublayer in stack.sublayers):
             scaling = getattr(getattr(sublayer, "rotary", None), "scaling", None)
             if isinstance(scaling, ScalingByLength):
                 raise GraphError(
-                    f"{type(scaling).__name__} turns keys by the length of the prompt in which they are read, and a "
-                    f"cache in pages reads a prompt in parts and shares them between prompts of other lengths"
+                    f"{type(scaling).__name__} rotates keys by the length of their prompt, but a cache in pages reads "
+                    f"a prompt in parts, and shares keys between prompts of different lengths"
                 )
 
     def _table(self, mesh: mtf.Mesh, batch_dims: mtf.Shape, max_length: int) -> list[mtf.Tensor]:
-        """The table of hypotheses' keys and values while all beams are alike; empty without a beam."""
+        """The table of hypotheses' keys and values while all beams are equal; empty without a beam."""
         return [] if self.beam is None else [BeamSlots.start(mesh, batch_dims, max_length, self.beam).holders]
 
     def _check_length(self, length: int) -> None:

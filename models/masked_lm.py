@@ -30,18 +30,18 @@ from meshtf.models._token_sequence import TokenSequence, feature
 @gin.configurable(module="meshtf.models")
 @dataclasses.dataclass(frozen=True)
 class MaskedLM:
-    """An encoder, and a head that names the tokens behind the masks (Devlin et al. 2019).
+    """An encoder, and a head that predicts the masked tokens (Devlin et al. 2019).
 
     Attributes:
       d_model: the size of the vectors.
       embedding: the tokens' embedding, whose table also makes the logits.
       stack: the layers of self-attention and feed-forward; or several stacks, one after the other.
-      norm: the norm of the head, which is a dense layer, its activation, the norm and the logits.
+      norm: the norm of the head. The head is a dense layer, its activation, this norm and the logits.
       activation: the head's activation.
       kernel_initializer: the initializer of the head's dense layer.
       head_has_bias: whether the head's dense layer adds a bias.
       loss: smoothing and z-loss.
-      padding_id: the id of inputs that nobody sees, if no segments are given.
+      padding_id: the id of padding in the inputs, which no token sees, if no segments are given.
     """
 
     d_model: int

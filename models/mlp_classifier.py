@@ -23,7 +23,7 @@ class MLPClassifier:
       num_classes: size of the dimension `classes`.
       hidden_sizes: size of the dimension `hidden` after each hidden layer.
       activation: the activation's name, one of `mtf.layers.activation_names()`.
-      check_labels: whether a step with a label that is no class raises IndexRangeError. If not, its loss is 0.
+      check_labels: whether a label that is no class raises IndexRangeError; if not, its loss is 0.
     """
 
     num_classes: int

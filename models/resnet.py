@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import gin
 
 import meshtf as mtf
-from meshtf.errors import ShapeError, nearest
+from meshtf.errors import ShapeError, counted, nearest
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
@@ -43,8 +43,8 @@ class ResNet(ImageClassifier):
     does so. Basic blocks are the same in both.
 
     The training is that of Goyal et al. (2017): the last scale of each block starts at zero, and weights follow He et
-    al. (2015). The classifier's have a standard deviation of 0.01. Batch normalization takes its statistics over the
-    whole batch, on all of the mesh, unless `batch_norm_group_size` says otherwise.
+    al. (2015). The classifier's weights have a standard deviation of 0.01. Batch normalization takes its statistics
+    over the whole batch, on all cores, unless you set `batch_norm_group_size`.
 
     You may split `height` and `width`. The last stage has a 32nd of each, so that 256 can be split over 8 cores, and
     224 over 7. Channels between the layers are called `filters`, so that a rule may split them and not the images'
@@ -55,17 +55,17 @@ class ResNet(ImageClassifier):
       stage_sizes: the blocks in each stage. Every stage but the first halves the image, and doubles the filters.
       stage_strides: how many times smaller each stage makes the image; by default 1 in the first stage, and 2 after it.
       width: the filters of the stem and of the first stage's 3x3 convolutions.
-      batch_norm_momentum: the share of the moving averages that a step leaves in them.
+      batch_norm_momentum: the share of the moving averages that each step keeps.
       batch_norm_epsilon: the number added to variances.
-      batch_norm_group_size: the number of images that have statistics together; None: all of the batch. See
-        `mtf.layers.batch_norm` for the rules of a layout that keep a group's sums on few cores.
-      label_smoothing: the share of a label that all classes get alike in the loss.
-      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
+      batch_norm_group_size: the number of images that share statistics; None: the whole batch. See
+        `mtf.layers.batch_norm` for layout rules that keep a group's sums on few cores.
+      label_smoothing: the share of each label that the loss divides equally among all classes.
+      check_labels: whether a label that is no class raises IndexRangeError; if not, its loss is 0.
       block: the kind of block, "basic" or "bottleneck".
       version: "1.5" or "1".
       stem: "pooled", a 7x7 convolution and a pooling that make the image four times smaller; or "plain", a 3x3
         convolution that leaves small images as large as they are (section 4.2 of He et al. 2016).
-      num_channels: the channels of the images, if given. Images of other channels are then refused.
+      num_channels: the number of channels of the images. If given, images with another number raise ShapeError.
       padding: the padding of windows, "SAME" as in TensorFlow, or "SYMMETRIC" as in the published weights of PyTorch.
     """
 
@@ -131,8 +131,8 @@ class ResNet(ImageClassifier):
         """
         if self.num_channels is not None and images.shape[-1].size != self.num_channels:
             raise ShapeError(
-                f"{type(self).__name__}: images [{images.shape}] do not have {self.num_channels} channels, for which "
-                f"its first convolution is; bring the images to that number of channels"
+                f"{type(self).__name__}: the first convolution takes {counted(self.num_channels, 'channel')}, but the "
+                f"images are [{images.shape}]; convert them, or set num_channels"
             )
         x = self._begun(in_activation_dtype(images), is_training)
         for stage, (num_blocks, stride) in enumerate(zip(self.stage_sizes, self.strides, strict=True)):
@@ -202,7 +202,7 @@ class ResNet(ImageClassifier):
 class ResNet50(ResNet):
     """The `ResNet` with 50 layers, whose blocks are the default.
 
-    Its variables have the names that those of a `ResNet` have.
+    Its variables have the same names as those of a `ResNet`.
 
     The attributes are those of a `ResNet`: `mtf.models.ResNet` describes them.
     """

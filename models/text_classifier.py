@@ -28,9 +28,9 @@ POOLINGS = ("first", "mean")
 @gin.configurable(module="meshtf.models")
 @dataclasses.dataclass(frozen=True)
 class TextClassifier:
-    """An encoder, and a class for each text from one vector: its first token's (Devlin et al. 2019), or their mean.
+    """An encoder that gives each text a class, by the vector of its first token (Devlin et al. 2019) or by their mean.
 
-    The vector goes through a dense layer with an activation (BERT's pooler). Another dense layer gives the logits.
+    The vector goes through a dense layer with an activation (BERT's pooler). Another dense layer makes the logits.
 
     Attributes:
       d_model: the size of the vectors.
@@ -39,11 +39,11 @@ class TextClassifier:
       num_classes: the number of classes.
       dropout_rate: the share of the pooled vector that is dropped.
       kernel_initializer: the initializer of both dense layers.
-      padding_id: the id of the inputs that nobody sees.
+      padding_id: the id of padding in the inputs, which no token sees, if no segments are given.
       activation: the activation of the first dense layer.
-      pooling: "first" takes the vector of the first token, "mean" the mean over all tokens that are no padding.
+      pooling: "first" takes the vector of the first token, "mean" the mean over all tokens except padding.
       pooler_has_bias: whether the first dense layer adds a bias.
-      norm: normalizes what the first dense layer gives, in the scope `pooler`, if given (ModernBERT).
+      norm: if given, normalizes the output of the first dense layer, in the scope `pooler` (ModernBERT).
     """
 
     d_model: int

@@ -36,15 +36,15 @@ class TransformerLM:
       d_model: the size of the vectors.
       embedding: the embedding of tokens.
       stack: the layers, self-attention and feed-forward; or several stacks, one after the other.
-      output: gives logits; by default the embedding's own table.
+      output: makes logits; by default the embedding's own table.
       loss: smoothing and z-loss.
       sees_prefix: whether the tokens marked as `targets_prefix` all see each other (prefix language model, Raffel et
         al. 2020).
-      start_id: the id from which the first token is predicted, such as the end of a text before (GPT-2), or a token
-        that stands at the beginning of every text (Llama).
-      starts_prompts: whether `start_id` stands before a text. Otherwise the text's own first token is the first that
-        the model sees, as where a tokenizer adds no begin token (GPT-2, Qwen2). Nothing predicts this token, so it
-        counts in no loss and no score. An empty prompt that is continued begins with `start_id` all the same.
+      start_id: the id from which the first token is predicted, such as the end of the text before (GPT-2), or a token
+        that begins every text (Llama).
+      starts_prompts: whether the model sees `start_id` before a text. If not, it sees the text's own first token first,
+        as with tokenizers that add no begin token (GPT-2, Qwen2). Nothing predicts this token, so no loss and no score
+        counts it. An empty prompt is continued from `start_id` in both cases.
     """
 
     d_model: int
@@ -69,7 +69,7 @@ class TransformerLM:
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
         """The logits of each target from those before it: features with `targets` [batch, length] -> [batch, length,
-        vocab]. Without `starts_prompts` those of a text's first token mean nothing.
+        vocab]. Without `starts_prompts`, the logits of a text's first token have no meaning.
         """
         return self.vocabulary.hidden_to_logits(self._observed(features, is_training)[0], self._d_model)
 
@@ -92,7 +92,7 @@ class TransformerLM:
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
         """The "loss" and "accuracy" of each target [batch, length], with its weight: `targets_weights`, if given.
 
-        With them come scalars of the layers, such as the share of tokens that a mixture of experts dropped.
+        There are also scalars of the layers, such as the share of tokens that a mixture of experts dropped.
         """
         weights = self._weights(features)
         x, observations = self._observed(features, is_training)
@@ -111,7 +111,7 @@ class TransformerLM:
         return mtf.broadcast(is_predicted, sequence.ids.shape) if weights is None else weights * is_predicted
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
-        """The decoder, token by token. The feature `targets_start`, int32 [batch], takes the place of `start_id`."""
+        """The decoder that works token by token. The feature `targets_start`, int32 [batch], replaces `start_id`."""
         d_model, start = self._d_model, features.get("targets_start")
         start_id = self.start_id if start is None else self.embedding.vocabulary.checked(start)
         return IncrementalDecoder(

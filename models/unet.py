@@ -25,20 +25,21 @@ _HE = VarianceScalingInitializer(scale=2.0, mode="fan_in", distribution="untrunc
 class UNet:
     """U-Net (Ronneberger et al. 2015) for images, and for volumes (Çiçek et al. 2016), with windows that keep sizes.
 
-    Each level down has two 3x3 convolutions and a pooling by 2, and twice the filters. Each level up has a transposed
-    convolution by 2, the level's own convolutions beside it, and two 3x3 convolutions. You may split `batch`, and each
-    spatial dimension over as many cores as leave the lowest level a row on each. Sizes need not divide.
+    Each level down has a pooling by 2, except the first, and two 3x3 convolutions with twice the filters. Each level up
+    has a transposed convolution by 2, whose result is concatenated with that of the same level down, and two 3x3
+    convolutions. You may split `batch`, and each spatial dimension if every core has a row of the lowest level. Sizes
+    need not divide.
 
     The features are `images` [batch, height, width, channels] and `labels` [batch, height, width], or, with
-    `num_spatial` 3, both with `depth` before `height`. You choose the names.
+    `num_spatial` 3, both with `depth` before `height`. You choose the names of the dimensions.
 
     Attributes:
       num_classes: size of the dimension `classes`.
       width: the filters of the first level.
-      num_levels: how many levels there are. Each size of an image is a multiple of 2 to the power of this less one.
+      num_levels: the number of levels. Each spatial size must be a multiple of 2^(num_levels - 1).
       num_spatial: 2 for images, 3 for volumes.
-      batch_norm: whether each 3x3 convolution is normalised, in place of a bias. The paper has none.
-      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
+      batch_norm: whether each 3x3 convolution has batch normalization instead of a bias. The paper has none.
+      check_labels: whether a label that is no class raises IndexRangeError; if not, its loss is 0.
     """
 
     num_classes: int
@@ -100,7 +101,7 @@ class UNet:
         return metrics
 
     def held_out_metrics(self, vectors: dict[str, np.ndarray]) -> dict[str, float]:
-        """The "mean_intersection_over_union" of the classes that there are, over all held-out pixels together."""
+        """The "mean_intersection_over_union" of the classes that occur, over all held-out pixels together."""
         found = vectors[SHARED]
         return {} if np.isnan(found).all() else {f"mean_{SHARED}": float(np.nanmean(found))}
 

@@ -28,11 +28,11 @@ POOLINGS = ("class_token", "mean")
 class VisionTransformer:
     """An encoder of an image's patches, and a class for each image (Dosovitskiy et al. 2021).
 
-    A dense layer makes a vector of each patch. A vector for its place is added. The class token, if there is one, comes
-    before the patches. After the stack comes one norm, so that the stack needs no final norm of its own.
+    A dense layer turns each patch into a vector, and the vector of its position is added. The class token, if there is
+    one, comes before the patches. After the stack comes one norm, so that the stack needs no final norm of its own.
 
-    The tokens are along `length`, as in every Transformer here. The patches' places still have the names of the
-    image's own dimensions, so that a layout may split an image's `height` or `width`.
+    The tokens are along `length`, as in every Transformer here. Before that, the rows and columns of patches keep the
+    names of the image's own dimensions, so that a layout may split an image's `height` or `width`.
 
     Attributes:
       num_classes: size of the dimension `classes`.
@@ -44,9 +44,9 @@ class VisionTransformer:
       dropout_rate: the share of the embedded tokens that is dropped.
       kernel_initializer: the initializer of the patches' dense layer.
       head_initializer: the initializer of the classifier's kernel, by default zeros.
-      label_smoothing: the share of a label that all classes get alike in the loss.
-      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
-      image_shape: the height, width and channels of the images, if given. Images of other sizes are then refused.
+      label_smoothing: the share of each label that the loss divides equally among all classes.
+      check_labels: whether a label that is no class raises IndexRangeError; if not, its loss is 0.
+      image_shape: the height, width and channels of the images. If given, images of other sizes raise ShapeError.
     """
 
     num_classes: int
@@ -86,7 +86,7 @@ class VisionTransformer:
         """The logits: [batch, height, width, channels] -> [batch, classes].
 
         Raises:
-          ShapeError: the images have too few dimensions, or sides that are no multiple of `patch_size`.
+          ShapeError: the images have too few dimensions, or sides that are not multiples of `patch_size`.
         """
         return self._observed(images, is_training)[0]
 
@@ -132,7 +132,7 @@ class VisionTransformer:
                 x = mtf.pad(x, [1, 0], LENGTH)
             places = mtf.get_variable("positions", x.shape[-2:], initializer=mtf.RandomNormal(stddev=0.02))
             if self.pooling == "class_token":
-                # A tensor with a `length` of 1 could not be split. So the token is added where the padding is.
+                # A tensor with a `length` of 1 could not be split. So the token is added to the padding.
                 token = mtf.get_variable("class_token", x.shape[-1:], initializer=mtf.RandomNormal(stddev=0.02))
                 is_first = mtf.equal(mtf.range(x.shape[LENGTH]), 0)
                 places += token * is_first.astype(token.dtype)
@@ -160,6 +160,6 @@ class VisionTransformer:
         if self.image_shape is not None and dims.to_integer_list != list(self.image_shape):
             raise ShapeError(
                 f"VisionTransformer: images [{images.shape}] do not have the sizes of image_shape, "
-                f"{tuple(self.image_shape)}, for which its positions are; resize the images"
+                f"{tuple(self.image_shape)}, for which its positions were made; resize the images"
             )
         return dims

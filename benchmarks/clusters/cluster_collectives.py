@@ -1,12 +1,12 @@
-"""Collectives within one process, between processes, and over links of limited rate, by size.
+"""Measures collectives of several sizes within one process, between processes, and over links of limited rate.
 
     python -m benchmarks.clusters.cluster_collectives
 
-First, on the loopback: each collective between two cores, of one process and of two, beside a plain socket that sends
-as many bytes both ways at once. Then two processes of four cores each in network namespaces, on links of 100 Mbit/s:
-collectives in stages against the same ones flat, and the bytes that a process wrote to its connections, as the kernel
-counts them, against the plan's. Bytes sent are the bytes that a process sends to others. Time, CPU time and page faults
-are of one process, the mean of some calls.
+The first part runs on the loopback: each collective between two cores, of one process and of two, compared with a plain
+socket that sends the same bytes in both directions at once. The second part runs two processes of four cores each in
+network namespaces, on links of 100 Mbit/s. It compares staged with flat collectives, and the bytes that a process
+wrote, as the kernel counts them, with the plan's. Bytes sent are the bytes that a process sends to others. Time, CPU
+time and page faults are of one process, as the mean of several calls.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TOLERANCE = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One collective over all cores, of float32[elements] on each; flat, or in stages where processes are crossed."""
+    """One collective over all cores, of float32[elements] on each; flat, or in stages if it crosses processes."""
 
     kind: str
     elements: int
@@ -75,9 +75,9 @@ class Case:
 
 
 def flat_bytes(kind: str, n: int, cores: int, each: int) -> int:
-    """The bytes that a process of `each` cores sends to others if every core takes part by itself.
+    """The bytes that a process of `each` cores sends to others if every core communicates separately.
 
-    An alltoall sends from each core to each. All others send in a ring.
+    An alltoall sends from each core to every other. All other collectives send in a ring.
     """
     if kind == "all_reduce":
         return 2 * n * (cores - 1) // cores
@@ -110,7 +110,7 @@ def step_of(case: Case) -> Callable[[], object]:
 
     @tf.function(autograph=False)
     def in_stages(x: tf.Tensor) -> list[tf.Tensor]:
-        """The collective as programs do it, where the cores of a process share its memory."""
+        """The collective as in programs whose cores share the memory of their process."""
         bound = {core: collectives.bind(collectives.arguments(core)) for core in own}
         staged = StagedCollectives(case.mesh_shape, process_of_core, bound)
         made = emit_for_all(STEPS[case.kind], dict.fromkeys(own, x), staged)
@@ -130,8 +130,8 @@ def collective_cost(index: int, case: Case) -> Cost:
 def costs_on_links(running: Processes, case: Case) -> list[tuple[Cost, float]]:
     """The costs of each process, and the bytes that it sent to others in each call.
 
-    The bytes are counted when all processes have their results. A process that has its own may still be sending results
-    that others wait for.
+    The bytes are counted when all processes have their results, because a process that has its own results may still be
+    sending to others.
     """
     running.run(_call_once, case)
     before = running.run(_sent_until_now)
@@ -154,7 +154,7 @@ def _sent_until_now(index: int) -> int:
 
 
 def socket_cost(index: int, port: int, num_bytes: int, times: int) -> Cost:
-    """Two processes send each other so many bytes at once, by one connection."""
+    """The cost when two processes send each other this many bytes at once, over one connection."""
     if index == 0:
         with socket.create_server(("127.0.0.1", port)) as server:
             peer, _ = server.accept()
@@ -210,7 +210,7 @@ def on_loopback(sizes: Sequence[int]) -> None:
 
 
 def on_links(rate: str, elements: int, num_processes: int, each: int) -> bool:
-    """Whether stages gained what the plan says they should."""
+    """Whether stages saved about as large a share of the time as of the planned bytes."""
     gained = True
     with limited_hosts(num_processes, rate) as hosts, processes(hosts, each) as running:
         size = f"{elements * FLOAT_BYTES / 1e6:g} MB on each core"

@@ -1,14 +1,14 @@
-"""The step of `benchmarks.transformer_step` over processes, and how much of what they send travels while they compute.
+"""Measures the step of `benchmarks.transformer_step` over processes, and how much communication overlaps with work.
 
     python -m benchmarks.clusters.cluster_step
 
-It measures first on the loopback: eight cores, as one process, as two of four and as four of two. Then it measures two
-processes in network namespaces, on links of a fast and of a limited rate.
+The first part runs on the loopback: eight cores, as one process, as two of four and as four of two. The second part
+runs two processes in network namespaces, on links of a fast and of a limited rate.
 
-A step without overlap sends only when nothing is computed. It takes its time on the fast link, and besides the time
-that its bytes take on the slow one. A measured step is shorter than that by its overlap, given here as a share of the
-shorter of the two times. One mesh has one core in each process. In the other, sums within a process stand between the
-sums of gradients. Rounds alternate. Times are medians of steps, CPU time and page faults are means, all of process 0.
+A step without overlap sends only when nothing is computed. It takes the time on the fast link plus the time that its
+bytes take on the slow link. A measured step is shorter by its overlap, given here as a share of the shorter of the two
+times. One mesh has one core in each process. In the other, sums within a process come between the sums of gradients.
+Rounds alternate. Times are medians of steps, CPU time and page faults are means, all of process 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAST = "10gbit"
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A mesh, its layout, and over how many processes it lies."""
+    """A mesh, its layout, and its number of processes."""
 
     mesh_shape: str
     layout: str
@@ -53,7 +53,7 @@ ON_LINKS = [Layout("all:2", "batch:all", 2), Layout("data:2;model:2", "batch:dat
 
 @dataclasses.dataclass
 class Steps:
-    """The measurements of a program: costs of its steps, bytes that a process sends in one, its last loss."""
+    """The measurements of a program: costs of its steps, bytes that a process sends in a step, the last loss."""
 
     costs: list[Cost] = dataclasses.field(default_factory=list)
     num_bytes: int = 0

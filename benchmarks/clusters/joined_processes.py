@@ -1,4 +1,4 @@
-"""Processes of this machine that have joined, each in a network of its own where one is given."""
+"""Runs processes on this machine that join a cluster, each in its own network namespace if one is given."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cost:
 
     @classmethod
     def of(cls, call: Callable[[], object], times: int) -> Cost:
-        """The mean of so many calls."""
+        """The mean cost of `times` calls."""
         begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         for _ in range(times):
             call()
@@ -48,7 +48,7 @@ class Cost:
 
 
 class Processes:
-    """Processes that run. Each calls the functions that it is given, with its index and more arguments."""
+    """Running processes. Each calls the functions that `run` sends, with its index and the given arguments."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
         self._connections = connections
@@ -61,7 +61,7 @@ class Processes:
 
 @contextlib.contextmanager
 def processes(places: Sequence[Place], cores: int, *, is_cluster: bool = True) -> Iterator[Processes]:
-    """`is_cluster`: whether they join; else each is by itself."""
+    """Starts processes at these places, and ends them. With `is_cluster` they join; otherwise they are independent."""
     context = multiprocessing.get_context("spawn")
     ports = free_ports(len(places))
     addresses = [str(Address(place.host, port)) for place, port in zip(places, ports, strict=True)]
@@ -98,7 +98,7 @@ def _serve(
 
 
 def enter(network: str) -> None:
-    """Moves this process, before it has other threads, into the network namespace at a path."""
+    """Moves this process into the network namespace at a path. Call it before other threads start."""
     with open(network) as file:
         if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), network)

@@ -1,6 +1,6 @@
-"""Hosts that are network namespaces of this machine, each on a virtual link of limited rate to a switch.
+"""Simulates hosts by network namespaces of this machine, each with a virtual link of limited rate to a switch.
 
-Nothing leaves the machine, and nothing of its own network is changed. It takes the rights of root, and iproute2.
+Nothing leaves the machine, and its own network does not change. This requires root and iproute2.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _INTERFACE = "wire"
 
 
 class NoNamespacesError(Exception):
-    """Says why this machine does not let us make network namespaces."""
+    """Network namespaces cannot be made on this machine. The message gives the reason."""
 
 
 @contextlib.contextmanager
 def limited_hosts(number: int, rate: str) -> Iterator[list[Place]]:
-    """Makes hosts that each send at most at a rate, such as "100mbit". Only one set of each rate may exist at a time.
+    """Makes hosts with a maximum sending rate, such as "100mbit". Only one set of each rate may exist at a time.
 
     Raises:
-      NoNamespacesError: they cannot be made here.
+      NoNamespacesError: network namespaces cannot be made here.
     """
     names = [f"meshtf-{os.getpid()}-{rate}-{i}" for i in range(number)]
     switch = f"meshtf-{os.getpid()}-{rate}-switch"

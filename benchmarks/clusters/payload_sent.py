@@ -1,4 +1,4 @@
-"""Counts the bytes that a process has sent to other hosts, from the kernel's counts for each of its connections."""
+"""Counts the bytes that a process has sent to other hosts, from the kernel's counters of its connections."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import struct
 from collections.abc import Iterator
 
 _SENT = struct.Struct("=200xQQ")
-"""The counts in the `tcp_info` of Linux 4.19 and later: `tcpi_bytes_sent`, and `tcpi_bytes_retrans` of them."""
+"""The counters in `tcp_info` of Linux 4.19 and later: `tcpi_bytes_sent`, and its part `tcpi_bytes_retrans`."""
 
 
 def payload_sent() -> int:
-    """Bytes that this process has written to its open connections with other hosts.
+    """The bytes that this process has written to its open connections with other hosts.
 
-    Without headers, acknowledgements and what was sent again, of which there is more where a machine is busy.
+    Headers, acknowledgements and retransmissions do not count. There are more retransmissions on a busy machine.
     """
     total = 0
     for connection in _connections():
         with connection:
             try:
                 own, other = connection.getsockname()[0], connection.getpeername()[0]
-            except OSError:  # it listens, or the other has closed it
+            except OSError:  # it listens, or the peer has closed it
                 continue
             if own != other:
                 info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SENT.size)
@@ -33,9 +33,9 @@ def payload_sent() -> int:
 
 
 def _connections() -> Iterator[socket.socket]:
-    """The TCP connections among the open files, each by a descriptor of its own."""
+    """The TCP connections among the open files, each with a duplicated descriptor."""
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # it was closed since
+        with contextlib.suppress(OSError):  # it has been closed meanwhile
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 continue
             found = socket.socket(fileno=os.dup(int(name)))

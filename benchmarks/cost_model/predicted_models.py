@@ -1,5 +1,4 @@
-"""Four small models with Adam, and eight layouts on eight cores of each, for
-`benchmarks.cost_model.predicted_times`."""
+"""Four small models with Adam, each with eight layouts on eight cores, for `benchmarks.cost_model.predicted_times`."""
 
 from __future__ import annotations
 

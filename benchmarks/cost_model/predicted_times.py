@@ -1,4 +1,4 @@
-"""Steps of four models under eight layouts each, measured on this machine, beside what the cost model predicts.
+"""Compares measured and predicted times and memory of steps of four models, under eight layouts each.
 
     python -m benchmarks.cost_model.predicted_times
     python -m benchmarks.cost_model.predicted_times --models=mlp --parts=virtual --machine=here.toml --page=
@@ -8,14 +8,14 @@ There are three parts:
 
 - 8 virtual CPUs of one process;
 - two processes of 4 virtual CPUs each, joined on the loopback;
-- the peak of resident memory of one process that gives freed memory back (see `benchmarks.memory`), beside the report's
-  course of memory for 8 cores that take turns on the processors (`taking_turns`).
+- the peak of resident memory of one process that returns freed memory to the system (see `benchmarks.memory`), compared
+  with the peak from the report's memory over time, for 8 cores that take turns on the processors (`taking_turns`).
 
 The machine is probed first, unless a file describes it. The link between two processes is probed when they have joined.
-The end gives the rank correlation (Spearman's) of measured and predicted times, over all steps and within each model,
-and the median of relative errors. The tables are written into docs/cost_model.md.
+At the end come Spearman's rank correlation of measured and predicted times, over all steps and within each model, and
+the median of relative errors. The tables are written into docs/cost_model.md.
 
-With `--clock=cpu` seconds are of CPU time over the processors, for a machine that others use.
+With `--clock=cpu`, seconds are CPU time divided by the processors, for a machine that others also use.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGE = Path(__file__).parents[2] / "docs/cost_model.md"
 BEGIN, END = "<!-- predicted_times -->", "<!-- end of predicted_times -->"
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": cpu_clock}
 FEW, MANY = 64, 1 << 19
-"""Elements of each core's slice, when links between processes are probed."""
+"""The elements of each core's slice when links between processes are probed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ def cases(models: Sequence[str], layouts: int) -> list[Case]:
 
 
 def least(call: Callable[[], object], runs: int, clock: str) -> float:
-    """Seconds of the quickest of so many calls, after one that compiles."""
+    """The seconds of the fastest of `runs` calls, after one that compiles."""
     call()
     times = []
     for _ in range(runs):
@@ -98,13 +98,13 @@ def least(call: Callable[[], object], runs: int, clock: str) -> float:
 
 
 def timed(index: int, case: Case, own: Machine, runs: int, clock: str) -> tuple[float, float]:
-    """The measured and the predicted seconds of a step; runs in each process."""
+    """The measured and the predicted seconds of a step. Every process runs this."""
     step, x = case.step(), case.example()
     return least(lambda: step(x=x), runs, clock), predict(step.report(), own).seconds
 
 
 def summed_between(index: int, elements: int, runs: int, clock: str) -> float:
-    """The seconds of a sum over the processes, of all cores at once; runs in each process."""
+    """The seconds of a sum over the processes, of all cores at once. Every process runs this."""
     mesh_impl = mtf.SpmdMeshImpl(f"hosts:2;inner:{CORES // 2}", "hosts:hosts;inner:inner")
     shape = [mtf.Dimension("hosts", 2), mtf.Dimension("inner", CORES // 2), mtf.Dimension("elements", elements)]
 
@@ -126,12 +126,12 @@ def summed_between(index: int, elements: int, runs: int, clock: str) -> float:
 
 
 def in_all(results: Sequence[float], clock: str) -> float:
-    """The time of all processes together: the longest by the clock on the wall, or the sum of their CPU time."""
+    """The time of all processes together: the longest wall-clock time, or the sum of their CPU times."""
     return sum(results) if clock == "cpu" else max(results)
 
 
 def with_link(own: Machine, joined: Processes, runs: int, clock: str) -> Machine:
-    """The machine with a level more: what joins two processes."""
+    """The machine with one more network level, the link between two processes."""
     few, many = (in_all(joined.run(summed_between, n, runs, clock), clock) for n in (FEW, MANY))
     latency = max(few - own.collective_seconds, 0.0) / 2
     bandwidth = CORES * 4 * (MANY - FEW) / max(many - few, 1e-9)
@@ -157,7 +157,7 @@ def on_processes(listed: Sequence[Case], own: Machine, runs: int, clock: str) ->
 
 
 def of_memory(listed: Sequence[Case]) -> list[Row]:
-    """The rows of memory, each model's measured in a process of its own."""
+    """The rows of memory. Each model is measured in a separate process."""
     rows = []
     for name in dict.fromkeys(case.model for case in listed):
         own = [case for case in listed if case.model == name]
@@ -179,8 +179,8 @@ def of_memory(listed: Sequence[Case]) -> list[Row]:
 def memory_of(listed: Sequence[Case]) -> list[tuple[int, int]]:
     """The bytes of all cores together for each case, measured and predicted.
 
-    The measurement is the rise of the process's memory in a step above its memory between steps, when all is compiled.
-    The variables are added, since the process has them between steps too.
+    The measurement is how far the process's memory rises in a step above its memory between steps, after compilation.
+    The variables are added, since the process also holds them between steps.
     """
     found = []
     for case in listed:
@@ -193,10 +193,10 @@ def memory_of(listed: Sequence[Case]) -> list[tuple[int, int]]:
 
 
 def taking_turns(report: Report, processors: int) -> int:
-    """Bytes of all cores together at their peak, where only so many are at work between one collective and the next.
+    """The peak bytes of all cores together, if only `processors` cores work between one collective and the next.
 
-    The others wait at one of the two. A collective of which a core needs nothing soon, as of a gradient, holds none up,
-    so that this is too much for layouts of which the sums of gradients are the only collectives.
+    The other cores wait at one of the two collectives. A collective whose result is not needed soon, such as the sum of
+    a gradient, makes no core wait. So this overestimates layouts whose only collectives are sums of gradients.
     """
     held, most, peak = 0, 0, 0
     for moment in report.memory_timeline:
@@ -220,7 +220,7 @@ def rank_correlation(rows: Sequence[Row]) -> float:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How well predictions follow, over all steps and within each model."""
+    """How well predictions match, over all steps and within each model."""
     errors = [abs(row.ratio - 1) for row in rows]
     models = dict.fromkeys(row.case.model for row in rows)
     within = [f"{name} {rank_correlation([r for r in rows if r.case.model == name]):.2f}" for name in models]
@@ -248,7 +248,7 @@ def table(found: dict[str, list[Row]]) -> str:
 
 
 def written(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
-    """The page with this text between two marks."""
+    """Replaces the text between two marks of the page."""
     before, _, rest = page.read_text().partition(begin)
     _, _, after = rest.partition(end)
     page.write_text(f"{before}{begin}\n{text}\n{end}{after}")

@@ -1,10 +1,10 @@
-"""Speculative decoding beside ordinary decoding: `lm_tiny`, a model that costs more, and a draft of one layer.
+"""Compares speculative with ordinary decoding: for `lm_tiny`, a more expensive model, and a draft of one layer.
 
     python -m benchmarks.drafts.speculative_decoding --folder build/speculative
 
-The first run trains `lm_tiny` and the draft into the folder, some minutes each. The model that costs more is `lm_tiny`
-with wider feed-forward layers whose new units are 0. So it writes the same text as `lm_tiny`, and accepts as many
-drafted tokens, but a step of it reads many more weights. All programs run in one process on a mesh of one core, and
+The first run trains `lm_tiny` and the draft into the folder, for some minutes each. The more expensive model is
+`lm_tiny` with wider feed-forward layers whose new units are 0. So it writes the same text as `lm_tiny`, and accepts the
+same drafted tokens, but its steps read many more weights. All programs run in one process on a mesh of one core, and
 take turns.
 """
 
@@ -87,7 +87,7 @@ class Case:
 
 @dataclasses.dataclass
 class Measured:
-    """One way's times, s, and the ids that it added in its last run."""
+    """The times of one case in seconds, and the ids that it added in its last run."""
 
     work: ContinuedTexts
     wall: list[float] = dataclasses.field(default_factory=list)
@@ -103,7 +103,7 @@ class Measured:
 
 
 def measured(cases: Sequence[Case], model: Path, draft: Path, rounds: int) -> list[str]:
-    """Rows of the table: the first case is what the others are compared with."""
+    """The rows of the table. The other cases are compared with the first."""
     taken = [Measured(case.work(model, draft)) for case in cases]
     for number in range(rounds + 1):  # the first compiles
         for one in taken:
@@ -129,7 +129,7 @@ def _row(case: Case, one: Measured, plain: Measured) -> str:
 
 
 def trained(folder: Path, *bindings: str) -> Path:
-    """The folder of a run of lm_tiny.gin, which is trained if it is not there."""
+    """The folder of a run of lm_tiny.gin. If it is missing, trains it first."""
     if not (folder / "checkpoints").exists():
         options = [f"--gin_param={binding}" for binding in bindings]
         command = [sys.executable, "-m", "meshtf.bin.train", "--gin_file=lm_tiny.gin", f"--model_dir={folder}"]

@@ -1,4 +1,4 @@
-"""Compares cuDNN's attention with the matrix of scores, which only a GPU can do."""
+"""Compares cuDNN's attention, which needs a GPU, with plain attention by a matrix of scores."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def outputs_and_gradients(
     Args:
       given: queries, keys and values, float32.
       dy: the gradient of the outputs.
-      extra: other inputs, of which "bias" has a gradient.
+      extra: other inputs. Only "bias" has a gradient.
       pattern: which keys a query sees.
-      otherwise: what fused attention, in bfloat16, does with what its kernel does not take; None: the matrix of scores
-        in float32.
+      otherwise: the function that fused attention, in bfloat16, calls for inputs that its kernel does not support. None
+        selects the matrix of scores in float32.
     """
     if otherwise is None:
         y = dot_product_attention(*given, pattern)
@@ -43,15 +43,15 @@ def outputs_and_gradients(
 
 
 def exact_in_bfloat16(shape: mtf.Shape, generator: np.random.Generator) -> np.ndarray:
-    """Returns float32 numbers that bfloat16 holds exactly, so that both forms are given the same."""
+    """Returns float32 numbers that bfloat16 represents exactly, so that both forms have the same inputs."""
     drawn = tf.cast(generator.normal(size=[d.size for d in shape]), tf.bfloat16)
     return np.asarray(tf.cast(drawn, tf.float32))
 
 
 def check_cudnn_attention() -> list[str]:
-    """Attends by cuDNN's kernel and by the matrix of scores, with gradients, and returns a line for each kind.
+    """Attends with cuDNN's kernel and with the matrix of scores, with gradients, and returns a line for each kind.
 
-    Raises AssertionError where they differ by more than the rounding of bfloat16, or the kernel was not taken.
+    Raises AssertionError if they differ by more than the rounding of bfloat16, or if the kernel was not used.
     """
     mesh_impl = mtf.GpuMeshImpl("all:1", "", product_precision="highest")
     assert mesh_impl.kernel_platform == "cuda", "this GPU has no kernel of cuDNN's for attention"
@@ -65,7 +65,7 @@ def _checked(kind: str, mesh_impl: mtf.GpuMeshImpl) -> str:
     largest = {}
     for name, ours, theirs in zip(names, found, expected, strict=True):
         error = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-        # Outputs are rounded to 8 bits. Gradients take a mean from rounded outputs, and weights may be rounded, too.
+        # Outputs are rounded to 8 bits. Gradients subtract a mean of rounded outputs, and weights may also be rounded.
         bound = 2**-6 if name == "outputs" else 2**-5
         assert error < bound, f"attention by cuDNN, {kind}: {name} are off by {error:.1e} of the largest"
         largest[name] = f"{name} {error:.0e}"
@@ -99,7 +99,7 @@ def _pattern(kind: str, mesh: mtf.Mesh, extra: Mapping[str, mtf.Tensor]) -> Atte
 
 
 def attention_step(kind: str, mesh_impl: mtf.GpuMeshImpl, *, is_fused: bool) -> mtf.Function:
-    """The program of a kind of attention: outputs and gradients."""
+    """The program for a kind of attention, with outputs and gradients."""
 
     def program(q: mtf.Tensor, k: mtf.Tensor, v: mtf.Tensor, dy: mtf.Tensor, **extra: mtf.Tensor) -> list[mtf.Tensor]:
         otherwise = dot_product_attention if is_fused else None

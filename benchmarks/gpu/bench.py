@@ -1,14 +1,14 @@
-"""meshtf beside JAX and PyTorch by hand on one GPU, in at most six minutes: `make bench-gpu`.
+"""Compares meshtf with hand-written JAX and PyTorch on one GPU, in at most six minutes: `make bench-gpu`.
 
     python -m benchmarks.gpu.bench [--out=FOLDER] [--only=TEXT] [--seconds=360]
 
-Writes a table and a picture, with the card's name, into a folder. Each program has a process of its own. The processes
-of a group compile at once, since that takes far longer than to measure. Then they have the GPU one after another, and
-nothing else runs. When the time is over, the rest is named as not measured. Without a GPU nothing is measured, and the
-exit status is 0. With `--virtual` tiny programs run on a virtual GPU.
+It writes a table and a picture, with the card's name, into a folder. Each program has a separate process. The processes
+of a group compile in parallel, since compiling takes far longer than measuring. Then they use the GPU one after
+another, and nothing else runs. When the time is over, the rest is listed as not measured. Without a GPU nothing is
+measured, and the exit status is 0. With `--virtual`, tiny programs run on a virtual GPU.
 
-Image models have a second table, with images per second. PyTorch has their steps too: it is measured where it is
-installed, with CUDA of its own. `--only=images` measures ResNet-50 and ViT-S alone.
+Image models have a second table, with images per second. Their steps are also written in PyTorch, which is measured if
+it is installed with its own CUDA. `--only=images` measures only ResNet-50 and ViT-S.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MACHINES = {"H200": "h200", "H100": "h100", "A100": "a100"}
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The measurement of one process. `ms` is None if it was not measured, and `why` says why."""
+    """The measurement of one process. If it was not measured, `ms` is None and `why` gives the reason."""
 
     ms: float | None
     first_s: float | None = None
@@ -56,7 +56,7 @@ class Measured:
 
 
 def main() -> int:
-    """Measures, writes, and returns the exit status."""
+    """Measures, writes the results, and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="build/bench-gpu", help="the folder to write into")
     parser.add_argument("--only", default="", help="programs whose names have this text")
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def _why_no_gpu(virtual: int | None) -> str | None:
-    """Asks a process of its own, since whoever opens the GPU takes most of its memory."""
+    """The reason why there is no GPU, or None. It is found in a separate process, which releases the GPU's memory."""
     code = f"from benchmarks.gpu.this_gpu import why_no_gpu; print(why_no_gpu({virtual}) or '')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if ended.returncode:
@@ -114,7 +114,7 @@ def systems_of(name: str) -> Sequence[str]:
 
 
 def _images(name: str) -> int | None:
-    """The images of a step, or None for a program of something else."""
+    """The number of images in a step, or None for a program without images."""
     program = (PROGRAMS | TINY)[name]
     if isinstance(program, Vit):
         return program.batch
@@ -123,7 +123,7 @@ def _images(name: str) -> int | None:
 
 
 def _measured(group: Sequence[tuple[str, str]], options: Sequence[str], until: float) -> Sequence[Measured]:
-    """Lets all programs of a group compile, and then measures them one by one."""
+    """Compiles all programs of a group in parallel, then measures them one by one."""
     compiling = [_start(name, system, options, until) for name, system in group]
     for program in compiling:
         if isinstance(program, _Program):
@@ -132,7 +132,7 @@ def _measured(group: Sequence[tuple[str, str]], options: Sequence[str], until: f
 
 
 def _start(name: str, system: str, options: Sequence[str], until: float) -> _Program | Measured:
-    """Starts a program's process, or says why there is nothing to measure."""
+    """Starts a program's process, or returns the reason why there is nothing to measure."""
     if system == "torch" and importlib.util.find_spec("torch") is None:
         return Measured(None, why=_NO_TORCH)
     left = until - time.monotonic()
@@ -143,7 +143,7 @@ def _start(name: str, system: str, options: Sequence[str], until: float) -> _Pro
 
 @final
 class _Program:
-    """A process that compiles a program, says so in a line, and measures when it is given a line."""
+    """A process that compiles a program, prints a line, and measures when it receives a line."""
 
     def __init__(self, command: Sequence[str], seconds: float) -> None:
         pipe = subprocess.PIPE
@@ -167,7 +167,7 @@ class _Program:
             self._printed.append(line.strip())
 
     def measure(self) -> Measured:
-        """Gives the GPU to the process, and waits until it ends."""
+        """Lets the process use the GPU, and waits until it ends."""
         printed, _ = self._process.communicate("\n")
         self._clock.cancel()
         lines = [line for line in (*self._printed, *printed.splitlines()) if line]
@@ -177,7 +177,7 @@ class _Program:
 
 
 def predicted(card: str, names: Sequence[str]) -> Mapping[str, float]:
-    """The predicted milliseconds of a step, if the card is one that the package describes."""
+    """The predicted milliseconds of each step, if meshtf has a description of the card."""
     known = next((name for text, name in _MACHINES.items() if text in card), None)
     if known is None:
         return {}
@@ -187,7 +187,7 @@ def predicted(card: str, names: Sequence[str]) -> Mapping[str, float]:
 
 
 def table(rows: Mapping[str, Mapping[str, Measured]], expected: Mapping[str, float]) -> str:
-    """The table, and below it the reasons of what is missing."""
+    """The table, followed by the reasons for missing measurements."""
     heads = ("one GPU, ms per step", _SYSTEMS["meshtf"], _SYSTEMS["jax"], "ratio", "predicted", "first call, s")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     notes: list[str] = []
@@ -217,7 +217,7 @@ def _cell(number: float | None) -> str:
 
 
 def drawn(card: str, rows: Mapping[str, Mapping[str, Measured]]) -> Figure:
-    """A bar for each program in the language: its time as a ratio to JAX's."""
+    """Draws a bar for each meshtf program: the ratio of its time to JAX's."""
     pairs = {name: (row["meshtf"].ms, row["jax"].ms) for name, row in rows.items() if "jax" in row}
     ratios = {name: ours / theirs for name, (ours, theirs) in pairs.items() if ours is not None and theirs is not None}
     figure = Figure(figsize=(8, 0.35 * len(ratios) + 1.2), layout="constrained")

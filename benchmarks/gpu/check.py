@@ -1,12 +1,12 @@
-"""Everything that needs a GPU, in at most six minutes on one: `make gpu-check`.
+"""Runs all checks that need a GPU, in at most six minutes: `make gpu-check`.
 
     python -m benchmarks.gpu.check
     python -m benchmarks.gpu.check --only=operations,memory
     python -m benchmarks.gpu.check --virtual=1
 
-Each part says in one line what it found. A part that fails ends with its error, the others run all the same, and the
-exit status is 1. Without a GPU nothing runs, each part says that it was skipped, and the exit status is 0. With
-`--virtual` the same parts run at tiny sizes on a virtual GPU, on this machine's processors.
+Each part prints its result in one line. If a part fails, its error is printed, the others still run, and the exit
+status is 1. Without a GPU nothing runs, each part is reported as skipped, and the exit status is 0. With `--virtual`
+the same parts run at tiny sizes on a virtual GPU, on this machine's processors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.gpu.this_gpu import card_name, why_no_gpu
 from benchmarks.gpu.whole_programs import Programs
 
 Part = Callable[[Programs], str]
-"""Runs a part, and returns the line that says what it found. An error says what is wrong."""
+"""Runs a part, and returns a line with its result. Raises an error if something is wrong."""
 
 
 def _attention(programs: Programs) -> str:
@@ -46,7 +46,7 @@ PARTS: Mapping[str, Part] = {
 
 
 def main() -> int:
-    """Runs the parts that were asked for, and returns the exit status."""
+    """Runs the requested parts, and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
     parser.add_argument("--virtual", type=int, help="the number of virtual GPUs; without, real ones")
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def told(name: str, part: Part, programs: Programs) -> bool:
-    """Runs a part, prints what it found, and returns whether all was right."""
+    """Runs a part, prints its result, and returns whether it passed."""
     began = time.perf_counter()
     try:
         found = part(programs)

@@ -1,6 +1,6 @@
 """Installs a bundle of wheels on a machine without network: python install.py [--target=FOLDER] [REQUIREMENT ...].
 
-It needs Python alone, with pip. It looks at all parts first, and installs nothing if one is missing or damaged.
+It needs only Python with pip. It first checks all parts, and installs nothing if one is missing or damaged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def sum_of(path: Path) -> str:
 
 
 def unpack(folder: Path, parts: list[dict[str, str | int]], output: Path) -> None:
-    """Puts the parts together, and the wheels into a folder."""
+    """Joins the parts, and unpacks the wheels into a folder."""
     with tempfile.TemporaryFile(dir=output) as whole:
         for part in parts:
             with open(folder / str(part["name"]), "rb") as file:

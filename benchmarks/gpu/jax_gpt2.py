@@ -1,4 +1,4 @@
-"""GPT-2's training step by hand in JAX: a padded vocabulary, and logits that keep the activations' dtype."""
+"""GPT-2's training step, hand-written in JAX: a padded vocabulary, and logits in the activations' dtype."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.gpu.jax_transformer import Weights, cross_entropy, encoded, trai
 
 
 def gpt2_in_jax(sizes: JaxSizes) -> Callable[[], jax.Array]:
-    """The step, with random weights, and with tokens that come from the host each time. It returns the loss."""
+    """The step, with random weights, and with tokens that are sent from the host each time. It returns the loss."""
     ids = np.random.default_rng(0).integers(2, sizes.vocab - 1, (sizes.batch, sizes.length), np.int32)
     embeddings = {"tokens": (sizes.vocab, sizes.d_model), "positions": (sizes.length, sizes.d_model)}
     return trained(functools.partial(_loss, sizes), embeddings | layer_shapes(sizes), ids)

@@ -1,4 +1,4 @@
-"""The sizes of a Transformer's step by hand in JAX and in PyTorch, and its first weights."""
+"""The sizes and the initial weights of a Transformer's step, hand-written in JAX and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CHANNELS = 3
 
 @dataclasses.dataclass(frozen=True)
 class JaxSizes:
-    """The sizes of the model and of its batch, by default those of GPT-2 124M, whose vocabulary is padded.
+    """The sizes of the model and of its batch. The defaults are of GPT-2 124M, with a padded vocabulary.
 
     Attributes:
-      dtype: that of activations.
-      is_causal: whether tokens see only those before them.
+      dtype: the dtype of activations.
+      is_causal: whether a token sees only earlier tokens.
     """
 
     batch: int
@@ -51,7 +51,7 @@ def layer_shapes(sizes: JaxSizes) -> dict[str, tuple[int, ...]]:
 
 
 def vit_shapes(sizes: JaxSizes, patch: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of a Vision Transformer's weights, whose patches have so many pixels on each side."""
+    """The shapes of a Vision Transformer's weights, for patches with `patch` pixels on each side."""
     return {
         "patches": (patch * patch * CHANNELS, sizes.d_model),
         "patches_bias": (sizes.d_model,),

@@ -1,5 +1,7 @@
-"""A Transformer's training step by hand in JAX, in the fastest form known on one H200: unrolled layers, AdamW, and
-cuDNN's attention for activations of two bytes on a GPU."""
+"""A Transformer's training step, hand-written in JAX in the fastest known form on one H200.
+
+It has unrolled layers, AdamW, and on a GPU cuDNN's attention for activations of two bytes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from benchmarks.gpu.jax_sizes import JaxSizes, first_weights
 _BETA_1, _BETA_2, _RATE, _EPSILON = 0.9, 0.98, 1e-4, 1e-8
 
 Weights = dict[str, jax.Array]
-"""Weights by name. A name that begins with `layer_` has the weights of all layers, along its first dimension."""
+"""Weights by name. A name that begins with `layer_` has the weights of all layers, stacked over the first dimension."""
 
 State = tuple[Weights, Weights, Weights, jax.Array]
 """Weights, their first and second moments, and the number of steps."""
@@ -39,14 +41,14 @@ def trained(loss: Loss, shapes: dict[str, tuple[int, ...]], *batch: jax.Array | 
 
 
 def encoded(sizes: JaxSizes, weights: Weights, x: jax.Array) -> jax.Array:
-    """All layers and the norm after them, on [batch, length, d_model]."""
+    """Applies all layers and the norm after them to [batch, length, d_model]."""
     for number in range(sizes.layers):
         x = _layer(sizes, x, {name: w[number] for name, w in weights.items() if name.startswith("layer_")})
     return _normalized(x, weights["norm"])
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """The mean, with float32 sums of logits that keep their dtype."""
+    """The mean cross-entropy. Logits keep their dtype, and are summed in float32."""
     largest = jax.lax.stop_gradient(logits.max(-1))
     sums = jnp.sum(jnp.exp((logits - largest[..., None]).astype(jnp.float32)), -1)
     picked = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
@@ -83,7 +85,7 @@ def _attended(sizes: JaxSizes, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.
 
 
 def _attended_by_cudnn(sizes: JaxSizes, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Attention by cuDNN's kernels. JAX gives them even lengths alone, so an odd one gets a position that is masked."""
+    """Attention by cuDNN's kernels. JAX uses them only for even lengths, so an odd length is padded and masked."""
     attend = functools.partial(jax.nn.dot_product_attention, is_causal=sizes.is_causal, implementation="cudnn")
     batch, length = q.shape[:2]
     if length % 2 == 0:

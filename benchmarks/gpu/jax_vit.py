@@ -1,4 +1,4 @@
-"""A Vision Transformer's training step by hand in JAX: a class token, and images that come from the host."""
+"""A Vision Transformer's training step, hand-written in JAX: a class token, and images sent from the host."""
 
 from __future__ import annotations
 

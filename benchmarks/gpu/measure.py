@@ -1,9 +1,8 @@
-"""Times one program on a GPU, in a process of its own: `python -m benchmarks.gpu.measure SYSTEM NAME`.
+"""Times one program on a GPU, in a separate process: `python -m benchmarks.gpu.measure SYSTEM NAME`.
 
-It prints JSON: the seconds of the first call, and the milliseconds of a step. Training steps follow one another as in
-training, where the host starts a step before those before it have ended. Decoding is waited for each time, as its user
-does, and its time is the median. With `--wait` it prints `compiled` after the first call, and measures when it is given
-a line.
+It prints JSON: the seconds of the first call, and the milliseconds of a step. As in training, the host starts a
+training step before the previous steps have ended. For decoding it waits for each result, as a user does, and reports
+the median time. With `--wait` it prints `compiled` after the first call, and measures when it receives a line.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ Start = Callable[[], Waits]
 """Starts a step."""
 
 COMPILED = "compiled"
-"""The line that says that the program is compiled."""
+"""The line to print when the program is compiled."""
 
 _AT_ONCE = 3
 """The most training steps that are under way at once."""
 
 
 def in_meshtf(name: str) -> tuple[Start, float]:
-    """The program of this name, in the language, ready to be compiled, and the seconds that its HLO took."""
+    """The meshtf program of this name, ready to compile, and the seconds to make its HLO."""
     step, feeds = (PROGRAMS | TINY)[name].made(mtf.GpuMeshImpl("all:1", ""))
     began = time.perf_counter()
     step.hlo()
@@ -51,7 +50,7 @@ def in_meshtf(name: str) -> tuple[Start, float]:
 
 
 def in_jax(name: str) -> tuple[Start, float]:
-    """The program of this name, by hand in JAX, which traces in its first call."""
+    """The JAX program of this name. It is traced in its first call."""
     run = _jax_program(name)
 
     def start() -> Waits:
@@ -62,7 +61,7 @@ def in_jax(name: str) -> tuple[Start, float]:
 
 
 def in_torch(name: str, *, is_virtual: bool) -> tuple[Start, float]:
-    """The program of this name, by hand in PyTorch, which is compiled in its first call."""
+    """The PyTorch program of this name. It is compiled in its first call."""
     from benchmarks.gpu.torch_images import resnet_in_torch, vit_in_torch  # PyTorch may not be installed
 
     program, device = (PROGRAMS | TINY)[name], "cpu" if is_virtual else "cuda"
@@ -80,7 +79,7 @@ def in_torch(name: str, *, is_virtual: bool) -> tuple[Start, float]:
 
 
 def vit_sizes(program: Vit) -> JaxSizes:
-    """The same sizes for the programs by hand."""
+    """Converts the sizes for the hand-written programs."""
     length, width = (program.side // program.patch_size) ** 2 + 1, program.d_model
     own = JaxSizes(program.batch, length, "bfloat16", program.num_classes, is_causal=False)
     return dataclasses.replace(own, layers=program.num_layers, d_model=width, heads=program.num_heads, d_ff=4 * width)
@@ -96,7 +95,7 @@ def _jax_program(name: str) -> Callable[[], object]:
         return vit_in_jax(vit_sizes(program), program.patch_size, *program.examples())
     program.set_sizes()
     if "experts" in program.module:
-        from benchmarks.workloads.in_jax.experts import in_jax as experts  # which compiles for the sizes that are set
+        from benchmarks.workloads.in_jax.experts import in_jax as experts  # it compiles for the sizes that are set now
 
         return experts(1)
     if "resnet" in program.module:
@@ -120,7 +119,7 @@ def first_call(start: Start) -> float:
 
 
 def milliseconds(start: Start, steps: int, at_once: int) -> float:
-    """The milliseconds of a step of a program that is compiled."""
+    """The milliseconds of a step of a compiled program."""
     for _ in range(3):
         start()()
     if at_once > 1:

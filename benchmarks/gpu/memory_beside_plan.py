@@ -1,4 +1,4 @@
-"""The peak memory of GPT-2's step on a GPU, beside the plan's."""
+"""Compares the peak memory of GPT-2's step on a GPU with the plan's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from benchmarks.gpu.steps import Gpt2, tiny_gpt2
 
 
 def check_memory(*, is_tiny: bool) -> str:
-    """Runs one step. Returns the peak by the device's own count and by the plan, where XLA fuses and the plan does not.
+    """Runs one step, and returns text with the peak that the device counted and the plan's, which knows no fusion.
 
     Raises:
-      AssertionError: the device held more than 1.25 times what the plan has.
+      AssertionError: the device held more than 1.25 times the plan's peak.
     """
     mesh_impl = mtf.GpuMeshImpl("all:1", "")
     step, feeds = (tiny_gpt2() if is_tiny else Gpt2(8)).made(mesh_impl)

@@ -1,12 +1,12 @@
-"""Packs wheels into parts of a given size, with one script that installs them where there is no network.
+"""Packs wheels into parts of a given size, with a script that installs them without a network.
 
     python -m benchmarks.gpu.offline_bundle WHEELS OUTPUT --part_mib=50 --requirement='meshtf[cuda13]'
 
-The parts, `parts.json` and `install.py` are all that the other machine needs, besides Python of the wheels' release:
+The other machine needs only the parts, `parts.json`, `install.py`, and the Python release of the wheels:
 
     python install.py --target=FOLDER     # or without --target, into the environment of this Python
 
-The script looks at every part first, and names one that is missing or damaged.
+The script first checks every part, and names a missing or damaged one.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def bundled(wheels: Path, output: Path, part_bytes: int, requirement: str) -> li
 
     Args:
       wheels: the folder of the wheels.
-      output: a folder that is not there yet, or is empty.
+      output: a folder that does not exist yet, or is empty.
       part_bytes: the most bytes of a part.
-      requirement: what the script installs by default.
+      requirement: the requirement that the script installs by default.
 
     Raises:
       ValueError: if there are no wheels, the output has files, or a part has no bytes.

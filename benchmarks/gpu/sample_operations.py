@@ -1,4 +1,4 @@
-"""A sample of operations and their gradients, on a GPU and on a virtual CPU."""
+"""Compares a sample of operations and their gradients on a GPU and on a virtual CPU."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ INPUTS = {
     "image": mtf.TensorSpec("batch:4 height:8 width:8 channels:4"),
 }
 _TERMS = 1 << 12
-"""Roundings on the way to each value, of which a convolution's gradient has the most, and the functions of each
-backend's own."""
+"""The most roundings that lead to a value. A convolution's gradient has the most; functions also differ by backend."""
 
 
 def program(x: mtf.Tensor, ids: mtf.Tensor, image: mtf.Tensor) -> Mapping[str, mtf.Tensor]:
-    """Results of operations by name, and the gradients of a sum of them."""
+    """The results of operations by name, and the gradients of their sum."""
     hidden, window = mtf.Dimension("hidden", 16), [mtf.Dimension("filter_height", 3), mtf.Dimension("filter_width", 3)]
     w = mtf.random_normal(x.mesh, [FEATURES, hidden])
     kernel = mtf.random_normal(x.mesh, [*window, image.shape.dims[-1], mtf.Dimension("out", 4)])
@@ -47,10 +46,10 @@ def program(x: mtf.Tensor, ids: mtf.Tensor, image: mtf.Tensor) -> Mapping[str, m
 
 
 def check_operations() -> str:
-    """Compares all results. Products of float32 are exact on both.
+    """Compares all results. Both devices multiply in full float32.
 
     Raises:
-      AssertionError: a result differs by more than rounding. It is named.
+      AssertionError: a result differs by more than rounding. The message names it.
     """
     mtf.virtual_cpus(1)
     on_gpu = results_of(mtf.GpuMeshImpl("all:1", "", product_precision="highest"))

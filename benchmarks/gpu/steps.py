@@ -1,6 +1,6 @@
-"""The programs that are measured on a GPU, in the language: each on any mesh, at full or at tiny sizes.
+"""The meshtf programs that are measured on a GPU: each on any mesh, at full or tiny sizes.
 
-Sizes of a benchmark are constants of its module, which `Sized` changes in a process that measures one program.
+The sizes of a benchmark are constants of its module. `Sized` changes them in a process that measures one program.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-import meshtf.models  # by the gin files
+import meshtf.models  # the gin files need it
 from meshtf.layers.attention import AttentionConfig
 from meshtf.layers.transformer import FeedForward, LayerNorm, Residual, SelfAttention, TransformerStack
 from meshtf.mesh_impl.mesh_impl import MeshImpl
@@ -27,14 +27,14 @@ from meshtf.train.training import configured_training
 
 Feeds = Mapping[str, np.ndarray]
 Made = tuple[mtf.Function, Feeds]
-"""A step and the arrays that it is fed."""
+"""A step, and its input arrays."""
 
 _TINY_GPT2 = ("vocab_size=261", "max_length=16", "d_model=16", "d_ff=32", "num_layers=2", "num_heads=2", "d_kv=8")
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowsOfText(TextTask):
-    """Text in windows, each of which attends to all of itself, as GPT-2 was trained: no row is cut into examples."""
+    """Text in windows, each a single example that attends to all of itself, as in GPT-2's training."""
 
     @classmethod
     def of(cls, task: TextTask) -> WindowsOfText:
@@ -50,9 +50,9 @@ class Gpt2:
     """Sizes of a training step of GPT-2 124M, without dropout: the batch, the length and the dtype of activations.
 
     Attributes:
-      is_packed: whether a row has several examples, which do not see one another.
+      is_packed: whether a row has several examples, which do not attend to one another.
       blocks: the number of blocks in which logits and loss are computed.
-      bindings: more of gin's.
+      bindings: additional gin bindings.
     """
 
     batch: int
@@ -64,7 +64,7 @@ class Gpt2:
 
     @property
     def has_twin_in_jax(self) -> bool:
-        """Whether the program by hand is the same: it has one example to a row, and all logits at once."""
+        """Whether the hand-written program matches: it has one example per row, and computes all logits at once."""
         return not self.is_packed and self.blocks == 1
 
     def made(self, mesh_impl: MeshImpl) -> Made:
@@ -98,7 +98,7 @@ def tiny_gpt2() -> Gpt2:
 
 
 def gpt2_feeds(inputs: Mapping[str, mtf.TensorSpec]) -> Feeds:
-    """Random tokens, in one example for each sequence."""
+    """Random tokens, with one example per sequence."""
     generator, found = np.random.default_rng(0), dict[str, np.ndarray]()
     for name, spec in inputs.items():
         sizes = spec.shape.to_integer_list
@@ -113,7 +113,7 @@ def gpt2_feeds(inputs: Mapping[str, mtf.TensorSpec]) -> Feeds:
 
 @dataclasses.dataclass(frozen=True)
 class Vit:
-    """Sizes of a training step of a Vision Transformer in bfloat16, whose images come from the host each time.
+    """Sizes of a training step of a Vision Transformer in bfloat16. Images are sent from the host each time.
 
     Attributes:
       batch: the number of images.
@@ -162,12 +162,12 @@ class Vit:
 
 @dataclasses.dataclass(frozen=True)
 class Sized:
-    """A benchmark, and other sizes than it has on virtual CPUs.
+    """A benchmark with different sizes than on virtual CPUs.
 
     Attributes:
       module: the module of its sizes.
-      sizes: the constants that are changed there, before modules that read them are imported.
-      make: makes the step and its feeds, weights given.
+      sizes: new values for constants of the module, set before modules that read them are imported.
+      make: makes the step, with its weights, and its feeds.
     """
 
     module: str
@@ -179,7 +179,7 @@ class Sized:
         return self.make(mesh_impl)
 
     def set_sizes(self) -> None:
-        """Changes this process's constants. The programs in JAX read the same ones."""
+        """Changes the constants in this process. The JAX programs read the same constants."""
         module = importlib.import_module(self.module)
         for name, value in self.sizes.items():
             assert hasattr(module, name), name
@@ -187,8 +187,8 @@ class Sized:
 
 
 def resnet(mesh_impl: MeshImpl) -> Made:
-    """ResNet-50's step, with its first weights."""
-    from benchmarks.workloads import resnet as workload  # which read the sizes
+    """ResNet-50's step, with its initial weights."""
+    from benchmarks.workloads import resnet as workload  # reads the sizes
     from benchmarks.workloads import resnet_sizes
 
     step = workload.resnet_step(mesh_impl)
@@ -199,8 +199,8 @@ def resnet(mesh_impl: MeshImpl) -> Made:
 
 
 def experts(mesh_impl: MeshImpl) -> Made:
-    """The step of a layer of experts, with its first weights."""
-    from benchmarks.workloads import experts as workload  # which read the sizes
+    """The step of a layer of experts, with its initial weights."""
+    from benchmarks.workloads import experts as workload  # reads the sizes
     from benchmarks.workloads import experts_sizes
 
     step = workload.experts_step(mesh_impl)
@@ -208,7 +208,7 @@ def experts(mesh_impl: MeshImpl) -> Made:
 
 
 def small_transformer(mesh_impl: MeshImpl) -> Made:
-    """The small Transformer's step, with its first weights."""
+    """The small Transformer's step, with its initial weights."""
     from benchmarks.transformer_step import examples, meshtf_step, with_weights
 
     inputs, targets = examples()
@@ -241,7 +241,7 @@ PROGRAMS: Mapping[str, Gpt2 | Sized | Vit] = {
     "GPT-2 124M, bfloat16, 16 x 1024, the loss in 8 blocks": Gpt2(16, blocks=8),
     "GPT-2 124M, float32, 8 x 1024": Gpt2(8, dtype="float32"),
 }
-"""The measured programs, by name, in the order in which they are measured: those that compile longest are last."""
+"""The measured programs by name, in the order of measuring. Programs that compile longest are last."""
 
 TINY: Mapping[str, Gpt2 | Sized | Vit] = {
     "GPT-2 of two small layers": tiny_gpt2(),

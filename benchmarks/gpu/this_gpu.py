@@ -1,4 +1,4 @@
-"""The GPU of this machine: whether there is one, and its name."""
+"""Tells whether this machine has a GPU, and its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.errors import DeviceError
 
 
 def why_no_gpu(virtual: int | None) -> str | None:
-    """Opens the GPUs, or so many virtual ones. Returns None, or the reason why there is none."""
+    """Opens the GPUs, or `virtual` virtual ones. Returns None, or the reason why there is no GPU."""
     if virtual is not None:
         mtf.virtual_gpus(virtual)
     tf.config.set_visible_devices([], "GPU")  # TensorFlow traces and feeds, and leaves them to PJRT

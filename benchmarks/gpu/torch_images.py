@@ -1,8 +1,8 @@
-"""Training steps of ResNet-50 and of a Vision Transformer by hand in PyTorch, as its own users write them.
+"""Training steps of ResNet-50 and of a Vision Transformer, hand-written in PyTorch as its users write them.
 
-On a GPU the forward and the backward pass are compiled, images have their channels last, products of float32 are in
-TF32, as in the other programs, and images come from pinned memory of the host each time. Windows are padded on both
-sides, where JAX and meshtf pad as TensorFlow does. That is as much work.
+On a GPU the forward and backward passes are compiled, images have the channels last, and float32 products are in TF32
+as in the other programs. Images are sent from the host's pinned memory each time. Windows are padded on both sides,
+while JAX and meshtf pad like TensorFlow; the amount of work is the same.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def vit_in_torch(
 
 
 def _kernel(weight: np.ndarray, device: str) -> torch.Tensor:
-    """A kernel [height, width, inputs, outputs] as PyTorch has it, with the channels last; or another weight."""
+    """Converts a kernel [height, width, inputs, outputs] to PyTorch's order, channels last; copies other weights."""
     own = torch.tensor(weight, device=device)
     if weight.ndim == 4:
         own = own.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
@@ -81,7 +81,7 @@ def _trained(
     labels: np.ndarray,
     dtype: torch.dtype,
 ) -> Callable[[], torch.Tensor]:
-    """A step of training on the same batch."""
+    """A training step that always uses the same batch."""
     device = next(iter(weights.values())).device
     is_gpu = device.type == _GPU
     torch.set_float32_matmul_precision("high")

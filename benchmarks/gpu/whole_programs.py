@@ -1,4 +1,4 @@
-"""Whole programs on a GPU, as users start them. They train, are killed, resume, evaluate, decode and export."""
+"""Runs whole programs on a GPU, as users start them. They train, are killed, resume, evaluate, decode and export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meshtf.train.monitoring.metrics import read_metrics
 
 _LONGEST_SECONDS = 300
 _DIGITS_LEAST = 0.93
-"""Accuracy that `digits_mlp` passes by far, on the held-out digits."""
+"""An accuracy on the held-out digits that `digits_mlp` exceeds by far."""
 
 _TINY = (
     "d_model=16",
@@ -36,7 +36,7 @@ class Programs:
     virtual: int | None
 
     def check_digits(self) -> str:
-        """Trains `digits_mlp`, and looks at its accuracy."""
+        """Trains `digits_mlp`, and checks its accuracy."""
         self.trained("digits_mlp", "digits", ["Training.num_steps=300"])
         accuracy = self.last("digits", "held_out_accuracy")
         assert accuracy > _DIGITS_LEAST, f"the accuracy is {accuracy}"
@@ -63,7 +63,7 @@ class Programs:
         )
 
     def check_checkpoints(self) -> str:
-        """Trains on two virtual CPUs, goes on on the GPU, and evaluates there and on two virtual CPUs again."""
+        """Trains on two virtual CPUs, continues on the GPU, and evaluates there and on two virtual CPUs again."""
         on_cpus = ("--mesh_shape=all:2", "--layout=batch:all")
         self.trained("digits_mlp", "carried", ["Training.num_steps=20"], mesh=on_cpus)
         self.trained("digits_mlp", "carried", ["Training.num_steps=40"])
@@ -103,14 +103,14 @@ class Programs:
         ]
 
     def _run(self, program: str, *arguments: str) -> str:
-        """The output of a program that ends well."""
+        """Runs a program, checks that it succeeds, and returns its output."""
         command = [sys.executable, "-m", f"meshtf.bin.{program}", *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_SECONDS, check=False)
         assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}\n{ended.stderr}"
         return ended.stdout
 
     def _killed(self, gin_file: str, run: str, bindings: list[str]) -> int:
-        """Starts a training, kills it as soon as it has a checkpoint, and returns the last one's step."""
+        """Starts a training, kills it as soon as it has a checkpoint, and returns the step of its last checkpoint."""
         command = [sys.executable, "-m", "meshtf.bin.train", *self._training(gin_file, run, bindings), *self._mesh]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as started:
             until = time.monotonic() + _LONGEST_SECONDS

@@ -1,4 +1,4 @@
-"""The machine and the versions a benchmark ran on."""
+"""Describes the machine and the versions with which a benchmark ran."""
 
 from __future__ import annotations
 

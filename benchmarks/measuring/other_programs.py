@@ -1,4 +1,4 @@
-"""How much of the processors other programs had while a benchmark ran."""
+"""Measures how much processor time other programs used while a benchmark ran."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import time
 
 @dataclasses.dataclass(frozen=True)
 class ProcessorTime:
-    """Seconds: by the clock, of all processors that were busy (None where the kernel does not tell), and of them for
-    this process and those of its children that have ended."""
+    """Seconds by the clock, busy seconds of all processors, and their part for this process and its ended children.
+
+    The busy seconds are None if the kernel does not report them.
+    """
 
     clock: float
     busy: float | None
@@ -23,7 +25,7 @@ class ProcessorTime:
         return cls(time.monotonic(), _busy_seconds(), sum(each.ru_utime + each.ru_stime for each in used))
 
     def others_since(self, before: ProcessorTime) -> float | None:
-        """The share of all processors that others had, from 0 to 1."""
+        """The share of all processors that other programs used, from 0 to 1."""
         if self.busy is None or before.busy is None:
             return None
         others = self.busy - before.busy - (self.own - before.own)

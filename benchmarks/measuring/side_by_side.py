@@ -1,7 +1,7 @@
-"""Programs side by side: each in a process of its own, their rounds taking turns, so that one runs at a time.
+"""Measures programs side by side: each in a separate process, in rounds that take turns, so that one runs at a time.
 
-So all programs are measured under the same load. Times of rounds go up and down with the other work of the machine.
-Their ratios and CPU times do so much less.
+So all programs are measured under the same load. Times of rounds vary with other work on the machine. Their ratios and
+CPU times vary much less.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 Step = Callable[[], Any]
-"""A training step; what it returns is the loss, as float() takes it, or None where it is that of another model, whose
-step has to look by itself whether its result is right."""
+"""A training step. It returns the loss, convertible by float(). If the model differs from the other programs' model, it
+returns None, and must check its result itself."""
 
 
 @runtime_checkable
 class OfProcesses(Protocol):
-    """A program of further processes, whose start and imports are no part of its first call, as its own are not."""
+    """A program with additional processes. Their start and imports do not count in its first call."""
 
     def start(self) -> Callable[[], Step]:
-        """Returns what makes the step, once those have imported what they need."""
+        """Returns a function that makes the step, once the other processes have finished their imports."""
         ...
 
 
@@ -38,7 +38,7 @@ Program = Callable[[], Step] | OfProcesses
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """The resources that a process has used: seconds, CPU seconds (its own, the kernel's), minor page faults."""
+    """The resources that a process has used: seconds, CPU seconds in user and kernel mode, minor page faults."""
 
     wall: float
     user: float
@@ -56,7 +56,7 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """Some steps of one program: the median time of a step (s), what all used, and the last loss."""
+    """Several steps of one program: the median seconds of a step, the resources of all steps, and the last loss."""
 
     step: float
     used: Usage
@@ -68,14 +68,13 @@ class Row:
     """The measurements of one program.
 
     Attributes:
-      first_call: seconds until the first step was over, with tracing and compilation, without imports.
-      step: median of all steps, ms.
+      first_call: seconds until the end of the first step, with tracing and compilation, without imports.
+      step: the median of all rounds' medians, ms.
       ratios: the ratio of each round's median to the first program's in the same round.
       user, system: CPU time of a step, ms, the least of the rounds.
       faults: page faults of a step in the last round.
-      peak_mib: MiB by which the process's resident size rose at most above its size before the first call, after all
-        imports.
-      loss: the last loss, after as many steps as the others; None if it cannot be compared with theirs.
+      peak_mib: the peak of resident memory in MiB, above its size after all imports and before the first call.
+      loss: the last loss, after the same number of steps as the others; None if it is not comparable.
     """
 
     first_call: float
@@ -89,7 +88,7 @@ class Row:
 
 
 def side_by_side(module: str, names: Sequence[str], steps: int, rounds: int, warm_up: int = 3) -> dict[str, Row]:
-    """Measures some programs of `module.PROGRAMS`, by their names, and tells on standard error how far it is.
+    """Measures the named programs of `module.PROGRAMS`, and reports progress on standard error.
 
     A program is a function that makes a step, or `OfProcesses`. The others are compared with the first.
     """
@@ -145,7 +144,7 @@ def _made(module: str, name: str) -> Step:
 
 
 def _loss_of(step: Step) -> float | None:
-    """The loss of a step, once the step is over."""
+    """Runs a step to its end, and returns its loss."""
     value = step()
     return None if value is None else float(value)
 
@@ -174,7 +173,7 @@ def _imported_mib() -> float:
 
 
 def _peak_mib() -> float:
-    imported = _imported_mib()  # as it was when this was called first
+    imported = _imported_mib()  # cached: the value of the first call
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - imported
 
 
@@ -186,7 +185,7 @@ HEAD = (
 
 
 def as_table(rows: Mapping[str, Row]) -> str:
-    """The rows as a table in Markdown, with the median of the ratios, the least and the largest."""
+    """The rows as a Markdown table, with the median, the least and the largest of the ratios."""
     return "\n".join([HEAD, *(_line(name, row) for name, row in rows.items())])
 
 

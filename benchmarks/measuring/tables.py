@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md, with their pictures: what they look like, and where they stand."""
+"""Makes the tables and pictures of docs/benchmarks.md, and puts them into the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.measuring.side_by_side import Row, as_table
 from benchmarks.workloads.workload import Workload
 
 CONTENDED = 0.05
-"""The share of all processors from which on other programs are said to have disturbed a run."""
+"""The least share of all processors for which a table reports that other programs disturbed the run."""
 
 _SECTION = """\
 {head}. {rounds} rounds of {steps} steps. {load}
@@ -25,7 +25,10 @@ _SECTION = """\
 
 
 def section(head: str, workload: Workload, rows: Mapping[str, Row], others: float | None, picture: str) -> str:
-    """`head`: the machine and the versions; `others`: the share of the processors that other programs had."""
+    """A section with a workload's table.
+
+    `head` is the machine and the versions. `others` is the share of the processors that other programs used.
+    """
     return _SECTION.format(
         head=head,
         rounds=len(next(iter(rows.values())).ratios),
@@ -37,7 +40,7 @@ def section(head: str, workload: Workload, rows: Mapping[str, Row], others: floa
 
 
 def load(others: float | None) -> str:
-    """How much else the machine did, and what that means for the numbers."""
+    """The load from other programs, and its meaning for the numbers, as text."""
     if others is None:
         return "What else the machine did is not known."
     if others < CONTENDED:
@@ -49,7 +52,7 @@ def load(others: float | None) -> str:
 
 
 def drawn(title: str, rows: Mapping[str, Row]) -> Figure:
-    """A bar for each program: the median of its ratios, with the least and the largest."""
+    """Draws a bar for each program: the median of its ratios, with the least and the largest."""
     figure = Figure(figsize=(8, 0.35 * len(rows) + 1.2), layout="constrained")
     plot = figure.subplots()
     medians = [statistics.median(row.ratios) for row in rows.values()]
@@ -81,5 +84,5 @@ def _place(name: str) -> re.Pattern[str]:
 
 
 def place_of(workload: str, *, is_plain: bool) -> str:
-    """The name of its table and its picture."""
+    """The name of a workload's table and picture."""
     return f"plain_cpu_{workload}" if is_plain else workload

@@ -1,12 +1,12 @@
-"""The layout that a search finds beside those of the repository: steps of four trainings, measured on 8 virtual CPUs.
+"""Compares the layout that a search finds with the repository's layouts: steps of four trainings on 8 virtual CPUs.
 
     python -m benchmarks.published.found_layouts --machine=here.toml
     python -m benchmarks.published.found_layouts --machine=here.toml --only=lm_tiny --steps=2 --rounds=2
 
-lm_tiny and moe_tiny as they are, T5 1.1 and a ResNet made small, each under its own layout and under the recipes that
-come with meshtf and fit it, on the mesh 4 x 2. The programs of a training have processes of their own and take turns;
-the layout that was found is first: ratios above 1 are of layouts that take longer. Where others use the machine,
-CPU times tell more. Without `--machine` this one is probed first.
+The trainings are lm_tiny and moe_tiny unchanged, and small versions of T5 1.1 and a ResNet. Each runs under its own
+layout and under the meshtf recipes that fit it, on the mesh 4 x 2. The programs of a training have separate processes
+and take turns. The found layout is first, so ratios above 1 are of slower layouts. If others use the machine, CPU times
+are more reliable. Without `--machine`, this machine is probed first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from meshtf.train.training import Training, configured_training
 CORES = 8
 TABLES = ("mesh_shape", "layout", "parameter_layout", "activation_layout")
 UNSPLIT = {"mesh_shape": "rows:4;cols:2", "layout": ""}
-"""The mesh and the layout that a search begins with."""
+"""The mesh and the layout with which a search starts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Case:
     recipes: Sequence[str]
 
     def training(self, recipe: str = "", tables: dict[str, str | None] | None = None) -> Training:
-        """The training under its own layout, or under a recipe's, or under one that is given."""
+        """The training under its own layout, a recipe's, or a given one."""
         names = [*self.files, *([f"recipes/{recipe}.gin"] if recipe else [])]
         given = {} if tables is None else {name: tables.get(name) for name in TABLES}
         bindings = [*self.bindings, *(f"Training.{name} = {value!r}" for name, value in given.items())]
@@ -80,7 +80,7 @@ T5_BASE = Case(
     ],
     DENSE,
 )  # fmt: skip
-"""A training on paper only: T5 1.1 base on 512 cores."""
+"""A training that is only planned: T5 1.1 base on 512 cores."""
 CASES = {
     "lm_tiny": Case(["lm_tiny.gin"], [], DENSE),
     "moe_tiny": Case(["moe_tiny.gin"], [], ["experts", "experts_tensor", *DENSE]),
@@ -96,7 +96,7 @@ def name_of(case: str, tables: dict[str, str | None]) -> str:
 
 
 class Programs:
-    """Functions that make a step, by the names of programs, for `side_by_side`."""
+    """A mapping from names of programs to functions that make a step, for `side_by_side`."""
 
     def __getitem__(self, name: str) -> Callable[[], Step]:
         case, *parts = name.split(" ")
@@ -127,7 +127,7 @@ def found_for(case: Case, on: Machine, mesh_shape: str = UNSPLIT["mesh_shape"]) 
 
 
 def predicted(case: Case, tables: dict[str, str | None], on: Machine) -> float | None:
-    """Seconds; None of a layout that the program cannot have."""
+    """The predicted seconds of a step; None if the layout is impossible."""
     training = case.training(tables=tables)
     mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
     try:

@@ -1,6 +1,6 @@
-"""Layouts that a search finds, beside published ones and those that come with meshtf.
+"""Compares layouts that a search finds with published layouts and with those of meshtf.
 
-Predicted seconds of a step, GiB of a core, and the processor's seconds that the search took:
+The table has the predicted seconds of a step, GiB per core, and the CPU seconds of the search:
 
     python -m benchmarks.published.layout_search
     python -m benchmarks.published.layout_search --only Lingvo --machine v3
@@ -30,7 +30,7 @@ SHIPPED = ("lm_tiny", "moe_tiny")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A configuration, with a layout of its own. gibibytes: of a core."""
+    """A configuration with its own layout. `gibibytes` is the memory of a core."""
 
     name: str
     files: Sequence[str]

@@ -1,13 +1,13 @@
-"""Published trainings made small: the peak of memory as measured, beside the plan's.
+"""Compares measured peak memory with the plan's, for small versions of published trainings.
 
     python -m benchmarks.published.scaled_down_trainings
     python -m benchmarks.published.scaled_down_trainings --only=gpipe --page=
 
-Six trainings with the layouts, schedules, optimizers and dtypes of `benchmarks.published.trainings` (and Llama), on
-two virtual CPUs, each in a process of its own that gives freed memory back (see `benchmarks.memory`). Measured is how
-far the process rises above what it has between steps; the variables, which it has then, are added as the plan counts
-them. The plan's are both cores' peaks: on two processors or more they are at work at once. The table is written into
-docs/control_flow.md.
+There are six trainings with the layouts, schedules, optimizers and dtypes of `benchmarks.published.trainings` (and
+Llama), on two virtual CPUs. Each has a separate process that returns freed memory (see `benchmarks.memory`). The
+measurement is how far the process's memory rises above its memory between steps, plus the variables, as the plan counts
+them. The plan's number is the sum of both cores' peaks, since on two or more processors both work at once. The table is
+written into docs/control_flow.md.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ TRAININGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Bytes of all cores together."""
+    """The planned and measured bytes of all cores together."""
 
     name: str
     mesh_shape: str

@@ -1,10 +1,10 @@
-"""Published trainings: the time of a step as it was published, beside the time that the cost model predicts.
+"""Compares published times of training steps with the times that the cost model predicts.
 
     python -m benchmarks.published.speeds
     python -m benchmarks.published.speeds --only lingvo
 
-One description of the machine for all rows (`mtf.costs.load_machine`), nothing fitted to a row. Nothing is run, and no
-device is needed. docs/cost_model.md has the table, and what the papers leave open.
+All rows use one description of the machine (`mtf.costs.load_machine`), and nothing is fitted to a row. Nothing runs,
+and no device is needed. docs/cost_model.md has the table, and the facts that the papers omit.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from meshtf.costs import Prediction, load_machine, predict
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """A training, and how fast it was.
+    """A training, and its published speed.
 
     Attributes:
       training: the training, planned as it was published.
       seconds: the seconds of a step.
-      told: the words of the source.
+      told: the speed in the words of the source.
       machine: the machine that it ran on.
     """
 
@@ -55,7 +55,7 @@ def _as_published(own: LingvoModel) -> Training:
 
 
 def _lamda(products: int, reading: str) -> Published:
-    """56.5 % of peak (Thoppilan et al. 2022), of 2 FLOPs for each weight and token in each of so many products."""
+    """LaMDA at 56.5 % of peak (Thoppilan et al. 2022). Each of `products` takes 2 FLOPs per weight and token."""
     training = _as_published(LINGVO[-1])
     flops = 2 * products * _LAMDA_PARAMETERS * training.batch_size * training.length
     return Published(training, flops / (_LAMDA_UTILIZATION * _V3_PEAK * 2048), f"56.5 % of peak, {reading}")

@@ -1,9 +1,9 @@
-"""ResNet-50 on 256, 1,024 and 4,096 chips of TPU v3: the share of a step that sums of gradients take on the torus.
+"""Predicts the share of a step for sums of gradients: ResNet-50 on 256, 1,024 and 4,096 chips of TPU v3.
 
     python -m benchmarks.published.torus_share
 
-Sums of gradients and gathers of updated weights go along both axes of the torus. The update of each weight is split
-over the cores. The statistics of batch normalization are of 64 images. Nothing is run, and no device is needed.
+Sums of gradients and gathers of updated weights use both axes of the torus. The update of each weight is split over the
+cores. The statistics of batch normalization are over 64 images. Nothing runs, and no device is needed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from meshtf.lowering.report.report import Report
 IMAGES_OF_GROUP = 64
 
 CASES = ((256, 8192), (1024, 32768), (4096, 131072), (256, 32768), (4096, 32768))
-"""Chips and images a step: first 16 images a core, then the published number."""
+"""Chips and images per step: first with 16 images per core, then with the published number."""
 
 
 def training_on(chips: int, batch_size: int) -> Training:
-    """Returns the training on so many chips, with two cores each."""
+    """Returns the training on this many chips, with two cores each."""
     cores = 2 * chips
     cores_of_group = max(1, IMAGES_OF_GROUP * cores // batch_size)
     own = [binding for binding in RESNET[0].bindings if "axis_parts" not in binding]
@@ -36,7 +36,7 @@ def training_on(chips: int, batch_size: int) -> Training:
 
 
 def seconds_by_purpose(report: Report, prediction: Prediction) -> tuple[float, float]:
-    """Returns the exposed seconds of collectives for batch normalization, and of all others."""
+    """Returns the exposed seconds of collectives for batch normalization, and of all other collectives."""
     statistics = others = 0.0
     for record, time in zip(report.operations, prediction.operations, strict=True):
         if record.category == "collective":
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _links(collectives: tuple[CollectiveTime, ...]) -> str:
-    """Returns the links of the collective that sends most."""
+    """Returns the links of the collective that sends the most bytes."""
     return max(collectives, key=lambda each: each.bytes_sent).links
 
 

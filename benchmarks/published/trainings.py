@@ -1,9 +1,9 @@
-"""Published trainings, planned on their own meshes: seconds to plan, memory, and bytes sent of each core.
+"""Plans published trainings on their own meshes. Prints the seconds to plan, and each core's memory and bytes sent.
 
     python -m benchmarks.published.trainings
     python -m benchmarks.published.trainings --only lingvo_128b
 
-Peaks are compared with what a core of the machine had. Nothing is run, and no device is needed.
+Peaks are compared with the memory of a core of the original machine. Nothing runs, and no device is needed.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class Training:
     gibibytes: int = 16
 
     def report(self) -> Report:
-        """The report of one step, planned as meshtf-plan does it."""
+        """The report of one step, planned like meshtf-plan."""
         read_configuration([find_gin_file(name) for name in self.files], [*self.all_bindings()])
         training = configured_training()
         mesh_impl = mtf.PlanMeshImpl(training.mesh_shape, training.layout, options=training.mesh_options)
         return training_step(training, mesh_impl).report()
 
     def with_plain_attention(self) -> Training:
-        """Whole matrices of scores, as trainings had them then."""
+        """The training with whole matrices of scores, as was usual then."""
         sublayers = ("SelfAttention", "CrossAttention")[: 2 if _PAIRS[0] in self.bindings else 1]
         plain = (f"{name}.algorithm = 'plain'" for name in sublayers)
         return dataclasses.replace(self, bindings=(*self.bindings, *plain))
@@ -118,7 +118,7 @@ _RECOMPUTED = ("TransformerStack.recompute = 'nothing'",)
 
 
 def _language_model(d_model: int, d_ff: int, num_heads: int, num_layers: int) -> tuple[str, ...]:
-    """Lingvo's, with heads of 128."""
+    """The bindings of Lingvo's language model, with heads of size 128."""
     return _lines(f"""
         TransformerLM.d_model = {d_model}
         TransformerLM.embedding = @TokenEmbedding()
@@ -205,7 +205,7 @@ LINGVO = (
 
 
 def _mesh_tensorflow_lm(size: int, mesh_shape: str) -> Training:
-    """d_ff = 8192 n, heads = 8 n, with n = 2^size (Shazeer et al. 2018)."""
+    """Mesh TensorFlow's model: d_ff = 8192 n, heads = 8 n, with n = 2^size (Shazeer et al. 2018)."""
     n = 2**size
     sizes = (f"d_ff = {int(8192 * n)}", f"num_heads = {int(8 * n)}")
     model = _LANGUAGE + sizes + _ADAFACTOR + _BFLOAT16
@@ -231,7 +231,7 @@ MESH_TENSORFLOW = (
 
 
 def _gshard(experts: int, layers: int, name: str, million_tokens: int, length: int = 1024) -> Training:
-    """Lepikhin et al. 2020; the batch counts the tokens of both sides together."""
+    """A training of Lepikhin et al. 2020. The batch counts the tokens of source and target together."""
     policy = _RECOMPUTED if layers == 36 else ()
     sequences = million_tokens * 2**20 // length // 2
     bindings = _PAIRS + _ADAFACTOR + policy + (f"group_size = {sequences * length // experts}",)
@@ -251,7 +251,7 @@ GSHARD = (
 
 
 def _gpipe(stages: int, layers: int, microbatches: int = 32) -> Training:
-    """Huang et al. 2019, table 1: a Transformer with as many layers as fit, in float32, with 12 bytes a weight."""
+    """Huang et al. 2019, table 1: a Transformer with as many layers as fit, in float32, with 12 bytes per weight."""
     schedule = _lines(f"""
         TransformerStack.pipeline = @PipelineSchedule()
         PipelineSchedule.num_stages = {stages}

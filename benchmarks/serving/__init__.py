@@ -1,1 +1,1 @@
-"""A server under load, and for long."""
+"""Tests of a server under heavy load, and over a long time."""

@@ -1,4 +1,4 @@
-"""Two hundred clients at once: none is lost, and how long each waits. `python -m benchmarks.serving.load`"""
+"""Starts two hundred clients at once, and measures how long each waits: `python -m benchmarks.serving.load`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROMPT = "def function_{}(x):\n    return "
 
 @dataclasses.dataclass(frozen=True)
 class Heard:
-    """The seconds of one client to its first token and to its end, and its number of tokens."""
+    """The seconds of one client until its first token and until its end, and its number of tokens."""
 
     first: float
     whole: float
@@ -39,7 +39,7 @@ async def ask(client: httpx2.AsyncClient, number: int, num_tokens: int) -> Heard
 
 
 async def load(address: str, num_clients: int, num_tokens: int) -> list[Heard | BaseException]:
-    """Starts all clients at once, each with a connection of its own."""
+    """Starts all clients at once, each with a separate connection."""
     limits = httpx2.Limits(max_connections=num_clients)
     async with httpx2.AsyncClient(base_url=address, limits=limits, timeout=600.0) as client:
         asked = (ask(client, number, num_tokens) for number in range(num_clients))

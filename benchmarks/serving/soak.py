@@ -1,6 +1,7 @@
-"""Random clients for minutes: right answers, wrong requests, clients that leave. `python -m benchmarks.serving.soak`
+"""Runs random clients for minutes: valid and invalid requests, and clients that leave.
 
-It fails if an answer is wrong, a request is lost or hangs, a page is lost, or the server's memory grows.
+Run it with `python -m benchmarks.serving.soak`. It fails if an answer is wrong, a request is lost or hangs, a page is
+lost, or the server's memory grows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import httpx2
 from benchmarks.serving.started_server import started_server
 
 _NUM_CLIENTS, _NUM_QUESTIONS = 16, 30
-_MOST_GROWTH = 64.0  # MiB behind the first third; the allocator's own share
+_MOST_GROWTH = 64.0  # MiB after the first third of the time, which the allocator itself may need
 _TEXT, _SCORES = "/v1/completions", "/v1/score"
 _PROMPTS = (
     "def f(x):\n    return ",
@@ -61,7 +62,7 @@ _KINDS = ("whole", "stream", "stream", "leaves", "breaks_off", "wrong", "score")
 
 
 class Soak:
-    """Clients that ask for `seconds`."""
+    """Clients that send requests for `seconds`."""
 
     def __init__(self, client: httpx2.AsyncClient, seconds: float) -> None:
         self._client, self._end = client, time.monotonic() + seconds
@@ -71,7 +72,7 @@ class Soak:
         self.counts: collections.Counter[str] = collections.Counter()
 
     async def run(self) -> None:
-        """Learns the right answers, one request at a time, and asks until the end."""
+        """Records the right answers, one request at a time, then sends requests until the end."""
         for number in range(_NUM_QUESTIONS):
             question = self._question(number)
             self._answers[json.dumps(question)] = await self._whole(question)
@@ -147,7 +148,7 @@ def memory_mib(process: int) -> float:
 
 
 async def watched(address: str, process: int, seconds: float) -> tuple[Soak, list[float]]:
-    """Runs the soak. Returns it, with the server's memory at every second."""
+    """Runs the soak test. Returns it, and the server's memory at every second."""
     async with httpx2.AsyncClient(base_url=address, timeout=120.0) as client:
         soak, memory = Soak(client, seconds), list[float]()
         work = asyncio.ensure_future(soak.run())

@@ -1,4 +1,4 @@
-"""meshtf-serve in a process of its own, on a given run or on a small model that is as its variables start."""
+"""Starts meshtf-serve in a separate process, for a given run or for a small untrained model."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def write_run(path: Path) -> None:
 
 @contextlib.contextmanager
 def started_server(*flags: str, run: str | None = None) -> Iterator[tuple[str, int]]:
-    """Yields the server's address and the number of its process. Its end must be in order.
+    """Yields the server's address and its process id. Checks that the server ends normally.
 
-    `run`: the folder of the run that is served. The default is a small model that is as its variables start.
+    `run` is the folder of the run to serve. The default is a small untrained model.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -67,7 +67,7 @@ def started_server(*flags: str, run: str | None = None) -> Iterator[tuple[str, i
             try:
                 _wait_until_ready(address, process)
                 yield address, process.pid
-            finally:  # or an error here would wait for the server's end
+            finally:  # otherwise an error here would wait for ever for the server's end
                 process.terminate()
                 status = process.wait(60)
             if status:

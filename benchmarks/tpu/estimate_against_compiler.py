@@ -2,9 +2,9 @@
 
     python -m benchmarks.tpu.estimate_against_compiler [--rows=2] [--cache_dir=FOLDER]
 
-FLOPs, bytes that go to and from memory, and time, each of one core. The compiler counts what a loop does once, so that
-layers are unrolled here. It counts a large transfer between cores as no time, and its time is that of a chip of which
-every unit is always busy. No TPU is needed, and nothing runs.
+It compares FLOPs, bytes to and from memory, and time, each for one core. The compiler counts the body of a loop once,
+so layers are unrolled here. It counts no time for a large transfer between cores, and assumes that every unit of the
+chip is always busy. No TPU is needed, and nothing runs.
 """
 
 from __future__ import annotations

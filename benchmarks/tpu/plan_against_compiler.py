@@ -2,9 +2,9 @@
 
     python -m benchmarks.tpu.plan_against_compiler [--only=TEXT] [--compile=kept|missing|anew] [--cache_dir=FOLDER]
 
-The compiler's answers are kept in `plan_against_compiler.json` beside this file, with the compiler's version, since the
-last rows take many minutes to compile. Plans are made anew. `--compile=missing` compiles the rows that are not there
-yet, `--compile=anew` all of them. No TPU is needed, and nothing runs.
+The compiler's results are stored in `plan_against_compiler.json` in the same folder, with the compiler's version, since
+the last rows take many minutes to compile. Plans are always made anew. `--compile=missing` compiles the rows without a
+stored result, `--compile=anew` all rows. No TPU is needed, and nothing runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from meshtf.train.training import configured_training
 
 _PARTS = "heads:cols;d_ff:cols;vocab:cols;d_model:rows"
 PLAIN = "SelfAttention.algorithm='plain'"
-"""The compiler's numbers that are kept are of whole matrices of scores."""
+"""The binding for whole matrices of scores, with which the stored results were compiled."""
 _LONG = ("TextTask.length=1024", PLAIN)
 
 
@@ -44,7 +44,7 @@ PUBLISHED = [
     ("Lingvo 41B 16x32 by rules", "v4:4x8x16"),
     ("GShard 512E 12L", "v4:8x8x8"),
 ]
-"""Trainings of `benchmarks.published.trainings`, and topologies of as many cores."""
+"""Trainings of `benchmarks.published.trainings`, and topologies with the same number of cores."""
 
 KEPT = Path(__file__).with_suffix(".json")
 _USED = re.compile(r"(?:Used |\()([\d.]+\w)")
@@ -52,7 +52,7 @@ _USED = re.compile(r"(?:Used |\()([\d.]+\w)")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A training, by its configurations and what differs from them, and the TPU."""
+    """A training, given by its configurations and changes to them, and the TPU."""
 
     name: str
     files: Sequence[str]
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The key by which the row's numbers are kept."""
+        """The key of the row's stored numbers."""
         return f"{self.name} on {self.topology}, {self.mesh_shape}"
 
 
@@ -114,7 +114,7 @@ ROWS = [
 
 
 def step_of(row: Row) -> mtf.Function:
-    """The training step, on a mesh on paper."""
+    """The training step, on a mesh without devices."""
     bindings = [*row.bindings, f"Training.mesh_shape='{row.mesh_shape}'"]
     read_configuration(
         [find_gin_file(f"{name}.gin") for name in row.files], [Parameter("", binding) for binding in bindings]
@@ -137,7 +137,7 @@ def rows() -> list[Row]:
 
 
 def said_by_compiler(step: mtf.Function, topology: str, cache_dir: str | None) -> dict[str, Any]:
-    """The compiler's answer to a row, as it is kept: the compiler's version, and its numbers or its refusal."""
+    """The compiler's result for a row, in the stored form: the compiler's version, and its numbers or its error."""
     try:
         compiled = step.compile(topology, cache_dir=cache_dir)
     except MeshtfError as error:

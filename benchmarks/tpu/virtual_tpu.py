@@ -1,15 +1,14 @@
-"""The virtual TPU's step against virtual CPUs, and against JAX by hand on the same runtime.
+"""Compares a step on a virtual TPU with virtual CPUs, and with hand-written JAX on the same runtime.
 
     python -m benchmarks.tpu.virtual_tpu
 
-The step of `transformer_step`, data parallel on eight cores: on virtual CPUs (TensorFlow's kernels and collectives), on
-a virtual TPU (XLA, through PJRT), and written by hand in JAX as a `shard_map` with a sum over devices for each
-gradient, weights and moments donated.
-The first call has tracing and compilation in it.
+It runs the step of `transformer_step`, data parallel on eight cores: on virtual CPUs (TensorFlow's kernels and
+collectives), on a virtual TPU (XLA, through PJRT), and hand-written in JAX as a `shard_map` with a sum over devices for
+each gradient, where weights and moments are donated. The first call includes tracing and compilation.
 
-The last lines are of a program with 100 variables and next to nothing to compute: what it costs the host to start a
-step, here and in JAX with the variables donated. It is the processor time of the thread until it is started, the median
-over steps that are waited for one by one.
+The last lines are of a program with 100 variables and almost nothing to compute. They show the cost for the host to
+start a step, here and in JAX with the variables donated. It is the CPU time of the thread until the step is started, as
+the median over steps with a wait after each.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
 
 
 def host_overhead(cores: int) -> float:
-    """The host's milliseconds to start a step with 100 variables; run it in a process of its own."""
+    """The host's milliseconds to start a step with 100 variables. Run it in a separate process."""
     mtf.virtual_tpu(cores)
 
     def count(mesh: mtf.Mesh) -> mtf.Tensor:
@@ -67,7 +66,7 @@ def host_overhead(cores: int) -> float:
 
 
 def host_overhead_by_hand(cores: int) -> float:
-    """The same in JAX."""
+    """The host's milliseconds to start the same step in JAX."""
     jax.config.update("jax_num_cpu_devices", cores)
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("all",))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())

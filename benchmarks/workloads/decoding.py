@@ -1,4 +1,4 @@
-"""64 tokens for each of 16 prompts of 16, greedily, with a cache, by a model of `lm_tiny`'s shape."""
+"""Greedy decoding with a cache: 64 tokens for each of 16 prompts of 16, with a model of `lm_tiny`'s shape."""
 
 from __future__ import annotations
 

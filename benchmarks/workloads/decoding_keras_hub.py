@@ -1,4 +1,4 @@
-"""Decoding by KerasHub's `generate`: GPT-2 of the same shape, with other layers: learned positions, biases, GELU."""
+"""Decoding with KerasHub's `generate`: GPT-2 of the same shape, but with learned positions, biases and GELU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from benchmarks.measuring.side_by_side import Step
 from benchmarks.workloads.decoding_weights import D_FF, D_MODEL, HEADS, LAYERS, VOCAB
 
 NEVER = VOCAB - 1
-"""A token that the weights never choose; it stands where new ones are to come."""
+"""A token that the weights never choose. It marks the places for new tokens."""
 
 
 def by_generate(*, compile_loops: bool) -> Step:
-    """The step by KerasHub's `generate`. It has no loss to compare, but checks that each prompt has its new tokens.
+    """The step with KerasHub's `generate`. It has no comparable loss, but checks that each prompt has its new tokens.
 
-    `compile_loops`: whether XLA compiles it. By itself Keras runs operations one by one on processors.
+    `compile_loops` tells whether XLA compiles it. By default Keras runs operations one by one on CPUs.
     """
     backbone = keras_hub.models.GPT2Backbone(
         vocabulary_size=VOCAB,
@@ -46,7 +46,7 @@ def by_generate(*, compile_loops: bool) -> Step:
 
 
 def _draw(backbone: keras.Model) -> None:
-    """Random matrices as large as the others', and the logit of `NEVER` is 0, below the largest of the rest."""
+    """Draws random matrices of the usual size. The logit of `NEVER` is 0, below the largest of the others."""
     generator = np.random.default_rng(0)
     for variable in backbone.weights:
         if variable.path.endswith(("kernel", "embeddings")):

@@ -1,5 +1,4 @@
-"""Handwritten digits from start to finish: the perceptron of `digits_mlp.gin`, 300 steps from nothing, program building
-and compilation included."""
+"""Handwritten digits: trains the perceptron of `digits_mlp.gin` for 300 steps, including building and compilation."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ def in_jax(cores: int) -> float:
     jitted = jax.jit(step, in_shardings=(whole, split, split), out_shardings=whole, donate_argnums=0)
     state = jax.device_put(adam_jax.started(initial_weights()), whole)
     for batch in batches():
-        # Without waiting, steps that overlap can take each other's threads, and an all-reduce never ends.
+        # Without waiting, overlapping steps can occupy each other's threads, so that an all-reduce never ends.
         state = jax.block_until_ready(jitted(state, *batch))
     return float(jax.jit(loss_of)(state["weights"], *held_out()))
 
@@ -108,7 +107,7 @@ def on_virtual_cpus(mesh_shape: str, layout: str) -> float:
 
 
 def _again(training: Callable[..., float], *arguments: object) -> Step:
-    """Each step of the table is a whole training."""
+    """Makes a step that runs a whole training."""
     return functools.partial(training, *arguments)
 
 

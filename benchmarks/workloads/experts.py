@@ -1,4 +1,4 @@
-"""A training step of a layer of 16 experts, two to a token."""
+"""A training step of a layer of 16 experts, of which each token uses two."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def on_virtual_cpus(cores: int) -> Step:
 
 
 def experts_step(mesh_impl: MeshImpl) -> mtf.Function:
-    """The step in the language; its weights are random."""
+    """The step in meshtf, with random weights."""
     layer = MixtureOfExperts(sizes.EXPERTS, sizes.D_FF, Top2Router(second_is_random=False))
 
     def train_step(x: mtf.Tensor) -> mtf.Tensor:
@@ -42,7 +42,7 @@ def experts_step(mesh_impl: MeshImpl) -> mtf.Function:
 
 
 def with_weights(step: mtf.Function) -> mtf.Function:
-    """The step, whose variables have the first weights."""
+    """The step, with the initial weights in its variables."""
     values = sizes.initial_weights()
     step.initialize({name if name == "router" else f"{name}/kernel": value for name, value in values.items()})
     return step

@@ -1,4 +1,4 @@
-"""The sizes and the initial weights that the programs of the experts' step share."""
+"""The sizes and the initial weights for all programs of the experts' step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 BATCH, LENGTH, D_MODEL, D_FF, EXPERTS, LEARNING_RATE = 8, 512, 256, 512, 16, 1e-3
 CAPACITY = 2 * LENGTH // EXPERTS
-"""Places of an expert for a sequence: what it needs at even load, each token with two experts."""
+"""The places of an expert for a sequence: as many as it needs at even load, if each token uses two experts."""
 
 
 def initial_weights() -> dict[str, np.ndarray]:

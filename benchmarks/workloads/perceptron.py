@@ -1,4 +1,4 @@
-"""A perceptron of many small layers: what a step costs beside its arithmetic."""
+"""A perceptron of many small layers, for the overhead of a step beyond its arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training step that two processes of this machine take together."""
+"""A training step that two processes of this machine run together."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from meshtf_programs.launching.free_ports import free_ports
 
 PROCESSES = 2
 LAST = 1
-"""The priority of what a process does at its end to let the other end, which comes before it waits for that."""
+"""The exit priority of letting the other process end, which comes before waiting for its end."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OnTwoProcesses:
-    """A program whose process is the first; the second takes a step whenever this one does.
+    """A program in two processes. The second process runs a step whenever this one does.
 
     Attributes:
-      joined: makes the step in one of the processes, of its index and their addresses. A function of a module.
+      joined: makes the step in one of the processes, from its index and the addresses. It must be a module's function.
     """
 
     joined: Callable[[int, Sequence[str]], Step]
 
     def start(self) -> Callable[[], Step]:
-        """Starts the second process, which imports as this one has; then what makes the step."""
+        """Starts the second process, waits for its imports, and returns a function that makes the step."""
         addresses = [str(Address("127.0.0.1", port)) for port in free_ports(PROCESSES)]
         spawning = multiprocessing.get_context("spawn")
         ours, theirs = spawning.Pipe()
@@ -55,11 +55,11 @@ class OnTwoProcesses:
 
 
 def _follow(commands: Connection, joined: Callable[[int, Sequence[str]], Step], addresses: Sequence[str]) -> None:
-    """Takes steps in the second process, until the first has gone."""
+    """Runs steps in the second process, until the first ends."""
     commands.send("imported")
     commands.recv()
     step = joined(1, addresses)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which the first ends what hangs; JAX would only take note
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the first process sends it if this one hangs
     while True:
         try:
             commands.recv()

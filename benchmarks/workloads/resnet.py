@@ -28,7 +28,7 @@ def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
 
 
 def resnet_step(mesh_impl: MeshImpl) -> mtf.Function:
-    """The step in the language; its weights are random."""
+    """The step in meshtf, with random weights."""
     model = ResNet50(sizes.CLASSES, batch_norm_momentum=sizes.BATCH_NORM_MOMENTUM, batch_norm_epsilon=sizes.EPSILON)
     batch = mtf.Dimension("batch", sizes.BATCH)
     sides = [mtf.Dimension(name, sizes.SIDE) for name in ("height", "width")]

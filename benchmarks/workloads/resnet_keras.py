@@ -1,4 +1,4 @@
-"""ResNet-50's training step in Keras, of its layers, on one device."""
+"""ResNet-50's training step with Keras layers, on one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The convolutions, the initial weights and the batch that the programs of ResNet-50's step share."""
+"""The convolutions, the initial weights and the batch for all programs of ResNet-50's step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Convolution:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A bottleneck; `shortcut` where x cannot be added as it is."""
+    """A bottleneck block. It has a `shortcut` if x cannot be added unchanged."""
 
     convolutions: tuple[Convolution, Convolution, Convolution]
     shortcut: Convolution | None
@@ -61,7 +61,7 @@ def convolutions() -> Iterator[Convolution]:
 
 
 def initial_weights() -> dict[str, np.ndarray]:
-    """The initial values of everything that is trained, by the model's names."""
+    """The initial values of all trained variables, by the model's names."""
     generator, found = np.random.default_rng(0), {}
     for each in convolutions():
         shape, deviation = [each.size, each.size, each.ins, each.outs], (2 / (each.size**2 * each.outs)) ** 0.5

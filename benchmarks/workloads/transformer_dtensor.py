@@ -1,5 +1,7 @@
-"""The training step of `transformer_step` with DTensor, which is inside TensorFlow: layouts of weights and batch, and
-it places the collectives."""
+"""The training step of `transformer_step` with TensorFlow's DTensor.
+
+The program sets layouts of weights and batch, and DTensor places the collectives.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from benchmarks.transformer_step import (
 
 
 def dtensor_step(rows: int, cols: int, rules: Mapping[str, str], sizes: Sizes = SMALL) -> Step:
-    """`rules`: dimension -> mesh axis, "rows" or "cols"."""
+    """The step with DTensor. `rules` map dimensions to mesh axes, "rows" or "cols"."""
     cores = rows * cols
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * cores)

@@ -1,4 +1,4 @@
-"""The step of `transformer_step` over two processes of four virtual CPUs, which the loopback joins."""
+"""The step of `transformer_step` on two processes of four virtual CPUs each, joined over the loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training step of a Transformer four times as wide, at length 1024, where products have the time."""
+"""The training step of a Transformer four times as wide, at length 1024, where products take most of the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workload that is measured in every system."""
+"""A workload to measure in every system."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """A table of docs/benchmarks.md, which says what is computed.
+    """A workload with its table in docs/benchmarks.md, which describes the computation.
 
     Attributes:
       module: a module whose `PROGRAMS` are measured, by name; the others are compared with the first.
       title: the title of the picture.
       steps: the steps of each program in a round.
-      rounds: the number of rounds, unless the command says another; few where a step is heavy.
+      rounds: the default number of rounds; few if a step is slow.
       warm_up: steps before the first round, after the first call.
     """
 

@@ -30,7 +30,7 @@ def conv1d(  # noqa: PLR0913  # windows, and what `dense` has
       output_dim: the channels of the result.
       filter_size: the window's size: a number, or one for each spatial dimension.
       stride: the step from one window to the next: a number, or one for each spatial dimension.
-      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as behind).
+      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as after).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `bias` and `kernel` [filter_length, in, output_dim]; by default "conv1d", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.
@@ -66,18 +66,18 @@ def conv2d(  # noqa: PLR0913  # windows, and what `dense` has
 ) -> mtf.Tensor:
     """A convolution of images: [..., height, width, in] -> [..., height / stride, width / stride, output_dim].
 
-    You name the spatial dimensions; their order says what they are. If the channels have the name of `output_dim`, they
+    The spatial dimensions may have any names; their order decides. If the channels have the name of `output_dim`, they
     are renamed with a leading underscore, as in `dense`.
 
     Args:
-      x: an image, with any number of dimensions before.
+      x: an image, with any number of leading dimensions.
       output_dim: the channels of the result.
       filter_size: the windows' sizes: one number, or one for each spatial dimension.
       strides: the steps from one window to the next, likewise.
       padding: "SAME" (zeros around; sizes are divided by the strides and rounded up), "VALID" (none), or "SYMMETRIC"
-        (the sizes of "SAME", with as many zeros before as behind; windows must be odd).
-      filter_initializer: given [filter_height, filter_width, in] as reduced and [filter_height, filter_width, out] as
-        new dimensions, which makes fan-in and fan-out those of He et al. 2015. By default as in `dense`.
+        (the sizes of "SAME", with as many zeros before as after; windows must be odd).
+      filter_initializer: receives [filter_height, filter_width, in] as reduced and [filter_height, filter_width, out]
+        as new dimensions, so that fan-in and fan-out are those of He et al. 2015. By default as in `dense`.
       name: the scope of `bias` and `kernel` [filter_height, filter_width, in, out]; by default "conv2d", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.
       activation: applied to the result: a function, or its name.
@@ -118,7 +118,7 @@ def conv3d(  # noqa: PLR0913  # windows, and what `dense` has
       output_dim: the channels of the result.
       filter_size: the window's size: a number, or one for each spatial dimension.
       strides: the steps from one window to the next: a number, or one for each spatial dimension.
-      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as behind).
+      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as after).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `kernel` and `bias`; by default "conv3d", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.

@@ -33,7 +33,7 @@ def conv2d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
       output_dim: the channels of the result.
       filter_size: the window's size: a number, or one for each spatial dimension.
       strides: the strides of that convolution: a number, or one for each spatial dimension.
-      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as behind).
+      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as after).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `kernel` and `bias`; by default "conv2d_transpose", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.
@@ -77,7 +77,7 @@ def conv3d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
       output_dim: the channels of the result.
       filter_size: the window's size: a number, or one for each spatial dimension.
       strides: the strides of that convolution: a number, or one for each spatial dimension.
-      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as behind).
+      padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as after).
       filter_initializer: by default normal of variance 1 / (inputs of an output).
       name: the scope of `kernel` and `bias`; by default "conv3d_transpose", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.

@@ -12,7 +12,7 @@ _OTHERS = "(others)"  # no layout rule can name it, so every core has all vector
 
 @language_function
 def cosine_similarity(x: mtf.Tensor, y: mtf.Tensor, dim: DimensionLike) -> mtf.Tensor:
-    """The cosine of the angle between vectors over a dimension, broadcast by name. Beside a vector of zeros it is 0.
+    """The cosine of the angle between vectors over a dimension, broadcast by name. It is 0 if a vector is all zeros.
 
     Args:
       x: [..., dim], floating.
@@ -50,7 +50,7 @@ def contrastive_loss(
     """The cross-entropy of finding each vector's partner in the batch by similarity (van den Oord et al. 2018).
 
     The partner of x at a place of the batch is y at that place, and all others are wrong. The symmetric loss is the
-    mean of finding y for x and x for y (Radford et al. 2021). The whole batch is compared, also if it is split: every
+    mean of finding y for x and x for y (Radford et al. 2021). The whole batch is compared even if it is split: every
     core gets all of y, and keeps the similarities of its own part of x.
 
     Args:
@@ -58,8 +58,8 @@ def contrastive_loss(
       y: floating, of the same dimensions.
       batch_dim: the dimension of the pairs, or its name.
       dim: the dimension of the vectors, or its name.
-      scale: what cosines are multiplied with, one over the temperature: a number, or a learned scalar.
-      is_symmetric: whether x is to be found for y as well.
+      scale: the factor of the cosines, one over the temperature: a number, or a learned scalar.
+      is_symmetric: whether the loss also counts finding x for y.
       is_normalized: whether the vectors have length 1 already.
 
     Returns:

@@ -13,8 +13,8 @@ from meshtf.layers._operands import DimensionLike, checked_operand
 from meshtf.layers.losses._operands import widened
 
 _TARGETS_ADVICE = """\
-where targets do not count, give softmax_cross_entropy_with_logits their `weights`, 0 there; \
-with check_targets=False nothing is checked, and the loss of such a target is 0"""
+to ignore some targets, give softmax_cross_entropy_with_logits `weights` that are 0 there; \
+with check_targets=False nothing is checked, and the loss of a target outside the vocabulary is 0"""
 
 
 @language_function
@@ -42,12 +42,12 @@ def softmax_cross_entropy_with_logits(
         an index that is negative, or not below `vocab_size`, raises IndexRangeError: see `mtf.check_indices`.
       vocab_dim: the dimension of the classes, or its name.
       z_loss: coefficient of log(Z)^2, which keeps the normaliser Z near 1 (a common choice is 1e-4).
-      label_smoothing: the share of each target that all classes get alike (Szegedy et al. 2016).
+      label_smoothing: the share of each target that is divided equally among all classes (Szegedy et al. 2016).
       vocab_size: how many classes there are, if `vocab_dim` is padded. The padding gets no share of the targets.
       weights: numbers over the dimensions of integer targets, or over some of them. If a weight is 0, its target may be
         any number, such as -1 or -100 for padding. If that is no class, the loss is 0. The loss is not multiplied by
         the weights.
-      check_targets: whether integer targets are checked; if not, the loss of one that is no class is 0.
+      check_targets: whether integer targets are checked; if not, the loss of a target that is no class is 0.
 
     Returns:
       [...], float64 if the logits are, else float32.

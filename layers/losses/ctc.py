@@ -1,12 +1,12 @@
 """The loss of connectionist temporal classification: labels without places in time (Graves et al. 2006).
 
 At each place an alignment has a label or a blank. The labels `a b` fit three places in five ways: ab-, a-b, -ab, aab
-and abb. Nobody lists them. A scan over the places carries, for each number of labels so far, the probability of all
-ways to be there, at the last label or at a blank behind it:
+and abb. They are not enumerated. A scan over the places carries, for each number of labels so far, the probability of
+all ways to be there, at the last label or at a blank after it:
 
     to                     from, at the place before
-    the blank behind n     the blank behind n, or label n
-    label n                label n, the blank behind n - 1, or label n - 1 if it is another one
+    the blank after n      the blank after n, or label n
+    label n                label n, the blank after n - 1, or label n - 1 if it is another one
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def ctc_loss(
     """Minus the logarithm of the probability of the labels, summed over all ways to align them with the logits.
 
     In an alignment, each place has a label or a blank. A label may stay for several places, and two equal labels in a
-    row need a blank between them. The loss is infinite where there are too few places for the labels.
+    row need a blank between them. The loss is infinite if there are too few places for the labels.
 
     Args:
       logits: [..., length_dim, vocab_dim], floating, before the softmax.
@@ -61,8 +61,7 @@ def ctc_loss(
       [...], float32, or float64 where the logits are.
 
     Raises:
-      ShapeError: `logits` or `labels` lack a dimension, they do not have the others in common, or `blank_id` is no
-        class.
+      ShapeError: `logits` or `labels` lack a dimension, their other dimensions differ, or `blank_id` is not a class.
       DtypeError: `logits` are not floating, or `labels` not int32 or int64.
 
     Examples:
@@ -144,4 +143,4 @@ def _check(logits: mtf.Tensor, labels: mtf.Tensor, dims: tuple[mtf.Dimension, ..
     if set(rest) != set(labels.shape - [label]):
         raise ShapeError(f"the labels need the dimensions [{rest + [label]}], not [{labels.shape}]")
     if not 0 <= blank_id < vocab.size:
-        raise ShapeError(f"blank_id {blank_id} is no class of [{vocab}]")
+        raise ShapeError(f"blank_id {blank_id} is not a class of [{vocab}]")

@@ -1,7 +1,7 @@
 """Mixtures of experts as a sublayer of stacks: routers, capacity, dispatch.
 
 Each token goes through a few of many feed-forward layers (the experts). In a group of 4 tokens with 2 experts and a
-capacity of 2, a Switch router goes these steps:
+capacity of 2, a Switch router takes these steps:
 
     probabilities    t0 (.9 .1)  t1 (.2 .8)  t2 (.7 .3)  t3 (.6 .4)     one row per token (`Gates`)
     choices          t0 -> e0    t1 -> e1    t2 -> e0    t3 -> e0       the largest (`Choices`)

@@ -1,4 +1,4 @@
-"""Gates: a number for each token and expert, from which a router decides."""
+"""Gates: a score for each token and expert, by which a router decides."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Gates:
     def logits(self, x: mtf.Tensor, num_experts: int, *, is_training: bool) -> mtf.Tensor:
         """[.., group, tokens, d_model] -> float32 [.., group, tokens, _experts], the logarithms of scores.
 
-        With softmax they are known but for a number that all of a token's have in common.
+        With softmax, a constant for each token may be added to the logarithms.
         The dimension is not called `experts`, so that a token's logits stay with the token, however experts are split.
         """
         d_model, experts = x.shape[-1], mtf.Dimension("_experts", num_experts)

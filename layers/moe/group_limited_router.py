@@ -1,4 +1,4 @@
-"""A router that looks for experts in a few groups of them (DeepSeek-AI 2024)."""
+"""A router that takes a token's experts from only a few groups of experts (DeepSeek-AI 2024)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HIDDEN = -1e30
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class GroupLimitedRouter:
-    """Takes the n experts with the largest scores, from the best groups of experts, none at random.
+    """Takes the n experts with the largest scores in the best groups of experts, none at random.
 
     Experts are in groups of equal size, in their order. If each device has one group, a token goes to few devices.
 
@@ -27,11 +27,11 @@ class GroupLimitedRouter:
       num_choices: n.
       num_groups: the number of groups.
       num_chosen_groups: the number of groups from which a token's experts are taken.
-      scores_of_group: how many of a group's largest scores are added to the group's own (1 in DeepSeek-V2, 2 in V3).
+      scores_of_group: the score of a group is the sum of this many of its largest (1 in DeepSeek-V2, 2 in V3).
       is_normalized: whether a token's weights sum to 1, before `scale`.
       scale: the factor of the weights.
-      has_correction: whether a variable `router_correction` [_experts] is added to scores for the choice alone. It has
-        no gradient, and stays as it is in training (DeepSeek-V3 moves it by the experts' load).
+      has_correction: whether a variable `router_correction` [_experts] is added to scores for the choice, but not for
+        the weights. Training here does not change it (DeepSeek-V3 moves it by the experts' load).
 
     Examples:
       >>> from meshtf.layers.moe import GroupLimitedRouter
@@ -57,7 +57,7 @@ class GroupLimitedRouter:
                 )
         if self.num_chosen_groups > self.num_groups:
             raise ValueError(
-                f"GroupLimitedRouter: num_chosen_groups = {self.num_chosen_groups} is more than there are groups, "
+                f"GroupLimitedRouter: num_chosen_groups = {self.num_chosen_groups} must not be above "
                 f"num_groups = {self.num_groups}"
             )
 

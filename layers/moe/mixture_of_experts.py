@@ -24,8 +24,8 @@ from meshtf.layers.transformer.context import Context, DecodingSpace
 from meshtf.layers.transformer.feed_forward import FeedForward
 
 _NOT_CAUSAL = """\
-{router}: which tokens an expert takes depends on later ones, which a causal model does not have when it decodes; use \
-it in an encoder, or another router here"""
+{router}: which tokens an expert takes depends on later tokens, which a causal model does not have when it decodes; \
+use this router in encoders only, and another one here"""
 
 
 @gin.configurable(module="meshtf.layers")
@@ -43,12 +43,13 @@ class MixtureOfExperts:
       num_experts: the size of the dimension `experts`.
       d_ff: the size of each expert's dimension `d_ff`.
       router: decides to which experts a token goes.
-      gates: makes the numbers from which the router decides.
+      gates: computes the scores by which the router decides.
       capacity: how many places an expert has for the tokens of a group. A token without a place gets zeros, so that a
-        residual connection hands it on. None, and a step of decoding, drop no token.
-      group_size: the most tokens that compete for places: parts of a sequence, or whole ones; by default one sequence.
+        residual connection passes it on unchanged. With None, and in a step of decoding, no token is dropped.
+      group_size: the largest number of tokens in a group, which compete for places: a part of a sequence, or several
+        sequences; by default one sequence.
       balance_loss: coefficient of the loss that makes the load even.
-      dispatch: how tokens come to the experts' places.
+      dispatch: how tokens are brought to the experts' places.
       activation: as in `FeedForward`; also functions of tensors, such as `ClampedSwish`.
       use_bias: whether the experts' products add biases.
       shared: a feed-forward layer beside the experts, through which all tokens go (DeepSeek-AI 2024).
@@ -81,8 +82,8 @@ class MixtureOfExperts:
             raise ValueError(f"MixtureOfExperts: group_size must be a positive integer, and is {self.group_size!r}")
         if self.router.num_choices > self.num_experts:
             raise ValueError(
-                f"MixtureOfExperts: a token goes to {counted(self.router.num_choices, 'expert')}, of which there are "
-                f"{self.num_experts}; num_experts must be as many at least"
+                f"MixtureOfExperts: a token goes to {counted(self.router.num_choices, 'expert')}, but num_experts is "
+                f"{self.num_experts}; raise num_experts, or choose fewer"
             )
         for each in self.activations:
             activation_function(each)
@@ -102,7 +103,7 @@ class MixtureOfExperts:
     def observed(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Mapping[str, mtf.Tensor]]:
         """The result of a call, and observations: float32 scalars, and vectors [_experts].
 
-        - "auxiliary_loss": a term to add to the training loss. The others are for people to look at.
+        - "auxiliary_loss": a term to add to the training loss. The others are for monitoring.
         - "dropped": the share of choices that found no place.
         - "largest_load": the load of the busiest expert; 1 if all are even.
         - "balance": the balance of loads and probabilities; 1 if both are even.
@@ -176,7 +177,7 @@ def mixture_of_experts(
       layer: the settings.
       groups: the groups of the tokens.
       segments: int32 over token_dims or fewer, 0 for padding, which goes to no expert; None if nothing is padding.
-      is_training: whether routing is random, and which capacity there is.
+      is_training: whether routing may be random, and which factor of `Capacity` applies.
 
     Returns:
       The experts' results, in the shape of x, and the sums of `MixtureOfExperts.tallied`.

@@ -17,7 +17,7 @@ from meshtf.layers.moe.routing import Routing
 from meshtf.layers.moe.token_groups import TOKENS
 
 _NO_LIMIT = """\
-ExpertChoiceRouter: an expert chooses as many tokens as it has places for; give a capacity \
+ExpertChoiceRouter: an expert chooses as many tokens as its capacity allows; give a capacity \
 (MixtureOfExperts.capacity)"""
 
 
@@ -54,8 +54,8 @@ class Router(Protocol):
 class Top2Router:
     """Takes the two most probable experts, with weights that sum to 1 (Lepikhin et al. 2020, algorithm 1).
 
-    First choices come before second ones, and earlier tokens before later ones. The balance loss looks at first
-    choices.
+    First choices come before second ones, and earlier tokens before later ones. The balance loss counts first choices
+    only.
 
     Attributes:
       second_is_random: whether training takes the second expert, of weight w, with probability 2w only.
@@ -139,8 +139,8 @@ class TopNRouter:
 class ExpertChoiceRouter:
     """Lets each expert take the tokens of a group for which it is most probable (Zhou et al. 2022).
 
-    The load is even by itself, and the balance loss is 0. A token may go to any number of experts. Its experts depend
-    on later tokens, so this router is for encoders. A token that no expert takes counts as dropped.
+    The load is always even, and the balance loss is 0. A token may go to any number of experts. Its experts depend on
+    later tokens, so this router is for encoders. A token that no expert takes counts as dropped.
 
     Attributes:
       num_choices: how many experts take a token on average, for a capacity factor of 1.

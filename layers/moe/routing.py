@@ -1,4 +1,4 @@
-"""The result of a router, with sums by which it is measured. Sums of the parts of a batch add up."""
+"""The result of a router, with sums for statistics. The sums of the parts of a batch add up to those of the batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Routing:
 
     Attributes:
       slots: the token in each place of an expert.
-      choices: [.., _experts], the number of choices that name each expert, with dropped ones.
+      choices: [.., _experts], the number of choices that name each expert, including dropped ones.
       dropped: [..], the number of choices that found no place.
       droppable: [..], the number of all choices.
       balance: [..], the sum over groups of a number that is 1 if the load is even; see `balance_loss`.
@@ -49,7 +49,7 @@ class Routing:
           probabilities: float32 [.., group, tokens, _experts], from which they were made.
           is_routed: bool [.., group, tokens], or None for all.
           capacity: None drops no token.
-          balances_first_only: whether the balance loss looks at first choices alone.
+          balances_first_only: whether the balance loss counts first choices only.
         """
         slots = Slots.without_limit(choices) if capacity is None else Slots.with_capacity(choices, capacity)
         counts = choices.counts()

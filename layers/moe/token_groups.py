@@ -69,7 +69,7 @@ class TokenGroups:
         return y.reshape(self.token_dims + y.shape[-1:])
 
     def is_routed(self, segments: mtf.Tensor | None) -> mtf.Tensor | None:
-        """The tokens that are no padding, bool [.., group, tokens]; None if it is not known, and all are routed."""
+        """The tokens that are not padding, bool [.., group, tokens]; None without segments, if all are routed."""
         if segments is None:
             return None
         is_token = mtf.not_equal(segments, 0)

@@ -1,4 +1,4 @@
-"""Normalization of activations and of weights, with statistics in float32 whatever narrower dtype they have."""
+"""Normalization of activations and of weights. Statistics of narrower dtypes are computed in float32."""
 
 from meshtf.layers.normalization.batch_norm import batch_norm
 from meshtf.layers.normalization.group_norm import group_norm, instance_norm

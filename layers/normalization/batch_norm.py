@@ -25,30 +25,30 @@ def batch_norm(
 ) -> mtf.Tensor:
     """(x - mean) / sqrt(variance + epsilon) · scale + bias, with statistics over the batch (Ioffe & Szegedy 2015).
 
-    In training, the statistics are those of x, over all of the mesh and all dimensions but `channel_dims`. The program
-    assigns moving averages of them. In evaluation, the statistics are the moving averages. As published, x is
+    In training, the statistics are those of x, over the whole mesh and all dimensions except `channel_dims`. The
+    program assigns moving averages of them. In evaluation, the statistics are the moving averages. As published, x is
     normalised by the biased variance, and the unbiased one is averaged.
 
-    If a batch is computed in parts (`mtf.serialize_training_step`), each part has statistics of its own, and moves the
+    If a batch is computed in parts (`mtf.serialize_training_step`), each part has its own statistics, and moves the
     averages. In a stack of layers (`mtf.layer_stack`) that is not unrolled, nothing can be assigned.
 
-    With `group_size`, neighbours along x's first dimension have statistics of their own (Ying et al. 2018, "Image
-    Classification at Supercomputer Scale"). On thousands of cores a sum over a few of them takes much less time than a
-    sum over all. The first dimension, say `batch`, becomes `batch_groups` and `batch_group` for this. Give both a rule
-    where the layout splits `batch`: "batch_groups:data" if a group is on one core; with `axis_parts="data:64x16"`,
-    "batch_groups:data.0;batch_group:data.1" if it is on 16. No rule changes a result.
+    With `group_size`, each group of neighbours along x's first dimension has its own statistics (Ying et al. 2018,
+    "Image Classification at Supercomputer Scale"). On thousands of cores a sum over a few of them takes much less time
+    than a sum over all. The first dimension, say `batch`, becomes `batch_groups` and `batch_group` for this. If the
+    layout splits `batch`, give both a rule: "batch_groups:data" if a group is on one core; with
+    `axis_parts="data:64x16"`, "batch_groups:data.0;batch_group:data.1" if it is on 16. No rule changes a result.
 
     Args:
       x: [..., channel_dims], floating, its dimensions in any order.
       is_training: whether the statistics are those of x.
-      momentum: the share of a moving average that a step leaves in it, such as 0.9.
+      momentum: the share of a moving average that each step keeps, such as 0.9.
       epsilon: added to the variance.
       channel_dims: dimensions with statistics, scale and bias for every element; by default x's last.
       init_zero: whether `scale` starts at 0 and not at 1, so that a residual branch adds nothing at first.
       name: the scope of `scale`, `bias`, `moving_mean` and `moving_variance`, each [channel_dims] and the last two not
         trainable; by default "batch_norm", made unique.
-      group_size: the number of neighbours along x's first dimension that have statistics together, a divisor of its
-        size. The averages move towards the mean of all groups' statistics. None: there is one group.
+      group_size: the number of neighbours along x's first dimension that share statistics, a divisor of its size. The
+        averages move towards the mean of all groups' statistics. None: there is one group.
 
     Returns:
       The shape and the type of x.
@@ -94,7 +94,9 @@ def _in_groups(x: mtf.Tensor, group_size: int, channels: mtf.Shape) -> mtf.Tenso
     """x with its first dimension as groups, and as places in a group."""
     batch = x.shape[0]
     if channels.has(batch):
-        raise ShapeError(f'groups are along the first dimension, "{batch.name}", which is a channel dimension')
+        raise ShapeError(
+            f'the first dimension, "{batch.name}", is cut into groups, so it cannot be a channel dimension'
+        )
     if isinstance(group_size, bool) or not isinstance(group_size, int) or group_size < 1 or batch.size % group_size:
         raise ShapeError(f"group_size must divide {batch}, and is {group_size!r}")
     parts = [(f"{batch.name}_groups", batch.size // group_size), (f"{batch.name}_group", group_size)]

@@ -118,7 +118,7 @@ class _Axes:
         if not space.dims:
             raise ShapeError(f"[{x.shape}] has no spatial dimensions to normalize over; use mtf.layers.layer_norm")
         if space.has(channels):
-            raise ShapeError(f'"{channels.name}" is a spatial dimension and the channels; it can be only one of them')
+            raise ShapeError(f'"{channels.name}" is given as a spatial dimension and as channels; choose one')
         count = channels.size if groups is None else groups
         if count < 1 or channels.size % count:
             raise ShapeError(f"{count} groups do not divide the channels [{channels}]")

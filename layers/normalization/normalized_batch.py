@@ -1,4 +1,4 @@
-"""A batch minus its mean, divided by its standard deviation, with a gradient of its own."""
+"""A batch minus its mean, divided by its standard deviation, with a custom gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def normalized_batch(
 ) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
     """(x - mean) / sqrt(variance + epsilon) · scale + bias, and the two statistics: `batch_norm` without averages.
 
-    Nothing is assigned. So it may stand in a stack of layers and in a pipeline, whose layers return the statistics, for
+    Nothing is assigned. So you can use it in a stack of layers or in a pipeline, whose layers return the statistics for
     you to average.
 
     Args:
@@ -45,8 +45,8 @@ def normalized_batch(
     for name, parameter in (("scale", scale), ("bias", bias)):
         if others := [d for d in parameter.shape if not kept.has(d)]:
             raise ShapeError(
-                f'{name} [{parameter.shape}] has dimension "{others[0].name}", which is none of kept_dims [{kept}]; '
-                f"give it some of these"
+                f'{name} [{parameter.shape}] has dimension "{others[0].name}", which is not in kept_dims [{kept}]; '
+                f"give it only dimensions from there"
             )
     y, mean, variance = _NormalizedBatch(scale, bias, epsilon, kept).of(x)
     return y, mean, variance

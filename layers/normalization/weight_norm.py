@@ -1,4 +1,4 @@
-"""Weights whose lengths are kept: normalized by their own length, or by their largest singular value.
+"""Normalized weights: divided by their own length, or by their largest singular value.
 
 Both are functions of a weight tensor: make it with `mtf.get_variable`, normalize it, and use it in a product.
 """
@@ -53,15 +53,15 @@ def spectral_norm(
 ) -> mtf.Tensor:
     """weights divided by their largest singular value, as a matrix of `new_dims` and the others (Miyato et al. 2018).
 
-    Power iteration estimates the singular value: each step in training goes on from the vector of the last one, which
-    is a variable. In evaluation, the vector stays as it is.
+    Power iteration estimates the singular value: each training step continues from the last step's vector, which is a
+    variable. In evaluation, the vector stays as it is.
 
     Args:
       weights: [..., new_dims], floating.
       new_dims: the outputs of the matrix; all other dimensions are its inputs.
-      is_training: whether the vector is improved, and the better one stored.
-      power_iterations: how often it is improved in each step.
-      epsilon: the least length of a vector that is divided by.
+      is_training: whether to improve the vector and store it.
+      power_iterations: how often the vector is improved in each step.
+      epsilon: the least length by which a vector is divided.
       name: the scope of `singular_vector` [new_dims], which is not trained; by default "spectral_norm", made unique.
 
     Returns:
@@ -102,7 +102,7 @@ def _roles(weights: mtf.Tensor, new_dims: Dims) -> tuple[mtf.Shape, mtf.Shape]:
     new = dims_of(weights, new_dims)
     inputs = weights.shape - new
     if not inputs.dims or not new.dims:
-        raise ShapeError(f"[{weights.shape}] must have dimensions that are outputs, and others that are inputs")
+        raise ShapeError(f"[{weights.shape}] must have both output dimensions and input dimensions")
     return new, inputs
 
 

@@ -20,8 +20,8 @@ Tallies = dict[str, mtf.Tensor]
 
 _DO_NOT_FIT = """\
 "{batch}" with {length} tokens each: {culprit} works on {together} neighbours at once, and {units} times as many do \
-not divide into {count} micro-batches; these numbers of micro-batches fit: {fitting}; or let it work on fewer tokens \
-at once, such as those of one sequence"""
+not divide into {count} micro-batches; these numbers of micro-batches fit: {fitting}; or let {culprit} work on fewer \
+tokens at once, such as those of one sequence"""
 
 
 def pipelined_layers(
@@ -40,14 +40,14 @@ def pipelined_layers(
     same for all.
 
     Args:
-      layer: `layer(x, context) -> (x, tallies)`, tallies being sums over the tokens by name.
+      layer: `layer(x, context) -> (x, tallies)`. The tallies are sums over the tokens, keyed by name.
       x: the tokens.
       context: the tokens' context.
       layers: the dimension that counts the layers.
       schedule: stages, micro-batches, rounds.
-      together: sequences that a micro-batch keeps together: neighbours, of which it has all or none.
+      together: the number of neighbouring sequences that must be in the same micro-batch.
       recompute: what the gradient keeps.
-      depths: [layers], of which each layer finds its own in the context.
+      depths: [layers]; the context of each layer has its own depth.
 
     Returns:
       The result of the last layer, and the tallies of all layers over the whole batch, [layers, ..].
@@ -107,7 +107,7 @@ def sequences_together(sublayers: Sequence[Sublayer], shape: mtf.Shape, schedule
         if together % own:
             raise ShapeError(
                 f"{culprit.name} works on {together} neighbouring sequences at once and {sublayer.name} on {own}; in a "
-                f"pipeline these numbers must divide each other"
+                f"pipeline one of these numbers must divide the other"
             )
     units = batch.size // together
     if units % schedule.num_microbatches:

@@ -40,7 +40,7 @@ from meshtf.layers.transformer.stack import StackBias
 ALGORITHMS = ("auto", "plain", "lean", "fused", "local", "ring")
 CROSS_ALGORITHMS = ("auto", "plain", "lean", "fused")
 LEAN_FROM = 1024
-"""The positions of the memory from which on "auto" holds no matrix of scores.
+"""The smallest number of positions of the memory for which "auto" holds no whole matrix of scores.
 
 In plans of published trainings of that length, the matrix takes up to a quarter of the peak memory. Blocks take at most
 0.3 % more FLOPs, and 1 to 2 % fewer if all attention is causal.
@@ -79,21 +79,21 @@ class SelfAttention:
     Attributes:
       config: heads, sizes, biases, initializers.
       options: dropout of the weights, precision, an extra logit.
-      rotary: turns queries and keys by their position, if given.
-      window: tokens see no further than `window - 1` others.
-      algorithm: the way to attend. All give the same.
+      rotary: rotates queries and keys by their position, if given.
+      window: if given, a token sees only itself and the `window - 1` tokens next to it on each side.
+      algorithm: how attention is computed. All algorithms compute the same.
         - "plain" holds the whole matrix of scores.
         - "lean" holds a block of it at a time, and leaves out the blocks that a causal mask hides.
         - "local" is for a window, and holds the positions that it reaches.
-        - "ring" is for a layout that splits `length`, and holds the block that has come round.
+        - "ring" is for a layout that splits `length`, and holds one block of keys and values at a time.
         - "fused" is cuDNN's kernel on GPUs, for bfloat16 or float16 without dropout.
         - "auto" is "fused" if the mesh has the kernel, the layout leaves `length` whole, and no bias would be rounded.
           Otherwise it is "lean" for 1024 positions or more, and "plain" for fewer.
       block_size: positions of the memory in a block of the lean algorithm.
       num_blocks: the number of blocks of the ring, a multiple of the cores over which `length` is split.
-      bias: the layer's own bias by positions, in place of the stack's (UMT5).
-      has_sinks: whether each head has a logit more, to which no value belongs: a variable `sinks` [heads,
-        (queries_per_head)], in place of `options.extra_logit` (gpt-oss).
+      bias: the layer's own bias by positions, instead of the stack's (UMT5).
+      has_sinks: whether each head has one more logit, which has no value: a variable `sinks` [heads,
+        (queries_per_head)], instead of `options.extra_logit` (gpt-oss).
       norms_input: whether the residual connection normalizes the input. ModernBERT's first layer takes it as it is.
       name: the scope of `q`, `k`, `v` and `o`.
     """
@@ -113,7 +113,7 @@ class SelfAttention:
     def __post_init__(self) -> None:
         _check_algorithm("SelfAttention", self.algorithm, ALGORITHMS)
         if self.algorithm == "local" and self.window is None:
-            raise ValueError("SelfAttention: the local algorithm is for a window, and none is given")
+            raise ValueError("SelfAttention: the local algorithm needs a window, and window is None")
         if self.has_sinks and self.options.extra_logit is not None:
             raise ValueError(
                 "SelfAttention: with has_sinks the extra logit is a variable; options.extra_logit must be None, and is "
@@ -214,7 +214,7 @@ class SelfAttention:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class CrossAttention:
-    """Attention of a decoder to an encoder's output. Positions of tokens do not count.
+    """Attention of a decoder to an encoder's output. It does not depend on the positions of tokens.
 
     Attributes:
       config: as for `SelfAttention`.
@@ -276,7 +276,7 @@ def _check_algorithm(what: str, algorithm: str, choices: Sequence[str]) -> None:
 def matrix_or_blocks(
     algorithm: str, q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int
 ) -> Callable[..., mtf.Tensor]:
-    """The function to attend with. A decoding step's query has no matrix of scores."""
+    """The attention function for an algorithm. A step of decoding, whose query lacks `length`, is always plain."""
     if algorithm == "fused" or (algorithm == "auto" and is_chosen_by_itself(q, k)):
         return _with_kernel(algorithm, q, k, options, block_size)
     return _matrix_or_blocks(algorithm, q, k, options, block_size)
@@ -295,18 +295,18 @@ def _matrix_or_blocks(
 def _with_kernel(
     asked: str, q: mtf.Tensor, k: mtf.Tensor, options: AttentionOptions, block_size: int
 ) -> Callable[..., mtf.Tensor]:
-    """The function to attend with by a kernel, and the one for what the kernel does not take."""
+    """The attention function of the kernel, which falls back to another one for operands that the kernel refuses."""
     otherwise = _matrix_or_blocks("auto", q, k, options, block_size)
     return functools.partial(fused_attention, otherwise=otherwise, rounds_bias=asked == "fused")
 
 
 def _positions(context: Context) -> mtf.Tensor:
     if context.positions is None:
-        raise GraphError("rotary embeddings turn by the tokens' positions, and the context has none")
+        raise GraphError("rotary embeddings need the tokens' positions, but the context has none")
     return context.positions
 
 
 def _memory(context: Context) -> Memory:
     if context.memory is None:
-        raise GraphError("cross-attention attends to a memory, and the context has none; it is for decoders")
+        raise GraphError("cross-attention needs a memory to attend to, but the context has none; use it in decoders")
     return context.memory

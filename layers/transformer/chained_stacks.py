@@ -20,10 +20,10 @@ Run = Callable[[TransformerStack, mtf.Tensor, list[mtf.Tensor]], tuple[mtf.Tenso
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class ChainedStacks:
-    """Stacks of which each goes on from the one before: a pattern of layers and what is left of it, for example.
+    """Applies stacks one after the other, for example a repeated pattern of layers and the remaining layers.
 
-    The variables of the first are in the scope `stack_0`, and so on. The chain ends as its last stack does, with the
-    norm in the scope `final` beside them; the others end without.
+    The variables of the first stack are in the scope `stack_0`, and so on. The chain ends with the final norm of its
+    last stack, if it has one, in the scope `final` next to them. The other stacks' final norms are left out.
 
     Attributes:
       stacks: the stacks, in order.
@@ -53,7 +53,7 @@ class ChainedStacks:
         return self.stacks[-1].ended(x, context), told
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """The result of a call, and the state in which decoding goes on: the states of all stacks in order."""
+        """The result of a call, and the state from which decoding continues: the states of all stacks in order."""
         return self._in_turn(x, context, [], lambda stack, y, own: stack.fill(y, context))
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
@@ -87,7 +87,7 @@ class ChainedStacks:
 
     @property
     def _scoped(self) -> list[tuple[str, TransformerStack]]:
-        """The stacks, none of which ends by itself, and their scopes."""
+        """The scopes of the stacks, and the stacks without their final norms."""
         return [
             (f"stack_{number}", dataclasses.replace(stack, use_final_norm=False))
             for number, stack in enumerate(self.stacks)

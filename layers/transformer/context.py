@@ -1,4 +1,4 @@
-"""The facts about tokens that the sublayers of a stack need beside their vectors."""
+"""The facts about tokens that the sublayers of a stack need in addition to their vectors."""
 
 from __future__ import annotations
 
@@ -52,14 +52,13 @@ class Context:
     Attributes:
       mask: who sees whom in self-attention; a sublayer may narrow it to a window.
       tokens: the tokens of x. In a step of decoding they are one token's, without `length`.
-      positions: int32, of each token in its own sequence, [.., length]: what rotary embeddings turn by. None where no
-        sublayer asks.
-      is_training: whether dropout drops.
+      positions: int32 [.., length], the position of each token in its own sequence, for rotary embeddings. None if no
+        sublayer needs it.
+      is_training: whether to apply dropout.
       bias: makes a bias from positions, the same in all layers.
       memory: the memory of cross-attention.
       part: the part of a batch to which the tokens belong, in a pipeline.
-      max_length: the positions for which the state has room, if tokens are read before others are decoded. None for no
-        more than are read.
+      max_length: the number of positions for which `fill` makes room in the state; None for only those that it reads.
       slots: the places of each hypothesis's keys and values, in a step of a beam search whose caches stay in place.
       depth: float32 [], 0 in the first layer and 1 in the last, in training with dropout that grows.
       pages: where rows have their keys and values, in a step whose caches lie in pages.
@@ -92,9 +91,9 @@ class DecodingSpace:
       batch_dims: the sequences' dimensions, such as [batch], or [batch, beam].
       max_length: the number of positions of the longest sequence.
       dtype: the dtype of activations.
-      beam: the batch dimension of a beam search. After each step, a state that has it is put in the order of the
-        hypotheses. A state that has `beam_slots` in its place stays as it is, and the step's `Context.slots` says
-        where each hypothesis has its own. None if sequences stay, or all states are put in order.
+      beam: the batch dimension of a beam search. After each step, state tensors that have it are reordered as the
+        hypotheses are. State tensors that have `beam_slots` instead stay as they are, and the step's `Context.slots`
+        says where each hypothesis has its own. None if sequences keep their order, or all state is reordered.
       is_paged: whether the state has the positions of all sequences in pages: `max_length` is their number, and there
         are no batch dimensions.
     """

@@ -17,7 +17,7 @@ def dropped(
     depth: mtf.Tensor | None = None,
     name: str = "dropout",
 ) -> mtf.Tensor:
-    """x, with elements zeroed at random in training: together along the dimensions of these names.
+    """Zeroes elements of x at random in training, together along `broadcast_dims`.
 
     With a depth [] from 0 to 1 the rate is `depth * rate`.
 

@@ -22,7 +22,7 @@ class PositionEmbedding(Protocol):
 
     @property
     def max_length(self) -> int | None:
-        """The number of positions; None if there is no end to them."""
+        """The number of positions; None if there is no limit."""
         ...
 
     def __call__(self, positions: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor: ...
@@ -59,7 +59,7 @@ class SinusoidalPositions:
 
     Attributes:
       max_wavelength: the limit of wavelengths, divided by 2 pi.
-      is_interleaved: whether sines and cosines take turns; else all sines come first (Marian).
+      is_interleaved: whether sines and cosines alternate; if not, all sines come first (Marian).
     """
 
     max_wavelength: float = 10000.0
@@ -82,15 +82,15 @@ class TokenEmbedding:
     Attributes:
       vocabulary: the vocabulary of the ids.
       positions: makes the vectors of positions, if given.
-      num_token_types: the number of types' vectors, if not 0, in a variable `token_types` [token_types,
-        d_model]; tokens of no stated type are of type 0 (BERT).
+      num_token_types: the number of token types (BERT), or 0 for none. Their vectors are a variable `token_types`
+        [token_types, d_model]. If no types are given, all tokens have type 0.
       norm: normalizes the sum, if given.
       dropout_rate: the share of the result that is dropped.
       dropout_broadcast_dims: names of dimensions along which elements are dropped together.
       d_embedding: if given, the size of the vectors that are summed; a dense layer `projection` then makes vectors of
         size d_model (ELECTRA).
-      name: the scope of all variables but the vocabulary's; by default the vocabulary's, too. Two embeddings of one
-        vocabulary have positions and norms of their own if they have other names (BART).
+      name: the scope of all variables except the vocabulary's; by default the vocabulary's scope. If two embeddings
+        share a vocabulary but have different names, each has its own positions and norm (BART).
     """
 
     vocabulary: VocabularyEmbedding
@@ -124,7 +124,7 @@ class TokenEmbedding:
     ) -> mtf.Tensor:
         """The vectors of tokens [.., length, d_model], from ids int32 [.., length], their positions and their types.
 
-        `are_checked` says that the tensor from which the ids were made is checked; see `VocabularyEmbedding.checked`.
+        Set `are_checked` if the tensor from which the ids were made is checked; see `VocabularyEmbedding.checked`.
         """
         summed = self.summed(d_model)
         x = self.vocabulary.ids_to_embedding(ids, summed, are_checked=are_checked)

@@ -29,8 +29,8 @@ from meshtf.layers.transformer.context import Context, DecodingSpace
 class LatentAttention:
     """Attention of a sequence to itself, with keys and values from one latent of each token (DeepSeek-AI 2024).
 
-    Whole sequences get the keys and values of all heads. A step of decoding makes none: it compares queries with the
-    latents, which with the rotated parts of keys are all that it keeps of a token.
+    For whole sequences, it makes the keys and values of all heads. A step of decoding makes none: it compares queries
+    with the latents. It caches only the latent and the rotated part of the key of each token.
 
     Attributes:
       config: heads, sizes, the norm of latents.
@@ -102,7 +102,7 @@ class LatentAttention:
         """The two parts of queries, the latents, and the rotated parts of keys."""
         if context.positions is None:
             raise GraphError(
-                "LatentAttention turns queries and keys by the tokens' positions, and the context has none"
+                "LatentAttention rotates queries and keys by the tokens' positions, but the context has none"
             )
         q, q_rotated = project_latent_queries(x, self.config)
         latent, k_rotated = project_latents(x, self.config)

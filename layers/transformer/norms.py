@@ -1,4 +1,4 @@
-"""Normalization as a setting: an object that knows its epsilon, and that is called with x."""
+"""Normalization as a setting: an object that stores its epsilon, and is called with x."""
 
 from __future__ import annotations
 

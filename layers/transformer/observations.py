@@ -1,4 +1,4 @@
-"""Observations of a stack's sublayers: losses and statistics beside what they add to the residual connection."""
+"""Observations of a stack's sublayers: losses and statistics that they return in addition to their results."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Observations:
     """The observations of all layers.
 
     Attributes:
-      scalars: float32 [layers], or [layers, n], by `<sublayer>/<name>`. An "auxiliary_loss" is trained on;
-        the rest is to be seen.
+      scalars: float32 [layers], or [layers, n], keyed by `<sublayer>/<name>`. An "auxiliary_loss" is added to the
+        training loss; the others are for monitoring.
     """
 
     scalars: Mapping[str, mtf.Tensor] = dataclasses.field(default_factory=dict)
@@ -34,7 +34,7 @@ class Observations:
     def added_to(self, metrics: Metrics, *, is_training: bool) -> Metrics:
         """A model's metrics with these observations.
 
-        In training, the loss has all auxiliary losses; other observations are metrics.
+        In training, all auxiliary losses are added to the loss. Other observations are metrics.
 
         Observations [layers] become their mean. Vectors [layers, n] stay as they are.
         """

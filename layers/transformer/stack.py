@@ -47,7 +47,7 @@ class DistanceBias:
     """ALiBi; see `meshtf.layers.LinearBias`.
 
     Attributes:
-      config: the self-attention's sizes, of which the number of heads counts.
+      config: the self-attention's sizes. Only its heads matter.
     """
 
     config: AttentionConfig
@@ -76,20 +76,20 @@ class RelativeBias:
 class Residual:
     """The residual connection around each sublayer: x + dropout(sublayer(norm(x))), or norm(x + dropout(sublayer(x))).
 
-    With `norms_output` what the sublayer gives has a norm of its own, in the scope `output`, before dropout (Gemma 2);
-    without `norms_input` it is the only one (OLMo 2).
+    With `norms_output`, the result of a sublayer also has a norm, in the scope `output`, before dropout (Gemma 2).
+    Without `norms_input`, this is the only norm (OLMo 2).
 
-    With `is_parallel` all sublayers of a layer are given the same x, and what each adds is added to it.
+    With `is_parallel`, all sublayers of a layer get the same x, and their results are all added to it.
 
     Attributes:
       norm: the norm of each sublayer.
       is_post_norm: whether it has the second form (Vaswani et al. 2017, BERT).
-      is_parallel: whether the sublayers of a layer stand side by side (GPT-NeoX). It needs the first form.
-      norms_output: whether what a sublayer gives has a norm, too.
-      norms_input: whether what a sublayer is given has a norm, in the first form.
-      scale: the factor of what a sublayer gives (Granite).
+      is_parallel: whether the sublayers of a layer run in parallel (GPT-NeoX). It needs the first form.
+      norms_output: whether the result of a sublayer has a norm.
+      norms_input: whether the input of a sublayer has a norm, in the first form.
+      scale: the factor of a sublayer's result (Granite).
       shares_norm: whether parallel sublayers have one norm, in the layer's scope (GPT-J).
-      dropout_rate: the share of what a sublayer adds that is dropped.
+      dropout_rate: the share of a sublayer's result that is dropped.
       dropout_grows: whether the rate grows evenly, from 0 in the first layer to `dropout_rate` in the last (stochastic
         depth, Huang et al. 2016).
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
@@ -108,17 +108,17 @@ class Residual:
 
     def __post_init__(self) -> None:
         if self.is_parallel and self.is_post_norm:
-            raise ValueError("Residual: sublayers that stand side by side have norms before them; is_post_norm is not")
+            raise ValueError("Residual: parallel sublayers have norms before them, so is_post_norm must be False")
         if not self.norms_input and (self.is_parallel or self.is_post_norm):
             raise ValueError(
-                "Residual: norms_input = False is for sublayers one after the other, with a norm of what they give; "
+                "Residual: norms_input = False needs sublayers one after the other, with norms of their outputs; "
                 f"is_parallel is {self.is_parallel} and is_post_norm {self.is_post_norm}"
             )
         if self.shares_norm and not self.is_parallel:
-            raise ValueError("Residual: shares_norm is for sublayers side by side; is_parallel is False")
+            raise ValueError("Residual: shares_norm needs parallel sublayers, but is_parallel is False")
 
     def entry(self, x: mtf.Tensor) -> list[mtf.Tensor]:
-        """The one input of all sublayers of a layer at x, if they are parallel; else an empty list."""
+        """The common input of all sublayers of a layer at x, if they are parallel; otherwise an empty list."""
         if not self.is_parallel:
             return []
         return [self.norm(x, x.shape[-1]) if self.shares_norm else x]
@@ -147,7 +147,7 @@ class Residual:
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class TransformerStack:
-    """Layers with the same list of sublayers, each with weights of its own.
+    """Layers with the same list of sublayers, each with its own weights.
 
     Attributes:
       sublayers: the sublayers of one layer, in order.
@@ -155,16 +155,15 @@ class TransformerStack:
       residual: the residual connection around each sublayer.
       use_final_norm: whether the stack ends with a norm, and dropout.
       bias: by positions, one for all self-attention: `RelativeBias` or `DistanceBias`.
-      unroll: whether each layer stands in the program by itself, rather than all as one scan: same variables, same
-        results, same checkpoints.
-      recompute: what the gradient keeps of each layer: see `mtf.recompute_grad`; in a pipeline, of each step of a
-        stage: see `meshtf.layers.pipeline`. Or the same for sublayers, by the scopes of their variables:
-        {"self_attention": "nothing"}; of those that are not named it keeps everything. By default a scan keeps what is
-        "costly", which makes norms, activations and dropout again from what they are of, and unrolled layers keep
-        "everything". A GPU's compiler, which gets a scan unrolled, keeps what is faster to keep; say "costly" yourself
-        where memory is short.
-      pipeline: stages, micro-batches and rounds, where layers of different stages are computed at once: same results,
-        same checkpoints. Decoding goes through the layers one by one.
+      unroll: whether the program contains each layer separately, instead of one scan over all. Variables, results and
+        checkpoints are the same.
+      recompute: what the gradient keeps of each layer (see `mtf.recompute_grad`), or, in a pipeline, of each step of a
+        stage (see `meshtf.layers.pipeline`). A mapping sets this for each sublayer, by the scope of its variables, such
+        as {"self_attention": "nothing"}; sublayers that it does not name keep everything. By default a scan keeps what
+        is "costly", and computes norms, activations and dropout again; unrolled layers keep "everything". On a GPU, a
+        scan is unrolled, and the compiler keeps what is faster to keep; set "costly" yourself if memory is short.
+      pipeline: if given, the stages, micro-batches and rounds in which layers of different stages are computed at once.
+        Results and checkpoints are the same. Decoding runs the layers one by one.
     """
 
     sublayers: Sequence[Sublayer]
@@ -185,13 +184,13 @@ class TransformerStack:
         for number, sublayer in enumerate(self.sublayers):
             if isinstance(sublayer, type) or not isinstance(sublayer, Sublayer):
                 raise ValueError(
-                    f"TransformerStack: sublayers[{number}] is no sublayer: {sublayer!r}; in gin @Name() makes one, "
+                    f"TransformerStack: sublayers[{number}] is not a sublayer: {sublayer!r}; in gin @Name() makes one, "
                     f"parentheses included"
                 )
         for name in self._recomputed:
             if name not in self._names():
                 raise ValueError(
-                    f"TransformerStack: recompute names {name!r}, and the sublayers are "
+                    f"TransformerStack: recompute names {name!r}, but the sublayers are "
                     f"{', '.join(self._names())}{nearest(name, self._names())}"
                 )
 
@@ -211,7 +210,7 @@ class TransformerStack:
         return self.ended(y, context), self._observations(tallies)
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """The result of a call, and the state from which decoding goes on, over [layers, ..]."""
+        """The result of a call, and the state from which decoding continues, over [layers, ..]."""
         context = self._with_bias(x.mesh, context)
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -222,7 +221,7 @@ class TransformerStack:
         return self.ended(x, context), state
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
-        """The state from which decoding starts, over [layers, ..]; in pages, of all layers one behind the other."""
+        """The state from which decoding starts, over [layers, ..]; in pages, the states of layers in order."""
         if space.is_paged:
             of_all = dataclasses.replace(space, max_length=space.max_length * self.layers.size)
             return [paged(x) for sublayer in self.sublayers for x in sublayer.start(of_all, context)]
@@ -239,7 +238,7 @@ class TransformerStack:
     def step(
         self, x: mtf.Tensor, context: Context, position: mtf.Tensor, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Takes in one token of each sequence: [.., d_model] -> the same shape, and the new state. See
+        """Processes one token of each sequence: [.., d_model] -> the same shape, and the new state. See
         `Sublayer.step`.
         """
         context = self._with_bias(x.mesh, context)
@@ -263,7 +262,7 @@ class TransformerStack:
     def _step_in_pages(
         self, x: mtf.Tensor, context: Context, pages: PageView, position: mtf.Tensor, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """A step of tokens whose keys and values lie in pages. The caches of all layers are carried, and written to."""
+        """A step of tokens whose keys and values are in pages. It carries and updates the caches of all layers."""
         num_positions = state[0].shape[PAGED_LENGTH].size // self.layers.size
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -278,7 +277,7 @@ class TransformerStack:
     def _in_turn(
         self, x: mtf.Tensor, context: Context, run: Run, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Runs one layer: calls `run` for each sublayer with its part of the state. Returns the new states, too."""
+        """Runs one layer: calls `run` for each sublayer with its part of the state. Also returns the new states."""
         waiting, states, entry = iter(state), [], self.residual.entry(x)
         for name, sublayer in zip(self._names(), self.sublayers, strict=True):
             # The state of a layer is one flat list, because a scan carries lists of tensors.
@@ -299,7 +298,7 @@ class TransformerStack:
         return x, states
 
     def _plain(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Tallies]:
-        """Runs all layers, and returns their tallies of the tokens, too, over [layers, ..]."""
+        """Runs all layers. Also returns their tallies of the tokens, over [layers, ..]."""
         names: list[str] = []
 
         def layer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
@@ -323,7 +322,7 @@ class TransformerStack:
         return pipelined_layers(self._tallied, x, context, self.layers, schedule, together, recompute, depths)
 
     def _tallied(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Tallies]:
-        """Runs one layer, and returns its tallies of the tokens, too, by `<sublayer>/<name>`."""
+        """Runs one layer. Also returns its tallies of the tokens, keyed by `<sublayer>/<name>`."""
         names, keys = iter(self._names()), []
 
         def one(part: Sublayer, y: mtf.Tensor, own: list[mtf.Tensor]) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
@@ -368,7 +367,7 @@ class TransformerStack:
         return dataclasses.replace(context, bias=self.bias.make(mesh, is_bidirectional=context.is_bidirectional))
 
     def ended(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
-        """x as the stack gives it, after its last layer: normalized and dropped out, where it ends so."""
+        """The stack's result, from x after its last layer: with the final norm and dropout, if `use_final_norm`."""
         if not self.use_final_norm:
             return x
         with mtf.variable_scope("final"):
@@ -376,7 +375,7 @@ class TransformerStack:
         return self.residual.dropped(x, is_training=context.is_training)
 
     def _names(self) -> list[str]:
-        """The scope of each sublayer: its name, with a number where a layer has several of one name."""
+        """The scope of each sublayer: its name, with a number if a layer has several with the same name."""
         names: list[str] = []
         for sublayer in self.sublayers:
             numbered = (f"{sublayer.name}_{number}" for number in itertools.count(1))

@@ -13,7 +13,7 @@ from meshtf.layers.transformer.context import Context, DecodingSpace
 class Sublayer(Protocol):
     """A part of a layer: a function from x to the term that the residual connection adds.
 
-    Variables go under the open scope. A sublayer with an attribute `norms_input` that is False is given x itself,
+    Variables go under the open scope. If a sublayer has an attribute `norms_input` that is False, it receives x itself,
     without the norm of the residual connection.
     """
 
@@ -32,7 +32,7 @@ class Sublayer(Protocol):
         ...
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """The result of a call, and the state from which decoding goes on.
+        """The result of a call, and the state from which decoding continues.
 
         The state has all positions of x, and room for the context's `max_length`.
         """
@@ -41,15 +41,15 @@ class Sublayer(Protocol):
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
         """The state from which decoding starts, before the first token.
 
-        If the space has a `beam`, state tensors with that dimension are put in the order of the hypotheses after each
-        step.
+        If the space has a `beam`, state tensors with that dimension are reordered after each step, as the hypotheses
+        are.
         """
         ...
 
     def step(
         self, x: mtf.Tensor, context: Context, position: mtf.Tensor, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Takes in one token of each sequence: [.., d_model] -> the same shape, and the new state.
+        """Processes one token of each sequence: [.., d_model] -> the same shape, and the new state.
 
         `position` (int32 over the dimensions of the batch, or fewer) is the token's place in the state. It is negative
         if the state has the token already. A state tensor that is returned as it was given is not copied.
@@ -59,9 +59,9 @@ class Sublayer(Protocol):
 
 @runtime_checkable
 class ObservedSublayer(Sublayer, Protocol):
-    """A sublayer that observes more than it adds to the residual connection.
+    """A sublayer that returns observations in addition to its result.
 
-    It counts over all tokens of a batch, or of each part of one.
+    They are made of sums over all tokens of a batch, or of each part of a batch.
     """
 
     def tallied(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, Mapping[str, mtf.Tensor]]:
@@ -74,15 +74,15 @@ class ObservedSublayer(Sublayer, Protocol):
         ...
 
     def observations(self, tallies: Mapping[str, mtf.Tensor]) -> Mapping[str, mtf.Tensor]:
-        """Observations by name, made of the sums over a whole batch. "auxiliary_loss" is trained on; people look at the
-        others.
+        """Observations by name, made of the sums over a whole batch. "auxiliary_loss" is added to the training loss;
+        the others are for monitoring.
 
-        The sums are those of one layer, or have dimensions in front that count layers. The result has the same ones.
+        The sums are those of one layer, or have leading dimensions that count layers. The result has the same ones.
         """
         ...
 
     def together(self, num_sequences: int, length: int) -> int:
-        """The number of neighbouring sequences that it can only work on at once, in a batch of `num_sequences` of this
+        """The number of neighbouring sequences that it must process together, in a batch of `num_sequences` of this
         length.
         """
         ...

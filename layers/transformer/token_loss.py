@@ -23,14 +23,14 @@ class TokenLoss:
     """The cross-entropy of each token. Both refinements are for training: an evaluation's loss is the plain one.
 
     Attributes:
-      label_smoothing: the share of a target that all ids get alike (Szegedy et al. 2016).
+      label_smoothing: the share of a target that is divided equally among all ids (Szegedy et al. 2016).
       z_loss: the coefficient of the square of the normaliser's logarithm.
-      padding_id: the id of targets that do not count without weights, in the vocabulary or not (-100); None: all
-        count.
-      check_targets: whether a step with a target that counts and is in no vocabulary raises IndexRangeError.
-      blocks: in how many blocks of the length logits and losses are computed, one after the other. The logits of one
-        block are there at once, and the gradient computes them again: for a large vocabulary this saves most of a
-        step's memory, and costs a product with the vocabulary's table more.
+      padding_id: if there are no weights, targets with this id do not count. It may be outside the vocabulary, such as
+        -100. None: all targets count.
+      check_targets: whether a target that counts and is outside the vocabulary raises IndexRangeError.
+      blocks: the number of blocks, along the length, in which logits and losses are computed one after the other. Only
+        one block's logits are in memory, and the gradient computes them again. For a large vocabulary this saves most
+        of a step's memory, for one more product with the vocabulary's table.
     """
 
     label_smoothing: float = 0.0
@@ -88,8 +88,8 @@ class TokenLoss:
         Args:
           logits: [.., length, vocab].
           targets: int32 [.., length].
-          weights: float32 [.., length], 0 where a target does not count and may be any number; by default 1 where the
-            target is no padding.
+          weights: float32 [.., length], 0 where a target does not count and may be any number; by default 0 for
+            padding, and 1 for other targets.
           vocabulary: says which logits are padding.
           is_training: whether labels are smoothed and z_loss is added.
         """
@@ -118,7 +118,7 @@ def _cut(x: mtf.Tensor, blocks: int) -> mtf.Tensor:
     """x with its `length` in blocks, [.., blocks, length of a block, ..]."""
     length = x.shape["length"]
     if length.size % blocks:
-        raise ShapeError(f"TokenLoss: blocks={blocks} must divide the length, and [{x.shape}] has {length.size}")
+        raise ShapeError(f"TokenLoss: blocks={blocks} must divide the length, {length.size}, of [{x.shape}]")
     return x.unflatten(length, [(_BLOCKS, blocks), (length.name, length.size // blocks)])
 
 

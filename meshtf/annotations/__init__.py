@@ -1,1 +1,1 @@
-"""Annotations of tensors: `mtf.f32["batch:64 pixels:784"]` says an element type and a shape."""
+"""Annotations of tensors: `mtf.f32["batch:64 pixels:784"]` states an element type and a shape."""

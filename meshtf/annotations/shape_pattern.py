@@ -1,4 +1,4 @@
-"""The text of an annotation, parsed: which dimensions a tensor has, and what is known of their sizes."""
+"""Parses the text of an annotation: a tensor's dimensions, and what is known about their sizes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ size ("memory:length"), and "..." for any others:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DimensionPattern:
-    """A dimension's name, and its size as a number or as the name of a size.
+    """A dimension's name, and its size: a number, or the name of a size.
 
-    A dimension that is named alone has the size of its own name: "batch" is "batch:batch".
+    Without a size, the dimension's name is also the name of its size: "batch" means "batch:batch".
     """
 
     name: str
@@ -29,7 +29,7 @@ class DimensionPattern:
 
     @property
     def variable(self) -> str:
-        """The name of the size. A number is the size of the dimension's own name."""
+        """The name of the size. If the size is a number, this is the dimension's own name."""
         return self.size if isinstance(self.size, str) else self.name
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ def parse_shape_pattern(given: object) -> ShapePattern:
     """Parses what is in an annotation's brackets: text, a dimension, a shape, or several of these.
 
     Raises:
-      ShapeError: it is none of these, or a token has another form. The message underlines the token.
+      ShapeError: `given` is none of these, or a token is no dimension. The message underlines the token.
     """
     text = " ".join(map(_text, given)) if isinstance(given, tuple | list | Shape) else _text(given)
     parts: list[list[DimensionPattern]] = [[]]
@@ -85,14 +85,14 @@ def _text(given: object) -> str:
     if isinstance(given, str | Dimension | Shape):
         return str(given)
     raise ShapeError(
-        f'an annotation has text or dimensions in its brackets, as in mtf.f32["batch:64 hidden"], and not {given!r}'
+        f'an annotation takes text or dimensions in its brackets, as in mtf.f32["batch:64 hidden"], not {given!r}'
     )
 
 
 def _dimension(text: str, token: re.Match[str]) -> DimensionPattern:
     found = _DIMENSION.fullmatch(token.group())
     if found is None:
-        raise _fault(f'"{token.group()}" is no dimension', text, token)
+        raise _fault(f'"{token.group()}" is not a dimension', text, token)
     number = found["number"]
     return DimensionPattern(found["name"], int(number) if number else found["variable"] or found["name"])
 

@@ -30,7 +30,7 @@ _SHORT_NAMES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorAnnotation:
-    """The annotation of a tensor. `mtf.f32` is one of any shape; `mtf.f32["batch:64"]` has a shape.
+    """The annotation of a tensor. `mtf.f32` allows any shape; `mtf.f32["batch:64"]` states one.
 
     Attributes:
       dtype: the tensor's dtype; None for any.
@@ -43,7 +43,7 @@ class TensorAnnotation:
     @says_where
     def __getitem__(self, text: object) -> TensorAnnotation:
         if self.pattern is not None:
-            raise ShapeError(f"{self} has its shape, and takes no second one, {text!r}")
+            raise ShapeError(f"{self} already has a shape, and takes no second one, {text!r}")
         return dataclasses.replace(self, pattern=parse_shape_pattern(text))
 
     def __or__(self, other: Any) -> Any:

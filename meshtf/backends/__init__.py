@@ -1,1 +1,1 @@
-"""The meshes that users make, one in each module. Only training and users choose one of them."""
+"""The mesh implementations, one in each module. Users or training choose one; no other code depends on them."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class PjrtMeshImpl(abc.ABC):
-    """A mesh of the cores of an accelerator. Its classes say which one, and where the cores are."""
+    """A mesh of the cores of an accelerator. Subclasses define which accelerator, and find its cores."""
 
     def __init__(
         self, shape: ShapeLike, layout_rules: LayoutLike, options: MeshOptions | None, changes: MeshOptionKeywords
@@ -58,7 +58,7 @@ class PjrtMeshImpl(abc.ABC):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names of the cores, by core number. Raises DeviceError if they are not there."""
+        """Names of the cores, by core number. Raises DeviceError if there are too few."""
         return self._cores.names
 
     @property
@@ -76,17 +76,17 @@ class PjrtMeshImpl(abc.ABC):
 
     @property
     def unrolls_layers(self) -> bool:
-        """False: a loop over layers costs a TPU little, and unrolled layers take its compiler long."""
+        """False: a loop over layers costs little on a TPU, and its compiler is slow for unrolled layers."""
         return False
 
     @property
     def kernel_platform(self) -> str:
-        """Empty: programs are made of XLA's operations alone."""
+        """Empty: programs use only XLA's operations."""
         return ""
 
     @property
     def steps_ahead(self) -> int:
-        """2: the host starts a step while the cores are in the two before it."""
+        """2: the host starts a step while the cores still run the two steps before it."""
         return 2
 
     @property
@@ -96,14 +96,14 @@ class PjrtMeshImpl(abc.ABC):
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most bytes that a core of this process has held at once; None where its runtime does not count them."""
+        """The most bytes that a core of this process has held at once; None if its runtime does not count them."""
         return self._cores.peak_bytes
 
     def check_runs(self, program: str) -> None:  # noqa: B027  # a member of the protocol, not a hook of this class
-        """Does nothing, since every program runs on an accelerator. `devices` says whether there is one."""
+        """Does nothing, since every program runs on an accelerator. `devices` tells whether there is one."""
 
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
-        """Raises ClusterError, in every process of the mesh, if their texts of the program differ."""
+        """Raises ClusterError in every process of the mesh, if the texts of the program differ between processes."""
         cluster = collective_runtime().cluster
         if cluster is not None and self.process_of_core:
             cluster.check_alike(f'program "{program}"', texts(), self.options.collective_timeout_seconds)
@@ -118,8 +118,9 @@ class PjrtMeshImpl(abc.ABC):
         return PjrtProgram(plan, self._cores, hlo, cast("Mapping[str, BufferSlices]", slices))
 
     def step(self, program: str, plan: Plan) -> AbstractContextManager[None]:
-        """Returns a context for starting the program. One thread at a time starts it, since the collectives of
-        two would mix.
+        """Returns a context for starting the program.
+
+        Only one thread may start a program at a time, since the collectives of two would mix.
         """
         return running_on_pjrt(program, plan)
 

@@ -1,4 +1,4 @@
-"""A step on the cores of a PJRT runtime. One thread at a time starts it, and its errors are in the user's terms."""
+"""A step on the cores of a PJRT runtime. Only one thread may start a step at a time. Errors name the user's program."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LONGEST_FACT = 600
 
 @contextlib.contextmanager
 def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
-    """Holds the step while a program is compiled and started, and while its results are waited for.
+    """Locks the step while a program is compiled and started, and while the host waits for its results.
 
     Raises:
       UsageError: if another thread is inside a step.
       ProcessLostError: if a process of the cluster is gone.
       CompilationError: if the program itself is too large to be compiled.
-      DeviceError: if the program, or its results, take more memory than a core has left.
+      DeviceError: if the program or its results need more memory than a core has left.
       ExecutionError: if the runtime has failed.
     """
     with step_in_progress(f'program "{program}"'):

@@ -1,4 +1,4 @@
-"""A step on the devices of this process. It runs alone, and its errors are in the user's terms."""
+"""A step on the devices of this process. Only one runs at a time. Errors name the user's program and line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from meshtf.planning.plan import Plan
 
 @contextlib.contextmanager
 def running_step(program: str, plan: Plan) -> Iterator[None]:
-    """Holds the step, under the program's name, while a program runs.
+    """Locks the step while a program runs.
 
     Raises:
       UsageError: if another thread is inside a step.
       CollectiveError: if a collective failed or timed out, now or earlier in this process.
-      ProcessLostError: if a process of the cluster is gone. It is named, with the collective and line that waited for
-        it.
-      ExecutionError: if an operation failed. It is named, with the user's line.
+      ProcessLostError: if a process of the cluster is gone. The message names it, and the collective and line that
+        waited for it.
+      ExecutionError: if an operation failed. The message names it and the user's line.
     """
     with step_in_progress(f'program "{program}"'):
         try:

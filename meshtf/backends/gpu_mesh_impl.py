@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 _PRODUCTS = {"default": "TF32", "high": "TF32", "highest": "float32"}
 
-_LEAST_CAPABILITY = (8, 0)  # the first that cuDNN's fused attention runs on
+_LEAST_CAPABILITY = (8, 0)  # the least for cuDNN's fused attention
 
 
 @final
 class GpuMeshImpl(PjrtMeshImpl):
     """A mesh of GPUs, for `mtf.function` and `mtf.Lowering`.
 
-    XLA compiles each program as a whole, with its collectives, which NCCL carries on several GPUs. PJRT runs it. It
+    XLA compiles each program as a whole, including its collectives, which use NCCL on several GPUs. PJRT runs it. This
     needs NVIDIA's driver and one of the extras `meshtf[cuda12]` and `meshtf[cuda13]`. TensorFlow itself needs no CUDA,
     since it only traces. Variables are buffers on the GPUs, which steps update in place. Without GPUs the same programs
-    run on virtual ones (`mtf.virtual_gpus`).
+    run on virtual GPUs (`mtf.virtual_gpus`).
 
-    The first mesh of a process opens all its GPUs, with the share `memory_fraction` of their memory.
+    The first mesh of a process opens all its GPUs, and reserves the share `memory_fraction` of their memory.
 
     Attributes:
       shape: the mesh's named shape.
@@ -55,17 +55,17 @@ class GpuMeshImpl(PjrtMeshImpl):
         """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, and replaces the same field of `options`.
 
         Raises:
-          ClusterError: if the process has joined others after its GPUs were opened.
-          DeviceError: if there are too few GPUs, or none can be used. The message says which part is missing.
-          LayoutError: if a rule has an axis that the mesh does not have.
-          UsageError: if an option cannot have its value.
+          ClusterError: if the process joined others after its GPUs were opened.
+          DeviceError: if there are too few GPUs, or none is usable. The message says what is missing.
+          LayoutError: if a rule names an axis that the mesh does not have.
+          UsageError: if an option has an invalid value.
         """
         super().__init__(shape, layout_rules, options, changes)
         _ = self._cores  # raises an error if there are too few
 
     @property
     def unrolls_layers(self) -> bool:
-        """True: each turn of a loop copies its layer's part of what it reads and writes."""
+        """True: in a loop, each iteration would copy its layer's slices of the tensors that it reads and writes."""
         return True
 
     @property
@@ -75,7 +75,7 @@ class GpuMeshImpl(PjrtMeshImpl):
 
     @property
     def float32_products(self) -> str:
-        """The arithmetic of products of float32: "TF32" or "float32", which virtual GPUs always have."""
+        """The arithmetic of float32 products: "TF32" or "float32". On virtual GPUs it is always "float32"."""
         return "float32" if "CPU" in self.devices[0] else _PRODUCTS[self.options.product_precision or "default"]
 
     def _find_cores(self) -> Cores:

@@ -1,4 +1,4 @@
-"""A mesh on paper: programs are lowered for it and reported on, and never run."""
+"""A mesh without devices: programs are lowered for it and reported on, but never run."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ read its report()
 class PlanMeshImpl:
     """A mesh of any size without devices, for `mtf.function` and `mtf.Lowering`.
 
-    A program for it has the same report as for devices: memory and FLOPs per core, and every collective with its bytes.
-    No variable is made, whatever its size. Calling the program raises UsageError.
+    A program has the same report as on devices: memory and FLOPs per core, and every collective with its bytes. No
+    memory is allocated for variables. Calling the program raises UsageError.
 
     Attributes:
       shape: the mesh's named shape.
       layout_rules: which dimension is split over which mesh axes.
       options: all other options of the mesh.
-      kernel_platform: the platform whose own kernels programs have, by XLA's name for it: "cuda" for GPUs, or "" for
-        none.
+      kernel_platform: the platform whose kernels programs use, by XLA's name for it: "cuda" for GPUs, or "" for none.
 
     Examples:
       >>> pod = mtf.PlanMeshImpl("data:64;model:16", "batch:data;d_ff:model")
@@ -63,8 +62,8 @@ class PlanMeshImpl:
         """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, and replaces the same field of `options`.
 
         Raises:
-          LayoutError: if a rule has an axis that the mesh does not have.
-          UsageError: if an option cannot have its value.
+          LayoutError: if a rule names an axis that the mesh does not have.
+          UsageError: if an option has an invalid value.
         """
         converted, rules, chosen = checked_mesh(shape, layout_rules, options, changes)
         object.__setattr__(self, "shape", converted)
@@ -84,12 +83,12 @@ class PlanMeshImpl:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices, of which there are none."""
+        """Empty, since there are no devices."""
         return ()
 
     @property
     def process_of_core(self) -> ProcessOfCore:
-        """The process of each core by the options, although no process is there."""
+        """The process of each core according to the options, although no process exists."""
         return self.options.process_of_core(self.shape)
 
     @property
@@ -99,7 +98,7 @@ class PlanMeshImpl:
 
     @property
     def unrolls_layers(self) -> bool:
-        """Whether the mesh stands for GPUs. Their compiler gets layers one by one."""
+        """Whether the mesh represents GPUs, for which layers are unrolled."""
         return bool(self.kernel_platform)
 
     @property
@@ -138,7 +137,7 @@ class PlanMeshImpl:
         self.check_runs("unnamed")
 
     def step(self, program: str, plan: Plan) -> contextlib.AbstractContextManager[None]:
-        """Returns a context that does nothing, since nothing runs that would have to be waited for."""
+        """Returns a context that does nothing, since nothing runs."""
         return contextlib.nullcontext()
 
     def hlo(self, plan: Plan, program: str) -> None:

@@ -1,4 +1,4 @@
-"""A mesh of logical devices, on which one per-core program runs with TensorFlow's collectives."""
+"""A mesh of logical devices. TensorFlow runs one program per core, with its own collectives."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ class SpmdMeshImpl:
         """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, as in `parameter_layout="hidden:rows"`, and
         replaces the same field of `options`.
 
-        The default of `devices` is the first GPUs if there are enough of them, else the first CPUs. In a cluster
-        (`mtf.initialize_cluster`) it is equally many of each process, with the innermost axes within a process.
+        By default, `devices` are the first GPUs if there are enough of them, else the first CPUs. In a cluster
+        (`mtf.initialize_cluster`) each process has the same number, and the innermost axes lie within a process.
 
-        In text one axis of `shape` may have the size `*`, as in "data:*;model:2". Then it is as long as the devices
-        allow. These are the given ones, or all GPUs, or all CPUs if there is no GPU.
+        If `shape` is text, one axis may have the size `*`, as in "data:*;model:2". Its size is then as large as the
+        number of devices allows: of the given devices, or of all GPUs, or of all CPUs if there is no GPU.
 
         Raises:
-          DeviceError: if a device does not exist or stands twice, or if there are more or fewer devices than cores.
-          LayoutError: if a rule has an axis that the mesh does not have.
-          UsageError: if an option cannot have its value.
+          DeviceError: if a device does not exist or occurs twice, or if there are more or fewer devices than cores.
+          LayoutError: if a rule names an axis that the mesh does not have.
+          UsageError: if an option has an invalid value.
         """
         keeps_memory = changes.get("keep_freed_memory", getattr(options, "keep_freed_memory", True))
-        with pool_of_processors(is_wanted=keeps_memory is True):  # here TensorFlow starts, if it has not
+        with pool_of_processors(is_wanted=keeps_memory is True):  # starts TensorFlow, if it has not started
             shape = shape_on_devices(shape, devices)
             self.shape, self.layout_rules, self.options = checked_mesh(shape, layout_rules, options, changes)
             self.devices = (
@@ -82,8 +82,9 @@ class SpmdMeshImpl:
             keep_freed_memory()
 
     def _checked_processes(self) -> ProcessOfCore:
-        """Returns the process of each core. Raises DeviceError if this process has no core, or if the options
-        contradict it.
+        """Returns the process of each core.
+
+        Raises DeviceError if this process has no core, or if the options contradict the devices.
         """
         processes, planned = tuple(map(process_of, self.devices)), self.options.process_of_core(self.shape)
         if not local_cores(self.devices):
@@ -112,12 +113,12 @@ class SpmdMeshImpl:
 
     @property
     def process_of_core(self) -> ProcessOfCore:
-        """The process that each core's device is in. Within one process it is as the options say."""
+        """The process of each core's device. Within one process, the options define it."""
         return self._process_of_core
 
     @property
     def compiles_programs(self) -> bool:
-        """False, since TensorFlow runs operations one by one, except those that ask to be compiled."""
+        """False, since TensorFlow runs operations one by one, except loops for which compilation is requested."""
         return False
 
     @property
@@ -127,7 +128,7 @@ class SpmdMeshImpl:
 
     @property
     def kernel_platform(self) -> str:
-        """Empty: TensorFlow has the kernels of its operations alone."""
+        """Empty: TensorFlow has only the kernels of its own operations."""
         return ""
 
     @property
@@ -142,20 +143,20 @@ class SpmdMeshImpl:
 
     @property
     def float32_products(self) -> str:
-        """The arithmetic of products of float32. On GPUs TensorFlow's own is TF32, unless it is told otherwise."""
+        """The arithmetic of float32 products. On GPUs TensorFlow's default is TF32."""
         is_tf32 = "GPU" in self.devices[0] and tf.config.experimental.tensor_float_32_execution_enabled()
         return "TF32" if is_tf32 else "float32"
 
     @property
     def peak_bytes(self) -> None:
-        """None, since processors do not count the bytes of a core."""
+        """None, since processors do not count bytes per core."""
         return None
 
     def check_runs(self, program: str) -> None:
         """Does nothing, since every program runs here."""
 
     def check_alike(self, program: str, texts: Callable[[], Mapping[str, str]]) -> None:
-        """Raises ClusterError, in every process of the mesh, if their texts of the program differ."""
+        """Raises ClusterError in every process of the mesh, if the texts of the program differ between processes."""
         cluster = collective_runtime().cluster
         if cluster is not None and len(set(map(process_of, self.devices))) > 1:
             cluster.check_alike(f'program "{program}"', texts(), self.options.collective_timeout_seconds)
@@ -165,7 +166,7 @@ class SpmdMeshImpl:
         return zero_slices(self.devices, slice_shape, dtype)
 
     def program(self, plan: Plan, slices: Mapping[str, Slices], *, runs_once: bool = False) -> Program:
-        """The plan as one TensorFlow function, which starts what every device of this process does."""
+        """The plan as one TensorFlow function, which runs the programs of all devices of this process."""
         variables, is_traced = cast("Mapping[str, Mapping[int, tf.Variable]]", slices), True
         if self.options.share_memory and are_virtual_cpus(self.devices):
             cores = CoresInOneMemory(plan, self, variables, runs_once=runs_once)
@@ -180,7 +181,7 @@ class SpmdMeshImpl:
         return running_step(program, plan)
 
     def hlo(self, plan: Plan, program: str) -> None:
-        """Returns None, since TensorFlow runs the program, and nothing is compiled before."""
+        """Returns None, since TensorFlow runs the program without compiling it first."""
 
     def __repr__(self) -> str:
         return f'SpmdMeshImpl("{self.shape}", "{self.layout_rules}", devices={list(self.devices)})'

@@ -1,4 +1,4 @@
-"""A mesh laid onto the torus of a TPU, whose cores run one program compiled by XLA."""
+"""A mesh mapped onto the torus of a TPU, whose cores run one program compiled by XLA."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _PRODUCTS = {"default": "one bfloat16 pass", "high": "three bfloat16 passes", "h
 class TpuMeshImpl(PjrtMeshImpl):
     """A mesh of TPU cores, for `mtf.function` and `mtf.Lowering`.
 
-    Lowering a program for it compiles it to HLO, which needs no TPU. If XLA cannot compile it, that raises
-    CompilationError. Running it needs a TPU, or a virtual one (`mtf.virtual_tpu`). Variables are buffers on the cores,
+    Lowering a program compiles it to HLO, which needs no TPU. If XLA cannot compile it, lowering raises
+    CompilationError. Running it needs a TPU or a virtual TPU (`mtf.virtual_tpu`). Variables are buffers on the cores,
     which steps update in place.
 
     It has never run on a real TPU, since none was available. The TPU's own compiler has compiled every operation.
-    Virtual TPUs, which use the runtime that TPUs have, have run the programs.
+    Virtual TPUs, which use the same runtime as TPUs, have run the programs.
 
     Args:
-      physical_torus: "4x4" or "4x4x8", in chips with two cores on each, or a `Torus`, whose chips may have one core.
-        The default is the torus of the TPU, which must then be there.
+      physical_torus: "4x4" or "4x4x8", in chips with two cores each, or a `Torus`, whose chips may have one core. The
+        default is the torus of the TPU, which must then be present.
 
     Attributes:
       shape: the mesh's named shape.
@@ -66,10 +66,10 @@ class TpuMeshImpl(PjrtMeshImpl):
         """Makes the mesh. Every field of `mtf.MeshOptions` is a keyword, and replaces the same field of `options`.
 
         Raises:
-          ClusterError: if the process has joined others after its TPU was there.
-          DeviceError: if the mesh does not fit the torus (the message lists what does), or if there is no TPU.
-          LayoutError: if a rule has an axis that the mesh does not have.
-          UsageError: if an option cannot have its value.
+          ClusterError: if the process joined others after its TPU was opened.
+          DeviceError: if the mesh does not fit the torus (the message lists meshes that do), or if there is no TPU.
+          LayoutError: if a rule names an axis that the mesh does not have.
+          UsageError: if an option has an invalid value.
         """
         super().__init__(shape, layout_rules, options, changes)
         given = None if physical_torus is None else Torus.of(physical_torus)
@@ -80,7 +80,7 @@ class TpuMeshImpl(PjrtMeshImpl):
 
     @property
     def float32_products(self) -> str:
-        """The arithmetic of products of float32. On a virtual TPU it is float32 itself."""
+        """The arithmetic of float32 products. On a virtual TPU it is float32."""
         return "float32" if self.torus is None else _PRODUCTS[self.options.product_precision or "default"]
 
     def _find_cores(self) -> Cores:

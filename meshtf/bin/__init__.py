@@ -1,1 +1,1 @@
-"""Programs: absl flags, configured by gin."""
+"""The command-line programs. They have absl flags, and gin configures them."""

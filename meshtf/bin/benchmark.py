@@ -1,4 +1,4 @@
-"""meshtf-benchmark: the time that a training takes to reach a quality, by MLPerf's rules."""
+"""meshtf-benchmark: measures the time that a training takes to reach a quality, by MLPerf's rules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from meshtf_programs.quality_tasks import task_file
 from meshtf_programs.user_paths import user_path
 
 _NOT_EMPTY = """\
-the folder {folder} is not empty, and results of different commands do not go together. Give another --out."""
+the folder {folder} is not empty, and results of different commands must not be mixed. Give another --out."""
 
 _WRONG_LOG = """\
 {log} breaks the rules, by {checker}:
@@ -85,7 +85,7 @@ def time_runs(mesh_impl: MeshImpl, target: QualityTarget, seeds: Sequence[int], 
                 print(f"{stop.signal.name}: stopped in run {number}, which has no result")
                 return ExitStatus.of_signal(stop.signal)
             runs.append(found)
-            gc.collect()  # the programs and variables of a run are no part of the next one
+            gc.collect()  # frees the programs and variables of this run before the next one
     console = Console()
     console.print(results_table(runs, target))
     problem = draw_results(runs, target, out / "quality.png")
@@ -98,7 +98,7 @@ def time_runs(mesh_impl: MeshImpl, target: QualityTarget, seeds: Sequence[int], 
 
 
 def _check_logs(runs: Sequence[TimedRun], target: QualityTarget, out: Path) -> ExitStatus:
-    """Checks the logs of the runs that reached their target. The rules know no others."""
+    """Checks the logs of the runs that reached their target. MLPerf's rules cover no other runs."""
     checker = checker_name()
     if checker is None:
         print(NOT_INSTALLED)

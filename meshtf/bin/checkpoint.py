@@ -1,4 +1,4 @@
-"""meshtf-checkpoint: looks at checkpoints, and makes others from them, without a mesh."""
+"""meshtf-checkpoint: inspects and converts checkpoints, without a mesh."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Does the command in the arguments, which begin with the program's name. Returns the exit status."""
+    """Runs the command in the arguments, which begin with the program's name. Returns the exit status."""
     if is_left_to_process_0():
         return DONE
     if (status := answer(arguments)) is not None:
@@ -143,7 +143,7 @@ def import_(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
 def export(paths: Sequence[Path | RemoteFolder], options: Options) -> int:
     path, output = map(_on_this_machine, paths)
     if options.format != HUGGINGFACE:
-        raise FlagError(f"export writes --format={HUGGINGFACE} alone, and not {options.format}")
+        raise FlagError(f"export writes only --format={HUGGINGFACE}, and not {options.format}")
     print(export_weights(path, output, options))
     return DONE
 
@@ -165,7 +165,7 @@ WORK: Mapping[str, Callable[[Sequence[Path | RemoteFolder], Options], int]] = {
     "import": import_,
     "export": export,
 }
-"""The function of each command. It takes the paths and the flags, and returns the exit status."""
+"""The function of each command. It receives the paths and the flags, and returns the exit status."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""meshtf-compare: several runs side by side, in a table and a picture."""
+"""meshtf-compare: shows several runs side by side, in a table and a picture."""
 
 from __future__ import annotations
 

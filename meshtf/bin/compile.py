@@ -1,4 +1,4 @@
-"""meshtf-compile: compiles a training step with the TPU's own compiler, for a TPU that need not be there."""
+"""meshtf-compile: compiles a training step with the TPU's own compiler. No TPU is needed."""
 
 from __future__ import annotations
 

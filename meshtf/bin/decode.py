@@ -34,17 +34,17 @@ from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.user_paths import user_path
 
 _ONE_HAS_THE_INPUT = """\
-standard input reaches none of the processes of a cluster, which all work on the same texts: give --prompt or \
+the processes of a cluster cannot read standard input, and all of them need the same texts: give --prompt or \
 --prompt_file."""
 
 _RESUMES_SCORES = """\
---resume goes on with scores in JSON lines: give --score, --format=jsonl and the --output of the run before."""
+--resume continues a file of scores in JSON lines: give --score, --format=jsonl and the --output of the earlier run."""
 
 _NO_DRAFT = """\
---draft_tokens says nothing without --draft, the run of the model that drafts."""
+--draft_tokens has no effect without --draft, the run of the model that drafts."""
 
 _DRAFTS_NO_SCORE = """\
---draft says nothing to --score; it is for decoding."""
+--draft has no effect with --score; it is for decoding."""
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads configuration and texts, builds and checks the programs, and restores the checkpoint."""
     folder = RunFolder.existing(values.model_dir)
-    draft = draft_of(values)  # before the model, whose configuration the flags for decoding add to
+    draft = draft_of(values)  # comes first, so that gin holds the model's configuration when decoding is read
     training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
     decoding = decoding_of(values, training, is_score=values.score)
     files = [Path(name) for name in values.prompt_file]
@@ -120,13 +120,13 @@ def draft_of(values: flags.FlagValues) -> tuple[RunFolder, Draft] | None:
 
 
 def check_resume(values: flags.FlagValues) -> None:
-    """Raises ConfigurationError for a --resume that finds no earlier scores to go on from."""
+    """Raises ConfigurationError for a --resume that finds no earlier scores to continue."""
     if values.resume and not (values.score and values.output and values.format == "jsonl"):
         raise ConfigurationError(_RESUMES_SCORES)
 
 
 def texts_of(values: flags.FlagValues, files: Sequence[Path]) -> Iterable[PromptText]:
-    """Returns the given texts. The lines of files to score are read one by one, and need not fit in memory."""
+    """Returns the texts. Files to score are read line by line, so they need not fit in memory."""
     is_large = values.score and not values.prompt and files and all(user_path(path).is_file() for path in files)
     if not is_large:
         return given_texts(values.prompt, files, sys.stdin.buffer)
@@ -137,10 +137,10 @@ def texts_of(values: flags.FlagValues, files: Sequence[Path]) -> Iterable[Prompt
 
 
 def earlier_scores(values: flags.FlagValues, texts: Iterable[PromptText]) -> EarlierScores:
-    """Returns the scores in --output with which --resume goes on; the first process of a cluster says how many.
+    """Returns the scores in --output that --resume continues. In a cluster the first process decides how many.
 
     Raises:
-      SaveError: the file has something else. In a cluster the other processes raise OthersRefuseError.
+      SaveError: if the file has something else. In a cluster the other processes raise OthersRefuseError.
     """
     if not values.resume:
         return EarlierScores.none()
@@ -151,10 +151,10 @@ def earlier_scores(values: flags.FlagValues, texts: Iterable[PromptText]) -> Ear
 
 
 def _agreed(read: Callable[[], T]) -> T | None:
-    """Returns what the first process of a cluster reads, and None in the others.
+    """Returns the result of `read` in the first process of a cluster, and None in the others.
 
     Raises:
-      SaveError: it cannot be read. In a cluster the other processes raise OthersRefuseError.
+      SaveError: if it cannot be read. In a cluster the other processes raise OthersRefuseError.
     """
     found, refusal, agreement = None, None, Agreement.of_this_process()
     if agreement.is_leader:
@@ -174,7 +174,7 @@ def write_results(
     earlier: EarlierScores,
     step: int,
 ) -> int:
-    """Runs the work with a model of this step, and writes its results behind earlier ones."""
+    """Runs the work with the model of this step, and appends its results to the earlier ones."""
     start = time.perf_counter()
     with open_one() as output:
         if isinstance(work, ScoredTexts):

@@ -1,4 +1,4 @@
-"""meshtf-dialog: talks with a model that rates its own responses and asks tools, from a checkpoint of its run."""
+"""meshtf-dialog: talks with a model that rates its own responses and calls tools, from a checkpoint of its run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from meshtf_programs.command_lines.dialog import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
 
 _ONE_HAS_THE_INPUT = """\
-standard input reaches none of the processes of a cluster: give --prompt or --questions."""
+the processes of a cluster cannot read standard input: give --prompt or --questions."""
 
 _OWN_TOOLS = """\
 --questions asks generated questions with the tools that know their answers: leave out {flag}."""
@@ -82,7 +82,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 
 def check_flags(values: flags.FlagValues) -> None:
-    """Raises ConfigurationError for flags that do not go together."""
+    """Raises ConfigurationError for flags that contradict each other."""
     if wants_cluster(values) and not (values.prompt or values.questions):
         raise ConfigurationError(_ONE_HAS_THE_INPUT)
     given = {"--prompt": values.prompt, "--passages": values.passages, "--notools": not values.tools}

@@ -1,4 +1,4 @@
-"""meshtf-eval: the metrics of a trained model on held-out examples, from a checkpoint of its run."""
+"""meshtf-eval: computes the metrics of a trained model on held-out examples, from a checkpoint of its run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.strict_json import json_text
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""Errors of a folder that belongs to others. They are no failure, but a full disk is one."""
+"""Errors of a folder that only others may write. The program ignores them, but a full disk is a failure."""
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -86,7 +86,10 @@ def append_evaluation(folder: RunFolder, line: Mapping[str, Any]) -> None:
     except OSError as error:
         if error.errno not in _READ_ONLY:
             raise
-        print(f"it is only shown, and not in {folder.shown}/{folder.evaluations.name}: {error.strerror}")
+        print(
+            f"the result is only shown, and could not be written to {folder.shown}/{folder.evaluations.name}: "
+            f"{error.strerror}"
+        )
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         decoding = configured_decoding()
         if useless := [name for name in given_options(values) if name != "batch_size"]:
             model = type(training.model).__name__
-            raise ConfigurationError(f"--{useless[0]} says nothing to {model}, which is not asked for text")
+            raise ConfigurationError(f"--{useless[0]} has no effect on {model}, which does not generate text")
     with NATIVE_OUTPUT.kept_back():
         mtf.virtual_cpus(1)
     exported = exported_model(training, decoding, values.batch_size or 1)

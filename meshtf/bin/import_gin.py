@@ -42,7 +42,9 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if output is not None and output.exists():
         raise ConfigurationError(f"--output={output} is there already; give another name")
     if values.strict and translation.losses:
-        raise ConfigurationError(f"{_losses_text(translation)}\nNothing was written; without --strict the rest is.")
+        raise ConfigurationError(
+            f"{_losses_text(translation)}\nNothing was written. Without --strict the other lines are written."
+        )
     return functools.partial(write, translation, output)
 
 

@@ -62,7 +62,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         effort = search_effort(values, tell)
         planner = LayoutPlanner(files, parameters, values.processes, machine, values.allow_unread_bindings, effort)
         others = planner.compared(values.compare)
-    # This comes last, since gin then has the configuration that a page asks variants of.
+    # This comes last, so that gin holds the configuration whose variants a page can request.
     training, first = planner.as_configured(_AS_CONFIGURED)
     layouts = [first if chosen is None else dataclasses.replace(first, search=str(chosen)), *others]
     if values.serve:

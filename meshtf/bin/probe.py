@@ -1,4 +1,4 @@
-"""meshtf-probe: measures this machine, and writes a file that other programs predict with."""
+"""meshtf-probe: measures this machine, and writes a file from which other programs predict times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Checks the flags, before anything is measured."""
     path = user_path(values.out)
     if path.suffix != ".toml":
-        raise FlagError(f"--out={values.out}: the file of a machine ends in .toml")
+        raise FlagError(f"--out={values.out}: the name of a machine file must end in .toml")
     if not path.parent.is_dir():
         raise FlagError(f"--out={values.out}: there is no folder {path.parent}")
     if values.backend == "gpu":
@@ -49,7 +49,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if values.virtual is not None:
         raise FlagError(f"--virtual={values.virtual}: virtual GPUs are measured with --backend=gpu")
     if values.cores % 2:
-        raise FlagError(f"--cores={values.cores}: an even number is measured, as in --cores={values.cores + 1}")
+        raise FlagError(f"--cores={values.cores}: it must be an even number, as in --cores={values.cores + 1}")
     virtual_cpus(values.cores)
     return functools.partial(write_probe, path, ProbeSizes(cores=values.cores))
 

@@ -39,15 +39,15 @@ from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.user_paths import user_path
 
 MOST_CHANGE = 0.005
-"""A larger relative change of the perplexity is pointed out."""
+"""The relative change of the perplexity above which the program prints a notice."""
 
 _QUANTIZED = """\
 {folder} is quantized already: its Training.quantization keeps the kernels in {weights}. Give the run that it was made
-of."""
+from."""
 
 _MOVED = """\
 the perplexity changed by {change:+.2%}, more than {most:.1%}: smaller groups (--group_size), or more bits
-(--format=int8), keep more of it."""
+(--format=int8), change it less."""
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
-    """Reads the configuration twice, as it is and as it will be, and builds and checks the programs of both."""
+    """Reads the configuration before and after quantization, and builds and checks the programs of both."""
     folder, output = RunFolder.existing(values.model_dir), output_of(values)
     given = [*values.gin_param, *mesh_bindings(values)]
     training = folder.read_training(given, trust_config=values.trust_config)
@@ -104,9 +104,9 @@ def quantized_store(
 def static_ranges(
     before: mtf.Function, training: Training, calibration_batches: int, takes: Callable[[str], bool]
 ) -> dict[str, np.ndarray]:
-    """Returns the ranges of activations: those of quantization-aware training, and observed ones where it has none.
+    """Returns the ranges of activations. Where quantization-aware training has found none, they are observed.
 
-    `takes`: whether the kernel of a name is quantized.
+    `takes`: tells whether the kernel of this name is quantized.
     """
     trained = {name: x for name, x in trained_ranges(before).items() if takes(name)}
     if trained and all((found > 0).all() for found in trained.values()):
@@ -134,8 +134,8 @@ class Comparison:
     """A comparison of a run with its quantized form.
 
     Attributes:
-      before: the evaluation of the run.
-      after: makes the evaluation of the quantized run from its store.
+      before: the evaluator of the run.
+      after: makes the evaluator of the quantized run from its store.
       store: makes the store with quantized kernels.
     """
 
@@ -145,7 +145,7 @@ class Comparison:
 
 
 def output_of(values: flags.FlagValues) -> Path:
-    """Returns the folder to write. Raises ConfigurationError if it is there, or on remote storage."""
+    """Returns the folder to write. Raises ConfigurationError if it exists, or is on remote storage."""
     if is_remote(values.output_dir):
         raise ConfigurationError(f"--output_dir={without_secrets(values.output_dir)} must be a folder of this machine")
     output = user_path(values.output_dir)
@@ -155,7 +155,7 @@ def output_of(values: flags.FlagValues) -> Path:
 
 
 def quantization_bindings(values: flags.FlagValues) -> list[Parameter]:
-    """Returns the gin bindings that --format, --group_size, --activations and --cache, where given, stand for."""
+    """Returns the gin bindings for --format, --group_size, --activations and --cache, if they are given."""
     names = {"format": "weights", "group_size": "group_size", "activations": "activations", "cache": "cache"}
     given = {flag: name for flag, name in names.items() if values[flag].value is not None}
     return [
@@ -166,7 +166,7 @@ def quantization_bindings(values: flags.FlagValues) -> list[Parameter]:
 
 
 def check_has_kernels(before: mtf.Function, after: mtf.Function) -> None:
-    """Raises ConfigurationError for a model whose variables stay as they are."""
+    """Raises ConfigurationError for a model without variables to quantize."""
     if set(before.graph.variables) == set(after.graph.variables):
         raise ConfigurationError(
             "the model has no kernel to quantize: none of its floating variables was made with a `matrix`"

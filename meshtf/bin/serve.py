@@ -45,7 +45,7 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client", "jinja2")
 _MISSING = """\
 {program} needs the packages {names}, which are not installed: pip install 'meshtf[serve]'"""
 _TWO_TOKENS = "--token and --token_file are both given; leave one out"
-_NO_TOKEN = "--token_file={path} must have one line that is not empty, of letters, digits and signs of ASCII"
+_NO_TOKEN = "--token_file={path} must have exactly one non-empty line, of letters, digits and signs of ASCII"
 _OPEN = """\
 {program}: everyone who reaches {host} may use this server; --token_file=FILE asks them for a token"""
 
@@ -124,7 +124,7 @@ def _served(model: ServedModel, engine: ModelEngine, options: ServerOptions, bou
     from meshtf.serving.http.app import App
     from meshtf.serving.http.server import Server
 
-    # They warn of each client that leaves in the middle of a reply, and of each that speaks no HTTP.
+    # These loggers warn of each client that disconnects during a reply, and of each that does not send HTTP.
     for name in ("asyncio", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.ERROR)
     server = Server(App(model, options), bound)
@@ -135,7 +135,7 @@ def _served(model: ServedModel, engine: ModelEngine, options: ServerOptions, bou
 
 
 def follow(programs: EnginePrograms) -> int:
-    """Runs the programs that process 0 runs, until it says that it has ended. Returns the exit status."""
+    """Runs the same programs as process 0, until process 0 ends the link. Returns the exit status."""
     cluster = collective_runtime().cluster
     assert cluster is not None
     with signals_are_for_process_0(), contextlib.closing(StepReceiver(cluster)) as receiver:
@@ -146,7 +146,7 @@ def follow(programs: EnginePrograms) -> int:
 
 @contextlib.contextmanager
 def signals_are_for_process_0() -> Iterator[None]:
-    """Ignores a first signal: process 0 gets it as well, and ends when its requests have. A second one ends at once."""
+    """Ignores the first signal. Process 0 receives it too, and ends after its requests. A second one ends at once."""
     heard: list[int] = []
 
     def hear(number: int, _: object) -> None:
@@ -163,7 +163,7 @@ def signals_are_for_process_0() -> Iterator[None]:
 
 
 def server_options(values: flags.FlagValues) -> ServerOptions:
-    """Returns the options that flags give."""
+    """Returns the server's options from the flags."""
     return ServerOptions(
         host=values.host,
         port=values.port,
@@ -176,7 +176,7 @@ def server_options(values: flags.FlagValues) -> ServerOptions:
 
 
 def engine_options(values: flags.FlagValues) -> EngineOptions:
-    """Returns the engine's options that flags give."""
+    """Returns the engine's options from the flags."""
     names = ("num_rows", "num_prompt_tokens", "page_size", "num_pages", "num_lengths", "queue_length", "form_seconds")
     given: dict[str, Any] = {name: values[name].value for name in names}
     return EngineOptions(**{name: value for name, value in given.items() if value is not None})

@@ -32,7 +32,7 @@ from meshtf_programs.user_paths import user_path
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
 TRAIN = (sys.executable, "-m", "meshtf.bin.train")
-"""The program of a trial that runs here."""
+"""The command of a trial on this machine."""
 
 
 def run() -> None:
@@ -89,10 +89,12 @@ def launch_of(values: flags.FlagValues) -> list[str]:
     """Returns the words of --launch.
 
     Raises:
-      ConfigurationError: if it is no command, or its program is not here, or --write_jobs is in no folder.
+      ConfigurationError: if it is no command, its program is not installed, or the folder of --write_jobs is missing.
     """
     if values.write_jobs is not None and not user_path(values.write_jobs).absolute().parent.is_dir():
-        raise ConfigurationError(f"--write_jobs={values.write_jobs}: the folder is not there; make it, or give another")
+        raise ConfigurationError(
+            f"--write_jobs={values.write_jobs}: the folder does not exist; create it, or give another"
+        )
     if values.launch is None:
         return []
     try:
@@ -100,7 +102,7 @@ def launch_of(values: flags.FlagValues) -> list[str]:
     except ValueError as error:
         raise ConfigurationError(f"--launch={values.launch} is no command: {error}") from None
     if not words or (values.write_jobs is None and shutil.which(words[0]) is None):
-        raise ConfigurationError(f"--launch={values.launch} names no program of this machine")
+        raise ConfigurationError(f"--launch={values.launch} names a program that is not on this machine")
     return words
 
 
@@ -133,7 +135,7 @@ def _run(sweep_run: SweepRun, trials: Sequence[Trial], jobs: int) -> int:
     with stop_request() as stop:
         sweep_run.run(trials, jobs, stop)
         if stop.signal is not None:
-            print(f"{stop.signal.name}: the sweep is stopped. The same command goes on.")
+            print(f"{stop.signal.name}: the sweep is stopped. The same command continues it.")
             return ExitStatus.of_signal(stop.signal)
     results = sweep_results(sweep, folder, trials, states)
     Console().print(results_table(sweep, results))

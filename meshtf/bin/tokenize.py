@@ -1,4 +1,4 @@
-"""meshtf-tokenize: makes the tokens of a configuration's text once, on disk, with several processes."""
+"""meshtf-tokenize: tokenizes the text of a configuration once, onto disk, with several processes."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Makes the tokens, and returns the exit status."""
+    """Tokenizes, and returns the exit status."""
     return run_program(command_line(), prepare, arguments)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
-    """Reads the part of the configuration that is about the text."""
+    """Reads the part of the configuration that describes the text."""
     files = [find_gin_file(name) for name in values.gin_file]
     output = [] if values.output is None else [Parameter("--output", f"TextTask.tokens = {values.output!r}")]
     read_configuration(files, [*values.gin_param, *output])

@@ -1,4 +1,4 @@
-"""meshtf-train: trains the model of a gin configuration, and says how well it does on held-out examples."""
+"""meshtf-train: trains the model of a gin configuration, and evaluates it on held-out examples."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _NO_DRY_RUN = """\
 and with --gin_param=Training.num_processes=N, which plans as for N processes."""
 
 _NO_SECONDS = """\
---search_seconds is for one process, and this is one of several, each of which would end its search elsewhere. Give \
---search_operations, which ends all their searches at the same place."""
+--search_seconds is for one process, and this is one of several, whose searches would end at different places. Give \
+--search_operations, which ends them all at the same place."""
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
@@ -108,7 +108,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 
 def _check_is_for_cluster(values: flags.FlagValues) -> None:
-    """Raises FlagError for a flag that one of several processes must not have."""
+    """Raises FlagError for a flag that cannot be used with several processes."""
     if not wants_cluster(values):
         return
     if values.dry_run:
@@ -123,7 +123,7 @@ def _configuration_before(values: flags.FlagValues, place: Path | RemoteFolder) 
         return None
     try:
         return RunFolder.existing(place).operative_config.read_text(errors="replace")
-    except ConfigurationError:  # there is no run, or it cannot be read, which is reported where it is opened
+    except ConfigurationError:  # there is no run, or it cannot be read; opening it reports that
         return None
 
 
@@ -161,7 +161,7 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
     """Trains to the end or until a signal, and prints the result."""
     num_steps = trainer.training.num_steps
     if start.step >= num_steps:
-        print(f"finished already, after {counted(start.step, 'step')}; a larger Training.num_steps trains on")
+        print(f"finished already, after {counted(start.step, 'step')}; to continue, give a larger Training.num_steps")
     with stop_request() as request:
         stop = Agreement.of_this_process().stop(request)
         training_run = TrainingRun(trainer, folder, start, stop)

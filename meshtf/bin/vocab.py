@@ -36,7 +36,9 @@ def main(arguments: Sequence[str]) -> int:
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Finds the text to train on."""
     if bool(values.files) == values.python_library:
-        raise ConfigurationError(f"either --files or --python_library says what to train on\nSee {PROGRAM} --help.")
+        raise ConfigurationError(
+            f"give either --files or --python_library, the text to train on\nSee {PROGRAM} --help."
+        )
     source = python_library() if values.python_library else TextFiles(tuple(values.files))
     return functools.partial(train, source, user_path(values.output), values)
 

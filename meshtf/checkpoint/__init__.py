@@ -1,7 +1,7 @@
 """Checkpoints: the variables of a store, slice by slice, in TensorFlow's own format.
 
-No whole copy of a variable is made anywhere. A checkpoint does not depend on the mesh, the layout, or whether layers
-ran as a scan or unrolled. Variables saved under one of these are restored under any other.
+No process makes a whole copy of a variable. A checkpoint does not depend on the mesh, on the layout, or on whether
+layers ran as a scan or unrolled. So it can be restored with another mesh, layout or form of the layers.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ from meshtf.errors import unknown_name
 
 __all__ = ["BackgroundSaver", "CheckpointFolder", "SavedCheckpoint", "WarmStart", "restore", "warm_start"]
 
-if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+if not TYPE_CHECKING:  # a type checker that saw `__getattr__` would accept every name
     __getattr__ = unknown_name(__name__, __all__)

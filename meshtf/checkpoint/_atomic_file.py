@@ -16,7 +16,7 @@ def atomic_file(final: Path) -> Iterator[BinaryIO]:
     """Yields a temporary file to write into. It becomes `final` at the end, and is deleted after an error.
 
     Raises:
-      SaveError: if it cannot be written.
+      SaveError: if the file cannot be written.
     """
     try:
         with replaced_file(final) as file:

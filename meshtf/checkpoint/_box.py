@@ -3,9 +3,9 @@
 On a mesh of four cores, [batch:8 hidden:4] with `batch` over all of them has four boxes: (start 0,0 size 2,4), (start
 2,0 size 2,4), and so on.
 
-Whether boxes make up a tensor is found by cuts, as with a knife. First, all boxes must be inside, and have as many
-elements as the tensor. Then the boxes are cut apart along one axis where no box crosses the cut, and each part is cut
-again. If in the end every box is alone, no two of them overlap.
+Cuts show whether boxes make up a tensor. First, all boxes must lie inside, and together have as many elements as the
+tensor. Then a cut that crosses no box divides the boxes along one axis, and each part is cut again. If in the end every
+box is alone, no two boxes overlap.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Box:
         return tuple(slice(start, start + size) for start, size in zip(self.start, self.size, strict=True))
 
     def relative_to(self, outer: Box) -> Box:
-        """Returns this box, counted from where `outer` starts."""
+        """Returns this box with starts relative to `outer`."""
         return Box(tuple(a - b for a, b in zip(self.start, outer.start, strict=True)), self.size)
 
     def specification(self, shape: Sequence[int]) -> str:
-        """Returns the text that SaveV2 and RestoreV2 take: `"4 8 2,2:0,4"`, or an empty text for the whole tensor."""
+        """Returns the box as text for SaveV2 and RestoreV2: `"4 8 2,2:0,4"`, or an empty text for the whole tensor."""
         if self == Box.whole(shape):
             return ""
         parts = ":".join(f"{start},{size}" for start, size in zip(self.start, self.size, strict=True))
@@ -65,13 +65,13 @@ class Box:
 
 
 MOST_CUTS = 64
-"""The most rounds of cuts of a tensor into parts, these into parts, and so on. Slices in chunks need two an axis."""
+"""The largest number of rounds, each of which cuts all parts again. Slices in chunks need two rounds for each axis."""
 
 
 def are_a_tiling(boxes: Sequence[Box], shape: Sequence[int]) -> bool:
-    """Tells whether boxes have every element of a tensor exactly once, and can be cut apart axis by axis.
+    """Tells whether boxes cover every element of a tensor exactly once, and can be cut apart axis by axis.
 
-    Slices and their chunks can. A tensor without elements is one box.
+    Slices and their chunks can be cut apart. A tensor without elements must be one box.
     """
     whole = Box.whole(shape)
     if not whole.num_elements:
@@ -100,7 +100,7 @@ def _are_apart(boxes: Sequence[Box], num_axes: int) -> bool:
 
 
 def _cut(boxes: list[Box], num_axes: int) -> list[list[Box]]:
-    """Returns the groups of boxes between all cuts across the first axis that can be cut, or all boxes in one group."""
+    """Returns the groups of boxes between all cuts along the first axis that can be cut, or all boxes as one group."""
     for axis in range(num_axes):
         parts: list[list[Box]] = []
         end = 0

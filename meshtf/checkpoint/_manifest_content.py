@@ -1,4 +1,4 @@
-"""Checks that the content of a manifest is possible. Anyone can write one with a right checksum, so none is trusted."""
+"""Checks that the content of a manifest is possible. A right checksum proves nothing, since anyone can compute it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ManifestFault(ValueError):  # noqa: N818  # no one sees it: the manifest's
 
 
 def check_content(content: Mapping[str, Any]) -> None:
-    """Checks every part of a manifest before any is used.
+    """Checks every part of a manifest before any part is used.
 
     Raises:
-      ManifestFault: names the key, the file or the tensor.
+      ManifestFault: if a part is impossible. The message names the key, the file or the tensor.
     """
     _check_keys("it", content, ("files", "format", "state", "step", "tensors"))
     _check_count("step", content["step"])
@@ -48,14 +48,14 @@ def check_content(content: Mapping[str, Any]) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Tells whether a tensor can have this name. An empty name crashes TensorFlow, and some characters fit into
-    no file.
+    """Tells whether a tensor can have this name. An empty name crashes TensorFlow, and no file format can hold some
+    characters.
     """
     return bool(name) and "\0" not in name and not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def is_type_name(name: str) -> bool:
-    """Tells whether it is the name of a type of numbers, or bool."""
+    """Tells whether a text is the name of a numeric dtype, or bool."""
     try:
         dtype = tf.as_dtype(name)
     except TypeError:
@@ -65,7 +65,7 @@ def is_type_name(name: str) -> bool:
 
 
 def is_count(number: object) -> bool:
-    """Tells whether it is a whole number, 0 or more, that fits into 64 bits."""
+    """Tells whether a value is an integer, 0 or more, that fits into 64 bits."""
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _LARGEST_COUNT
 
 
@@ -97,7 +97,7 @@ def _check_tensor(name: str, tensor: Any) -> None:
     _check_keys(where, tensor, ("boxes", "dtype", "shape"))
     _check_sizes(f"{where}.shape", tensor["shape"])
     if not (isinstance(tensor["dtype"], str) and is_type_name(tensor["dtype"])):
-        raise ManifestFault(f"{where}.dtype is {shown(tensor['dtype'])}, which is no type that a variable can have")
+        raise ManifestFault(f"{where}.dtype is {shown(tensor['dtype'])}, and no variable can have this type")
     _check_kind(f"{where}.boxes", tensor["boxes"], list, "a list")
     boxes = []
     for number, box in enumerate(tensor["boxes"]):
@@ -130,7 +130,7 @@ def _check_keys(where: str, found: Any, keys: Sequence[str]) -> None:
     if missing := [key for key in keys if key not in found]:
         raise ManifestFault(f"{where} lacks {', '.join(missing)}")
     if unknown := [key for key in found if key not in keys]:
-        raise ManifestFault(f"{where} has {shown(unknown[0])}, which means nothing")
+        raise ManifestFault(f"{where} has {shown(unknown[0])}, which is not a known key")
 
 
 def _check_kind(where: str, found: Any, kind: type, name: str) -> None:

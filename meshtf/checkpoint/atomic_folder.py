@@ -20,10 +20,10 @@ WRITING, REPLACED, DELETING = ".writing-", ".replaced-", ".deleting-"
 def atomic_folder(final: Path) -> Iterator[Path]:
     """Yields a temporary folder to write into. It becomes `final` at the end, and is deleted after an error.
 
-    Its content is on the disk before it gets its name. A folder that has this name already is replaced.
+    Its content is on the disk before the folder gets its final name. It replaces a folder that has this name already.
 
     Raises:
-      OSError: if it cannot be made or renamed.
+      OSError: if the folder cannot be made or renamed.
     """
     temporary = final.with_name(WRITING + final.name)
     _remove(temporary)
@@ -41,7 +41,7 @@ def atomic_folder(final: Path) -> Iterator[Path]:
 
 
 def delete_folder(folder: Path) -> None:
-    """Deletes a folder. First it loses its name, so that a half deleted folder is never taken for a whole one."""
+    """Deletes a folder. It renames the folder first, so that a half deleted folder never looks complete."""
     doomed = folder.with_name(DELETING + folder.name)
     _remove(doomed)
     folder.rename(doomed)
@@ -61,7 +61,7 @@ def remove_unfinished(parent: Path) -> list[Path]:
 
 
 def give_back_replaced(parent: Path) -> None:
-    """Gives a folder its name back, if the process was interrupted when the folder was about to be replaced."""
+    """Restores the name of a folder that an interrupted process was about to replace."""
     for path in parent.glob(f"{REPLACED}*"):
         final = path.with_name(path.name.removeprefix(REPLACED))
         if not final.exists():

@@ -16,13 +16,13 @@ from meshtf.errors import CheckpointError
 
 @dataclasses.dataclass(frozen=True)
 class Average:
-    """Tensors that are the means of those of several sources. Step, state and whole numbers are those of the last
-    source.
+    """A source whose tensors are the means over several sources. Its step, state and integer tensors are those of the
+    last source.
 
     Floating and complex tensors are summed in double precision.
 
     Raises:
-      CheckpointError: if one of the sources has other tensors than the last.
+      CheckpointError: if a source does not have the same tensors as the last one.
     """
 
     sources: Sequence[TensorSource]

@@ -1,4 +1,4 @@
-"""The checkpoints of one run: they are saved, listed and found again, and the oldest are deleted."""
+"""Saves, lists and finds the checkpoints of one run, and deletes the oldest."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _LOG = logging.getLogger(__name__)
 
 _NOT_SENT = """\
 the checkpoint of step {step} cannot be written to {place}: {error}
-It is whole in {path} on this machine{until}; the ones in {place} are as they were."""
+A complete copy is in {path} on this machine{until}; the checkpoints in {place} are unchanged."""
 _UNTIL_THE_END = ", until this process ends"
 _SENT = ".sent-"
 
 
 class CheckpointFolder:
-    """The checkpoints of a run, in folders such as `step_00001000` of one folder, which the first save makes.
+    """The checkpoints of a run, in subfolders such as `step_00001000` of one folder. The first save makes the folder.
 
-    With remote storage, a checkpoint is first written whole into a folder of this machine. Then its files are sent, the
-    manifest last. It is read from the storage part by part.
+    With remote storage, a checkpoint is first written to a folder on this machine. Then its files are sent, with the
+    manifest last. Reading fetches only the parts that are needed.
 
     Args:
       folder: the folder for the checkpoints of one run, such as `runs/mine` or `s3://bucket/runs/mine`.
-      keep: how many are kept: the one just saved and those before it. None: all. The oldest is deleted once a newer one
-        is whole.
-      remote: the storage to which the checkpoints of a `folder` on this machine are sent. The folder then only has the
+      keep: how many checkpoints to keep, counted back from the latest save. None: all. The oldest is deleted only after
+        the new one is complete.
+      remote: the storage that receives the checkpoints of a `folder` on this machine. The folder then keeps only the
         newest.
 
     Attributes:
@@ -68,7 +68,7 @@ class CheckpointFolder:
         self.kept_steps: frozenset[int] = frozenset()
 
     def steps(self) -> list[int]:
-        """Lists the steps that have a checkpoint, with damaged ones, oldest first.
+        """Lists the steps that have a checkpoint, damaged or not, oldest first.
 
         Raises:
           OSError: if the folder cannot be read.
@@ -76,7 +76,7 @@ class CheckpointFolder:
         return self._steps_here() if self.remote is None else self.remote.steps()
 
     def unsent(self) -> list[int]:
-        """Lists the steps of this machine's checkpoints that have not been sent as they are to remote storage,
+        """Lists the steps of checkpoints on this machine whose present content has not been sent to remote storage,
         oldest first.
         """
         if self.remote is None:
@@ -84,10 +84,10 @@ class CheckpointFolder:
         return [step for step in self._steps_here() if not self._sent_mark(step).exists()]
 
     def send(self, step: int) -> None:
-        """Sends a checkpoint of this machine to remote storage, and deletes earlier ones of this machine.
+        """Sends a checkpoint from this machine to remote storage, and deletes earlier ones on this machine.
 
         Raises:
-          SaveError: if it cannot be read, or the storage not written. It stays on this machine.
+          SaveError: if the checkpoint cannot be read, or the storage cannot be written. Nothing is deleted here then.
         """
         assert self.remote is not None
         try:
@@ -110,7 +110,7 @@ class CheckpointFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def _sent_mark(self, step: int) -> Path:
-        """Returns the path of a file that exists once the checkpoint of this machine has been sent as it is."""
+        """Returns the path of a file that exists once the present checkpoint on this machine has been sent."""
         return self.folder / f"{_SENT}{self.path(step).name}"
 
     def path(self, step: int) -> Path:
@@ -123,7 +123,7 @@ class CheckpointFolder:
 
     @property
     def shown(self) -> Path | RemoteFolder:
-        """The folder that has them, for messages."""
+        """The folder that has the checkpoints, for messages."""
         return self.folder if self.remote is None else self.remote.folder
 
     def open(self, step: int) -> SavedCheckpoint:
@@ -139,13 +139,13 @@ class CheckpointFolder:
         return SavedCheckpoint.open(self.place(step))
 
     def newest_readable(self) -> SavedCheckpoint | None:
-        """Returns the newest checkpoint that is whole, read and verified, or None.
+        """Returns the newest undamaged checkpoint, after verifying all of it, or None.
 
-        A warning in the log `meshtf.checkpoint` names every newer one that is damaged. One that a training deletes at
-        the same time is not named, since there are newer ones then.
+        The log `meshtf.checkpoint` warns of each newer checkpoint that is damaged. It does not warn of one that a
+        training has deleted meanwhile, because newer ones exist then.
 
         Raises:
-          OSError: if one cannot be read, which does not mean that it is damaged.
+          OSError: if a checkpoint cannot be read. This does not mean that it is damaged.
         """
         steps, passed_over = self.steps(), set[int]()
         while left := [step for step in steps if step not in passed_over]:
@@ -157,13 +157,13 @@ class CheckpointFolder:
                 return saved
             except DamagedCheckpointError as error:
                 if step in self.steps():
-                    _LOG.warning("%s; passed over for the one before it", error)
+                    _LOG.warning("%s; the checkpoint before it is used instead", error)
                 else:
                     steps = self.steps()
         return None
 
     def remove_unfinished(self) -> list[Path | RemoteFolder]:
-        """Removes the files that an interrupted run left half written, and returns their paths.
+        """Removes the unfinished files of an interrupted run, and returns their paths.
 
         No other process may save here at the same time.
         """
@@ -171,15 +171,15 @@ class CheckpointFolder:
         return [*remove_unfinished(self.folder), *there]
 
     def give_back_replaced(self) -> None:
-        """Gives back its name to a folder that an interrupted run was about to replace.
+        """Restores the name of a folder that an interrupted run was about to replace.
 
         No other process may save here at the same time.
         """
         give_back_replaced(self.folder)
 
     def save(self, step: int, store: VariableStore, state: Mapping[str, Any]) -> Path:
-        """Saves every variable of the store, between steps. The checkpoint appears under its name only when it is
-        whole.
+        """Saves every variable of the store. Call it between steps. The checkpoint appears under its name only when it
+        is complete.
 
         Args:
           step: the number of steps of the training so far. An earlier checkpoint of the same step is replaced.
@@ -187,11 +187,13 @@ class CheckpointFolder:
           state: values that JSON can hold, such as the position in the data and the seed.
 
         Raises:
-          SaveError: if the disk is full, the folder is read-only, or the like. Earlier checkpoints are as they were.
-          CheckpointError: if the store is empty, the step is no number of steps, or the state is not JSON.
+          SaveError: if the disk is full, the folder is read-only, or the like. Earlier checkpoints are unchanged.
+          CheckpointError: if the store is empty, the step is no number of steps, or JSON cannot hold the state.
         """
         if not isinstance(store, VariableStore):
-            raise CheckpointError(f"a store of variables is saved, such as step.variables, not {type(store).__name__}")
+            raise CheckpointError(
+                f"save() takes a store of variables, such as step.variables, not {type(store).__name__}"
+            )
 
         def value_of(chunk: Chunk) -> tf.Tensor:
             variable = store.slices(chunk.variable)
@@ -203,7 +205,7 @@ class CheckpointFolder:
     def write(
         self, step: int, chunks: Sequence[Chunk], value_of: Callable[[Chunk], tf.Tensor], state: Mapping[str, Any]
     ) -> Path:
-        """Does the same as `save`, for chunks whose values are asked for one after the other."""
+        """Does the same as `save`, for chunks. It calls `value_of` for one chunk after the other."""
         check_step(step)
         path = self.path(step)
         if self.remote is not None:
@@ -214,7 +216,7 @@ class CheckpointFolder:
             return path
         if self.remote is not None:
             self.send(step)
-        # Checkpoints of later steps were passed over as damaged. They must not count as newer than this one.
+        # Existing checkpoints of later steps were skipped as damaged. They must not count as newer than this one.
         older = [known for known in self.steps() if known < step]
         for old in older[: max(len(older) - self.keep + 1, 0)] if self.keep else []:
             if old in self.kept_steps:
@@ -225,14 +227,14 @@ class CheckpointFolder:
                 else:
                     self.remote.delete(old)
             except OSError as error:
-                _LOG.warning("%s is whole, and %s cannot be deleted: %s", self.place(step), self.place(old), error)
+                _LOG.warning("%s is complete, but %s cannot be deleted: %s", self.place(step), self.place(old), error)
         return path
 
 
 def check_step(step: int) -> None:
-    """Raises CheckpointError if no checkpoint can have this step, or if it would not be found again."""
+    """Raises CheckpointError if no checkpoint can have this step, or could not be found by it."""
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**63:
-        raise CheckpointError(f"a checkpoint is of a step, an integer from 0 on, and not of {step!r}")
+        raise CheckpointError(f"the step of a checkpoint must be an integer, 0 or more, not {step!r}")
 
 
 def is_step_name(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Finds the checkpoint that a path from a user stands for."""
+"""Finds the checkpoint that a user's path means."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _NPZ, _SAFETENSORS = ".npz", ".safetensors"
 
 _LIKE_A_FORMAT = re.compile(r"\.[A-Za-z]\w*")
 _NO_FORMAT = """\
-{path} ends in {suffix}, and no format does{hint}
-The output is a file that ends in .npz or .safetensors, or the folder of a checkpoint, whose name ends in neither."""
+{path} ends in {suffix}, which no format uses{hint}
+The output must be a file that ends in .npz or .safetensors, or the folder of a checkpoint, whose name \
+ends in neither."""
 
 
 def find_folder(path: Path | RemoteFolder) -> CheckpointFolder | None:
@@ -56,14 +57,14 @@ def open_source(path: Path | RemoteFolder) -> TensorSource:
 
 
 def write_to(source: TensorSource, path: Path) -> None:
-    """Writes the format of the path's suffix: .npz, .safetensors, or else a checkpoint's folder.
+    """Writes a source in the format of the path's suffix: .npz, .safetensors, or else a checkpoint's folder.
 
     Raises:
-      CheckpointError: if something is there already, or no format has this suffix.
+      CheckpointError: if the path exists already, or no format has this suffix.
       SaveError: if it cannot be written.
     """
     if path.exists():
-        raise CheckpointError(f"{path} is there already; give another output, or remove it first")
+        raise CheckpointError(f"{path} already exists; give another output, or remove it first")
     if _LIKE_A_FORMAT.fullmatch(path.suffix) and path.suffix not in (_NPZ, _SAFETENSORS):
         raise CheckpointError(
             _NO_FORMAT.format(path=path, suffix=path.suffix, hint=nearest(path.suffix, (_NPZ, _SAFETENSORS)))
@@ -77,12 +78,12 @@ def write_to(source: TensorSource, path: Path) -> None:
 
 
 def all_checkpoints(paths: Sequence[Path | RemoteFolder]) -> list[Path | RemoteFolder]:
-    """Returns the folders of checkpoints that the paths stand for.
+    """Returns the folders of the checkpoints that the paths mean.
 
-    A path is one checkpoint, or a folder whose checkpoints are all returned, oldest first.
+    A path is one checkpoint, or a folder of checkpoints. The latter gives all of them, oldest first.
 
     Raises:
-      CheckpointError: if a path stands for none.
+      CheckpointError: if a path has no checkpoint.
     """
     found: list[Path | RemoteFolder] = []
     for path in paths:
@@ -92,7 +93,7 @@ def all_checkpoints(paths: Sequence[Path | RemoteFolder]) -> list[Path | RemoteF
         elif _is_checkpoint(path) or (isinstance(path, Path) and path.is_dir() and is_step_name(path.name)):
             found.append(path)
         else:
-            raise CheckpointError(f"{path} is neither the folder of a checkpoint, as step_00001000, nor has it any")
+            raise CheckpointError(f"{path} is not the folder of a checkpoint, such as step_00001000, and contains none")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The chunks of a variable that go to disk: one replica of each slice, without padding, each layer under its own name.
+"""The chunks in which a variable is saved: one replica of each slice, without padding, each layer under its own name.
 
 For example, a variable [layers:2 hidden:8] is stacked over `layers`, and the mesh data:2;model:2 splits `hidden` over
 `model`. It is saved as two tensors [8], one for each layer. Each has two chunks, [0:4] and [4:8]. The cores along
@@ -25,11 +25,11 @@ LARGEST_CHUNK = 32 << 20
 """The most bytes of a chunk. A reader that needs a part of a chunk reads all of it."""
 
 WHOLE_TYPES = frozenset({tf.float16, tf.uint16, tf.uint32, tf.uint64})
-"""Types whose slices TensorFlow cannot put together (RestoreV2: "Dtype half not supported")."""
+"""Types whose slices TensorFlow cannot join (RestoreV2: "Dtype half not supported")."""
 
 
 class Stored(Protocol):
-    """The facts about a variable, or its slices, by which its parts are found in a checkpoint."""
+    """The properties of a variable, or of its slices, that say where its parts are in a checkpoint."""
 
     @property
     def unpadded_shape(self) -> Shape: ...
@@ -43,17 +43,17 @@ class Stored(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chunk:
-    """A box of a saved tensor, and where it is on the cores.
+    """A box of a saved tensor, and its place on the cores.
 
     Attributes:
       tensor: the name it is saved under.
       shape: the shape of the whole saved tensor.
       dtype: the dtype of its elements.
-      box: the part of the saved tensor that this chunk is.
+      box: the part of the saved tensor that the chunk covers.
       variable: the variable's name in the store.
-      core: a core that holds it. None if its type must be saved whole, and it is put together from all cores.
-      index: the chunk in the core's slice, or in the whole variable.
-      process: the process that writes it, if the variable is in several.
+      core: a core that holds the chunk. None if it is joined from all cores, because its type must be saved whole.
+      index: the index of the chunk in the core's slice, or in the whole variable if `core` is None.
+      process: the process that writes it, if several processes hold the variable.
     """
 
     tensor: str
@@ -88,7 +88,7 @@ class Layer:
         return Box(tuple(box.start[i] for i in kept), tuple(box.size[i] for i in kept))
 
     def index_in(self, held: Box, box: Box) -> tuple[int | slice, ...]:
-        """Returns a box of the layer as an index of a slice that holds `held` of the variable."""
+        """Returns the index of a box of the layer in a slice that holds the box `held` of the variable."""
         inner = iter(box.relative_to(self.box(held)).slices)
         return tuple(
             next(inner) if isinstance(at, slice) else at - start
@@ -117,8 +117,8 @@ def layers_in(variable: Stored, box: Box) -> Iterator[Layer]:
 
 
 def boxes(variable: StoreEntry) -> dict[Box, list[int]]:
-    """Returns each different box of the variable on cores of this process, without padding, and the cores that
-    hold it.
+    """Returns each distinct box of the variable on this process's cores, without padding, with the cores that hold
+    it.
     """
     found: dict[Box, list[int]] = {}
     for core in variable.slices:
@@ -127,9 +127,9 @@ def boxes(variable: StoreEntry) -> dict[Box, list[int]]:
 
 
 def saved_boxes(variable: StoreEntry) -> dict[Box, int]:
-    """Returns each different box of the variable on the whole mesh, and the core whose process writes it.
+    """Returns each distinct box of the variable on the whole mesh, with the core whose process writes it.
 
-    If several processes hold the same boxes, each of them writes some.
+    If several processes hold the same boxes, they share the writing.
     """
     holders: dict[Box, dict[int, int]] = {}
     for core in range(variable.num_cores):
@@ -147,14 +147,14 @@ def saved_boxes(variable: StoreEntry) -> dict[Box, int]:
 def is_put_together(variable: StoreEntry) -> bool:
     """Tells whether a variable is saved as one chunk.
 
-    It is one if its type must be saved whole and this process has all of it, or if it has no elements.
+    This is so if its type must be saved whole and this process has all of it, or if it has no elements.
     """
     is_here = len(set(map(process_of, variable.devices))) == 1
     return (variable.dtype in WHOLE_TYPES and is_here) or not variable.unpadded_shape.size
 
 
 def chunks_of(variables: Iterable[StoreEntry], largest: int = LARGEST_CHUNK) -> Iterator[Chunk]:
-    """Yields the chunks of these variables that all processes together write, each of at most `largest` bytes."""
+    """Yields the chunks that all processes together write for these variables, each of at most `largest` bytes."""
     for variable in variables:
         whole = Box.whole(variable.unpadded_shape.to_integer_list)
         if is_put_together(variable):

@@ -40,7 +40,7 @@ class Comparison:
 
 
 def compare(first: TensorSource, second: TensorSource, tolerance: float = 0.0) -> Comparison:
-    """Compares names, shapes, types and values. It reads the values part by part.
+    """Compares the names, shapes, types and values of two sources. Reads the values part by part.
 
     Args:
       first: the first source.

@@ -22,10 +22,10 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 
 LARGEST = 64 << 20
-"""The most bytes of a manifest. One of a million chunks has as many."""
+"""The largest size of a manifest, in bytes. A manifest of a million chunks has this size."""
 
 _UNTRUE = """\
-{name} cannot be right: {fault}. meshtf writes no such file, so something else made or changed it: take another \
+{name} is wrong: {fault}. meshtf does not write such files, so something else made or changed it: use another \
 checkpoint, or copy this one again from its source"""
 
 
@@ -63,8 +63,8 @@ class Manifest:
     files: Mapping[str, SavedFile]
 
     def text(self) -> str:
-        """Returns the file's content: JSON with its own checksum. There is only one way to write it, so any
-        change is seen.
+        """Returns the file's content: JSON with its own checksum. The text is unique for its content, so any change
+        is detected.
         """
         content = {
             "files": {name: dataclasses.asdict(file) for name, file in self.files.items()},
@@ -81,13 +81,15 @@ class Manifest:
 
         Raises:
           DamagedCheckpointError: if the file is missing, was changed, or has impossible values. The message begins with
-            what is wrong.
+            the problem.
           CheckpointError: if a later version of meshtf wrote it.
           OSError: if it cannot be read.
         """
         content = _intact_content(path)
         if content.get("format") != FORMAT:
-            raise CheckpointError(f"{path} is of format {content.get('format')}; this meshtf reads format {FORMAT}")
+            raise CheckpointError(
+                f"{path} has format {content.get('format')}; this version of meshtf reads format {FORMAT}"
+            )
         try:
             check_content(content)
         except ManifestFault as fault:
@@ -98,7 +100,7 @@ class Manifest:
 
 
 def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of a run's state, as it will come back.
+    """Returns a copy of a run's state, as a later read will return it.
 
     Raises:
       CheckpointError: if JSON cannot hold it.

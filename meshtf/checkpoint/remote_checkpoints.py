@@ -1,6 +1,6 @@
 """The checkpoints of a run on remote storage.
 
-Object stores have no renaming. So a checkpoint exists if its manifest does, which is written last and deleted first.
+Object stores cannot rename. So a checkpoint exists if its manifest exists, which is written last and deleted first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MANIFEST = re.compile(rf"step_([0-9]{{8}}|[1-9][0-9]{{8,}})/{re.escape(MANIFEST
 
 
 def _nothing() -> None:
-    """Writes nothing, if nothing goes with a checkpoint."""
+    """Writes nothing. It is the default of `beside`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +25,8 @@ class RemoteCheckpoints:
     """Folders such as `step_00001000` in a folder of remote storage.
 
     Attributes:
-      folder: the folder that has them.
-      beside: writes the files that go with a checkpoint, before the checkpoint itself.
+      folder: the folder of the checkpoints.
+      beside: a function that writes further files of the run, called before each checkpoint is sent.
     """
 
     folder: RemoteFolder
@@ -42,7 +42,7 @@ class RemoteCheckpoints:
         return sorted(int(match[1]) for match in matches if match)
 
     def send(self, local: Path, step: int) -> None:
-        """Sends a checkpoint that is whole on this machine, in place of one that may be on the storage.
+        """Sends a complete checkpoint from this machine. It replaces the one of the same step on the storage, if any.
 
         Raises:
           OSError: if the storage, or the checkpoint, cannot be read or written.
@@ -56,7 +56,7 @@ class RemoteCheckpoints:
         target.write(MANIFEST, (local / MANIFEST).read_bytes())
 
     def delete(self, step: int) -> None:
-        """Deletes a checkpoint, so that it is never half there. Raises OSError if the storage cannot be written."""
+        """Deletes a checkpoint, the manifest first. Raises OSError if the storage cannot be written."""
         folder = self.path(step)
         folder.delete([MANIFEST, *folder.files()])
 

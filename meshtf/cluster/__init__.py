@@ -1,1 +1,1 @@
-"""Processes that compute together: how they find one another, join, agree, and learn that one is gone."""
+"""Connects processes that compute together: how they find one another, join, agree, and detect a lost process."""

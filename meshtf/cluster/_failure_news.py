@@ -1,4 +1,4 @@
-"""The news that a process ends because of an error of its own, for processes that would wait for it."""
+"""Announces that a process ends because of its own error, so that the others do not wait for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FAILED, _HEARD = "meshtf_failed", "meshtf_heard"
 
 @dataclasses.dataclass(frozen=True)
 class FailureNews:
-    """The first failure of a job. Later failures follow from it and are not told.
+    """Announces and receives the first failure of a job. Later failures follow from it and are not announced.
 
     Attributes:
-      store: the texts that all processes share.
+      store: the store that all processes share.
       process_index: the index of this process.
       addresses: the addresses of all processes.
     """
@@ -28,7 +28,7 @@ class FailureNews:
     addresses: tuple[str, ...]
 
     def tell(self, what: str) -> bool:
-        """Tells the others of a failure. Returns whether it is the first one that they hear of."""
+        """Announces a failure to the others. Returns whether it is the first one."""
         try:
             self.store.put(_FAILED, json_text([self.process_index, what]))
         except ConnectionError:
@@ -36,14 +36,14 @@ class FailureNews:
         return True
 
     def hear(self, timeout_seconds: float) -> Lost | None:
-        """Returns which other process fails, and why, once it has told.
+        """Returns which other process has announced a failure, with the reason, or None.
 
-        `timeout_seconds`: the time in which process 0 must answer whether some process has told. On a busy machine this
+        `timeout_seconds`: how long to wait for process 0, which stores the announcement. On a busy machine an answer
         takes a while.
         """
         try:
             text = self.store.get(_FAILED, timeout_seconds)
-        except ConnectionError:  # process 0 is gone, which is noticed elsewhere
+        except ConnectionError:  # process 0 is gone, which `PeerWatch` detects
             return None
         if text is None or json.loads(text)[0] == self.process_index:
             return None

@@ -1,4 +1,4 @@
-"""The port of this process. It is held from the check that it is free until TensorFlow's server takes it."""
+"""The port of this process. It is reserved from the check that it is free until TensorFlow's server uses it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def listening_socket(processes: ProcessAddresses, listen_port: int | None = None
     If all processes are on loopback, it listens on loopback only.
 
     Raises:
-      ClusterError: if the port is in use, or the address is another machine's or unknown.
+      ClusterError: if the port is in use, or if the address is unknown or belongs to another machine.
     """
     assert processes.own is not None
     host, port = resolved(processes.own, processes.source)
     port = listen_port or port
     everybody = [resolved(a, processes.source)[0] for a in processes.addresses or (processes.own,)]
-    # On many machines the own name resolves to a loopback address, where no other machine reaches them.
+    # On many machines their own name resolves to a loopback address, which other machines cannot reach.
     is_elsewhere = not all(map(is_loopback, everybody)) and (is_loopback(host) or listen_port is not None)
     try:
         return listen(("::" if ":" in host else "0.0.0.0") if is_elsewhere else host, port)
@@ -30,15 +30,15 @@ def listening_socket(processes: ProcessAddresses, listen_port: int | None = None
         if error.errno == errno.EADDRINUSE:
             what = f"port {port} is in use on this machine: by another job, or by a process of an earlier one"
         elif error.errno == errno.EADDRNOTAVAIL:
-            what = f"{host} is no address of this machine; is this process where its address says?"
+            what = f"{host} is not an address of this machine; was this process started on the machine of its address?"
         else:
             what = f"it cannot listen there: {error.strerror}"
         raise ClusterError(f"{processes.source}: {name}: {what}") from None
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens at a numeric address. The zone of an IPv6 address is a separate part for a
-    socket.
+    """Returns a socket that listens at a numeric address. A socket takes the zone of an IPv6 address as a separate
+    value.
     """
     family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
     listening = socket.socket(family, socket.SOCK_STREAM)

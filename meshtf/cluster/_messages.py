@@ -1,7 +1,7 @@
-"""Messages of processes before TensorFlow's server runs: lines of JSON, signed with a shared token.
+"""Messages between processes before TensorFlow's server runs. They are lines of JSON, signed with a shared token.
 
 Each side sends the other a random challenge, and signs its messages with the token and the other's challenge. So a
-message recorded from another connection has a wrong signature.
+message that was recorded from another connection has a wrong signature.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Line:
         self._write({"greeting": _GREETING, "challenge": self.own_challenge})
 
     def take_greeting(self) -> None:
-        """Waits for the greeting."""
+        """Waits for the first line, on the side that connects."""
         greeting = self._parsed(self._next_line())
         if greeting.get("greeting") != _GREETING:
             raise BadMessageError
@@ -51,11 +51,11 @@ class Line:
         self._write({"body": body, "signature": signature, "challenge": self.own_challenge})
 
     def receive(self) -> dict[str, Any]:
-        """Returns the next message. It waits up to the connection's own time limit."""
+        """Returns the next message. It waits at most for the connection's own timeout."""
         return self._opened(self._next_line())
 
     def receive_available(self) -> list[dict[str, Any]]:
-        """Returns the whole messages that have arrived, without waiting."""
+        """Returns the complete messages that have arrived, without waiting."""
         self._fill()
         messages = []
         while b"\n" in self._received:

@@ -1,8 +1,8 @@
-"""Learns that a process is gone: each process regularly asks TensorFlow's server of every other whether it is there.
+"""Detects lost processes: each process regularly sends a request to TensorFlow's server in every other process.
 
-The questions go to the addresses that collectives use. A process that is dead, stopped, or cut off from this one does
-not answer. With a timeout of 10 s, each process asks every second. A process counts as lost when it has not answered
-for 10 s, or when nothing listened at its address twice in a row.
+The requests go to the addresses that collectives use. A process that is dead, stopped, or cut off from this one does
+not answer. With a timeout of 10 s, each process sends a request every second. A process counts as lost when it has not
+answered for 10 s, or when nothing listened at its address twice in a row.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LOOKS_PER_TIMEOUT = 8
 _LONGEST_PERIOD = 1.0
 _LONGEST_HANDSHAKE_MS = 5000
 _REFUSALS = 2
-"""The number of times in a row that nothing listens at an address, until its process counts as dead."""
+"""A process counts as dead when nothing has listened at its address this many times in a row."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """The processes that are gone, by index, with a sentence on each."""
+    """The lost processes, by index, with a sentence on each."""
 
     processes: Mapping[int, str]
 
@@ -35,7 +35,7 @@ class Lost:
 
 @dataclasses.dataclass
 class _Peer:
-    """The state of the questions to another process."""
+    """The state of the requests to another process."""
 
     name: str
     ask: Callable[[], Any]
@@ -46,7 +46,7 @@ class _Peer:
 
 
 class PeerWatch:
-    """A thread that asks the other processes. It calls `on_lost` once, with the processes that are gone first."""
+    """A thread that watches the other processes. It calls `on_lost` once, with the processes that are lost first."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class PeerWatch:
         on_lost: Callable[[Lost], None],
         hear: Callable[[float], Lost | None],
     ) -> None:
-        """Opens channels to the other processes. `start` begins to ask.
+        """Opens channels to the other processes. `start` begins to send requests.
 
         Args:
           addresses: the addresses of the other processes, by index.
-          timeout_seconds: the time after which a process that does not answer is gone.
-          on_lost: is called once, with the lost processes.
-          hear: returns the process that has told of its failure, within a number of seconds.
+          timeout_seconds: the time after which a process that does not answer counts as lost.
+          on_lost: a function that is called once, with the lost processes.
+          hear: returns the process that has announced its failure. Its argument is how long it may wait, in seconds.
         """
         self._hear = hear
         self._timeout = timeout_seconds
@@ -82,7 +82,7 @@ class PeerWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops asking."""
+        """Stops watching."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=self._timeout)
@@ -96,7 +96,7 @@ class PeerWatch:
 
     @property
     def period(self) -> float:
-        """The seconds between two questions."""
+        """The seconds between two requests."""
         return self._period
 
     def _asking(self, channel: grpc.Channel) -> Callable[[], grpc.Future]:
@@ -107,11 +107,11 @@ class PeerWatch:
         looked = time.monotonic()
         while not self._stopped.wait(self._period):
             now = time.monotonic()
-            # If this process was stopped itself for a time, it could not hear the answers that came in that time.
+            # If this process itself was stopped for a time, it could not receive answers during that time.
             paused = max(now - looked - 2 * self._period, 0.0)
             looked = now
             gone = {i: why for i, peer in self._peers.items() if (why := self._look_at(peer, now, paused))}
-            # A process that told of its failure before it ended is gone for a known reason.
+            # If a process announced its failure before it ended, the reason of its loss is known.
             lost = self._hear(self._period / 2) or (Lost(gone) if gone else None)
             if lost is not None:
                 self.lost = lost
@@ -120,23 +120,26 @@ class PeerWatch:
                 return
 
     def _look_at(self, peer: _Peer, now: float, paused: float) -> str | None:
-        """Returns why a process is gone, or None."""
+        """Returns why a process counts as lost, or None."""
         peer.answered += paused
         if peer.asked is not None and peer.asked.done():
             peer.refusals = peer.refusals + 1 if _is_refused(peer.asked) else 0
             peer.answered = now if peer.asked.code() == grpc.StatusCode.OK else peer.answered
             peer.asked = None
         if peer.refusals >= _REFUSALS:
-            return f"{peer.name} has died or ended: nothing listens there any more"
+            return f"{peer.name} has died or ended: nothing listens at its address any more"
         if now - peer.answered > self._timeout:
-            return f"{peer.name} has not answered for {now - peer.answered:.0f} seconds: stopped, or cut off"
+            return (
+                f"{peer.name} has not answered for {now - peer.answered:.0f} seconds: it is stopped, or cut off "
+                "from the network"
+            )
         peer.asked = peer.asked or peer.ask()
         return None
 
 
 def _is_refused(asked: Any) -> bool:
-    """Tells whether nothing listens there. A process that is stopped, or slow to shake hands, is unavailable as
-    well.
+    """Tells whether nothing listens at the address. The status UNAVAILABLE alone does not say so: a process that is
+    stopped, or slow in its handshake, gets it as well.
     """
     return asked.code() == grpc.StatusCode.UNAVAILABLE and "refused" in (asked.details() or "").lower()
 
@@ -147,7 +150,7 @@ def _channel(address: str) -> grpc.Channel:
         options=[
             ("grpc.enable_http_proxy", 0),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", _LONGEST_HANDSHAKE_MS),  # which is how long one attempt may take
+            ("grpc.min_reconnect_backoff_ms", _LONGEST_HANDSHAKE_MS),  # also limits how long one attempt may take
             ("grpc.max_reconnect_backoff_ms", 500),
             ("grpc.use_local_subchannel_pool", 1),
         ],

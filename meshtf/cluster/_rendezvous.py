@@ -1,10 +1,11 @@
-"""Processes find one another with plain sockets, since TensorFlow would wait for ever for a missing process.
+"""Connects processes through plain sockets, since TensorFlow would wait for ever for a missing process.
 
 1. Every process binds its port.
-2. Each process connects to process 0 and says its index, its address and its facts.
-3. When all have come, process 0 sends each the addresses of all, and a text that no other start has.
+2. Each process connects to process 0 and sends its index, its address and its facts.
+3. When all have connected, process 0 sends each the addresses of all, and a text that is unique to this start.
 
-Meanwhile process 0 says every ten seconds who is missing. A process with another token, or other facts, is refused.
+Until then process 0 reports every ten seconds which processes are missing. It refuses a process with another token, or
+with other facts.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_TRIES = 0.2
 _SECONDS_TO_ANSWER = 5.0
 _STRANGER_SECONDS = 3.0
-"""The time that something else may answer at the leader's address, such as an earlier job that is ending."""
+"""How long another program may answer at the leader's address, such as an earlier job that is ending."""
 
 
 _STRANGER = """\
-the process that answers at {leader} does not wait for others: it is another job on that port, or this job, which has \
-started without this process"""
+the process that answers at {leader} is not waiting for others: it belongs to another job on that port, or to this \
+job, which has started without this process"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """The addresses of all processes, this process's port, and a text that no other start has."""
+    """The addresses of all processes, this process's port, and a text that is unique to this start."""
 
     addresses: tuple[str, ...]
     port: int
@@ -52,10 +53,10 @@ class JoinOptions:
     """Options of joining.
 
     Attributes:
-      token: a text that all share. A process that does not know it is refused.
+      token: a secret text that all share. A process without it is refused.
       timeout_seconds: how long to wait for all.
       facts: facts that must be the same in all processes, by name.
-      listen_port: the port of this process, if it is not its address's.
+      listen_port: the port of this process, if it differs from the port in its address.
     """
 
     token: str
@@ -68,7 +69,7 @@ def rendezvous(processes: ProcessAddresses, options: JoinOptions) -> Joined:
     """Waits for all processes.
 
     Raises:
-      ClusterError: if a process did not come in time (it is named), or has other facts about the cluster than this one.
+      ClusterError: if a process did not join in time (the message names it), or if its facts differ from this one's.
     """
     for address in processes.addresses or (processes.leader,):
         resolved(address, processes.source)
@@ -81,7 +82,7 @@ def rendezvous(processes: ProcessAddresses, options: JoinOptions) -> Joined:
 
 
 class _Patience:
-    """Says every ten seconds which processes are missing, and gives up at the end."""
+    """Reports every ten seconds which processes are missing, and gives up after the timeout."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._began = self._said = time.monotonic()
@@ -92,11 +93,11 @@ class _Patience:
         return time.monotonic() - self._began
 
     def says(self, missing: str) -> bool:
-        """Says so if it is time, and returns whether it was. Raises ClusterError if it is too late."""
+        """Reports `missing` if ten seconds have passed, and returns whether it did. Raises ClusterError at the end."""
         if self.seconds >= self._timeout:
             raise ClusterError(
-                f"{missing} did not come within {self._timeout:g} seconds. Is it started, with the same addresses, and "
-                f"does a firewall let it through?"
+                f"{missing} did not come within {self._timeout:g} seconds. Was it started, with the same "
+                "addresses, and does a firewall let it through?"
             )
         if time.monotonic() - self._said < _SECONDS_BETWEEN_LINES:
             return False
@@ -115,7 +116,7 @@ class _Guest:
 
 
 class _Leader:
-    """Process 0, until all processes have come."""
+    """The work of process 0 until all processes have joined."""
 
     def __init__(self, processes: ProcessAddresses, options: JoinOptions, listening: socket.socket) -> None:
         self._processes, self._options, self._listening = processes, options, listening
@@ -154,14 +155,14 @@ class _Leader:
 
     def _hear(self, guest: _Guest | None) -> None:
         if guest is None:
-            with contextlib.suppress(OSError):  # a process that has gone again is still missing
+            with contextlib.suppress(OSError):  # a process that has disconnected counts as missing
                 self._welcome(self._listening.accept()[0])
             return
         try:
             for message in guest.line.receive_available():
                 self._take(guest, message)
         except BadMessageError:
-            self._refuse(guest, "its token is another; all processes of a job share one, and another job has another")
+            self._refuse(guest, "it has a different token; all processes of a job share one, and each job has its own")
         except (EOFError, OSError):
             self._forget(guest)
 
@@ -205,7 +206,7 @@ class _Leader:
 
     def _tell_all(self, message: dict[str, Any]) -> None:
         for guest in self._guests:
-            # Only a guest that has joined needs to know who is missing, but a refusal ends all of them.
+            # Only processes that have joined need to know who is missing, but a refusal ends all of them.
             if guest.process is not None or "refused" in message:
                 with contextlib.suppress(OSError):
                     guest.line.send(message)
@@ -223,7 +224,7 @@ def _check_reached(name: str, address: str) -> None:
         socket.create_connection((host, port), _SECONDS_TO_ANSWER).close()
     except OSError as error:
         raise ClusterError(
-            f"{name} says that it is at {address}, where process 0 does not reach it: {error.strerror or error}"
+            f"{name} says that it is at {address}, but process 0 cannot reach it there: {error.strerror or error}"
         ) from None
 
 
@@ -248,7 +249,7 @@ def _follow(
 
 
 def _greeted(connection: socket.socket, token: str) -> Line | None:
-    """Returns the line to process 0, or None if something else listens there, such as an earlier job that is ending."""
+    """Returns the line to process 0. If another program listens there, such as an earlier job, it returns None."""
     line = Line(connection, token)
     try:
         line.take_greeting()
@@ -272,7 +273,7 @@ def _joined(
                 return Joined(tuple(message["addresses"]), port, str(message["nonce"]))
             _LOG.warning("%s waits for %s, for %.0f seconds", leader, message["waiting"], message["seconds"])
     except BadMessageError:
-        raise ClusterError(f"{leader} has another token; all processes of a job share one") from None
+        raise ClusterError(f"{leader} has a different token; all processes of a job share one") from None
     raise EOFError
 
 
@@ -290,7 +291,7 @@ def _messages(line: Line, patience: _Patience, leader: str) -> Iterator[dict[str
         try:
             yield line.receive()
         except TimeoutError:
-            patience.says(f"a word of {leader}")
+            patience.says(f"a message from {leader}")
 
 
 def _reached_leader(processes: ProcessAddresses, patience: _Patience) -> socket.socket:

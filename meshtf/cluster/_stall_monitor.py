@@ -1,8 +1,8 @@
-"""The place where each process stands, so that a process that waits can say for what, long before it gives up.
+"""Reports which line each process is in, so that a process that waits can say for what, long before it gives up.
 
-A process can be alive and answer, and still stand still: in a callback, or in the code that makes its data. Every few
-seconds each process writes down in which line its thread is that runs the steps. A process that waits for long reads
-this, and says so.
+A process can be alive and answer, but still be stalled: in a callback, or in the code that makes its data. Every few
+seconds each process records the line that its thread for the steps is in. A process that waits for long reads these
+records, and reports them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _SAY_EVERY_SECONDS = 30.0
 _SECONDS_TO_READ, _MOST_SECONDS_TO_READ = 0.5, 5.0
 _OWN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _NOT_THE_USERS = ("<frozen", os.path.join(sysconfig.get_path("stdlib"), ""), sysconfig.get_path("scripts"))
-"""The beginnings of the names of files that are Python's own, or scripts of packages."""
+"""The prefixes of file names that belong to Python itself, or to scripts of packages."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Stand:
-    """The place where a process stood when it last told.
+    """The place where a process was when it last recorded it.
 
     Attributes:
       place: a line of its user's code, or the program that it is in.
-      seconds: seconds since it last began a program or came to a meeting.
+      seconds: the seconds since it last began a program or reached a meeting.
       waits: whether it waits for other processes, in a collective or at a meeting.
-      reached: how far it is, as "after step 20", or an empty text.
+      reached: its progress, such as "after step 20", or an empty text.
     """
 
     place: str
@@ -54,7 +54,7 @@ class Stand:
 
 
 class Activity:
-    """The activity of this process, as far as others may ask: the meeting that it is in, and how far it has come."""
+    """The activity of this process that it shares with others: the meeting that it is in, and its progress."""
 
     def __init__(self) -> None:
         self.reached = ""
@@ -73,7 +73,7 @@ class Activity:
 
 
 class OwnStand:
-    """Finds where this process stands. The thread that makes this object is the one that runs the steps."""
+    """Finds where this process is. The thread that makes this object must be the one that runs the steps."""
 
     def __init__(self, runtime: CollectiveRuntime, activity: Activity) -> None:
         self._runtime, self._activity = runtime, activity
@@ -94,7 +94,7 @@ class OwnStand:
         if running is not None:
             return f"in {running}, which it compiles or computes", False
         if meeting is not None:
-            return f"where all meet ({meeting})", True
+            return f"where all processes meet ({meeting})", True
         return f"at {self._line()}", False
 
     def _line(self) -> Site:
@@ -103,7 +103,7 @@ class OwnStand:
 
 
 def site_of(frame: FrameType) -> Site:
-    """Returns the innermost line of the user's files that a thread is in, else of meshtf's files, else of any."""
+    """Returns the innermost line of a thread's stack in the user's files, else in meshtf's files, else in any file."""
     frames = [frame]
     while (caller := frames[-1].f_back) is not None:
         frames.append(caller)
@@ -122,7 +122,7 @@ def _is_meshtfs(frame: FrameType) -> bool:
 
 
 class StallMonitor:
-    """A thread that tells where this process stands, and says which processes it waits for if that takes long."""
+    """A thread that records where this process is. If the process waits for long, it reports for which others."""
 
     def __init__(
         self, process_index: int, addresses: tuple[str, ...], store: TextStore, look: Callable[[], Stand]
@@ -140,7 +140,7 @@ class StallMonitor:
             self._thread.join(timeout=_TELL_EVERY_SECONDS)
 
     def waited_for(self) -> str:
-        """Returns text on the processes that this one may wait for, and where they stood when they last told."""
+        """Returns text on the processes that this one may wait for, and their last recorded places."""
         end = time.monotonic() + _MOST_SECONDS_TO_READ
         others = [i for i in range(len(self._addresses)) if i != self._own]
         stands = {i: self._told_by(i) if time.monotonic() < end else None for i in others}
@@ -154,7 +154,7 @@ class StallMonitor:
             said = min(said, stand.seconds)
             if stand.waits and stand.seconds - said >= _SAY_EVERY_SECONDS:
                 said = stand.seconds
-                _LOG.warning("this process stands %s. It waits for %s", stand, self.waited_for())
+                _LOG.warning("this process has waited %s. It waits for %s", stand, self.waited_for())
 
     def _tell(self, stand: Stand) -> None:
         with contextlib.suppress(ConnectionError):  # process 0 is gone, which is noticed elsewhere
@@ -172,10 +172,10 @@ class StallMonitor:
 
 
 def described(stands: Mapping[int, Stand | None], addresses: tuple[str, ...]) -> str:
-    """Returns text on the processes that do not wait themselves, or on all if each waits for another."""
+    """Returns text on the processes that are not waiting themselves, or on all processes if all are waiting."""
     chosen = {i: stand for i, stand in stands.items() if stand is None or not stand.waits} or stands
     return "; ".join(
         f"process {i} ({addresses[i]}), which "
-        + ("has not said where it stands" if stand is None else f"told that it stood {stand}")
+        + ("has not reported where it is" if stand is None else f"reported no progress {stand}")
         for i, stand in chosen.items()
     )

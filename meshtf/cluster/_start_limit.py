@@ -1,6 +1,6 @@
 """A time limit for the start of TensorFlow's server.
 
-If a process dies in that second, the others wait for it in the start for ever, and no other thread of Python runs.
+If a process dies during the start, the others wait for it there for ever, and no other Python thread can run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def killed_after(seconds: float, words: str) -> Iterator[None]:
-    """Kills this process with SIGKILL if the body takes longer than `seconds`. A second process does it, and
-    says why.
+    """Kills this process with SIGKILL if the body takes longer than `seconds`. A second process does this, and
+    prints `words`.
     """
     # Python runs this file by its path, without the user's packages, so that it starts at once.
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(seconds), words]

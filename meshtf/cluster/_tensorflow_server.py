@@ -1,4 +1,4 @@
-"""TensorFlow's own server and coordination service. No public call starts them with chosen time limits."""
+"""Starts TensorFlow's own server and coordination service. No public call can set their time limits."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from meshtf.tensorflow_private import cluster_server
 from meshtf.tensorflow_private.eager_context import has_started
 
 JOB = "worker"
-"""The job whose tasks are the processes. The names of all devices have it."""
+"""The job whose tasks are the processes. It is part of the names of all devices."""
 
 _REGISTER_SECONDS = 120
 _LONGEST_START_SECONDS = _REGISTER_SECONDS + 10
-"""The longest start. If a process dies after all have met, process 0 would wait for ever, and the others for
-`_REGISTER_SECONDS`."""
+"""The time limit of the start. If a process died after all had met, process 0 would wait for ever, and the others
+for `_REGISTER_SECONDS`."""
 
 _TENSORFLOWS_PATIENCE = 6
-"""TensorFlow waits this many times as long as `PeerWatch`. Unlike that it does not know when this process stood still
-itself, and would give up all others after a short halt of the machine."""
+"""TensorFlow waits this many times as long as `PeerWatch`. It does not detect that this process itself was stopped, so
+after a short halt of the machine it would give up all others."""
 
 _WAITS_PER_TIMEOUT = 8
 
 _NEVER_STARTS = """\
 process {own} is killed: TensorFlow's server has not started, and lets nothing else run. Another process has probably \
-died since all had met. Start all processes again; training resumes from its last checkpoint"""
+died since all processes met. Start all processes again; training resumes from its last checkpoint"""
 _LEADER = f"/job:{JOB}/replica:0/task:0"
 
 
 def check_not_started() -> None:
-    """ClusterError where TensorFlow has started: it joins other processes as it starts, or not at all."""
+    """Raises ClusterError if TensorFlow has started. It can join other processes only while it starts."""
     if has_started():
         raise ClusterError(
             "initialize_cluster was called after TensorFlow had started; call it before the first TensorFlow op and "
@@ -48,7 +48,7 @@ def check_not_started() -> None:
 
 
 def start_server(addresses: Sequence[str], process_index: int, port: int, heartbeat_timeout_seconds: float) -> None:
-    """Starts it, and returns when every process has. All devices of all processes are known then."""
+    """Starts the server, and returns when every process has started its own. All devices are known then."""
     limits = cluster_server.TimeLimits(
         register=_milliseconds(_REGISTER_SECONDS),
         heartbeat=_milliseconds(_TENSORFLOWS_PATIENCE * heartbeat_timeout_seconds),
@@ -62,7 +62,7 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
                 cluster_server.start()
         except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
             raise ProcessLostError(
-                f"process 0 ({addresses[0]}) has not answered since all had met: it has died, or is stopped"
+                f"process 0 ({addresses[0]}) has not answered since all processes met: it has died, or is stopped"
             ) from None
         except (tf.errors.OpError, RuntimeError) as error:
             raise ClusterError(f"TensorFlow's server did not start on port {port}: {error}") from None
@@ -70,7 +70,7 @@ def start_server(addresses: Sequence[str], process_index: int, port: int, heartb
 
 @contextlib.contextmanager
 def _own_answer_to_sigterm() -> Iterator[None]:
-    """Keeps this process's handler of SIGTERM. TensorFlow's server replaces it, and then the process would not end."""
+    """Keeps this process's SIGTERM handler. TensorFlow's server would replace it, and the process would not end."""
     own = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -80,7 +80,7 @@ def _own_answer_to_sigterm() -> Iterator[None]:
 
 
 def abort_collectives(message: str) -> None:
-    """Ends the collectives of this process that wait, and those to come."""
+    """Aborts the waiting collectives of this process, and all later ones."""
     cluster_server.abort_collectives(tf.errors.UNAVAILABLE, message)
 
 
@@ -111,7 +111,7 @@ class KeyValueStore:
             raise ConnectionError(error.message) from None
 
     def _answered(self, call: Callable[[], None]) -> None:
-        """Makes a call that TensorFlow gives no time limit. If process 0 is stopped, the call's thread stays behind."""
+        """Makes a call that has no time limit in TensorFlow. If process 0 is stopped, the call's thread stays alive."""
         ended: queue.SimpleQueue[tf.errors.OpError | None] = queue.SimpleQueue()
 
         def run() -> None:
@@ -123,7 +123,7 @@ class KeyValueStore:
                 ended.put(None)
 
         threading.Thread(target=run, name="meshtf_key_value_store", daemon=True).start()
-        for _ in range(_WAITS_PER_TIMEOUT):  # several, so that time in which this process itself is stopped counts less
+        for _ in range(_WAITS_PER_TIMEOUT):  # several waits, so that time in which this process is stopped counts less
             with contextlib.suppress(queue.Empty):
                 error = ended.get(timeout=self.timeout_seconds / _WAITS_PER_TIMEOUT)
                 if error is not None:

@@ -3,13 +3,13 @@
 A `Cluster` promises:
 
 - Every process has the same `num_processes` and `addresses`, and a `process_index` of its own, from 0. Process 0 leads.
-- A text that one process puts under a key is read by all, for as long as they run. Another start never sees these keys.
-- No process passes a barrier before all have come to it.
-- Nothing waits for ever: within a time limit it comes, or an error names the process that did not bring it.
-- If a process dies, is stopped or is cut off, all others name it some seconds after `heartbeat_timeout_seconds` at the
-  latest. Calls that wait then end with a ProcessLostError, and so do later calls.
-- If a process ends because of an error of its own, the others name it with this error a second or two later.
-- If a process lives and stands still, processes that wait for it name it every thirty seconds, with the line that it is
+- All processes can read a text that one puts under a key, for as long as they run. Another start never sees these keys.
+- No process passes a barrier before all have reached it.
+- Nothing waits for ever. After a time limit, an error names the process that did not answer.
+- If a process dies, is stopped or is cut off, all others name it at most some seconds after
+  `heartbeat_timeout_seconds`. Waiting calls then end with a ProcessLostError, and so do later calls.
+- If a process ends because of its own error, the others name it and its error a second or two later.
+- If a process is alive but stalled, processes that wait for it name it every thirty seconds, with the line that it is
   in.
 """
 
@@ -34,7 +34,7 @@ from meshtf_programs.strict_json import json_text
 
 _PREFIX = "meshtf"
 _SHORTEST_WAIT_AT_ONCE, _LONGEST_WAIT_AT_ONCE = 0.5, 1.0
-"""Seconds to wait for one answer. On a busy machine even an answer that is there takes a while."""
+"""Seconds to wait for one answer. On a busy machine even an immediate answer takes a while."""
 _DEFAULT_TIMEOUT = 300.0
 _HEARTBEATS_TO_END = 3
 """A process that ends waits this many times `heartbeat_timeout_seconds` for others that have not ended yet."""
@@ -50,8 +50,8 @@ Every process must run the same program, with the same arguments."""
 class Cluster:
     """Processes that compute together, as `mtf.initialize_cluster` returns them.
 
-    Every process has the same `addresses`, and a `process_index` of its own. Process 0 leads. Nothing waits for ever:
-    within a time limit it comes, or an error names the process that did not bring it.
+    Every process has the same `addresses`, and a `process_index` of its own. Process 0 leads. Nothing waits for ever.
+    After a time limit, an error names the process that did not answer.
 
     Attributes:
       process_index: the index of this process, from 0.
@@ -75,29 +75,29 @@ class Cluster:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is process 0, which writes the files that are written once."""
+        """Whether this is process 0, which writes the files that only one process must write."""
         return self.process_index == 0
 
     @property
     def lost(self) -> Lost | None:
-        """The processes that are gone, once that is known."""
+        """The lost processes, or None while none is known to be lost."""
         return None if self._watch is None else self._watch.lost
 
     @property
     def is_well(self) -> bool:
-        """Whether no process is gone, and this process has not failed."""
+        """Whether no process is lost, and this process has not failed."""
         return self.lost is None and not self._has_failed.is_set() and getattr(sys, "last_value", None) is None
 
     def check_complete(self) -> None:
-        """Raises ProcessLostError if a process is known to be gone."""
+        """Raises ProcessLostError if a process is known to be lost."""
         if self.lost is not None:
             raise ProcessLostError(f"{self.lost}. {_RESTART}")
 
     def explained_loss(self) -> Lost | None:
-        """Returns the lost processes after a failure that may be another process's end. It waits until that would be
-        known.
+        """Returns the lost processes, after a failure that may come from the end of another process. It waits until
+        that would be known.
 
-        Then it waits as long again, since the others may need this time to see the same before this process ends, too.
+        Then it waits as long again, because the others may need this time to detect the same before this process ends.
         """
         if self._watch is None:
             return None
@@ -118,7 +118,7 @@ class Cluster:
         """Waits for the text under a key.
 
         Raises:
-          ClusterError: if it did not come in time.
+          ClusterError: if no process puts the text in time.
           ProcessLostError: if a process was lost while it waited.
         """
         value = self._awaited(lambda seconds: self._store.get(f"{_PREFIX}/{key}", seconds), timeout_seconds)
@@ -132,7 +132,7 @@ class Cluster:
         """Returns the texts that all processes give under a name, by index. A name is used once.
 
         Raises:
-          ClusterError: if some did not come in time. They are named.
+          ClusterError: if some texts are missing after the timeout. The message names their processes.
           ProcessLostError: if a process was lost while it waited.
         """
         with self._activity.in_meeting(name):
@@ -141,23 +141,21 @@ class Cluster:
             found = [self._of(name, i, max(end - time.monotonic(), 0.0)) for i in range(self.num_processes)]
             late = [f"process {i} ({self.addresses[i]})" for i, text in enumerate(found) if text is None]
             if late:
-                where = "" if self._stall_monitor is None else f". As they told: {self.waited_for()}"
-                raise ClusterError(
-                    f"{', '.join(late)} did not come to {name} within {timeout_seconds:g} seconds{where}"
-                )
+                where = "" if self._stall_monitor is None else f". From their last reports: {self.waited_for()}"
+                raise ClusterError(f"{', '.join(late)} did not reach {name} within {timeout_seconds:g} seconds{where}")
             self._let_all_read(name)
         return [text for text in found if text is not None]
 
     def meeting(self, name: str) -> str:
-        """Returns a name that is used once, for `gathered`. All processes that ask for this name equally often
-        get the same.
+        """Returns a unique name for `gathered`. The n-th call with `name` returns the same name in all
+        processes.
         """
         self._meetings[name] += 1
         return f"{name}/{self._meetings[name]}"
 
     def barrier(self, name: str, timeout_seconds: float = _DEFAULT_TIMEOUT) -> None:
-        """Returns when every process has called it with this name, which is used once. It raises errors as
-        `gathered` does.
+        """Returns when every process has called it with this name. A name is used once. It raises the errors of
+        `gathered`.
         """
         self.gathered(f"barrier/{name}", "", timeout_seconds)
 
@@ -170,7 +168,7 @@ class Cluster:
           timeout_seconds: how long to wait for the others.
 
         Raises:
-          ClusterError: in every process, with the first difference; or if some process did not come, which is named.
+          ClusterError: in every process, if texts differ, with the first difference. Also if some process is late.
         """
         name = self.meeting("alike")
         own = {"name": what, **parts}
@@ -188,17 +186,17 @@ class Cluster:
         raise ClusterError(_DIFFERENT.format(what=what, process=process, part=part, first=first, other=other))
 
     def reached(self, what: str) -> None:
-        """Notes how far this process is, such as "after step 20", for processes that wait for it."""
+        """Records the progress of this process, such as "after step 20", for processes that wait for it."""
         self._activity.reached = what
 
     def waited_for(self) -> str:
-        """Returns text on the processes that this one may wait for, and where they stood when they last told."""
+        """Returns text on the processes that this one may wait for, and their last recorded places."""
         return "others" if self._stall_monitor is None else self._stall_monitor.waited_for()
 
     def tell_failure(self, what: str) -> None:
-        """Tells all others that this process will end, so that they end too. They name it, and what failed in it.
+        """Announces to all others that this process will end, so that they end too. They report it and its failure.
 
-        Returns when they have heard, or are gone, or some time has passed.
+        Returns when they have read this or have ended, or after some time.
         """
         self._has_failed.set()
         news = FailureNews(self._store, self.process_index, self.addresses)
@@ -213,10 +211,10 @@ class Cluster:
                 left -= _SHORTEST_WAIT_AT_ONCE
 
     def leave(self) -> None:
-        """Waits a little until the others end as well, so that none of them takes this process for dead. Then it stops
-        asking.
+        """Waits a little until the others end as well, so that none of them counts this process as lost. Then it stops
+        watching.
 
-        If an error that nobody caught ended the program, the others are told.
+        If an uncaught error ended the program, it announces this to the others.
         """
         uncaught = getattr(sys, "last_value", None)
         if uncaught is not None:
@@ -229,9 +227,9 @@ class Cluster:
                 watch.stop()
 
     def _let_all_read(self, name: str) -> None:
-        """Keeps process 0, with which the texts would go, until the others have read them or are gone.
+        """Makes process 0 wait until the others have read the texts or are gone, since the texts would end with it.
 
-        Nobody fails here, since each has read what it needs.
+        No error is raised here, since each process has read the texts that it needs.
         """
         if not self.is_leader:
             with contextlib.suppress(ConnectionError):
@@ -245,9 +243,9 @@ class Cluster:
         return self._awaited(lambda at_once: self._store.get(f"{_PREFIX}/{name}/{process}", at_once), seconds)
 
     def _awaited(self, read: Callable[[float], str | None], seconds: float) -> str | None:
-        """Reads again and again, so that a loss is noticed while it waits.
+        """Reads repeatedly, so that it detects a lost process while it waits.
 
-        Only the time of the reads counts. Time in which this process or its machine stood still does not.
+        Only the time of the reads counts. Time in which this process or its machine was halted does not.
         """
         left = seconds
         while True:
@@ -262,7 +260,7 @@ class Cluster:
                 return value
 
     def _unreachable(self, error: ConnectionError) -> ProcessLostError:
-        lost = self.explained_loss() or f"process 0 ({self.addresses[0]}) is not reached: {error}"
+        lost = self.explained_loss() or f"process 0 ({self.addresses[0]}) cannot be reached: {error}"
         return ProcessLostError(f"{lost}. {_RESTART}")
 
 

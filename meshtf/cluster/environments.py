@@ -8,7 +8,7 @@ from typing import Any
 
 from meshtf.cluster.host_list import HostList, HostListFault
 from meshtf.cluster.process_addresses import ProcessAddresses
-from meshtf.errors import ClusterError, nearest
+from meshtf.errors import ClusterError, counted, nearest
 from meshtf_programs.addresses import Address, AddressFault, bare_host
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 
@@ -20,8 +20,8 @@ _JOBS = ("chief", "worker")
 _FIRST_PORT, _PORTS = 20_000, 40_000
 
 _NOTHING_FOUND = """\
-no variable says which processes there are. Give initialize_cluster(addresses=["a:4000", "b:4000"], process_index=0), \
-or leader=, num_processes= and process_index=; or start them by Slurm, mpirun or torchrun, or with TF_CONFIG."""
+no environment variable lists the processes. Give initialize_cluster(addresses=["a:4000", "b:4000"], process_index=0), \
+or leader=, num_processes= and process_index=; or start them with Slurm, mpirun, torchrun or TF_CONFIG."""
 
 _TF_CONFIG_EXAMPLE = (
     '{"cluster": {"worker": ["a:4000", "b:4000"]}, "task": {"type": "worker", "index": 0}}, index 1 in the second'
@@ -29,12 +29,12 @@ _TF_CONFIG_EXAMPLE = (
 
 
 def addresses_from(environment: _Environment, leader: str | None = None) -> ProcessAddresses:
-    """Returns the processes by the first of these that is set: MESHTF_LAUNCH (from meshtf-launch), TF_CONFIG,
-    torchrun's variables, Open MPI's, Slurm's.
+    """Returns the processes from the first of these that is set: MESHTF_LAUNCH (by meshtf-launch), TF_CONFIG, and the
+    variables of torchrun, Open MPI and Slurm.
 
     Args:
       environment: the variables, such as os.environ.
-      leader: the address of process 0, in place of the one that is found.
+      leader: the address of process 0. It replaces the address in the variables.
 
     Raises:
       ClusterError: if none of them is set, or if one is wrong or contradicts itself.
@@ -67,7 +67,10 @@ def _from_tf_config(environment: _Environment, leader: str | None) -> ProcessAdd
     if job not in starts:
         raise _wrong_tf_config(f"the task is of job {job!r}, which its cluster lacks{nearest(str(job), starts)}")
     if not isinstance(index, int) or not 0 <= index < len(cluster[job]):
-        raise _wrong_tf_config(f"the task is number {index!r} of job {job!r}, which has {len(cluster[job])}, from 0")
+        raise _wrong_tf_config(
+            f"the task has index {index!r} in job {job!r}, which has {counted(len(cluster[job]), 'task')}, "
+            "counted from 0"
+        )
     if leader is not None and leader != addresses[0]:
         raise _wrong_tf_config(f"its first process is {addresses[0]}, and leader= says {leader}")
     return ProcessAddresses.listed(addresses, starts[job] + index, "TF_CONFIG")
@@ -78,12 +81,12 @@ def _parsed(text: str) -> dict[str, Any]:
     try:
         config = json.loads(text)
     except ValueError as error:
-        raise _wrong_tf_config(f"it is no JSON: {error}") from None
+        raise _wrong_tf_config(f"it is not JSON: {error}") from None
     if not isinstance(config, dict) or not all(isinstance(config.get(key), dict) for key in ("cluster", "task")):
         raise _wrong_tf_config('it has no "cluster" and "task"')
     for job, addresses in config["cluster"].items():
         if job not in _JOBS:
-            raise _wrong_tf_config(f"job {job!r} does not compute here; there are {' and '.join(_JOBS)}")
+            raise _wrong_tf_config(f"job {job!r} does not compute here; the jobs that do are {' and '.join(_JOBS)}")
         if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
             raise _wrong_tf_config(f"the processes of job {job!r} must be a list of addresses, not {addresses!r}")
     return config
@@ -104,7 +107,7 @@ def _from_torchrun(environment: _Environment, leader: str | None) -> ProcessAddr
 
 
 def _master(environment: _Environment) -> str:
-    """Returns the leader's address. MASTER_ADDR is only a host, and an IPv6 address there has no brackets."""
+    """Returns the leader's address. MASTER_ADDR has only a host, and no brackets around an IPv6 address."""
     host, port = (_given(environment, name, "RANK") for name in ("MASTER_ADDR", "MASTER_PORT"))
     if not port.isdecimal():
         raise ClusterError(f"MASTER_PORT must be a number, and is {port!r}")
@@ -141,11 +144,11 @@ def _first_host(hosts: str) -> str:
     try:
         return bare_host(HostList.from_text(hosts).first)
     except (HostListFault, AddressFault) as fault:
-        raise ClusterError(f"SLURM_STEP_NODELIST is {hosts!r}, which is no list of hosts: {fault}") from None
+        raise ClusterError(f"SLURM_STEP_NODELIST is {hosts!r}, which is not a list of hosts: {fault}") from None
 
 
 def _port_of(job: str) -> int:
-    """Returns a port that two jobs on one host are unlikely to share. If they do, the second one is told."""
+    """Returns a port that two jobs on one host are unlikely to share. If they do, the second one gets an error."""
     return _FIRST_PORT + sum(byte * 251**place for place, byte in enumerate(job.encode())) % _PORTS
 
 
@@ -159,7 +162,7 @@ def _integers(environment: _Environment, names: Sequence[str]) -> list[int]:
 
 def _given(environment: _Environment, name: str, beside: str) -> str:
     if not environment.get(name):
-        raise ClusterError(f"{beside} is set and {name} is not; both say which processes there are")
+        raise ClusterError(f"{beside} is set and {name} is not; both are needed to know which processes there are")
     return environment[name]
 
 

@@ -1,4 +1,4 @@
-"""Finds out whether processes have the same texts, and where the first difference is."""
+"""Checks whether processes have the same texts, and finds the first difference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def digest(text: str) -> str:
 
 
 def first_differing(digests: Sequence[Mapping[str, str]]) -> tuple[int, str] | None:
-    """Returns the first process that differs from the first one, and the part in which it does, or None.
+    """Returns the first process that differs from process 0, and the first part that differs, or None.
 
     `digests`: for each process, the digest of each part by its name.
     """

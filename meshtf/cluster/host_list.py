@@ -1,4 +1,4 @@
-"""Slurm's lists of hosts, such as `rack[0-1]n[2-3],login1`, read into names."""
+"""Reads Slurm's lists of hosts, such as `rack[0-1]n[2-3],login1`, into names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class HostPattern:
-    """One entry of a list: texts, and the numbers of each pair of brackets, in their order."""
+    """One entry of a list: its texts, and the numbers in each pair of brackets, in order."""
 
     parts: tuple[str | tuple[Numbers, ...], ...]
 
@@ -64,7 +64,7 @@ class HostList:
 
     @property
     def first(self) -> str:
-        """The host where Slurm starts process 0. A list of any length costs no more than its first pattern."""
+        """The host where Slurm starts process 0. It reads only the first pattern, however long the list is."""
         parts = self.patterns[0].parts
         return "".join(part if isinstance(part, str) else next(iter(part[0])) for part in parts)
 
@@ -81,7 +81,7 @@ class _Reader:
             self._at += 1
             yield self._pattern()
         if self._next():
-            raise self._fault("a bracket is closed that was not opened")
+            raise self._fault("a closing bracket has no opening bracket")
 
     def _pattern(self) -> HostPattern:
         parts: list[str | tuple[Numbers, ...]] = []

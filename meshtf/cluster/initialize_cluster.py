@@ -1,4 +1,4 @@
-"""Joins this process with others."""
+"""Connects this process with others to a cluster."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ def initialize_cluster(
 
     Call it once in each process, before TensorFlow starts, and after `mtf.virtual_cpus`.
 
-    Arguments or environment variables say who the others are. meshtf-launch, Open MPI and Slurm set such variables.
+    Arguments or environment variables name the other processes. meshtf-launch, Open MPI and Slurm set such variables.
     `TF_CONFIG` is another, and so are torchrun's `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`. All processes
-    have the same number of devices.
+    must have the same number of devices.
 
-    TensorFlow's runtime carries the values, and has no passwords and no encryption. Whoever reaches a process's port
-    can make it compute. So use it in a private network.
+    TensorFlow's runtime transfers the values, without passwords and encryption. Anyone who can reach a process's port
+    can run computations in it. So use it only in a private network.
 
     Args:
       addresses: the addresses of all processes, as "host:port", in the order of their indices. Needs `process_index`.
       process_index: the index of this process, from 0.
-      leader: the address of process 0, if the others' are not known before. Each tells its own as it joins. Needs
-        `process_index` and `num_processes`, or Open MPI's or Slurm's variables.
+      leader: the address of process 0, if the other addresses are not known before. Each process sends its own when it
+        joins. Needs `process_index` and `num_processes`, or Open MPI's or Slurm's variables.
       num_processes: how many processes there are. Needs `leader`.
-      token: a text that all share. A process that does not know it is not let in.
+      token: a secret text that all share. A process without it is refused.
       join_timeout_seconds: how long to wait for all.
       heartbeat_timeout_seconds: the time after which a process that does not answer counts as lost.
-      listen_port: the port on which this process listens, if something else at its address forwards to it, as for a
-        container. The default is its address's port.
+      listen_port: the port on which this process listens, if its address belongs to something that forwards to it, such
+        as a container's host. The default is the port in its address.
 
     Raises:
-      ClusterError: if addresses are wrong or contradict each other, or if a process did not come (named with host and
-        port). Also if a port is in use, another job has it, a token differs, or TensorFlow has started already.
+      ClusterError: if addresses are wrong or contradict each other, or if a process did not join (the message has its
+        host and port). Also if a port is in use or another job has it, a token differs, or TensorFlow has started.
 
     Examples:
       >>> try:
       ...     cluster = mtf.initialize_cluster(["10.0.0.1:4000", "10.0.0.2:4000"], process_index=2)
       ... except mtf.errors.ClusterError as error:
       ...     print(str(error).splitlines()[0])
-      initialize_cluster: process 2 does not exist where there are 2, which count from 0
+      initialize_cluster: process 2 does not exist: there are 2, counted from 0
     """
     for name, seconds in (("join", join_timeout_seconds), ("heartbeat", heartbeat_timeout_seconds)):
         if not seconds > 0:
@@ -109,17 +109,20 @@ def _processes(
         if process_index is None:
             raise ClusterError("addresses say where the processes are; process_index must say which this one is")
         if leader not in (None, *addresses[:1]) or num_processes not in (None, len(addresses)):
-            raise ClusterError("addresses say who leads and how many there are; leader and num_processes say otherwise")
+            raise ClusterError(
+                "addresses already give the leader and the number of processes; leader and num_processes differ "
+                "from them"
+            )
         return ProcessAddresses.listed(list(addresses), process_index, source)
     if process_index is None and num_processes is None:
         return addresses_from(os.environ, leader)
     if process_index is None or num_processes is None or leader is None:
-        raise ClusterError("leader, num_processes and process_index are given together, or addresses in their place")
+        raise ClusterError("give leader, num_processes and process_index together, or addresses instead")
     return ProcessAddresses(process_index, num_processes, leader, None, source)
 
 
 def _facts() -> dict[str, str]:
-    """Returns the facts that must be the same in every process, or collectives between them would be wrong."""
+    """Returns the facts that must be the same in every process. Otherwise collectives between them would be wrong."""
     kinds = {kind: len(_logical(kind)) for kind in ("CPU", "GPU")}
     return {
         "devices": ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number),
@@ -128,7 +131,7 @@ def _facts() -> dict[str, str]:
 
 
 def _logical(kind: str) -> list[object]:
-    """Returns what will be logical devices, since nobody may list these before TensorFlow starts."""
+    """Returns the future logical devices. They cannot be listed, because that would start TensorFlow."""
     found: list[object] = []
     for device in tf.config.list_physical_devices(kind):
         found += tf.config.get_logical_device_configuration(device) or [None]
@@ -136,11 +139,11 @@ def _logical(kind: str) -> list[object]:
 
 
 def _check_one_start(cluster: Cluster, nonce: str, timeout_seconds: float) -> None:
-    """Raises ClusterError if TensorFlow's server of process 0 belongs to another job than the one that was joined."""
+    """Raises ClusterError if TensorFlow's server in process 0 belongs to another job than the one that was joined."""
     if cluster.is_leader:
         cluster.put("start", nonce)
     elif cluster.get("start", timeout_seconds) != nonce:
-        raise ClusterError(f"{cluster.addresses[0]} is another job's by now; two jobs were started on one port")
+        raise ClusterError(f"{cluster.addresses[0]} belongs to another job by now; two jobs were started on one port")
 
 
 def _on_lost(lost: Lost) -> None:

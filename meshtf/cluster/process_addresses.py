@@ -1,4 +1,4 @@
-"""The processes of a cluster: how many there are, where each is reached, and which of them this one is."""
+"""The processes of a cluster: their number, their addresses, and the index of this process."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from meshtf_programs.addresses import Address, AddressFault
 
 @dataclasses.dataclass(frozen=True)
 class ProcessAddresses:
-    """The processes of a cluster, as each of them is told.
+    """The processes of a cluster, as one process receives them.
 
     Attributes:
       process_index: the index of this process, from 0.
       num_processes: how many there are.
       leader: the address of process 0, as "host:port".
-      addresses: the addresses of all processes, if they are told. If None, each tells the leader its own as it joins.
-      source: where these facts are from, for messages.
-      token: a token that all share, if the same source gives one.
+      addresses: the addresses of all processes, or None. If None, each process sends its own to the leader as it joins.
+      source: the source of these facts, for messages.
+      token: a token that all share, if the source has one.
 
     Raises:
-      ClusterError: if an index is beyond the processes, or an address is none or stands twice.
+      ClusterError: if an index is out of range, or an address is invalid or occurs twice.
     """
 
     process_index: int
@@ -38,14 +38,14 @@ class ProcessAddresses:
     def __post_init__(self) -> None:
         if not 0 <= self.process_index < self.num_processes:
             raise ClusterError(
-                f"{self.source}: process {self.process_index} does not exist where there are {self.num_processes}, "
-                f"which count from 0"
+                f"{self.source}: process {self.process_index} does not exist: there are {self.num_processes}, "
+                "counted from 0"
             )
         listed = self.addresses or (self.leader,)
         places = [parsed_address(address, self.source) for address in listed]
         twice = sorted({str(place) for place in places if places.count(place) > 1})
         if twice:
-            raise ClusterError(f"{self.source}: {', '.join(twice)} stands twice; each process needs a port of its own")
+            raise ClusterError(f"{self.source}: {', '.join(twice)} appears twice; each process needs a port of its own")
 
     @classmethod
     def listed(cls, addresses: Sequence[str], process_index: int, source: str, token: str = "") -> ProcessAddresses:
@@ -56,14 +56,14 @@ class ProcessAddresses:
 
     @property
     def own(self) -> str | None:
-        """The address of this process, if it is told."""
+        """The address of this process, if it is known."""
         if self.process_index == 0:
             return self.leader
         return self.addresses[self.process_index] if self.addresses else None
 
     @property
     def num_on_this_host(self) -> int:
-        """The number of processes on this host. It is 1 if the addresses do not tell."""
+        """The number of processes on this host. It is 1 if the addresses are not known."""
         if self.addresses is None:
             return 1
         hosts = [parsed_address(address, self.source).host for address in self.addresses]
@@ -108,5 +108,5 @@ def numeric_host(place: tuple[Any, ...]) -> str:
 
 
 def is_loopback(numeric_host: str) -> bool:
-    """Tells whether only processes of the same machine reach it."""
+    """Tells whether an address is a loopback address, which only processes on the same machine can reach."""
     return ipaddress.ip_address(numeric_host.partition("%")[0]).is_loopback

@@ -1,4 +1,4 @@
-"""The time that each process has waited for the others. The others wait for the process that waits least."""
+"""Measures how long each process has waited for the others. The slowest process is the one that waits least."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from meshtf_programs.strict_json import json_text
 
 @dataclasses.dataclass(frozen=True)
 class Waits:
-    """Seconds that each process has spent in collectives between processes, such as since it joined.
+    """The seconds that each process has spent in collectives between processes, in total or in an interval.
 
-    They include the time in which values travel, which is the same for all.
+    They include the time for transferring values, which is the same for all.
     """
 
     seconds: tuple[float, ...]
 
     @classmethod
     def of_all(cls, cluster: Cluster, seconds: float) -> Waits:
-        """Returns the seconds that every process gives. All of them call it."""
+        """Returns the `seconds` of every process. All processes must call it."""
         return cls(tuple(map(json.loads, cluster.gathered(cluster.meeting("waits"), json_text(seconds)))))
 
     @property
@@ -35,10 +35,10 @@ class Waits:
 
 
 def seconds_waited() -> float:
-    """Returns the seconds of this process, for its core that waited longest."""
+    """Returns the seconds of this process, from its core that waited longest."""
     return collective_runtime().seconds_waited
 
 
 def waits_of_all(cluster: Cluster) -> Waits:
-    """Returns the seconds of every process. All of them call it, between steps."""
+    """Returns the seconds of every process. All processes must call it, between steps."""
     return Waits.of_all(cluster, seconds_waited())

@@ -1,4 +1,4 @@
-"""The texts that processes tell one another, by key."""
+"""The interface of a store of texts that all processes share, by key."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class TextStore(Protocol):
     """
 
     def put(self, key: str, value: str) -> None:
-        """Puts a text under a key, once. Raises ConnectionError also if it has been put before."""
+        """Puts a text under a key. Raises ConnectionError also if the key has a text already."""
         ...
 
     def replace(self, key: str, value: str) -> None:
-        """Replaces the text that this process has put under the key, if it has. For a moment there is none."""
+        """Replaces the text that this process has put under the key, if any. For a moment there is no text."""
         ...
 
     def get(self, key: str, timeout_seconds: float) -> str | None:
-        """Waits for the text under a key. Returns None if it does not come in time."""
+        """Waits for the text under a key. Returns None if no text is put in time."""
         ...

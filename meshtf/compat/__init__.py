@@ -1,1 +1,1 @@
-"""Other libraries' names, for programs that people have."""
+"""The names of other libraries, so that existing programs run on meshtf."""

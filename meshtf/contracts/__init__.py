@@ -1,1 +1,1 @@
-"""Contracts: the annotations of a function are checked when it is called."""
+"""Contracts: checks tensors against the annotations of a function when it is called."""

@@ -18,22 +18,22 @@ T = TypeVar("T")
 
 @says_where
 def checked(fn: Callable[P, T]) -> Callable[P, T]:
-    """Makes the annotations of a function a contract. Each call compares its tensors, and its result, with them.
+    """Makes the annotations of a function a contract. Each call checks its arguments and its result against them.
 
-    An annotation has an element type and the dimensions: `mtf.f32["batch length:16"]`. `mtf.Tensor["batch"]` takes any
+    An annotation has an element type and the dimensions: `mtf.f32["batch length:16"]`. `mtf.Tensor["batch"]` allows any
     element type.
 
-    - "batch" alone has some size. All arguments and the result that have it must agree on it within one call.
-    - "memory:length" is the dimension `memory`, with the size that the name `length` stands for.
-    - "batch:64" has just this size.
-    - "..." stands for any other dimensions. Without it, a tensor has no others.
+    - "batch" alone may have any size. Within one call, all arguments and results must have the same size for it.
+    - "memory:length" is the dimension `memory`, with the size of the name `length`.
+    - "batch:64" must have exactly this size.
+    - "..." means any other dimensions. Without it, a tensor has no others.
 
     The order of dimensions does not matter. Annotations may be inside a list, a tuple, a dict or a union. Parameters
-    without such an annotation are not compared.
+    without such an annotation are not checked.
 
     Raises:
-      GraphError: `fn` is no function, or none of its annotations says anything of a tensor.
-      ContractError: from a call. It lists all mismatches, and says what fixed each size.
+      GraphError: `fn` is not a function, or none of its annotations is of a tensor.
+      ContractError: from a call. It lists all mismatches, and says which argument fixed each size.
 
     Examples:
       >>> @mtf.checked
@@ -58,7 +58,7 @@ def checked(fn: Callable[P, T]) -> Callable[P, T]:
         try:
             arguments = signature.bind(*args, **kwargs)
         except TypeError:
-            return fn(*args, **kwargs)  # which says what is wrong
+            return fn(*args, **kwargs)  # raises an error for the arguments
         matching = Matching()
         compare_arguments(matching, hints, signature, arguments.arguments)
         raise_faults(matching, fn)

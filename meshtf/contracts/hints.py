@@ -20,15 +20,16 @@ RESULT = "return"
 def hints_of(fn: Callable[..., Any], *, needs_all: bool = True) -> dict[str, Any]:
     """The evaluated annotations of a function's parameters, by name, and of its result, under "return".
 
-    Annotations that are text, as under `from __future__ import annotations`, are evaluated where the function stands.
+    Annotations that are text, as under `from __future__ import annotations`, are evaluated with the names that are
+    visible where the function is defined.
 
     Args:
-      fn: a function that names its parameters.
-      needs_all: whether one that cannot be evaluated is an error, even if nothing shows that it is of a tensor. Names
+      fn: a function with named parameters.
+      needs_all: whether an annotation that cannot be evaluated is an error even if it may not be of a tensor. Names
         that only type checkers import cannot be evaluated.
 
     Raises:
-      GraphError: one cannot be evaluated. The message names the parameter.
+      GraphError: an annotation cannot be evaluated. The message names the parameter.
     """
     signature = inspect.signature(fn)
     written = {name: p.annotation for name, p in signature.parameters.items()} | {RESULT: signature.return_annotation}
@@ -48,7 +49,7 @@ def hints_of(fn: Callable[..., Any], *, needs_all: bool = True) -> dict[str, Any
 def tensor_hint(hint: object) -> TensorAnnotation | None:
     """Returns the annotation of a tensor: `mtf.f32["batch"]`, `mtf.Tensor["batch"]`, or one of these in Annotated.
 
-    None if it says nothing of a tensor.
+    Returns None for other annotations.
     """
     if hint is Tensor:
         return TensorAnnotation(None)
@@ -70,20 +71,20 @@ def tensor_hints(hint: object) -> Iterator[TensorAnnotation]:
 
 
 def _is_of_the_language(error: Exception) -> bool:
-    """Whether an annotation that could not be evaluated is one of a tensor, or a misspelt one."""
+    """Whether an annotation that could not be evaluated was meant to be of a tensor."""
     return isinstance(error, MeshtfError) or getattr(error, "obj", None) is sys.modules["meshtf"]
 
 
 def _unknown(fn: Callable[..., Any], name: str, annotation: str, error: Exception) -> str:
     what = "the result" if name == RESULT else f'"{name}"'
-    # What is evaluated has a line of its own, which is no line of the user's.
+    # The error has the line of the evaluated text, which is not a line of the user's file.
     told = str(error).removesuffix(getattr(error, "site_text", ""))
     fact = told if isinstance(error, MeshtfError) else f"{type(error).__name__}: {error}"
     return f"the annotation of {what} of {name_of(fn)}, {annotation}, cannot be evaluated: {fact}"
 
 
 def _names_around(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The names that a function's annotations may use: those of its module, and those where it is defined."""
+    """The names that a function's annotations may use: names of its module, and local names where it is defined."""
     plain = _plain(fn)
     if plain is None:
         return {}
@@ -92,7 +93,7 @@ def _names_around(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _plain(fn: Any) -> Any:
-    """The function of Python inside decorators, partial applications and methods; None if there is none."""
+    """The Python function inside decorators, partial applications and methods; None if there is none."""
     while True:
         if isinstance(fn, functools.partial):
             fn = fn.func
@@ -109,7 +110,7 @@ def _plain(fn: Any) -> Any:
 
 
 def _locals_around(code: CodeType) -> dict[str, Any]:
-    """The local names of the function in which another is being defined."""
+    """The local names of the running function whose body defines the function with this code."""
     frame = sys._getframe(1)
     while frame is not None:
         if code in frame.f_code.co_consts:
@@ -124,6 +125,6 @@ def name_of(fn: object) -> str:
 
 
 def where_defined(fn: Callable[..., Any]) -> str:
-    """The file and the line of a function, as text that follows its name; empty if it has none."""
+    """The file and line of a function, as text to follow its name; empty if it is not a Python function."""
     plain = _plain(fn)
     return "" if plain is None else f" ({plain.__code__.co_filename}:{plain.__code__.co_firstlineno})"

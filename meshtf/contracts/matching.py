@@ -1,4 +1,4 @@
-"""Compares tensors with their annotations. All that does not fit is collected."""
+"""Compares tensors with their annotations, and collects all mismatches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshtf.graph.tensor import Tensor
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KnownSize:
-    """A size, and what fixed it: "images [batch:64 pixels:784]"."""
+    """A size, and the tensor that fixed it, such as "images [batch:64 pixels:784]"."""
 
     size: int
     fixed_by: str
@@ -27,7 +27,7 @@ class Matching:
     """Compares the tensors of one call with their annotations.
 
     Attributes:
-      sizes: the size of each name so far. The first tensor that has it fixes it.
+      sizes: the size of each name so far. The first tensor that has the name fixes its size.
       faults: every mismatch so far, as a line of text.
     """
 
@@ -40,7 +40,7 @@ class Matching:
         """Compares a value with its annotation. A list, a tuple or a dict is compared part by part.
 
         Args:
-          hint: an annotation. One without tensors is passed over.
+          hint: an annotation. It is ignored if it has no tensors.
           value: the value that it annotates.
           what: names the value in messages.
         """
@@ -72,7 +72,7 @@ class Matching:
                 self.compare(parts[0], own, f"{what}[{i}]")
 
     def _compare_choice(self, choices: Sequence[object], value: Any, what: str) -> None:
-        """Compares with that choice of a union that fits, else with the first that has a tensor."""
+        """Compares with the first choice of a union that fits, or else with the first choice that has a tensor."""
         if value is None and type(None) in choices:
             return
         with_tensors = [c for c in choices if next(tensor_hints(c), None) is not None]
@@ -106,7 +106,7 @@ class Matching:
             self.faults.append(f'{shown} does not fit "{annotation.pattern}": {fault}')
 
     def _misfit(self, pattern: ShapePattern, shape: Shape) -> str:
-        """Why the names of a shape do not fit; empty if they do."""
+        """Why the names of a shape do not match the pattern; empty if they do."""
         wanted = [d.name for d in pattern.dims]
         extra = [n for n in shape.dimension_names if n not in wanted]
         if missing := [n for n in wanted if not shape.has(n)]:

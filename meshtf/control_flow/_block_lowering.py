@@ -1,4 +1,4 @@
-"""Helpers that lower the blocks of loops, of branches, and of operations in place."""
+"""Functions that lower the blocks of loops, branches and inline operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshtf.planning.stored_variables import StoredVariable
 def lower_operations(operations: Sequence[Operation], owner: Operation, inner: Planner, outer: Planner) -> None:
     """Lowers the operations of a block.
 
-    Later work of `inner` counts as work of `owner`, the operation that has the block.
+    Work that `inner` plans afterwards is attributed to `owner`, the operation that contains the block.
     """
     for each in operations:
         inner.lower(each)
@@ -27,7 +27,7 @@ def lower_operations(operations: Sequence[Operation], owner: Operation, inner: P
 
 
 def assigned_variables(operations: Sequence[Operation]) -> dict[str, StoredVariable]:
-    """Variables that operations, or those nested in them, assign."""
+    """The variables that operations, or operations in their blocks, assign, by name."""
     return {
         o.variable.full_name: o.variable  # type: ignore[attr-defined]
         for o in with_nested(operations)
@@ -36,9 +36,7 @@ def assigned_variables(operations: Sequence[Operation]) -> dict[str, StoredVaria
 
 
 def constant_like(planner: Planner, like: Value, number: int, after: Sequence[Value] = ()) -> Value:
-    """A constant of the shape, dtype and layout of another value, filled with `number`, made once the values `after`
-    exist.
-    """
+    """A constant with the shape, dtype and layout of `like`, filled with `number` after the values `after` exist."""
     size, dtype = like.slice_shape, like.dtype
 
     def filled(core: Core, *awaited: tf.Tensor) -> tf.Tensor:

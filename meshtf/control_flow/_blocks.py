@@ -1,4 +1,4 @@
-"""Building blocks: collects the operations that a Python function makes, apart from the program around them."""
+"""Builds blocks: collects the operations that a Python function makes, separate from the enclosing program."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from meshtf.planning.planner import Planner
 
 
 class BlockInputOperation(Operation):
-    """A tensor given to a block.
+    """An input of a block.
 
-    The operation that has the block says how the tensor is laid out, and which value it has.
+    The operation that contains the block determines the layout and the value of this tensor.
     """
 
     takes_padding = True
 
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str) -> None:
-        # The capture keeps it out of every list of operations: its block gets its value from outside.
+        # The capture keeps it out of every list of operations, since its value comes from outside the block.
         with mesh.graph.capture():
             super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
 
@@ -40,7 +40,7 @@ class BlockInputOperation(Operation):
 
 
 def block_input(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
-    """A tensor to give to a block. It has the dtype of `like`, and its shape unless you give another."""
+    """Makes an input for a block, with the dtype of `like`, and with its shape unless `shape` is given."""
     own = BlockInputOperation(like.mesh, like.shape if shape is None else shape, like.dtype, name)
     own.overrides_layout = like.is_overridden
     own.source = like
@@ -50,10 +50,10 @@ def block_input(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
 def build_block(
     mesh: Mesh, fn: Callable[..., Any], arguments: Sequence[Any], what: str, given: Sequence[Tensor] = ()
 ) -> tuple[tuple[Operation, ...], Any]:
-    """The operations that `fn(*arguments)` makes, and what it returns.
+    """Returns the operations that `fn(*arguments)` makes, and its result.
 
-    `what` names the block in messages. `given` are the arguments' tensors whose values the operation around the block
-    sets.
+    `what` names the block in messages. `given` are the block inputs among the arguments; the enclosing operation sets
+    their values.
     """
     if not callable(fn):
         raise GraphError(f"{what} must be a function of mtf.Tensors, and is {fn!r}")
@@ -66,7 +66,7 @@ def explicit_tensors(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     """The arguments of a function that becomes a block.
 
     Raises:
-      GraphError: there is none.
+      GraphError: there are no arguments.
     """
     listed = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
     if not listed:
@@ -97,8 +97,9 @@ def overrides_layout(blocks: Sequence[Block]) -> bool:
 
 
 def reads_or_assigns_state(operation: Operation) -> bool:
-    """Whether a later second run of the operation could give or do something else: it assigns a variable, or reads one
-    that the program assigns.
+    """Whether running the operation again later could have another result or effect.
+
+    It could if the operation assigns a variable, or reads one that the program assigns.
     """
     inside = list(with_nested([operation]))
     if any(isinstance(o, Assign) for o in inside):
@@ -110,7 +111,7 @@ def reads_or_assigns_state(operation: Operation) -> bool:
 
 
 def gradients_by_input(inputs: Sequence[Tensor], xs: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
-    """The gradient of each input. An input that a block sees twice, as captured and as given, has two parts to add."""
+    """The gradient of each input. An input that is both captured and given to the block has two gradients to add."""
     total: dict[Tensor, Tensor] = {}
     for x, grad in zip(xs, grads, strict=True):
         total[x] = add(total[x], grad) if x in total else grad

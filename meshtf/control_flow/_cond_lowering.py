@@ -1,4 +1,4 @@
-"""Lowering of branches: each side brings its results to the layouts of the operation's outputs."""
+"""Lowers branches: each side converts its results to the layouts of the operation's outputs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def lower_branch(operation: CondOperation, planner: Planner) -> None:
-    """Adds a `Branch` to the plan. Each side brings its results to the layouts of the operation's outputs."""
+    """Adds a `Branch` to the plan."""
     predicate = planner.read(operation.inputs[0])
     variables = assigned_variables([o for block in operation.blocks for o in block.operations])
     before = {name: planner.variables.stored(variable) for name, variable in variables.items()}
     inners = [_side(operation, block, before, planner) for block in operation.blocks]
-    # A variable that one side assigns is a result of both: the other side gives its old value back.
+    # A variable that one side assigns is a result of both: the other side returns its old value.
     results = []
     for inner, block in zip(inners, operation.blocks, strict=True):
         own = [inner.read(t, planner.layouts[y], None) for t, y in zip(block.outputs, operation.outputs, strict=True)]
         results.append(own + [inner.variables.assigned.get(name, value) for name, value in before.items()])
-    # So is a check of one side, which the other side says has passed.
+    # A check of one side is also a result of both: on the other side it passes.
     checks = [check for inner in inners for check in inner.checks.open]
     for inner, own in zip(inners, results, strict=True):
         own.extend(v for c in checks for v in (c.values if c in inner.checks.open else _passed(c, inner)))
@@ -44,7 +44,7 @@ def lower_branch(operation: CondOperation, planner: Planner) -> None:
 
 
 def _passed(check: OpenCheck, side: Planner) -> list[Value]:
-    """A check's values on the side that does not have the check: no failure, and no place of one."""
+    """The values of a check on the side that lacks it: no failures, and no place of a failure."""
     return [constant_like(side, check.failures, 0), *(constant_like(side, f.value, NOWHERE) for f in check.findings)]
 
 

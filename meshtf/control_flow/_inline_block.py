@@ -1,4 +1,4 @@
-"""A block of operations that runs where it stands. Recomputation and custom gradients are made of it."""
+"""An operation that runs a block in place. Recomputation and custom gradients are subclasses of it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from meshtf.planning.planner import Planner
 
 
 class InlineOperation(Operation):
-    """Runs a block once, where it stands.
+    """Runs a block once, in place.
 
-    `given` pairs tensors of the program with the block's names for them. The block sees nothing from outside before the
-    tensors `awaited` are computed. In programs for XLA this holds for `given` and for `explicit`, the arguments of the
-    user's function, which its gradient is computed from again.
+    `given` pairs tensors of the program with block inputs. The block can use no outer tensor before all of `awaited`
+    are computed. In programs for XLA, only the tensors of `given` and `explicit` wait; `explicit` are the arguments of
+    the user's function, from which its gradient recomputes.
     """
 
     takes_padding = True
@@ -56,14 +56,14 @@ class InlineOperation(Operation):
         return [layouts.resolved(t) for t in self.block.outputs]
 
     def pending_sums(self, layouts: LayoutTable) -> PendingSums:
-        """The places where the block's sums over cores are done. Sums of its outputs may be left to their readers."""
+        """Says where the block's sums over cores are done. Sums of its outputs may be left to their readers."""
         return block_sums(self.block, (), layouts)
 
     def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:
         return self.pending_sums(layouts).left_by(self.block.outputs)
 
     def keep(self, tensor: Tensor) -> Tensor:
-        """Makes the operation return one more tensor of its block."""
+        """Returns a tensor of the block as an output, added if it is not one yet."""
         if tensor in self.block.outputs:
             return self.outputs[self.block.outputs.index(tensor)]
         added = Tensor(self, tensor.shape, tensor.dtype, len(self.outputs))

@@ -1,4 +1,4 @@
-"""Lowering of a block in place: its instructions become the program's own."""
+"""Lowers an inline block: its instructions become instructions of the enclosing program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def lower_inline(operation: InlineOperation, planner: Planner) -> None:
-    """Lowers the block's operations into the program; its outputs are the operation's."""
+    """Lowers the block's operations into the program. The block's outputs become the operation's."""
     block, waits = operation.block, bool(operation.awaited)
     leaving = dict(zip(block.outputs, operation.outputs, strict=True))
     inner = planner.inside(operation.pending_sums(planner.layouts), () if waits else operation.captures, leaving)
@@ -49,11 +49,11 @@ def _give(operation: InlineOperation, planner: Planner, inner: Planner) -> None:
 
 
 def _after(planner: Planner, value: Value, signal: Sequence[Value], *, waits: bool) -> Value:
-    """The value, which nothing may use before `signal` is computed.
+    """Returns the value, delayed until `signal` is computed.
 
-    TensorFlow and XLA merge recomputation that merely repeats operations with the first computation. Held back like
-    this, it runs when its results are wanted, and the first results need not be kept. In programs for XLA only the
-    values wait that say so (`waits`). It makes others, such as masks, where they are used.
+    TensorFlow and XLA would otherwise merge recomputation with the first computation. With the delay, recomputation
+    runs when its results are needed, and the first results need not be kept. In programs for XLA, only values with
+    `waits` are delayed. XLA recomputes others, such as masks, where they are used.
     """
 
     def emit(core: Core, x: tf.Tensor, *awaited: tf.Tensor) -> tf.Tensor:

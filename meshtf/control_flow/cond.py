@@ -24,9 +24,9 @@ from meshtf.planning.planner import Planner
 
 
 class CondOperation(Operation):
-    """Runs one of two blocks. Its inputs are the predicate, then the tensors that the blocks use from outside.
+    """Runs one of two blocks. Its inputs are the predicate, then the outer tensors that the blocks use.
 
-    `given` pairs tensors of the program with the blocks' names for them.
+    `given` pairs tensors of the program with block inputs.
     """
 
     takes_padding = True
@@ -78,7 +78,7 @@ class CondOperation(Operation):
     def _backward(
         self, operations: list[Operation], grads: Sequence[tuple[Tensor, Tensor | None]], side: int
     ) -> tuple[Block, list[Tensor]]:
-        """A branch of the gradient, and the tensors that it must be given."""
+        """A branch of the gradient, and the tensors that it needs as inputs."""
         forward = self.blocks[side].operations
         with self.graph.capture("a gradient's branch") as added:
             outputs = tuple(zeros_like(x) if grad is None else grad for x, grad in grads)
@@ -96,7 +96,7 @@ class CondOperation(Operation):
         own, other = blocks[side], blocks[1 - side]
         blocks[side] = Block(own.operations, own.bound, (*own.outputs, tensor))
         blocks[1 - side] = Block((*other.operations, *added), other.bound, (*other.outputs, zeros))
-        # The operation grows an output after it was made, because only its gradient shows which tensors are needed.
+        # The output is added after construction, because only the gradient shows which tensors it needs.
         self.blocks = (blocks[0], blocks[1])
         self.outputs = (*self.outputs, Tensor(self, tensor.shape, tensor.dtype, len(self.outputs)))
         return self.outputs[-1]
@@ -113,16 +113,16 @@ class CondOperation(Operation):
 
 @language_function
 def cond(predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> list[Tensor]:
-    """The results of `true_fn()` if `predicate` holds, else of `false_fn()`. Only one of them runs.
+    """The results of `true_fn()` if `predicate` is true, else of `false_fn()`. Only one of them runs.
 
     Args:
       predicate: a bool scalar.
       true_fn: returns any number of tensors. Both functions are called once, while the graph is built. They may use
-        tensors from outside and read and assign variables.
+        outer tensors, and may read and assign variables.
       false_fn: returns tensors of the same shapes and dtypes.
 
     Raises:
-      DtypeError: the predicate is no bool scalar, or results differ in dtype.
+      DtypeError: the predicate is not a bool scalar, or results differ in dtype.
       ShapeError: results differ in number or shape.
 
     Examples:

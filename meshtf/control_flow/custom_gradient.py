@@ -1,4 +1,4 @@
-"""`custom_gradient`: functions whose gradient the user gives."""
+"""`custom_gradient`: functions with a user-defined gradient."""
 
 from __future__ import annotations
 
@@ -38,18 +38,16 @@ class CustomGradientOperation(InlineOperation):
         self._num_results = len(block.outputs)
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradients of the user's function, as a block.
+        """The user's gradients, computed in a block.
 
-        The block is given the forward operations' results that it uses.
-
-        A second derivative asks for gradients of these results, too. The forward operations are then differentiated as
-        they stand.
+        The block takes as inputs the results of forward operations that it uses. A second derivative needs gradients
+        of these results, too; for it, the forward operations are differentiated as usual.
         """
         forward, every, n = self.block.operations, self.all_inputs, self._num_results
         asked = [(t, g) for t, g in zip(self.block.outputs[n:], grad_ys[n:], strict=True) if g is not None]
         with self.graph.capture("grad_fn of mtf.custom_gradient", beside=forward) as operations:
-            # Only the function's results have the user's gradient. Kept tensors are asked for by second derivatives
-            # alone.
+            # The user's gradient is for the function's results only. Kept tensors have gradients only in second
+            # derivatives.
             grads: list[Tensor | None] = [None] * len(every)
             if any(g is not None for g in grad_ys[:n]):
                 outputs = list(self.outputs[:n])
@@ -84,7 +82,7 @@ class CustomGradientOperation(InlineOperation):
 
     @property
     def all_inputs(self) -> list[Tensor]:
-        """The explicit inputs, then the differentiable tensors from outside that the block uses, in order of use."""
+        """The explicit inputs, then the differentiable outer tensors that the block uses, in order of use."""
         others = [x for x in self.captures if x not in self.explicit and is_differentiable(x.dtype)]
         return [*self.explicit, *others]
 
@@ -102,11 +100,11 @@ def custom_gradient(
     Args:
       fn: returns a tensor or a list of tensors. It is called once.
       grad_fn: `grad_fn(explicit_inputs, all_inputs, forward_operations, outputs, output_grads)` returns a gradient, or
-        None, for each of `all_inputs`: the explicit ones, then the tensors and variables from outside that `fn` uses.
+        None, for each of `all_inputs`: the explicit ones, then the outer tensors and variables that `fn` uses.
         It may use the outputs of the forward operations.
       explicit_inputs: arguments of `fn`.
-      computes_again: whether `grad_fn` computes again, to save memory, what `fn` computed too. A compiler then merges
-        nothing of the two, and keeps only the tensors that `grad_fn` uses.
+      computes_again: whether `grad_fn` recomputes results of `fn` to save memory. A compiler then does not merge the
+        two computations, and keeps only the tensors that `grad_fn` uses.
 
     Raises:
       GraphError, ShapeError, DtypeError: `grad_fn` returns too many or too few gradients, or one that does not

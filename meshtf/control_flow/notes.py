@@ -1,7 +1,7 @@
-"""Notes: tensors that a part of a program makes beside its results, such as the range of a layer's inputs.
+"""Notes: tensors that a part of a program returns besides its results, such as the range of a layer's inputs.
 
-A note leaves the stacks of layers, scans and recomputed parts around it as one more result of each. Outside a scan it
-has the scan's dimension in front.
+A note is an additional result of each enclosing stack of layers, scan and recomputed part. Outside a scan, it has the
+scan's dimension in front.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def noting(graph: Graph) -> Iterator[list[tuple[str, Tensor]]]:
 
 
 def note(name: str, x: Tensor) -> None:
-    """Gives a tensor to the innermost `noting` around.
+    """Adds a tensor to the notes of the innermost enclosing `noting`.
 
     Raises:
-      GraphError: it is in a branch or a loop out of which no note leads, or in a pipeline.
+      GraphError: the tensor is in a pipeline, or in a branch or loop that cannot return notes.
     """
     place, notes = x.graph.notes[-1]
     if vectorization_of(x.graph.layer_scopes):
@@ -49,16 +49,16 @@ def note(name: str, x: Tensor) -> None:
 
 
 class NotesOfBlock:
-    """The notes of a function that becomes a block. They leave the block behind the function's results."""
+    """The notes of a function that becomes a block. The block returns them after the function's results."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._names: list[str] = []
 
     def collected(self, fn: Callable[..., Any]) -> Callable[..., tuple[Any, list[Tensor]]]:
-        """The function, which also returns its notes."""
+        """Wraps the function to return its notes as well."""
         if not callable(fn):
-            return fn  # which `build_block` refuses
+            return fn  # `build_block` raises an error for it
 
         @functools.wraps(fn)
         def with_notes(*arguments: Any) -> tuple[Any, list[Tensor]]:
@@ -70,7 +70,7 @@ class NotesOfBlock:
         return with_notes
 
     def handed_on(self, results: Sequence[Tensor]) -> list[Tensor]:
-        """The function's own results. The notes behind them are made again, outside the block."""
+        """Returns the function's own results, and adds the notes after them to the `noting` outside the block."""
         own = len(results) - len(self._names)
         for name, x in zip(self._names, results[own:], strict=True):
             note(name, x)

@@ -1,8 +1,8 @@
-"""Recomputation: the backward pass computes again what the forward pass did not keep.
+"""Recomputation: the backward pass recomputes tensors that the forward pass did not keep.
 
 Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost" (2016). For y = tanh(square(x)), the gradient
-needs tanh's result and x. With "nothing", the program keeps x alone, and the backward pass computes square and tanh
-once more.
+needs the result of tanh and x. With "nothing", the program keeps only x, and the backward pass recomputes square and
+tanh.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meshtf.graph.tensor import Tensor
 
 
 class RecomputeOperation(InlineOperation):
-    """A block whose gradient keeps only what a policy says."""
+    """A block whose gradient keeps only the tensors that a policy selects."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RecomputeOperation(InlineOperation):
         pairs = [(y, g) for y, g in zip(outputs, grad_ys, strict=True) if g is not None]
         wanted = [x for x in [*self.captures, *outside_of] if is_differentiable(x.dtype)]
         beside = [*forward, *(t.operation for t in outside_of)]
-        # The gradient is built as if every result of the forward pass were kept. Then the policy says which are.
+        # The gradient is built as if every result of the forward pass were kept. Then the policy selects which are.
         with self.graph.capture("a gradient", beside=beside) as operations:
             grads = differentiate([y for y, _ in pairs], wanted, [g for _, g in pairs], forward)
         found = [(x, g) for x, g in zip(wanted, grads, strict=True) if g is not None]
@@ -52,7 +52,7 @@ class RecomputeOperation(InlineOperation):
         kept, again = split_kept(used, set(outside_of), forward, self.policy)
         block = Block((*again, *operations), tuple(kept), tuple(g for _, g in found))
         given = [(outside_of[t] if t in outside_of else self.keep(t), t) for t in kept]
-        # Results that are computed again wait for the gradients. Else they could be there early, and take memory.
+        # Recomputation waits for the gradients. Otherwise it could run early, and its results would take memory.
         awaited = [g for _, g in pairs] if again else []
         backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited, self.explicit)
         return gradients_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], backward.outputs)
@@ -65,11 +65,11 @@ def recompute_grad(
     recompute: RecomputePolicy | str | bool | None = True,
     name: str = "recompute_grad",
 ) -> Any:
-    """`fn(*explicit_inputs)`, whose gradient computes again what `recompute` does not keep.
+    """`fn(*explicit_inputs)`, whose gradient recomputes the tensors that `recompute` does not keep.
 
     Args:
-      fn: returns a tensor or a list of tensors. It is called once. It may use tensors and variables from outside, and
-        random operations give the same bits again.
+      fn: returns a tensor or a list of tensors. It is called once. It may use outer tensors and variables. Recomputed
+        random operations return the same bits.
       explicit_inputs: its arguments.
       recompute: what is kept: "nothing" (True), "products", "everything", or a `RecomputePolicy`.
       name: the operation's name.

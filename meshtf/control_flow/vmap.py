@@ -1,7 +1,7 @@
-"""`vmap`: a function of one element, mapped over a dimension, all elements at once.
+"""`vmap`: maps a function of one element over a dimension, computing all elements at once.
 
-The function is called once, with tensors that lack the dimension. Its operations are then made again with it. So what
-the function sees are the shapes of one element, and a sum over everything is a sum for each element.
+The function is called once, with tensors that lack the dimension. Its operations are then made again with the
+dimension. So the function sees the shapes of one element, and a sum over all its dimensions is a sum for each element.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ tensors without it. Give a tensor from outside as an argument, or rename the dim
 def vmap(fn: Callable[P, T], dim: DimensionLike) -> Callable[P, T]:
     """Maps a function of one element over a dimension. All elements are computed at once.
 
-    The function sees tensors without the dimension, in `x.shape`, too. It is called once, and its operations are made
-    with the dimension in front, split as the rules say. Arguments that lack the dimension, variables, and tensors from
-    outside are the same for all elements. Each element has random numbers of its own.
+    The function sees tensors without the dimension, also in `x.shape`. It is called once, and its operations are made
+    with the dimension in front, split by the layout rules. Arguments without the dimension, variables, and outer
+    tensors are the same for all elements. Each element has different random numbers.
 
     Args:
       fn: a function of tensors, or of structures of them. It returns any structure of tensors.
@@ -51,7 +51,7 @@ def vmap(fn: Callable[P, T], dim: DimensionLike) -> Callable[P, T]:
 
     Raises:
       ShapeError: when called, if no argument has the dimension, or two have it in different sizes.
-      GraphError: when called, if `fn` uses an operation that cannot be mapped, or a tensor from outside that has the
+      GraphError: when called, if `fn` uses an operation that cannot be mapped, or an outer tensor that has the
         dimension. Loops, branches, recomputation, assignments, convolutions and functions of slices cannot be mapped.
 
     Examples:
@@ -117,7 +117,7 @@ def _in_front(x: Tensor, dim: Dimension) -> Tensor:
 class _Elements:
     """The operations of the function of one element, made again for all elements.
 
-    `_all` has the tensor of all elements for each tensor of one element. Tensors that it lacks are the same for all.
+    `_all` maps a tensor of one element to the tensor of all elements. Tensors that it lacks are the same for all.
     """
 
     def __init__(self, dim: Dimension, given: Mapping[Tensor, Tensor]) -> None:
@@ -129,10 +129,10 @@ class _Elements:
         return self._all[x] if x in self._all else broadcast(x, self._shape(x.shape))
 
     def make_again(self, operation: Operation) -> None:
-        """Makes an operation for all elements, or keeps it, if it is the same for all.
+        """Makes an operation for all elements, or keeps the operation if it is the same for all.
 
         Raises:
-          GraphError: it is not known how.
+          GraphError: the operation cannot be mapped.
         """
         for tensor in (*operation.inputs, *operation.outputs):
             if tensor.shape.has(self._dim.name):
@@ -151,7 +151,7 @@ class _Elements:
         return operation.mapped != "" and not self._is_used_by_gradient(operation)
 
     def _is_used_by_gradient(self, operation: Operation) -> bool:
-        """Whether the gradient uses a tensor of one element that is no input, and so would not be made again."""
+        """Whether the gradient uses a tensor of one element that is not an input, and so would not be replaced."""
         functions = [f for f in operation.made_with[1].values() if inspect.isfunction(f)]
         used = [cell.cell_contents for f in functions for cell in f.__closure__ or ()]
         return any(isinstance(x, Tensor) and x in self._all for x in used)
@@ -171,12 +171,12 @@ class _Elements:
 
         args, kwargs = operation.made_with
         again = {name: argument(value) for name, value in kwargs.items()}
-        if isinstance(operation, ElementwiseOperation):  # whose own order of dimensions could be another
+        if isinstance(operation, ElementwiseOperation):  # its default order of dimensions may differ
             again["output_shape"] = self._shape(operation.outputs[0].shape)
         return type(operation)(*map(argument, args), **again)
 
     def _replace(self, operation: Operation, again: Operation) -> None:
-        """Puts an operation of all elements in place of one of one element, with its name and its line."""
+        """Replaces an operation of one element by the operation of all elements, with the same name and line."""
         again.name, again.site, again.scoped_name = operation.name, operation.site, operation.scoped_name
         for before, after in zip(operation.outputs, again.outputs, strict=True):
             wanted = self._shape(before.shape)
@@ -185,5 +185,5 @@ class _Elements:
 
 
 def _all_inputs(operation: Operation) -> list[Tensor]:
-    """The tensors that an operation uses, those of its blocks, too."""
+    """The tensors that an operation and its blocks use."""
     return [*operation.inputs, *(x for block in operation.blocks for x in block.captures)]

@@ -17,14 +17,14 @@ _DTYPES = ("float64", "float32", "bfloat16", "float16", "int32", "int8")
 @gin.configurable(module="meshtf")
 @dataclasses.dataclass(frozen=True)
 class TorusLinks:
-    """Links of the chips of a TPU: each chip has links to its neighbours along every axis of a torus.
+    """The links between the chips of a TPU: each chip has links to its neighbours along every axis of a torus.
 
     Attributes:
       axes: how many axes the torus has: 2 or 3.
       cores_per_chip: how many cores, as programs see them, share a chip's links.
       bandwidth: bytes per second of one link in one direction.
       hop_seconds: seconds that a message takes from chip to chip.
-      ring_from: from this number of chips on, the two ends of an axis are linked as well.
+      ring_from: the least number of chips along an axis whose two ends are linked as well.
     """
 
     axes: int
@@ -69,17 +69,17 @@ class NetworkLevel:
 @gin.configurable(module="meshtf")
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The speed of a machine. All numbers are those of one core of the mesh, unless cores are virtual.
+    """The speed of a machine. All figures are for one core of the mesh, unless cores are virtual.
 
     Attributes:
       name: its usual name.
-      source: where its figures are from.
+      source: the source of its figures.
       peak_flops: floating-point operations per second of matrix products, by dtype. A dtype that is missing counts as
         the slowest one.
       memory_bytes: bytes of a core's memory.
       memory_bandwidth: bytes per second between a core and its memory.
-      cache_bytes: bytes of the largest cache. It holds all that an operation reads and writes, if that is no more. 0 if
-        every operation goes to memory.
+      cache_bytes: bytes of the largest cache. An operation uses it if everything that it reads and writes fits into it.
+        0 if every operation goes to memory.
       cache_bandwidth: bytes per second between a core and that cache.
       links: a torus, or levels of a network from the innermost outwards.
       vector_flops: operations per second of elementwise work.
@@ -90,11 +90,11 @@ class Machine:
       product_efficiency: the share of the peak that large products reach.
       product_tile: (rows, columns, contracted): products are computed in whole blocks of these sizes.
       product_seconds: seconds that each product takes in addition to `operation_seconds`.
-      product_alignment: bytes. A product is slower if a row of one of its matrices is no multiple of them.
+      product_alignment: bytes. A product is slower if the bytes of a row of one of its matrices are not a multiple of
+        this.
       unaligned_efficiency: the share of a product's speed that is left if it is not aligned.
-      kernel_platform: the platform whose own kernels programs may have there, by XLA's name for it, such as "cuda"; ""
-        if it has none.
-      kernel_efficiency: the share of the peak that a kernel of the platform's reaches, such as fused attention.
+      kernel_platform: XLA's name of the platform whose own kernels programs may use, such as "cuda"; "" if it has none.
+      kernel_efficiency: the share of the peak that one of the platform's own kernels reaches, such as fused attention.
       memory_efficiency: the share of the memory's bandwidth that long reads reach.
       link_efficiency: the share of the links' bandwidth that long messages reach.
       step_seconds: seconds that every step takes in addition.
@@ -102,13 +102,14 @@ class Machine:
       convolution_seconds: seconds that each convolution takes in addition to `operation_seconds`.
       collective_seconds: seconds that each collective takes in addition to its hops.
       fuses: whether chains of elementwise work take one pass over memory (XLA), or each operation takes one.
-      products_fuse: whether such a chain also has the product that it reads or makes an operand of, as on a TPU. On a
-        GPU a product is a kernel of a library, which reads its operands from memory and writes its result there.
-      host_bandwidth: bytes per second at which a core is handed its part of a step's inputs from its host's
-        memory. Infinite if they are on the core already.
+      products_fuse: whether such a chain also includes the product whose result it reads or whose operand it makes, as
+        on a TPU. On a GPU a product is a kernel of a library, which reads its operands from memory and writes its
+        result there.
+      host_bandwidth: bytes per second at which a core receives its part of a step's inputs from its host's memory.
+        Infinite if they are on the core already.
       overlaps: whether collectives run while a core computes work that does not wait for them.
-      processors: for virtual cores, the number of real ones. Then the figures are those of all of them together, and
-        the cores of a mesh have equal shares. None if cores are real.
+      processors: for virtual cores, the number of real ones. Then the figures are for all real cores together, and the
+        cores of a mesh have equal shares. None if cores are real.
 
     Examples:
       >>> machine = mtf.costs.load_machine("v5p")
@@ -188,7 +189,8 @@ class Machine:
         return bytes_moved / (self.memory_bandwidth * self.memory_efficiency)
 
     def shared_by(self, cores: int) -> Machine:
-        """Returns the machine as one core of `cores` has it: for virtual cores its share, else all of it."""
+        """Returns the machine as seen by one of `cores` cores: its share if cores are virtual, else the machine
+        itself."""
         if self.processors is None:
             return self
         return dataclasses.replace(

@@ -20,8 +20,8 @@ from meshtf.errors import MachineError, nearest
 from meshtf_programs.user_paths import user_path
 
 _UNKNOWN = """\
-there is no machine "{name}".{nearest} Known are: {known}.
-A file of one's own is named by its path, as meshtf-probe writes it, ending in .toml."""
+there is no machine "{name}".{nearest} The known machines are {known}.
+To use a file that meshtf-probe wrote, give its path, which ends in .toml."""
 
 
 def machine_names() -> list[str]:
@@ -65,7 +65,7 @@ def load_machine(name: str) -> Machine:
 
 
 def machine_text(machine: Machine) -> str:
-    """The text of a file from which `load_machine` makes the machine again."""
+    """The text of a file from which `load_machine` loads an equal machine."""
     fields = {f.name: getattr(machine, f.name) for f in dataclasses.fields(machine)}
     links, peaks = fields.pop("links"), fields.pop("peak_flops")
     lines = [f"{key} = {_toml(value)}" for key, value in fields.items() if value is not None]
@@ -87,10 +87,10 @@ def _parsed(text: str, where: str) -> Machine:
         raise MachineError(f"{where} is not TOML: {error}") from error
     torus, levels = data.pop("torus", None), data.pop("levels", None)
     if (torus is None) == (levels is None):
-        raise MachineError(f"{where}: links are a table [torus] or tables [[levels]], one of the two")
+        raise MachineError(f"{where}: links must be a table [torus] or tables [[levels]], exactly one of the two")
     listed = levels if isinstance(levels, list) else [levels]
     if not all(isinstance(table, dict) for table in ([torus] if levels is None else listed)):
-        raise MachineError(f"{where}: links are a table [torus] or tables [[levels]], and not {torus or levels!r}")
+        raise MachineError(f"{where}: links must be a table [torus] or tables [[levels]], not {torus or levels!r}")
     try:
         if torus is not None:
             data["links"] = _made(TorusLinks, torus, "[torus] ")
@@ -108,7 +108,7 @@ def _made(cls: type, given: Mapping[str, Any], place: str) -> Any:
     for key in given:
         if key not in fields:
             known = nearest(key, [n for n in fields if n != "links"])
-            raise MachineError(f'{place}"{key}" is no field of a machine{known}')
+            raise MachineError(f'{place}"{key}" is not a field of a machine{known}')
     needed = (dataclasses.MISSING,)
     missing = [n for n, f in fields.items() if f.default in needed and n not in given]
     if missing:

@@ -1,8 +1,9 @@
-"""The places of a mesh's cores on a machine, and the links that a collective over some of its axes has there.
+"""The places of a mesh's cores on a machine, and the links that a collective over some mesh axes uses there.
 
-A group of a collective has the cores that differ along some mesh axes. On a torus, such groups extend along whole axes
-of the torus if the mesh fits it (`Torus.place`). If not, cores follow one another by their numbers. Groups of cores on
-one chip share the chip's links. On levels of a network cores follow one another as well, or lie in the given processes.
+A group of a collective consists of the cores that differ along some mesh axes. On a torus, such groups extend along
+whole axes of the torus if the mesh fits it (`Torus.place`). If not, cores are placed in order of their numbers. Groups
+of cores on one chip share the chip's links. On levels of a network, cores are also placed in order, or in the given
+processes.
 
 For example, take the mesh data:4;model:2 on hosts of two cores each. The cores of a group over `model` are on one host,
 and use only the inner level. The four cores of a group over `data` are on four hosts, and use only the level between
@@ -65,7 +66,7 @@ class Placement:
     """A mesh on a machine.
 
     Args:
-      machine: the machine as one core has it.
+      machine: the machine as seen by one core.
       mesh_shape: the shape of the mesh.
       process_of_core: the process of each core. Each process is then a part of the innermost level of a network.
     """
@@ -129,7 +130,7 @@ class Placement:
         return Footprint(len(group), levels=tuple(zip(levels, parts, strict=True)))
 
     def _units(self, level: int) -> np.ndarray:
-        """Returns, for each core, the number of the part of the level that it is in."""
+        """Returns, for each core, the index of its part of the level."""
         if level == 0 and len(self._processes):
             return self._processes
         return np.arange(self.mesh_shape.size) // (self._levels[level].cores or self.mesh_shape.size)

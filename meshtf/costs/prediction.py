@@ -1,7 +1,7 @@
 """Predicts how long a step takes on a machine, and its parts, from a report and the machine alone.
 
-Each operation has its seconds (`seconds.py`), and its share of the step (`step_timing.py`). Parts, collectives and all
-that is shown of them are sums of these shares.
+Each operation has its seconds (`seconds.py`) and its share of the step (`step_timing.py`). The parts of a step and the
+seconds of collectives are sums of these shares.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ class CollectiveTime:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prediction:
-    """The predicted time of a program's step. Print it, or ask for `to_dict()`.
+    """The predicted time of a program's step. Print it, or call `to_dict()`.
 
     Attributes:
       program: its name.
       machine: the machine's name.
       seconds: the seconds of a step.
       parts: the seconds by the kind of work.
-      hidden_communication: seconds of collectives in which other work is done. They are not among the parts. Together
-        with `parts.communication` they are all seconds of collectives.
-      tokens_per_second: tokens of all cores together. None if nobody said how many a step has.
+      hidden_communication: seconds of collectives during which other work is done. They are not among the parts. With
+        `parts.communication` they make up all seconds of collectives.
+      tokens_per_second: tokens of all cores together. None if the number of tokens in a step is not known.
       share_of_peak: the step's FLOPs, as a share of the machine's peak in the dtype of most products. Repeated and
         recomputed work counts.
       peak_bytes: bytes that a core needs.
@@ -107,7 +107,7 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Whether a core has the memory that it needs."""
+        """Whether a core has enough memory for the program."""
         return self.peak_bytes <= self.memory_bytes
 
     def to_dict(self, *, operations: bool = True) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
 
 
 def _mesh_in_parts(report: Report) -> Shape:
-    """Returns the mesh as the plan has it, where an axis is in parts if they split different dimensions."""
+    """Returns the mesh of the plan, in which an axis is in parts if its parts split different dimensions."""
     parts = dict(report.axis_parts)
     dims: list[Dimension] = []
     for name, size in report.mesh:

@@ -36,7 +36,7 @@ class Work:
       dtype: the name of its dtype.
       products: the matrix products in it.
       transcendentals: exponentials, logarithms, sines and the like, which are among the FLOPs.
-      has_kernel: whether a kernel of the platform's does it, where the machine has one.
+      has_kernel: whether one of the platform's own kernels does it, if the machine has such kernels.
 
     Examples:
       >>> product = mtf.costs.MatrixProduct(batch=1, rows=4096, columns=4096, contracted=4096)
@@ -57,10 +57,10 @@ def seconds_of(work: Work, machine: Machine) -> float:
     """Computes the seconds of local work: the longer of computing and moving bytes, and the additional time of an
     operation.
 
-    A product is computed in whole tiles of the machine, at a share of its peak, less if its rows are not aligned. If
-    its operands stand in another order in memory, they are transposed first. A product that is a kernel of its own
-    writes its result after it has computed it, and not meanwhile. A kernel of the platform's computes at its own share
-    of the peak. (Roofline model, Williams et al. 2009.)
+    A product is computed in whole tiles of the machine, at a share of its peak, and more slowly if its rows are not
+    aligned. Operands in another memory order are transposed first. A product that is a separate kernel writes its
+    result after it has computed it, and not meanwhile. A platform's own kernel has its own share of the peak. (Roofline
+    model, Williams et al. 2009.)
     """
     moving, preparing = machine.seconds_of_moving(work.bytes_moved), 0.0
     if work.products:
@@ -89,8 +89,8 @@ def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Place
 
     On a torus a group's bytes are divided among all its axes and, on a ring, both directions. They move along all of
     these at once. An alltoall is as slow as the links across the middle of its longest axis. An allreduce of few bytes
-    goes round once and not twice: each core is sent the slices of all, and sums them. On a network a collective goes
-    level by level.
+    goes round once and not twice: each core receives the slices of all cores, and sums them. On a network, a collective
+    goes level by level.
     """
     footprint, machine = placement.footprint(axes), placement.machine
     if footprint.members == 1:
@@ -108,7 +108,8 @@ def collective_seconds(kind: str, slice_bytes: int, axes: Axes, placement: Place
 
 
 def permute_seconds(slice_bytes: int, destinations: tuple[int, ...], placement: Placement) -> float:
-    """Computes the seconds of moving each core's slice to another core, all at once, as far as the farthest."""
+    """Computes the seconds in which all cores send their slices to other cores at once. The farthest core determines
+    the hops."""
     machine, links, hops = placement.machine, placement.machine.links, placement.hops(destinations)
     if all(core == destination for core, destination in enumerate(destinations)):
         return 0.0
@@ -123,7 +124,7 @@ def permute_seconds(slice_bytes: int, destinations: tuple[int, ...], placement: 
 
 
 def _computing(product: MatrixProduct, size: int, machine: Machine) -> float:
-    """Returns the FLOPs of a product that would take as long at the peak. `size`: the bytes of a number."""
+    """Returns the FLOPs that take as long at the peak as the product takes. `size`: the bytes of a number."""
     efficiency = machine.product_efficiency
     sides = (product.rows, product.columns, product.contracted)
     if not product.is_convolution and any(n > 1 and n * size % machine.product_alignment for n in sides):
@@ -132,7 +133,7 @@ def _computing(product: MatrixProduct, size: int, machine: Machine) -> float:
 
 
 def _preparing(product: MatrixProduct, size: int, machine: Machine) -> float:
-    """Returns the seconds in which a product starts, and operands that stand in another order are moved."""
+    """Returns the seconds in which a product starts, and in which operands in another memory order are transposed."""
     seconds = machine.product_seconds + machine.convolution_seconds * product.is_convolution
     if not machine.fuses:
         seconds += machine.seconds_of_moving(2 * product.transposed * size)
@@ -140,7 +141,7 @@ def _preparing(product: MatrixProduct, size: int, machine: Machine) -> float:
 
 
 def _written_apart(work: Work, size: int, machine: Machine) -> float:
-    """Returns the seconds in which kernels of a GPU's library move what they do not move while they compute.
+    """Returns the seconds in which kernels of a GPU's library move bytes but do not compute.
 
     The last blocks of a product are written when no block is left to compute. A float32 convolution moves all its
     tensors to another order: XLA keeps them with the channels first (its layout assignment), and the library multiplies
@@ -153,9 +154,7 @@ def _written_apart(work: Work, size: int, machine: Machine) -> float:
 
 
 def _tiled_flops(product: MatrixProduct, machine: Machine) -> float:
-    """Returns the FLOPs of a product in whole tiles. Rows and columns are exchanged if they fill the tiles
-    better so.
-    """
+    """Returns the FLOPs of a product in whole tiles. Rows and columns are exchanged if this fills the tiles better."""
     across, down, deep = machine.product_tile
     contracted = _whole(product.contracted, deep)
     one = _whole(product.rows, across) * _whole(product.columns, down)
@@ -181,7 +180,7 @@ def _torus_seconds(kind: str, whole: float, footprint: Footprint, machine: Machi
         of_a_chip = whole * links.cores_per_chip
         return max(of_a_chip * _across_the_middle(e) for e in footprint.extents) / bandwidth
     ways = sum(2 if e.is_ring else 1 for e in footprint.extents)
-    # Each chip has its own part already, and is sent the parts of the others.
+    # Each chip has its own part already, and receives the parts of the others.
     received = whole * (chips - 1) / chips * footprint.groups_per_chip
     return _passes(kind) * received / (ways * bandwidth)
 
@@ -189,7 +188,7 @@ def _torus_seconds(kind: str, whole: float, footprint: Footprint, machine: Machi
 def _once_round_seconds(whole: float, footprint: Footprint, machine: Machine, links: TorusLinks) -> float:
     """Returns the seconds of an allreduce that goes round once.
 
-    Axis by axis, each core is sent the slices of all cores in its row, and sums them itself. This takes half the hops,
+    Axis by axis, each core receives the slices of all cores in its row, and sums them itself. This takes half the hops,
     and many times the bytes. (Short vectors in Thakur et al. 2005.)
     """
     bandwidth = links.bandwidth * machine.link_efficiency
@@ -217,7 +216,7 @@ def _network_seconds(kind: str, whole: float, footprint: Footprint, machine: Mac
         bandwidth = level.bandwidth * machine.link_efficiency
         if parts > 1:
             share = (parts - 1) / parts
-            # On an outer level the cores of one part have the same data, so each of them sends its share of it.
+            # On an outer level, the cores of one part have the same data, so each core sends its share of the data.
             own = whole * share if kind == "all_to_all" or within == 1 else whole * share / within
             seconds += _passes(kind) * own / bandwidth
         within *= parts

@@ -1,8 +1,8 @@
-"""The one model of overlap: when each operation of a step runs, and how much longer it makes the step.
+"""The model of overlap: when each operation of a step runs, and by how much it makes the step longer.
 
 Operations follow one another in the plan's order. If the machine overlaps, collectives are a second line of work. A
-collective starts when its input is there and the collective before it is over, and a reader of its result waits for it.
-A collective is exposed while the first line waits for it, and hidden behind other work for the rest of its time. A loop
+collective starts when its input exists and the previous collective has ended. A reader of its result waits for it. A
+collective is exposed while the first line waits for it, and hidden behind other work for the rest of its time. A loop
 takes the time of one iteration times the number of iterations. So each second of the step belongs to one operation, to
 a bubble of a pipeline, or to the step's start. All shares of a step are shares of these seconds.
 
@@ -30,16 +30,16 @@ PartOfStep: TypeAlias = Literal["products", "elementwise", "update", "communicat
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperationTime:
-    """An operation, and how long it takes.
+    """The times of an operation.
 
     Attributes:
       operation: number of its record in the report's `operations`.
       begins: seconds into the step at which it begins for the first time.
-      seconds: seconds that it takes in all its runs. Runs in a pipeline's bubble are left out, and the shorter way of a
-        branch counts 0. A loop or a branch has the seconds of everything inside.
-      exposed_seconds: seconds by which it makes the step longer. For a collective, those in which the core waits for
-        it. For other work, all. For a pipeline's loop, its bubble. For other loops and branches 0, since the
-        operations inside have them. The sum of all and of the step's start is the step.
+      seconds: seconds that it takes in all its runs. Runs in a pipeline's bubble are left out, and the shorter side of
+        a branch counts 0. A loop or a branch has the seconds of everything inside.
+      exposed_seconds: seconds by which it makes the step longer. For a collective, the seconds in which the core waits
+        for it. For other work, all seconds. For a pipeline's loop, its bubble. For other loops and branches 0, since
+        the operations inside have them. The sum of all and of the step's start is the step.
     """
 
     operation: int
@@ -76,7 +76,7 @@ def operation_seconds(record: OperationRecord, placement: Placement) -> float:
     work = Work(flops, moved, record.dtype, record.products, record.transcendentals, record.has_kernel)
     seconds = seconds_of(work, machine)
     if fused and record.chain_length > 1:
-        # One pass over memory begins once for all operations in it.
+        # One pass over memory starts once for all operations in it.
         seconds -= machine.operation_seconds * (1 - 1 / record.chain_length)
     return seconds
 
@@ -141,10 +141,11 @@ class StepTiming:
         return end - start
 
     def _expose(self, under_way: collections.deque[int], since: float, until: float) -> None:
-        """Exposes the seconds from `since` to `until`, in which the core waits: they go to the collectives under way in
-        them.
+        """Exposes the seconds from `since` to `until`, in which the core waits, and assigns them to the collectives
+        that run then.
 
-        In that time collectives follow one another without a gap, since each had its input when the core began to wait.
+        In that time, collectives follow one another without a gap, since the inputs of all existed when the core began
+        to wait.
         """
         while under_way:
             number = under_way[0]
@@ -155,7 +156,7 @@ class StepTiming:
             self._round(under_way.popleft())
 
     def _round(self, number: int) -> None:
-        """Makes a collective wholly exposed, or wholly hidden, if only rounding separates it from that."""
+        """Makes a collective wholly exposed, or wholly hidden, if it differs from that only by rounding."""
         whole = self._once[number]
         if abs(self._exposed_once[number] - whole) < _LOST * whole:
             self._exposed_once[number] = whole
@@ -163,7 +164,7 @@ class StepTiming:
             self._exposed_once[number] = 0.0
 
     def _time_inside(self, number: int, begins: float) -> None:
-        """Times a loop with all its iterations, of which a share may be a bubble, or a branch with its longer way."""
+        """Times a loop with all its iterations, of which a share may be a bubble, or a branch by its longer side."""
         record, inside = self._records[number], self._inside.get(number, [])
         if record.category == "branch":
             ways = [self._timed([n for n in inside if self._records[n].alternative == way], begins) for way in (0, 1)]
@@ -171,16 +172,16 @@ class StepTiming:
             self._once[number] = max(ways)
             return
         rounds = self._records[inside[0]].times / record.times if inside else 0
-        # All iterations are alike, so one of them is timed.
+        # All iterations take the same time, so one of them is timed.
         one = self._timed(inside, begins)
         self._useful_rounds[number] = rounds * (1 - record.bubble)
         self._once[number] = rounds * one
         self._exposed_once[number] = rounds * record.bubble * one
 
     def _times_of_use(self) -> list[float]:
-        """Returns how often each operation runs for the step's result."""
+        """Returns how often each operation runs usefully, outside of bubbles."""
         times: list[float] = []
-        for record in self._records:  # a loop stands before the operations inside
+        for record in self._records:  # a loop comes before the operations inside
             outer = 1.0 if record.inside < 0 else times[record.inside]
             if record.inside in self._way_taken:
                 outer *= record.alternative == self._way_taken[record.inside]

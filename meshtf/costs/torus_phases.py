@@ -31,7 +31,7 @@ class TorusPhase:
 
     @property
     def received(self) -> float:
-        """The bytes that each chip is sent, as a share of the whole tensor."""
+        """The bytes that each chip receives, as a share of the whole tensor."""
         passes = 2 if self.kind == "all_reduce" else 1
         return passes * self.share * (self.extent.chips - 1) / self.extent.chips
 

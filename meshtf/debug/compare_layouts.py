@@ -1,4 +1,4 @@
-"""`compare_layouts`: the plans of one program under two layouts, beside each other."""
+"""`compare_layouts`: the plans of one program under two layouts, side by side."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ComparedTensor:
     """A tensor or a variable that the two layouts divide differently.
 
     Attributes:
-      name: its name. A variable's layout is the one in which it is kept between steps.
+      name: its name. For a variable, the layout is that between steps.
       label: the name of the variable, or of the operation as reports write it, such as `update of dense/kernel`.
       layouts: its named shape with the mesh axes that split it, in both.
       bytes_per_core: bytes of a core's part, in both.
@@ -46,7 +46,7 @@ class ComparedTensor:
 
 @dataclasses.dataclass(frozen=True)
 class LayoutComparison:
-    """The answer of `mtf.debug.compare_layouts`. Print it; a notebook shows it as HTML.
+    """The result of `mtf.debug.compare_layouts`. Print it; a notebook shows it as HTML.
 
     Attributes:
       reports: the report of the program under each layout.
@@ -136,17 +136,17 @@ _TENSORS = (
 def compare_layouts(
     program: Function | Lowering, a: MeshOrLayout, b: MeshOrLayout, *, machine: str | Machine | None = None
 ) -> LayoutComparison:
-    """Plans a program under two layouts and shows the plans beside each other. Nothing runs.
+    """Plans a program under two layouts, and shows the plans side by side. Nothing runs.
 
     Args:
-      program: the program. Its own layout does not count.
+      program: the program. Its own layout is not used.
       a: layout rules for the mesh of the program, or a whole mesh implementation.
       b: the other layout, likewise.
       machine: a machine, or the name of one, such as "v5e". With it, the time of a step is predicted.
 
     Raises:
       LayoutError: a layout does not fit the program.
-      UsageError: it is no program, or the machine is not known.
+      UsageError: `program` is not a program, or the machine is unknown.
 
     Examples:
       >>> total = lambda x: mtf.reduce_sum(2.0 * x, reduced_dim="hidden")

@@ -1,4 +1,4 @@
-"""Where a tensor's layout comes from: a rule, an override of it or of an operand, its primal, or a pass."""
+"""The reason for a tensor's layout: a rule, an override of it or of an operand, its primal, or a pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DimensionReason:
     """The mesh axes that split a dimension, and the reason.
 
     Attributes:
-      dimension: the dimension, as `batch:64`.
+      dimension: the dimension, such as `batch:64`.
       axes: the mesh axes; none if it is whole on every core.
       why: the reason, in words.
     """

@@ -1,4 +1,4 @@
-"""A program that is asked about: an `mtf.function` or an `mtf.Lowering`, with the tensors that it returns."""
+"""The program to debug: an `mtf.function` or an `mtf.Lowering`, with the tensors that it returns."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class LoweredProgram:
         )
 
     def tensor(self, wanted: Tensor | str) -> Tensor:
-        """Returns a tensor of the program: itself, or the one of a name.
+        """Returns a tensor of the program, given the tensor itself or a name.
 
-        A name is that of an operation, a variable, an export, or an operation as reports name it.
+        The name may be of an operation, a variable or an export, or a label of an operation in reports.
 
         Raises:
           GraphError: if no tensor has the name, or the tensor is of another program.

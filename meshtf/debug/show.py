@@ -29,9 +29,9 @@ def show(
 
     Args:
       x: a tensor, the name of a tensor of the program `on`, or a named shape.
-      on: a program, whose own layout it is; or a mesh implementation; or a mesh shape. The default is the program that
-        was lowered last of the tensor's graph.
-      layout: layout rules, which a mesh shape needs.
+      on: a program, whose layout is shown, or a mesh implementation, or a mesh shape. The default is the program that
+        was lowered last from the tensor's graph.
+      layout: layout rules; required with a mesh shape.
 
     Raises:
       GraphError: the program has no such tensor.

@@ -1,4 +1,4 @@
-"""`watch`: sees tensors of a program at each call, and changes none of its results."""
+"""`watch`: shows tensors of a program at each call, without changing its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.visualize import picture_of
 
 _MOST_PRINTED = 16
-"""The most elements of an array that are all printed. A larger one shows two at either end of each dimension."""
+"""The most elements of an array that is printed whole. A larger array shows two at either end of each dimension."""
 
 _IN_BLOCK = """\
 {x} is inside {what}, where it has another value in each run; watch a tensor that the function returns, or print it \
@@ -31,13 +31,13 @@ there with mtf.print_tensor"""
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
-    """A program whose tensors are seen at each call: see `mtf.debug.watch`. Call it as the program.
+    """A program whose tensors are shown at each call: see `mtf.debug.watch`. Call it like the program.
 
     Attributes:
-      program: the program, which runs as it is.
-      names: the names of the tensors that are seen.
-      call: is called with the arrays by name; None if they are printed.
-      per_core: whether each tensor comes as the slices of the cores.
+      program: the program, which runs unchanged.
+      names: the names of the watched tensors.
+      call: called with the arrays by name; None to print them.
+      per_core: whether each tensor is shown as the slices of the cores.
     """
 
     program: Function
@@ -48,7 +48,7 @@ class Watched:
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Hands the tensors of this call to the callback, runs the program, and returns its results."""
+        """Passes the tensors of this call to the callback, runs the program, and returns its results."""
         values = self.values(*args, **kwargs)
         if self.call is None:
             self._print(values)
@@ -60,7 +60,7 @@ class Watched:
     def values(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Returns the tensors of a call with these inputs, whole or core by core, without running the program.
 
-        They are the values in the next step, from the present values of variables and with its random bits. Nothing is
+        They are the values of the next step, with its random bits and the present values of variables. Nothing is
         assigned.
 
         Raises:
@@ -77,14 +77,14 @@ class Watched:
         return {name: self._slices(tensors[name], array, lowering) for name, array in arrays.items()}
 
     def _tensors_in(self, lowering: Lowering) -> dict[str, Tensor]:
-        """The tensors that are seen. A program has a graph of its own for each choice of open sizes."""
+        """The watched tensors. A program has a separate graph for each choice of open sizes."""
         if lowering not in self._tensors:
             lowered = LoweredProgram(lowering, ())
             self._tensors[lowering] = {name: _checked(lowered.tensor(name)) for name in self.names}
         return self._tensors[lowering]
 
     def _print(self, values: Mapping[str, Any]) -> None:
-        tensors = self._tensors_in(self.program.lowering)  # which is that of the last call
+        tensors = self._tensors_in(self.program.lowering)  # the lowering of the last call
         for name, value in values.items():
             x = tensors[name]
             head = f"{name} [{x.shape}] {x.dtype.name}"
@@ -107,20 +107,20 @@ def watch(
     call: Callable[[Mapping[str, Any]], object] | None = None,
     per_core: bool = False,
 ) -> Watched:
-    """Sees tensors of a program at each call. The program itself runs as it is, so that its results are the same bits.
+    """Shows tensors of a program at each call. The program runs unchanged, so its results have the same bits.
 
-    A second program computes the tensors first, from the same inputs, variables and random bits, and assigns nothing.
-    So a watched call takes longer, by what the tensors need.
+    A second program first computes the tensors, from the same inputs, variables and random bits. It assigns nothing.
+    So a watched call takes longer, by the time to compute the tensors.
 
     Args:
       program: the program.
-      names: tensors of it, or their names: of operations, variables or exports, or as reports name them.
-      call: is called with the arrays by name, before each step. By default they are printed.
-      per_core: whether each tensor comes as the slices of the cores, by the core's number, and not whole.
+      names: its tensors, or their names: of operations, variables or exports, or labels in reports.
+      call: called with the arrays by name, before each step. By default they are printed.
+      per_core: whether each tensor is a dict of the cores' slices, by core number, instead of the whole array.
 
     Raises:
       GraphError: the program has no such tensor.
-      UsageError: it is no program of mtf.function, or a tensor is inside a loop or a branch.
+      UsageError: `program` is not an mtf.function, or a tensor is inside a loop or a branch.
 
     Examples:
       >>> two_cores = mtf.SpmdMeshImpl("rows:2", "batch:rows")

@@ -1,4 +1,4 @@
-"""`why`: where a tensor is made, how it is laid out and why, and what was sent for it."""
+"""`why`: where a tensor is made, how it is laid out and why, and which collectives it causes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from meshtf.planning.plan import Collective, Plan, Value, walk
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SentFor:
-    """A collective that makes a tensor, or hands it to a reader.
+    """A collective that makes a tensor, or sends it to a reader.
 
     Attributes:
       kind: all_reduce, all_gather and so on.
       axes: the mesh axes along which data moves.
-      times: how often it runs, in loops.
-      bytes_sent: bytes that each core sends, in all runs together.
+      times: how often it runs in a step, including loops.
+      bytes_sent: bytes that each core sends, over all runs.
       reason: "to make it", or "for" its reader.
     """
 
@@ -40,7 +40,7 @@ class SentFor:
 
 @dataclasses.dataclass(frozen=True)
 class Why:
-    """The answer of `mtf.debug.why`. Print it; a notebook shows it as HTML.
+    """The result of `mtf.debug.why`. Print it; a notebook shows it as HTML.
 
     Attributes:
       name: the tensor's name.
@@ -51,8 +51,8 @@ class Why:
       layout: its named shape with the mesh axes that split it.
       bytes_per_core: bytes of a core's part.
       dimensions: the reason for the layout of each dimension.
-      kept: for a variable, the layout in which it is kept between steps, if that is another one.
-      sent: the collectives that make it or hand it to readers.
+      kept: for a variable, its layout between steps, if that is different.
+      sent: the collectives that make it or send it to readers.
     """
 
     name: str
@@ -123,11 +123,11 @@ _SENT = (Column("sent", True), Column("times", True), Column("kind"), Column("me
 
 @says_where
 def why(x: Tensor | str, on: Function | Lowering | None = None) -> Why:
-    """Says of a tensor where it is made, how it is laid out and why, and which collectives were sent for it.
+    """Explains where a tensor is made, how it is laid out and why, and which collectives make or send it.
 
     Args:
-      x: a tensor of a program, or its name: that of its operation, its variable or its export, or as reports name it.
-      on: the program, on its mesh. The default is the one that was lowered last of the tensor's graph.
+      x: a tensor of a program, or its name: of its operation, variable or export, or its label in reports.
+      on: the program, on its mesh. The default is the program that was lowered last from the tensor's graph.
 
     Raises:
       GraphError: the program has no such tensor.
@@ -175,7 +175,7 @@ def why(x: Tensor | str, on: Function | Lowering | None = None) -> Why:
 
 
 def _sent_for(x: Tensor, plan: Plan, lowering: Lowering) -> Iterator[SentFor]:
-    """Yields the collectives that its operation asked for, and those that bring what the operation makes to others."""
+    """Yields the collectives of the tensor's operation, and the collectives that send its results to others."""
     made = _made_by(x, plan)
     for collective, times in accounting.collectives(plan):
         for own in collective.members or (collective,):

@@ -1,7 +1,7 @@
-"""A named dimension, and the forms in which a program gives one.
+"""A named dimension, and the forms in which a program writes one.
 
-`mtf.Dimension("batch", 64)`, `("batch", 64)` and "batch:64" are the same. In the text "batch:64 hidden" a name stands
-alone or with a size.
+`mtf.Dimension("batch", 64)`, `("batch", 64)` and "batch:64" mean the same. In text such as "batch:64 hidden", a name
+may have a size or not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meshtf.errors import ShapeError, nearest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dimension:
-    """A named dimension. Operations match dimensions by name; it is an error if their sizes then differ.
+    """A named dimension. Operations match dimensions by name. Two sizes under one name are an error.
 
     Examples:
       >>> hidden = mtf.Dimension("hidden", 8)
@@ -32,7 +32,9 @@ class Dimension:
     @says_where
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[^\s:;,]+", self.name):
-            raise ShapeError(f"a dimension's name is a word without spaces or any of : ; , and not {self.name!r}")
+            raise ShapeError(
+                f"a dimension's name must be a word without spaces or the characters : ; , and is {self.name!r}"
+            )
         try:
             size = operator.index(self.size)
             if isinstance(self.size, bool):
@@ -48,14 +50,14 @@ class Dimension:
 
 
 DimensionLike: TypeAlias = "Dimension | str | tuple[str, int]"
-"""A dimension: an object, its name (if something else says its size), "name:size", or a pair."""
+"""A dimension: a `Dimension`, its name (where its size is known), "name:size", or a (name, size) pair."""
 
 
 class Dims(tuple[Dimension, ...]):
     """The dimensions of a shape, as a tuple.
 
-    Beside a list they act as a list, as Mesh TensorFlow's do: `shape.dims[:-1] + [d]` is a list, and `shape.dims ==
-    [d]` compares.
+    They can be added to a list and compared with one, since Mesh TensorFlow's dims are a list: `shape.dims[:-1] + [d]`
+    is a list.
     """
 
     @overload
@@ -104,7 +106,7 @@ def written_dimensions(text: str, form: str = "name:size, or a name alone") -> I
     """The dimensions in a text. Spaces, `;`, `,` and `.` separate them.
 
     Raises:
-      ShapeError: a token is not of the form; the message underlines it.
+      ShapeError: a token does not have the form; the message underlines it.
     """
     for token in _TOKEN.finditer(text):
         match = re.fullmatch(r"([^:]+)(?::(\d{1,18}))?", token.group())
@@ -114,10 +116,10 @@ def written_dimensions(text: str, form: str = "name:size, or a name alone") -> I
 
 
 def sized_dimensions(text: str, sizes: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The (name, size) of each dimension in a text. A name without a size has the size that `sizes` gives it.
+    """The (name, size) of each dimension in a text. A name without a size takes it from `sizes`.
 
     Raises:
-      ShapeError: there is no such size, and the text gives none.
+      ShapeError: neither the text nor `sizes` has the size of a name.
     """
     form = "name:size" if not sizes else "name:size, or a name alone"
     found: list[tuple[str, int]] = []
@@ -133,7 +135,7 @@ def sized_dimensions(text: str, sizes: Mapping[str, int]) -> list[tuple[str, int
 
 
 def needs_size(fact: str, name: str, known: Iterable[str]) -> str:
-    """The message about a name that is not known, with the fact first."""
+    """The error message about an unknown name: the fact, the nearest known name, and how to state a size."""
     hint = nearest(name, known).replace("; ", " (").replace("?", "?)")
     return f'{fact}{hint}, and a new dimension needs its size: "{name}:size"'
 
@@ -141,10 +143,10 @@ def needs_size(fact: str, name: str, known: Iterable[str]) -> str:
 def parse_pairs(text: str, value_pattern: str, form: str, *, shown: str | None = None) -> list[tuple[str, str]]:
     """Splits `a:x;b:y` into pairs.
 
-    A dot separates pairs too, unless it stands before a number that ends a name: "a:x.0" is the part 0 of x.
+    A dot also separates pairs, unless it precedes a number that ends a name: "a:x.0" is part 0 of x.
 
     Raises:
-      ShapeError: a token is not of the form; the message underlines it in the text, or in `shown`.
+      ShapeError: a token does not have the form; the message underlines it in the text, or in `shown`.
     """
     pairs: list[tuple[str, str]] = []
     for token in _TOKEN.finditer(text):
@@ -157,7 +159,7 @@ def parse_pairs(text: str, value_pattern: str, form: str, *, shown: str | None =
 
 
 def dimension_from(d: object, sizes: Mapping[str, int]) -> Dimension:
-    """A dimension from any form. A name alone has the size that `sizes` gives it."""
+    """A dimension from any form. A name alone takes its size from `sizes`."""
     if isinstance(d, Dimension):
         return d
     if isinstance(d, tuple | list) and len(d) == 2:
@@ -167,12 +169,12 @@ def dimension_from(d: object, sizes: Mapping[str, int]) -> Dimension:
     if isinstance(d, str) and (":" in d or sizes):
         if len(named := sized_dimensions(d, sizes)) == 1:
             return Dimension(*named[0])
-        raise ShapeError(f"one dimension is needed here, and {d!r} has {len(named)}")
+        raise ShapeError(f"one dimension is needed here, but {d!r} has {len(named)}")
     raise ShapeError(f"not a dimension: {d!r}; write mtf.Dimension(name, size), or a pair ({_example(d)})")
 
 
 def name_and_size(dim: DimensionLike, offered: str = "") -> tuple[str, int | None]:
-    """A dimension's name, and its size if it is given. `offered` ends the message about what is no dimension."""
+    """A dimension's name, and its size if it has one. `offered` ends the error message if `dim` is no dimension."""
     if isinstance(dim, str):
         written = list(written_dimensions(dim)) if ":" in dim else []
         return (written[0].name, written[0].size) if len(written) == 1 else (dim, None)

@@ -1,4 +1,4 @@
-"""Shapes: ordered dimensions with distinct names, and the forms in which a program gives them."""
+"""Shapes: ordered dimensions with distinct names, and the forms in which a program writes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from meshtf.errors import ShapeError, counted, nearest
 _SHAPE_FORMS = 'give an mtf.Shape, a list of dimensions, or text such as "batch:64 hidden:8"'
 
 ShapeLike: TypeAlias = "Shape | Dimension | str | tuple[str, int] | Iterable[DimensionLike]"
-"""A shape: an object, a text of names and sizes, one dimension, or a list of dimensions."""
+"""A shape: a `Shape`, a text of names and sizes, one dimension, or a list of dimensions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False)
@@ -86,7 +86,7 @@ class Shape:
         """The dimension of that name.
 
         Raises:
-          ShapeError: there is none; the message has the nearest name.
+          ShapeError: there is none; the message suggests the nearest name.
         """
         return self.dims[self.axis(name)]
 
@@ -97,7 +97,7 @@ class Shape:
         Raises:
           ShapeError: it is absent, or has another size.
         """
-        for i, own in enumerate(self.dims):  # asked so often that the text of a refusal would show
+        for i, own in enumerate(self.dims):  # the frequent case, before the text of an error is built
             if dim in (own.name, own):
                 return i
         name, size = name_and_size(dim, _names_of(self))
@@ -126,7 +126,7 @@ class Shape:
         return Shape(found)
 
     def _asked(self, dims: ShapeLike) -> Iterable[DimensionLike]:
-        """One dimension, or several. A text that is the name of one may have a point in it."""
+        """One dimension, or several. A dot separates names, unless the whole text is the name of a dimension."""
         return [dims] if isinstance(dims, str) and self.has(dims) else _listed(dims, self)
 
     def has(self, dim: DimensionLike) -> bool:
@@ -167,7 +167,7 @@ class Shape:
     @overload
     def __getitem__(self, key: slice) -> Shape: ...
     def __getitem__(self, key: int | slice | DimensionLike) -> Dimension | Shape:
-        """The dimension at a position or of a name, or the shape of several positions."""
+        """The dimension at a position or with a name, or the shape of a slice of positions."""
         if isinstance(key, str | Dimension | tuple):
             return self.dims[self.axis(key)]
         try:
@@ -186,9 +186,9 @@ class Shape:
 
 @says_where
 def convert_to_dimension(d: DimensionLike | None, sizes_from: Shape | Iterable[Shape] = ()) -> Dimension | None:
-    """A `Dimension` from itself, "name:size" or a (name, size) pair; None passes through.
+    """Converts a `Dimension`, "name:size" or a (name, size) pair to a `Dimension`; None passes through.
 
-    A name alone has the size that it has in the shapes `sizes_from`.
+    A name alone takes its size from the shapes `sizes_from`.
 
     Examples:
       >>> mtf.convert_to_dimension("hidden:8")
@@ -205,13 +205,13 @@ def convert_to_shape(x: None, sizes_from: Shape | Iterable[Shape] = ()) -> None:
 def convert_to_shape(x: ShapeLike, sizes_from: Shape | Iterable[Shape] = ()) -> Shape: ...
 @says_where
 def convert_to_shape(x: ShapeLike | None, sizes_from: Shape | Iterable[Shape] = ()) -> Shape | None:
-    """A `Shape` from itself, a dimension, a list of dimensions or pairs, or "batch:64 pixels:784".
+    """Converts a shape, a dimension, a list of dimensions or pairs, or "batch:64 pixels:784" to a `Shape`.
 
-    In a string the dimensions are separated by spaces, `;`, `,` or `.`. None passes through. A name alone has the size
-    that it has in the shapes `sizes_from`.
+    In a string, the dimensions are separated by spaces, `;`, `,` or `.`. None passes through. A name alone takes its
+    size from the shapes `sizes_from`.
 
     Raises:
-      ShapeError: a name has no size, in the text or in `sizes_from`; or it stands twice.
+      ShapeError: a name has no size in the text or in `sizes_from`, or occurs twice.
 
     Examples:
       >>> mtf.convert_to_shape("batch:4 hidden:8")
@@ -234,7 +234,7 @@ def shape_of(x: ShapeLike, sizes_from: Shape | Iterable[Shape] = ()) -> Shape:
 
 @says_where
 def combined_dimension(dims: ShapeLike, name: str | None = None) -> Dimension:
-    """One dimension whose size is the product of the sizes. It has the name of the first, unless you give one.
+    """One dimension whose size is the product of the sizes. By default, it has the first dimension's name.
 
     Examples:
       >>> mtf.combined_dimension([("heads", 2), ("d_kv", 4)], name="hidden")
@@ -257,14 +257,14 @@ def described(shape: Shape, unpadded_shape: Shape) -> str:
 
 
 def unused_name(base: str, *shapes: Shape) -> str:
-    """`base`, lengthened until none of the shapes has it."""
+    """`base`, with underscores appended until no shape has a dimension of that name."""
     while any(shape.has(base) for shape in shapes):
         base += "_"
     return base
 
 
 def _listed(dims: ShapeLike, shape: Shape | None = None) -> Iterable[DimensionLike]:
-    """One dimension, a text or a list of them, as a list. No name needs a size."""
+    """Lists the dimensions in a text, a single dimension or a list. Names need no sizes."""
     if isinstance(dims, str):
         return [name if size is None else (name, size) for name, size, _ in written_dimensions(dims)]
     if isinstance(dims, Dimension) or is_pair(dims):
@@ -275,7 +275,7 @@ def _listed(dims: ShapeLike, shape: Shape | None = None) -> Iterable[DimensionLi
 
 
 def _names_of(shape: Shape | None) -> str:
-    """Which names a message may offer, if a shape is known."""
+    """The end of an error message: the names of a shape's dimensions, if a shape is known."""
     if shape is None:
         return ""
     names = ", ".join(f'"{name}"' for name in shape.dimension_names)
@@ -283,7 +283,7 @@ def _names_of(shape: Shape | None) -> str:
 
 
 def _sizes(shapes: Shape | Iterable[Shape]) -> dict[str, int]:
-    """The size of each name. Shapes that contradict each other are the operation's to refuse: the first counts."""
+    """The size of each name. If shapes disagree, the first counts; the operation reports the conflict."""
     sizes: dict[str, int] = {}
     for shape in [shapes] if isinstance(shapes, Shape) else shapes:
         for dim in shape:

@@ -1,1 +1,1 @@
-"""Files that may be another user's: only regular files are read, and nothing is written through a planted link."""
+"""Safe access to files in shared folders: reads only regular files, and never writes through a planted link."""

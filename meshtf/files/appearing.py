@@ -1,4 +1,4 @@
-"""Files that another process has made, on a disk that both see."""
+"""Waits for files that another process has made on a shared disk."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 
 SECONDS_TO_SEE = 5.0
-"""Seconds until a network file system shows a file that another machine made."""
+"""The seconds to wait until a network file system shows a file that another machine made."""
 
 
 def appears(path: Path) -> bool:
-    """Tells whether a file or folder, which was made before, is seen here within some seconds.
+    """Tells whether an existing file or folder becomes visible to this machine within some seconds.
 
-    A network file system's client may remember for a minute that a name was missing. But it looks again when the folder
-    is listed.
+    The client of a network file system may cache for a minute that a name was missing. Listing the folder makes it look
+    again.
     """
     end = time.monotonic() + SECONDS_TO_SEE
     while not path.exists():

@@ -1,6 +1,4 @@
-"""Temporary folders that are locked by the processes that use them, so that those of killed processes can be
-removed.
-"""
+"""Temporary folders that are locked while a process uses them, so that folders of killed processes can be removed."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ import time
 from pathlib import Path
 
 _SECONDS_UNTIL_HELD = 3600.0
-"""Seconds after which a new folder is surely locked, or its process dead. A process may be stopped in between."""
+"""Seconds after which a new folder is certainly locked, or its process dead. A process may be paused in between."""
 
 
 class HeldFolder:
-    """A folder in the temporary folder, whose lock is held until `remove` or the end of the process.
+    """A folder in the temporary folder, locked until `remove` or the end of the process.
 
-    First, folders with the same prefix whose processes were killed are removed: nobody holds their locks. On a file
-    system without locks they stay.
+    The constructor first removes folders with the same prefix whose processes were killed, since they are not locked.
+    On a file system without locks, they stay.
 
     Attributes:
       path: the folder.
@@ -41,7 +39,7 @@ class HeldFolder:
 
 def _remove_left_behind(prefix: str) -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # it is held, or gone, or another user's
+        with contextlib.suppress(OSError):  # it is locked, or gone, or belongs to another user
             found = path.lstat()
             if found.st_uid == os.getuid() and time.time() - found.st_mtime > _SECONDS_UNTIL_HELD:
                 descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -1,4 +1,4 @@
-"""Reads files that may be no regular files: a named pipe would wait for ever, and /dev/zero has no end."""
+"""Reads files, but only regular ones: reading a named pipe could wait for ever, and /dev/zero has no end."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def open_regular(path: Path, *, follows_links: bool = True) -> io.BufferedReader
 
     Args:
       path: the path of the file.
-      follows_links: whether a symbolic link may stand for it. Links on the way to its folder are always allowed.
+      follows_links: whether the path may be a symbolic link. Links in the path to its folder are always allowed.
 
     Raises:
-      OSError: if it is missing, may not be read, or is no regular file. `strerror` says which.
+      OSError: if it is missing, not readable, or not a regular file. `strerror` says which.
     """
     _check(os.stat(path, follow_symlinks=follows_links), path)
     # If it has been replaced since the check, these flags open a pipe without waiting, and refuse a link.
@@ -52,22 +52,25 @@ def read_regular(path: Path, most_bytes: int, *, follows_links: bool = True) -> 
         size = os.fstat(file.fileno()).st_size
         content = b"" if size > most_bytes else file.read(most_bytes + 1)
     if max(size, len(content)) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has {max(size, len(content)):,} bytes, and may have {most_bytes:,}", str(path))
+        raise OSError(
+            errno.EFBIG, f"it has {max(size, len(content)):,} bytes, and the limit is {most_bytes:,}", str(path)
+        )
     return content
 
 
 def is_absent(error: OSError) -> bool:
-    """Tells whether there is no such file, or something else in its place. It is False if it only could not be
-    read this time.
+    """Tells whether an error means that there is no such file, or something else at its path.
+
+    It is False for errors that may be temporary.
     """
     return error.errno in _ABSENT
 
 
 def kind_of(mode: int) -> str:
-    """Returns a word for the thing under a name, from its `st_mode`."""
+    """Returns words for the kind of file that has this `st_mode`."""
     return _KINDS.get(stat.S_IFMT(mode), "a regular file")
 
 
 def _check(found: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, f"it is {kind_of(found.st_mode)}, and no regular file", str(path))
+        raise OSError(errno.EINVAL, f"it is {kind_of(found.st_mode)}, not a regular file", str(path))

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Writes files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from meshtf.files.unlinked_file import create_file
 
 @contextlib.contextmanager
 def replaced_file(final: Path) -> Iterator[BinaryIO]:
-    """Yields a temporary file to write into. It becomes `final` at the end, and is deleted after an error.
+    """Yields a temporary file to write into. It is renamed to `final` at the end, or deleted after an error.
 
-    If a link has the name, the link is replaced, and not its target.
+    If `final` is a link, the link itself is replaced, not its target.
 
     Raises:
       OSError: if it cannot be written, or if another process writes the same file.
@@ -30,7 +30,7 @@ def replaced_file(final: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         if not _is_still(temporary, own):
-            raise OSError(errno.EBUSY, "another process writes it, too", str(final))
+            raise OSError(errno.EBUSY, "another process also writes it", str(final))
         temporary.rename(final)
     except OSError as error:
         if error.filename is None:  # a failed write does not name its file
@@ -42,13 +42,13 @@ def replaced_file(final: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(final: Path, content: bytes) -> None:
-    """Writes a file that has the old or the new content at every moment. Raises OSError as `replaced_file` does."""
+    """Writes a file that has the old or the new content at every moment. Raises OSError like `replaced_file`."""
     with replaced_file(final) as file:
         file.write(content)
 
 
 def _is_still(path: Path, own: os.stat_result) -> bool:
-    """Tells whether the name still belongs to this process's file, and not to one put in its place."""
+    """Tells whether the path still leads to this process's file, which nobody has replaced."""
     try:
         return os.path.samestat(os.lstat(path), own)
     except OSError:

@@ -1,4 +1,4 @@
-"""Text in files that may be compressed, or in UTF-16. Their first bytes tell, and they are read as plain UTF-8."""
+"""Reads text files as UTF-8, even if they are compressed or in UTF-16, which their first bytes tell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 BROKEN = (EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
-"""Errors besides OSError that reading raises if the content is damaged."""
+"""Errors besides OSError that reading damaged content raises."""
 
 Pieces: TypeAlias = "Iterator[bytes]"
 
@@ -51,22 +51,22 @@ _TAR, _TAR_PLACE = b"ustar", 257
 
 
 class NoTextError(ValueError):
-    """A file that is no text. The message is a sentence about it, without its name."""
+    """A file that is not text. The message is a sentence about the file, without its name."""
 
 
 def text_stream(file: io.BufferedReader, name: str) -> BinaryIO:
     """Returns the text of a file, in UTF-8 and without a byte-order mark. Compressed content is decompressed.
 
-    Plain UTF-8 comes from `file` itself, where one can seek.
+    For plain UTF-8, the result is `file` itself, which is seekable.
 
     Args:
       file: the file at its beginning.
-      name: its name, whose suffix must not promise a compression that is not there.
+      name: its name. A suffix of compressed files is an error if the content is not compressed.
 
     Raises:
-      NoTextError: if the content is an archive, or something else that is no text.
-      ImportError: if zstd compressed it, and pyarrow is not installed.
-      OSError, or one of `BROKEN`: if it is damaged. Reading the result may raise these, too.
+      NoTextError: if the content is an archive or otherwise not text.
+      ImportError: if the content is compressed with zstd, and pyarrow is not installed.
+      OSError, or one of `BROKEN`: if the content is damaged. Reading the result may also raise these.
     """
     head = _head(file)
     if not _compression(head):
@@ -86,12 +86,12 @@ def text_stream(file: io.BufferedReader, name: str) -> BinaryIO:
 
 
 def plain_text(content: bytes, name: str, most_bytes: int) -> bytes:
-    """Returns the text that `content` holds, as `text_stream` does, but at most `most_bytes` + 1 bytes of it."""
+    """Returns the text in `content` like `text_stream`, but at most `most_bytes` + 1 bytes of it."""
     return text_stream(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(content))), name).read(most_bytes + 1)
 
 
 def is_plain(file: io.BufferedReader) -> bool:
-    """Tells whether the content is UTF-8 as it stands, so that a reader can begin in the middle."""
+    """Tells whether the content is UTF-8 and not compressed, so that a reader can start in the middle."""
     head = _head(file)
     return not _compression(head) and _mark(head)[1] == "utf-8"
 
@@ -118,7 +118,7 @@ def _compression(head: bytes) -> Callable[[Pieces], Pieces] | None:
 def _inflated(new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor], pieces: Pieces) -> Pieces:
     """Yields the content of one compressed stream after another.
 
-    BZ2File and LZMAFile would silently end before a stream that is damaged at its beginning.
+    BZ2File and LZMAFile would silently stop before a stream whose beginning is damaged.
     """
     machine, is_within = new(), False
     for piece in pieces:
@@ -147,7 +147,7 @@ def _archive(head: bytes) -> str | None:
 
 def _refuse(head: bytes) -> None:
     if what := _archive(head):
-        raise NoTextError(f"its content is {what}, and no text")
+        raise NoTextError(f"its content is {what}, not text")
 
 
 def _mark(head: bytes) -> tuple[bytes, str]:
@@ -161,7 +161,7 @@ def _pieces(file: BinaryIO | gzip.GzipFile) -> Pieces:
 
 
 def _first(pieces: Pieces) -> tuple[bytes, Pieces]:
-    """Returns the beginning of the pieces, and all pieces."""
+    """Returns the first bytes of the pieces, and an iterator over all pieces."""
     taken: list[bytes] = []
     while sum(map(len, taken)) < _HEAD_BYTES and (piece := next(pieces, b"")):
         taken.append(piece)
@@ -185,7 +185,7 @@ def _stream(pieces: Pieces) -> io.BufferedReader:
 
 
 class _Pieces(io.RawIOBase):
-    """A stream that reads one piece after another."""
+    """A raw stream that returns one piece after another."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces, self._rest = pieces, memoryview(b"")

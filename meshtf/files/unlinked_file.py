@@ -1,4 +1,4 @@
-"""Writes into folders where another user may have planted a link, and never through that link."""
+"""Writes into folders where another user may have planted a link, but never through the link."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 _MODE = 0o666
-"""The mode of a new file, without the bits of the process's umask."""
+"""The mode of a new file, before the process's umask is applied."""
 
 
 def create_file(path: Path) -> BinaryIO:
     """Opens a new file to write into.
 
-    A file that has the name, such as one of a killed process, is removed first. So is a link, but not its target.
+    An existing file, for example of a killed process, is removed first. A link is removed too, but not its target.
 
     Raises:
       OSError: if it cannot be made.
@@ -25,10 +25,10 @@ def create_file(path: Path) -> BinaryIO:
 
 
 def append_to_file(path: Path, content: bytes) -> None:
-    """Appends to a file, which is made if it is missing.
+    """Appends to a file, and creates it if it is missing.
 
     Raises:
-      OSError: if it cannot be written, and then it is as it was; or if it is a symbolic link or no regular file.
+      OSError: if it cannot be written, and then is unchanged, or if it is a symbolic link or not a regular file.
     """
     descriptor = _opened(path, os.O_WRONLY | os.O_APPEND)
     before = os.fstat(descriptor).st_size
@@ -43,10 +43,10 @@ def append_to_file(path: Path, content: bytes) -> None:
 
 
 def open_for_lock(path: Path) -> BinaryIO:
-    """Opens a file to lock it. Its content means nothing, and stays as it is.
+    """Opens a file to lock it. Its content has no meaning and does not change.
 
     Raises:
-      OSError: if it cannot be made, or is a symbolic link or no regular file.
+      OSError: if it cannot be made, or is a symbolic link or not a regular file.
     """
     return os.fdopen(_opened(path, os.O_RDWR), "r+b")
 
@@ -56,9 +56,11 @@ def _opened(path: Path, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, _MODE)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a symbolic link, which is not written through", str(path)) from None
+            raise OSError(
+                errno.ELOOP, "it is a symbolic link, and meshtf does not write through links", str(path)
+            ) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return descriptor

@@ -1,4 +1,4 @@
-"""Checks of what `mtf.function` is given."""
+"""Checks of the arguments of `mtf.function`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_arguments(fn: object, mesh_impl: object, inputs: object) -> None:
         raise GraphError(f"the first argument must be a function over mtf.Tensors, not {type(fn).__name__}")
     if mesh_impl is None:
         raise GraphError(
-            f"a mesh is needed beside {name_of(fn)}: write mtf.function({name_of(fn)}, mesh_impl), or decorate it with "
+            f"{name_of(fn)} needs a mesh: write mtf.function({name_of(fn)}, mesh_impl), or decorate it with "
             f"@mtf.function(mesh_impl)"
         )
     if not is_mesh_impl(mesh_impl):
@@ -77,6 +77,6 @@ EXAMPLE = 'mtf.f32["batch:64 hidden:8"]'
 
 
 def _unnamed(parameters: Mapping[str, inspect.Parameter], names: Container[str]) -> str:
-    """The first parameter that must be given and is no input; empty if there is none."""
+    """The first required parameter that is no input; empty if there is none."""
     must = (n for n, p in parameters.items() if p.default is inspect.Parameter.empty)
     return next((n for n in must if n not in names and n != "mesh"), "")

@@ -12,7 +12,7 @@ from meshtf.errors import FeedError, counted
 def feeds_by_name(
     names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any], program: str
 ) -> dict[str, Any]:
-    """Names the arguments of a call.
+    """Maps the name of each input to its argument in a call.
 
     Args:
       names: the inputs, in order.
@@ -21,7 +21,7 @@ def feeds_by_name(
       program: the program's name, in messages.
 
     Raises:
-      FeedError: there are more than inputs, or one is given twice, or all of them as one dict.
+      FeedError: there are more arguments than inputs, an input is given twice, or all inputs come in one dict.
     """
     if len(args) == 1 and isinstance(args[0], Mapping):
         raise FeedError(

@@ -71,14 +71,14 @@ def function(  # noqa: PLR0913  # one more than eight: how many plans are kept g
     pass_options: PassOptions = DEFAULT_PASS_OPTIONS,
     max_plans: int = MAX_PLANS,
 ) -> Any:
-    """Builds the graph of a function once and lowers it once, for a mesh.
+    """Turns a function over named tensors into a program for a mesh. Its graph is built and lowered once.
 
-    It is a function, `mtf.function(fn, mesh_impl, inputs)`, and a decorator, `@mtf.function(mesh_impl)`.
+    You can call it, `mtf.function(fn, mesh_impl, inputs)`, or use it as a decorator, `@mtf.function(mesh_impl)`.
 
-    The annotations of `fn` are its inputs, if you give none: `x: mtf.f32["batch pixels:784"]`. If no input states the
-    size of `batch`, it is open. The program is then planned when it is called, for the sizes of the arrays, and again
-    for each new size. All plans have the same variables, seed and count of steps. A size that some input states is
-    fixed, for all inputs, and an array of another size is an error. The results must fit the annotation of the result.
+    Without `inputs`, the annotations of `fn` define them: `x: mtf.f32["batch pixels:784"]`. If no input states the size
+    of `batch`, the size is open. The program is then planned when it is called, again for each new size of the arrays.
+    All plans share the variables, the seed and the count of steps. A size that one input states is fixed for all
+    inputs. An array of another size is then an error. The results must fit the annotation of the result.
 
     Args:
       fn: a function that takes an mtf.Tensor for each of `inputs`, by name, and the mesh if it names a parameter
@@ -88,9 +88,9 @@ def function(  # noqa: PLR0913  # one more than eight: how many plans are kept g
       variables: a store to share with other programs. The default is a new one.
       seed: the seed of the random bits and the initial values.
       name: the name of the program. The default is the function's own.
-      variable_dtype: element types of its variables, unless they say otherwise.
-      pass_options: the sizes from which on passes change a plan. Results do not depend on them.
-      max_plans: the most choices of its open sizes for which the program may be planned.
+      variable_dtype: the default element types of the program's variables.
+      pass_options: the sizes at which passes begin to change a plan. Results do not depend on them.
+      max_plans: the largest number of plans. Each choice of the open sizes has one plan.
 
     Raises:
       ShapeError, DtypeError, GraphError: for a mistake in `fn`, with its line.
@@ -120,7 +120,7 @@ def function(  # noqa: PLR0913  # one more than eight: how many plans are kept g
 
 @dataclasses.dataclass(frozen=True)
 class _Options:
-    """The options of a program: all that it is made with, beside its function and its mesh."""
+    """The arguments of `mtf.function` other than the function and the mesh."""
 
     inputs: Mapping[str, TensorSpec | TensorAnnotation] | None
     variables: VariableStore | None

@@ -33,7 +33,7 @@ from meshtf.mesh_impl.tpu.topology import TpuTopology
 
 
 class Function:
-    """A program made by `mtf.function`. Calling it runs the program once and returns what its body returned.
+    """A program made by `mtf.function`. Calling it runs the program once and returns the results of its function.
 
     Examples:
       >>> two_cores = mtf.PlanMeshImpl("rows:2", "batch:rows")
@@ -67,7 +67,7 @@ class Function:
 
     @property
     def lowering(self) -> Lowering:
-        """The lowered program. If its inputs leave a size open, it is the one of the last call."""
+        """The lowered program. If the inputs leave a size open, this is the program of the last call."""
         return self._planned.lowering
 
     @property
@@ -84,14 +84,12 @@ class Function:
 
     @property
     def variables(self) -> VariableStore:
-        """The store of the program's variables. They are there once it has run or `initialize` was called."""
+        """The store of the program's variables. The first run or `initialize` makes them."""
         return self._plans.store
 
     @property
     def variable_layouts(self) -> dict[str, TensorLayout]:
-        """The layout in which each of the program's variables is kept between steps, by name. No variable is
-        made for it.
-        """
+        """The layout of each variable between steps, by name. Reading this makes no variable."""
         return self._execution.variable_layouts
 
     @property
@@ -107,7 +105,7 @@ class Function:
         """Makes the variables that the store lacks, with their initial values, without running the program.
 
         Args:
-          values: whole arrays that some variables get instead, by name. No initial value is computed for these.
+          values: whole arrays for some of the variables, by name. No initial value is computed for these.
 
         Raises:
           DeviceError: if the program needs more memory than there is: see `check_memory`.
@@ -125,31 +123,32 @@ class Function:
         self._execution.initialize(values or {})
 
     def check_memory(self, besides: int = 0) -> None:
-        """Compares the program's need, counted from its plan, with the memory that is left. The first run does this,
-        too.
+        """Checks that the memory that is left is enough for the program. The plan says how much the program needs.
+
+        The first run makes this check as well.
 
         Args:
           besides: bytes that something else will take while the program runs, such as batches made ahead.
 
         Raises:
-          DeviceError: if it needs more, and `mtf.MeshOptions.check_memory` is on. The message says how much.
+          DeviceError: if the program needs more, and `mtf.MeshOptions.check_memory` is on. The message says how much.
         """
         self._planned.check_memory(besides)
 
     def input_slices(self) -> dict[str, tuple[slice, ...]]:
-        """Returns, for each input that the program reads, the part of it that the cores of this process read.
+        """Returns the part of each input that the cores of this process read.
 
         It is all of the input if one process has all cores. In a cluster, it is the process's own part of every
-        dimension that the layout splits over processes. A process need make no more: see `local_inputs`. With
-        "batch:cols+rows", where processes lie along `rows`, a process's cores have several such parts. Then it is
-        everything from the first to the last of them.
+        dimension that the layout splits over processes. A process needs to make only this part: see `local_inputs`.
+        Under "batch:cols+rows", with processes along `rows`, the cores of a process read several separate parts.
+        The slice then goes from the first of these parts to the last.
         """
         return input_slices(self._execution.plan, self._local_cores)
 
     @property
     def _local_cores(self) -> Sequence[int]:
         mesh_impl = self.lowering.mesh_impl
-        return local_cores(mesh_impl.devices) or range(mesh_impl.shape.size)  # on paper there are no devices
+        return local_cores(mesh_impl.devices) or range(mesh_impl.shape.size)  # a PlanMeshImpl has no devices
 
     def local_inputs(self, **parts: Any) -> dict[str, np.ndarray]:
         """Returns whole inputs for `step(**step.local_inputs(x=part))`, if this process has made only its
@@ -161,7 +160,7 @@ class Function:
         return whole_inputs(parts, self.input_slices(), self._execution.plan)
 
     def report(self) -> Report:
-        """Returns the report: layouts, memory per core, every collective. It can be printed, and read as data."""
+        """Returns the report: layouts, memory per core, every collective. You can print it or read it as data."""
         return self.lowering.report(self._fetches)
 
     def on(self, mesh_impl: MeshImpl, variables: VariableStore | None = None) -> Function:
@@ -193,7 +192,7 @@ class Function:
           sizes: the size of each open name.
 
         Raises:
-          UsageError: a size is missing, or stated by the inputs, or there are too many plans.
+          UsageError: a size is missing, the inputs already state it, or there are too many plans.
           LayoutError: if the layout does not fit these sizes.
 
         Examples:
@@ -206,8 +205,8 @@ class Function:
         names = self._plans.tracing.signature.open
         for name, size in sizes.items():
             if name not in names:
-                listed = f"open are: {', '.join(names)}" if names else "they state all sizes"
-                raise UsageError(f'the inputs of program "{self.name}" leave no "{name}" open; {listed}')
+                listed = f"the open sizes are: {', '.join(names)}" if names else "they state all sizes"
+                raise UsageError(f'the inputs of program "{self.name}" leave no size "{name}" open; {listed}')
             Dimension(name, size)
         if missing := [name for name in names if name not in sizes]:
             raise UsageError(f'program "{self.name}" needs the size of "{missing[0]}", too: at({missing[0]}=...)')
@@ -224,15 +223,15 @@ class Function:
         cache_dir: str | Path | None = None,
         on_wait: Callable[[float], None] | None = None,
     ) -> Compilation:
-        """Compiles the program with libtpu, the TPU's own compiler, for a TPU that need not be there. Nothing runs.
+        """Compiles the program with libtpu, the TPU's own compiler. This needs no TPU, and nothing runs.
 
-        Whatever mesh the program is on, its cores are laid onto the topology's. The compiler works in a process of its
-        own, for seconds to minutes. If the program takes too much memory, its function is called again, to say what it
-        would take with layers that keep less for the gradient. Needs the extra `tpu`.
+        The cores of the program's mesh, of any backend, are placed on the topology's. The compiler works in its own
+        process, for seconds to minutes. If the program takes too much memory, its function is called again, to find
+        out what it would take with layers that keep less for the gradient. Needs the extra `tpu`.
 
         Args:
           topology: a generation and its chips along each axis, as "v5e:4x4" or "v5p:2x2x4".
-          cache_dir: a folder in which answers are kept, so that a program is compiled once. The default is none.
+          cache_dir: a folder that keeps results, so that each program is compiled only once. The default is none.
           on_wait: called ten times a second while the compiler works, with the seconds that have passed.
 
         Raises:
@@ -264,12 +263,12 @@ class Function:
     def start(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Starts the program. Returns a function that waits for the results, and raises the errors of the call.
 
-        On a TPU, real or virtual, the cores work while the host goes on. With a step or two started ahead they need not
-        wait for it. Elsewhere the step is over when `start` returns. If a check of a step fails, the steps that were
-        started after it fail as well and assign nothing.
+        On a TPU, real or virtual, the cores work while the host continues. If you start a step or two ahead, the cores
+        never wait for the host. Elsewhere the step is complete when `start` returns. If a check of a step fails, the
+        steps that were started after it fail as well and assign nothing.
 
         Raises:
-          FeedError, DeviceError: as when it is called.
+          FeedError, DeviceError: as for a call.
           UsageError: inside a tf.function.
 
         Examples:

@@ -76,7 +76,7 @@ class Signature:
         """The sizes of the open names, from the arrays of a call.
 
         Raises:
-          FeedError: they do not agree, or one cannot be known. The message lists all faults.
+          FeedError: sizes disagree, or one is unknown. The message lists all faults.
         """
         found: dict[str, tuple[int, str]] = {}
         faults: list[str] = []
@@ -84,7 +84,7 @@ class Signature:
             if any(d.size in self.open for d in pattern.dims):
                 self._find_sizes(name, pattern, feeds, found, faults)
         if faults:
-            raise FeedError("\n  ".join([f'program "{program}" was fed wrongly:', *faults, f"at {user_site()}"]))
+            raise FeedError("\n  ".join([f'program "{program}" was given wrong inputs:', *faults, f"at {user_site()}"]))
         return tuple((name, found[name][0]) for name in self.open)
 
     def _find_sizes(
@@ -115,14 +115,14 @@ class Signature:
                     f"step.at({dim.variable}=...)"
                 )
                 size = -1
-            # An unknown size, -1, contradicts none. It is a fault of its own, told above.
+            # An unknown size, -1, contradicts no other. It was already added to the faults above.
             known, by = found.setdefault(dim.variable, (size, name))
             if known != size and -1 not in (known, size):
                 faults.append(f'input "{name}" has "{dim.name}:{size}", and {dim.variable} is {known} in "{by}"')
 
 
 def sizes_of_array(value: Any) -> list[int | None] | None:
-    """The sizes of an array or a tensor; None in place of one that is unknown, or of all."""
+    """The sizes of an array or a tensor. An unknown size is None. If no size is known, the result is None."""
     if isinstance(value, tf.Tensor | tf.Variable):
         return None if value.shape.rank is None else value.shape.as_list()
     try:
@@ -163,10 +163,10 @@ def signature_of(fn: Callable[..., Any], inputs: Mapping[str, TensorSpec | Tenso
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function that say something of a tensor."""
+    """The annotations of a function that describe tensors."""
     try:
         inspect.signature(fn)
-    except ValueError:  # it does not name its parameters, and is refused elsewhere
+    except ValueError:  # a function without named parameters, which `check_parameters` rejects
         return {}
     found = hints_of(fn, needs_all=False)
     return {name: hint for name, hint in found.items() if next(tensor_hints(hint), None) is not None}
@@ -180,10 +180,10 @@ def _annotated_inputs(fn: Callable[..., Any], hints: Mapping[str, Any]) -> dict[
         own = tensor_hint(hint)
         if own is None:
             raise GraphError(
-                f'"{name}" of {name_of(fn)} is annotated with {hint}, and an input is one tensor: {EXAMPLE}'
+                f'"{name}" of {name_of(fn)} is annotated with {hint}, but an input must be one tensor: {EXAMPLE}'
             )
         if own.dtype is None and own.pattern is None:
-            continue  # mtf.Tensor says that it is a tensor, and `inputs` says which
+            continue  # a plain mtf.Tensor states neither shape nor dtype, so it defines no input
         found[name] = own
     return found
 

@@ -1,4 +1,4 @@
-"""Calling a function over named tensors in a new graph."""
+"""Calls a function over named tensors in a new graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from meshtf.ops.inputs.placeholder import InputOperation
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """A function over tensors after its call: its inputs, and its results in their structure."""
+    """The record of a function's call: its mesh, its inputs, and its results in their structure."""
 
     mesh: Mesh
     inputs: Mapping[str, InputOperation]
@@ -39,7 +39,7 @@ class Traced:
 
 @dataclasses.dataclass(frozen=True)
 class Tracing:
-    """A function, and how it is called in a graph of its own, once for each choice of open sizes."""
+    """A function and its signature. It is called in a new graph for each choice of open sizes."""
 
     fn: Callable[..., Any]
     signature: Signature
@@ -54,7 +54,7 @@ class Tracing:
         return self.name or getattr(self.fn, "__name__", "program").strip("<>")
 
     def at(self, sizes: Sizes) -> Traced:
-        """The function after its call at these sizes. It is called once for each."""
+        """The record of the function's call at these sizes. Only the first request calls the function."""
         if sizes not in self._traced:
             self._traced[sizes] = self.again(sizes)
         return self._traced[sizes]
@@ -64,7 +64,7 @@ class Tracing:
 
         Raises:
           ContractError: a tensor does not fit the function's annotations.
-          GraphError: it returned what is no tensor of the language.
+          GraphError: it returned an array, a TensorFlow tensor or an operation instead of an mtf.Tensor.
         """
         graph = Graph(self.program_name, self.variable_dtype, layers_keep=layers_keep, kernels=self.kernels)
         graph.seed = self.seed
@@ -95,7 +95,7 @@ def _check_results(graph: Graph, results: Any) -> None:
 
 
 def _described(leaf: object) -> str:
-    """Describes an object that a body returned in place of a tensor of the language."""
+    """Describes an object that a function returned instead of an mtf.Tensor."""
     if isinstance(leaf, Operation):
         return f"the operation {leaf.name}, not its outputs"
     package = "NumPy" if isinstance(leaf, np.ndarray) else "TensorFlow"

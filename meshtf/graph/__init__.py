@@ -1,1 +1,1 @@
-"""Graphs over named dimensions: pure Python on names and sizes, no TensorFlow op and no device."""
+"""Graphs over named dimensions: plain Python on names and sizes, without TensorFlow operations or devices."""

@@ -1,4 +1,4 @@
-"""Blocks: lists of operations that run inside another, such as the body of a loop."""
+"""Blocks: lists of operations that run inside another operation, such as the body of a loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Where an operation is: in the program itself, or in a block of it."""
+    """The location of an operation: the program itself, or a block."""
 
     what: str
 
@@ -23,7 +23,7 @@ PROGRAM = Place("the program")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Block:
-    """Operations that run inside another: the body of a loop, or a branch. `bound` are the tensors given to it."""
+    """Operations that run inside another, such as the body of a loop or a branch. `bound` are the block's inputs."""
 
     operations: tuple[Operation, ...]
     bound: tuple[Tensor, ...]
@@ -31,7 +31,7 @@ class Block:
 
     @property
     def captures(self) -> list[Tensor]:
-        """Tensors from outside that the operations use, or that are returned as they are."""
+        """The outer tensors that the operations use, or that the block returns unchanged."""
         inside = {*self.bound, *(t for o in self.operations for t in o.outputs)}
         used = [*(x for o in self.operations for x in o.inputs), *self.outputs]
         return list(dict.fromkeys(x for x in used if x not in inside))

@@ -1,4 +1,4 @@
-"""Element types: which there are, which have gradients, and in which to sum."""
+"""Element types: conversion to them, which have gradients, and the type in which to sum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshtf.errors import DtypeError, nearest
 
 
 def dtype_of(x: Any) -> tf.DType:
-    """Converts to a dtype as `tf.as_dtype` does. If `x` is no dtype, raises DtypeError with the nearest name."""
+    """Converts to a dtype like `tf.as_dtype`. If `x` is not a dtype, raises DtypeError with the nearest name."""
     try:
         dtype = tf.as_dtype(x)
     except TypeError:

@@ -27,15 +27,15 @@ _current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("m
 
 
 class Graph(Scopes):
-    """Operations in the order in which they were made, the variables they use, and the scopes that name them.
+    """The operations of a program in program order, its variables, and the scopes that name them.
 
     Args:
       name: the program's name, in messages and reports.
-      variable_dtype: the dtype of variables whose layer says none; `VariableDType()` by default, float32.
-      is_initial: whether the program computes initial values: its random bits then do not depend on a step.
-      layers_keep: the most that the gradients of scans and stacks of layers keep, whatever these say; see
+      variable_dtype: the dtype of variables whose layer sets none. The default is `VariableDType()`, float32.
+      is_initial: whether the program computes initial values. Its random bits then do not depend on the step.
+      layers_keep: an upper limit on what gradients of scans and stacks of layers keep, whatever their own policy; see
         `RecomputePolicy`.
-      kernels: the kernels that the platform has of its own, and may be chosen.
+      kernels: the platform-specific kernels that layers may choose.
 
     Examples:
       >>> graph = mtf.Graph("program")
@@ -64,7 +64,7 @@ class Graph(Scopes):
         """The seed of the program's random bits, for `x.eval()` while the graph is built."""
         self.variable_dtype = variable_dtype or VariableDType()
         self.meshes: list[Mesh] = []
-        """The meshes that were made for it. If there is one, functions that take a mesh may be called without it."""
+        """The meshes of the graph. If there is only one, functions that take a mesh may be called without it."""
         self.operations: list[Operation] = []
         self._outside: list[list[Operation]] = []
         self._places: list[frozenset[Place]] = [frozenset([PROGRAM])]
@@ -75,19 +75,19 @@ class Graph(Scopes):
         self.exports: dict[str, Tensor] = {}
         """Tensors that may be fetched by name; see `mtf.export`."""
         self.makes_variables: list[Any] = []
-        """The stacks of layers around, innermost last, which `mtf.get_variable` asks; see `mtf.layer_stack`."""
+        """The enclosing stacks of layers, innermost last. `mtf.get_variable` calls them; see `mtf.layer_stack`."""
         self.variable_storage: list[Any] = []
         """The other forms in which variables are kept, innermost last; see `mtf.quantization.quantized_weights`."""
         self.notes: list[tuple[Place, list[tuple[str, Tensor]]]] = []
-        """Where notes go, innermost last, and the place in which each collects; see `control_flow/notes.py`."""
+        """The lists that collect notes, innermost last, each with its place; see `control_flow/notes.py`."""
 
     def note_lowering(self, lowering: Any) -> None:
-        """Remembers an `mtf.Lowering` of the graph while it exists, so that views of tensors show its layouts."""
+        """Keeps a weak reference to an `mtf.Lowering` of the graph, so that views of tensors can show its layouts."""
         self._lowerings = [*(ref for ref in self._lowerings if ref() is not None), weakref.ref(lowering)]
 
     @property
     def last_lowering(self) -> Any:
-        """The `mtf.Lowering` that was made last of the graph and still exists; None if there is none."""
+        """The latest `mtf.Lowering` of the graph that still exists; None if there is none."""
         lowerings = [ref() for ref in self._lowerings]
         return next((lowering for lowering in reversed(lowerings) if lowering is not None), None)
 
@@ -96,24 +96,24 @@ class Graph(Scopes):
         return [v for v in self.variables.values() if v.trainable]  # type: ignore[attr-defined]
 
     def operand(self, value: Any, beside: Tensor) -> Any:
-        """The operand of an operator between a tensor and a value: the value itself."""
+        """Converts the other operand of a tensor's operator. Here it is unchanged; subclasses may convert it."""
         return value
 
     def tensor(self, operation: Operation, shape: Shape, dtype: tf.DType, index: int) -> Tensor:
-        """A result of an operation, which a graph may have a class of its own for."""
+        """Makes a result of an operation. Subclasses of Graph may use their own class of tensors."""
         return Tensor(operation, shape, dtype, index)
 
     def label_variable(self, variable: Operation, name: str) -> None:
-        """Called where a program sets the name of a variable that is there."""
+        """Called when a program assigns to the name of an existing variable."""
         raise GraphError(f"{variable!r} is made, and keeps its name; give mtf.get_variable the name {name!r}")
 
     def attribute_of(self, operation: Operation, name: str) -> Any:
-        """Called when an operation is asked for an attribute that its class does not have."""
+        """Called when a program reads an attribute that the class of an operation does not have."""
         raise AttributeError(f"{operation!r} has no attribute {name!r}", name=name, obj=operation)
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """Forgets everything that was made inside, at its end: operations, variables, and names that were used up."""
+        """Discards at its end everything that was made inside: operations, variables and used names."""
         tables: list[dict[str, Any]] = [self.variables, self.summaries, self.exports, self._names]
         before = [dict(table) for table in tables]
         lists = [*self._outside, self.operations]
@@ -132,12 +132,12 @@ class Graph(Scopes):
     def capture(
         self, what: str = "a block", given: Iterable[Tensor] = (), beside: Iterable[Operation] = ()
     ) -> Iterator[list[Operation]]:
-        """Operations made inside go to a list of their own: the body of a loop or of a branch.
+        """Collects the operations made inside in a separate list, for the body of a loop or a branch.
 
         Args:
           what: names the block in messages.
-          given: tensors that belong to the block.
-          beside: operations of other blocks that may be used. A gradient uses operations of its forward pass.
+          given: the block's inputs.
+          beside: operations of other blocks that this one may use. A gradient uses operations of its forward pass.
         """
         (outside, self.operations), (before, self.place) = (self.operations, []), (self.place, Place(what))
         for tensor in given:
@@ -151,13 +151,13 @@ class Graph(Scopes):
             self._places.pop()
 
     def adopt(self, operation: Operation) -> None:
-        """Takes an operation of a block that has ended into what is being built."""
+        """Moves an operation of a finished block to the block or program that is being built."""
         operation.place = self.place
         self.operations.append(operation)
 
     @contextlib.contextmanager
     def outermost(self) -> Iterator[None]:
-        """Operations made inside go to the program itself, before the loop whose body is being built."""
+        """Adds operations made inside to the program itself, before the loop whose body is being built."""
         inside, self.operations = self.operations, (self._outside or [self.operations])[0]
         place, self.place = self.place, PROGRAM
         try:
@@ -167,16 +167,16 @@ class Graph(Scopes):
 
     @property
     def program_operations(self) -> list[Operation]:
-        """The operations of the program itself, without those of the block that is being built, if one is."""
+        """The operations of the program itself, without the operations of a block that is being built."""
         return (self._outside or [self.operations])[0]
 
     def every_operation(self) -> Iterator[Operation]:
-        """All operations made so far, including the operations of blocks, and of blocks that are being built."""
+        """All operations made so far, including the operations of finished and unfinished blocks."""
         for operations in [*self._outside, self.operations]:
             yield from with_nested(operations)
 
     def check_in_reach(self, tensor: Tensor) -> None:
-        """GraphError for a tensor of a block that has ended: it is there inside the block only."""
+        """Checks that a tensor can be used here. A tensor of a finished block raises GraphError."""
         if tensor.operation.place not in self._places[-1]:
             raise GraphError(
                 f"{tensor}, made at {tensor.operation.site}, is inside {tensor.operation.place.what}, and is used "
@@ -192,7 +192,7 @@ class Graph(Scopes):
 
 
 def current_graph() -> Graph:
-    """The graph being built. Set by `mtf.function` and by `with graph:`; GraphError outside.
+    """The graph that `mtf.function` or `with graph:` is building. Raises GraphError outside of both.
 
     Examples:
       >>> mtf.current_graph() is mesh.graph

@@ -1,4 +1,4 @@
-"""The mesh of a graph's tensors, before anybody has said how large it is."""
+"""The mesh of a graph's tensors, whose size is not known yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Mesh:
-    """A tag that says on which mesh a tensor lives; its shape comes with the lowering.
+    """A tag for the mesh on which a tensor lives. Lowering sets its shape.
 
     Examples:
       >>> mtf.zeros(mtf.Mesh(mtf.Graph()), "batch:4")

@@ -29,19 +29,19 @@ Mapped: TypeAlias = Literal["", "by name", "first input", "all inputs", "always"
 
 
 class Operation(abc.ABC):
-    """A node of the graph. Its shape rule, its gradient and its lowering stand together in its class.
+    """A node of the graph. Its class defines the shape rule, the gradient and the lowering.
 
-    A subclass checks its inputs, then calls this constructor, which appends the operation to the graph: an operation
-    that is refused leaves no trace.
+    A subclass checks its inputs, then calls this constructor, which appends the operation to the graph. So an operation
+    that fails the checks is not added.
 
     Args:
-      inputs: the tensors that it is of, all on one mesh.
+      inputs: the input tensors, all on one mesh.
       outputs: named shape and dtype of each result.
-      name: under the open scopes, made unique.
-      mesh: where it is, if it has no inputs.
+      name: its name under the open scopes, made unique.
+      mesh: its mesh, required if it has no inputs.
 
     Raises:
-      GraphError: inputs of different graphs or meshes, or from inside a loop that has ended, or none and no mesh.
+      GraphError: inputs are of different graphs or meshes or of a finished block, or there is neither input nor mesh.
 
     Examples:
       >>> operation = (2.0 * x).operation
@@ -50,35 +50,34 @@ class Operation(abc.ABC):
     """
 
     passes_pending_sums: bool = False
-    """Linear in all inputs together: sums of its inputs over cores may be left to its consumers."""
+    """Whether it is linear in all inputs together, so that sums of its inputs over cores may be left to its readers."""
 
     prefers_sums_done: bool = False
-    """Rounds its results, so that its inputs' sums over cores are done first where that costs nothing."""
+    """Whether it rounds its results, so that sums of its inputs over cores are done first if that costs nothing."""
 
     takes_any_layout: bool = False
-    """Works on its input as it is held, whatever layout that is; its output may then be brought to its own."""
+    """Whether it works on its input in any layout. Its output may then be converted to the output's own layout."""
 
     takes_padding: bool = False
-    """Works on slices whose last ones are padded, and leaves such slices: see `Planner.read`."""
+    """Whether it can read and return padded slices: see `Planner.read`."""
 
     is_product: bool = False
-    """A contraction or a convolution: costly, and worth keeping rather than computing again."""
+    """Whether it is a contraction or a convolution: costly, so keeping its result is better than recomputing it."""
 
     is_cheap: bool = False
-    """Element by element, from its inputs alone: it costs less to do again than a large result to keep."""
+    """Whether it is elementwise and depends on its inputs alone, so recomputing it costs less than keeping it."""
 
     has_side_effect: bool = False
-    """Lowered although no fetch needs it (assignments, prints, checks)."""
+    """Whether it is lowered even if no fetch needs it: assignments, prints, checks."""
 
     why_not_compiled: str = ""
     """Why XLA cannot compile a loop with this operation, as words that follow its name; empty if it can."""
 
     mapped: Mapped = ""
-    """How `mtf.vmap` makes it again, with one more dimension in front of every shape among its arguments.
+    """The way in which `mtf.vmap` makes it again, with one more dimension in front of every shape in its arguments.
 
-    "by name": it then does the same for each element, if some of its inputs have the dimension. "first input": if the
-    first one alone has it. "all inputs": if all of them have it. "always": even if none of them has it. Empty: it is
-    not known how.
+    This is correct if some of its inputs have the dimension ("by name"), if only the first has it ("first input"), if
+    all of them have it ("all inputs"), or even if none has it ("always"). Empty: it cannot be mapped.
     """
 
     made_with: tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -109,7 +108,7 @@ class Operation(abc.ABC):
         self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self.name: str = self.graph.unique_name(name)
         self.gradient_of: Operation | None = self.graph.differentiated
-        """The operation whose gradient it is a part of, if it is."""
+        """The operation whose gradient it is a part of; None if it is not part of a gradient."""
         self.site: Site = operation_site() if self.gradient_of is None else self.gradient_of.site.of_gradient
         self.scoped_name: ScopedName = self.graph.scoped_name(self.name)
         tensor = self.graph.tensor
@@ -119,11 +118,11 @@ class Operation(abc.ABC):
         self.blocks: tuple[Block, ...] = ()
         self.overrides_layout: bool = any(x.operation.overrides_layout for x in inputs)
         self.like: Tensor | None = None
-        """The tensor whose layout the one output has, where it is that tensor's gradient."""
+        """The tensor whose layout its only output has, because the output is that tensor's gradient; else None."""
         self.source: Tensor | None = None
-        """The tensor outside that this one is in a block, or is a part of; None unless it is a block's input."""
+        """The outer tensor that a block's input equals or is a slice of; None for other operations."""
         self.updates: str = ""
-        """The name of the variable whose update it is a part of, if it is of one alone."""
+        """The name of the variable whose update it is a part of; empty if there is none or more than one."""
         self.graph.operations.append(self)
 
     @property
@@ -132,9 +131,9 @@ class Operation(abc.ABC):
 
     @property
     def label(self) -> str:
-        """The operation as reports name it: `gradient of decoder/layer_003/query/einsum`, or `update of dense/kernel`.
+        """The name in reports: `gradient of decoder/layer_003/query/einsum`, or `update of dense/kernel`.
 
-        In a scan over a stack of layers, `decoder/layer_*` stands for all of them.
+        In a scan over a stack of layers, `decoder/layer_*` means all of them.
         """
         if self.updates:
             return f"update of {self.updates}"
@@ -144,7 +143,7 @@ class Operation(abc.ABC):
 
     @property
     def where(self) -> str:
-        """The label and the line, as errors say them."""
+        """The label and the line, as errors show them."""
         return f"{self.label}, at {self.site.text}"
 
     @property
@@ -155,48 +154,48 @@ class Operation(abc.ABC):
         )
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Gradients of the inputs, from the gradients of the outputs (None: unconnected).
+        """The gradients of the inputs, from the gradients of the outputs. None means that there is no gradient.
 
         A gradient may have dimensions that its input lacks, for example in a broadcast. Autodiff sums over them.
         """
         raise GraphError(f"operation {self.name} ({type(self).__name__}) has no gradient")
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
-        """Layouts of the outputs: by name from the inputs that were overridden, else from the rules."""
+        """The layouts of the outputs. Dimensions of overridden inputs keep their layout; the rules decide the rest."""
         return [layouts.inherited(self.inputs, output.shape) for output in self.outputs]
 
     def needs_whole(self, name: str) -> bool:
-        """Whether the operation must see its tensors whole along a padded dimension of this name.
+        """Whether the operation needs its tensors whole along a padded dimension of this name.
 
-        Every operation that does not take padding must, unless it treats all positions along the dimension alike.
+        This is true for operations that do not take padding, unless they treat all positions along the dimension alike.
         """
         return not self.takes_padding
 
     def lay_out_like(self, x: Tensor) -> None:
-        """Gives the one output the layout of another tensor of its shape."""
+        """Gives the only output the layout of another tensor of the same shape."""
         self.like = x
         self.overrides_layout = x.is_overridden
 
     def pending_axes(self, layouts: LayoutTable) -> tuple[str, ...]:
-        """Mesh axes over which this operation itself leaves its output a pending sum."""
+        """The mesh axes over which this operation leaves a pending sum in its output."""
         return ()
 
     def gathers_because(self, layouts: LayoutTable) -> str:
-        """Why the operation gathers split tensors, if it lacks a way to work on slices; else empty.
+        """Why the operation gathers split tensors, if it cannot work on slices; else empty.
 
-        It is also empty if tensors are gathered only because the layouts of operands or results say so.
+        It is also empty if tensors are gathered only because the layouts of operands or results require it.
         """
         return ""
 
     def output_pending_axes(self, layouts: LayoutTable) -> Sequence[tuple[str, ...]]:
-        """The same for each output, in an operation whose outputs differ in it."""
+        """The `pending_axes` of each output. An operation overrides this if they differ between its outputs."""
         return [self.pending_axes(layouts)] * len(self.outputs)
 
     @abc.abstractmethod
     def lower(self, planner: Planner) -> None:
         """Adds this operation's instructions to the plan."""
 
-    if not TYPE_CHECKING:  # a type checker would take it for a promise of every attribute
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             if "mesh" not in vars(self):  # it is being made
@@ -208,7 +207,7 @@ class Operation(abc.ABC):
 
 
 def _recording(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that also keeps its arguments, unless the constructor of a class below keeps its own."""
+    """Wraps a constructor to record its arguments, unless the constructor of a subclass has recorded its own."""
 
     @functools.wraps(init)
     def recorded(self: Operation, *args: Any, **kwargs: Any) -> None:

@@ -1,8 +1,8 @@
-"""The kernels of its own that the platform of a program has, as far as a graph is told of them.
+"""The platform-specific kernels that a graph may use.
 
-A layer may compute something in several ways that differ in nothing but cost, such as attention. Some platforms have a
-kernel for one of them. The graph carries what the mesh says, so that a layer can choose that way. The choice changes no
-result beyond rounding, and every way runs on every platform.
+A layer such as attention may have several implementations that differ only in cost. Some platforms have a kernel for
+one of them. The mesh tells the graph its platform, so that a layer can choose that implementation. The choice changes
+no result beyond rounding, and every implementation runs on every platform.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class PlatformKernels:
-    """The platform whose kernels a program may have, by XLA's name for it; and the dimensions that rules split.
+    """The platform whose kernels a program may use, by XLA's name for it, and the dimensions that rules split.
 
-    A kernel that takes a dimension whole is of no use where a layout splits it.
+    A kernel that needs a dimension whole is useless if a layout splits the dimension.
     """
 
     platform: str = ""
@@ -22,4 +22,4 @@ class PlatformKernels:
 
 
 NO_KERNELS = PlatformKernels()
-"""Says that the platform has no kernels of its own, or that it is not known."""
+"""The value for a platform that is unknown or has no kernels of its own."""

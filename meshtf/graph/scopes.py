@@ -1,4 +1,4 @@
-"""The scopes that are open while a graph is built, and the names that they give."""
+"""The scopes that are open while a graph is built. They prefix the names of variables and operations."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class Scopes:
-    """The scopes that are open, and the names that are taken. A graph has one set of them.
+    """The open scopes and the used names of a graph.
 
-    A path names variables, operations and random keys. Scopes of a stack's layers also say which layers there are.
+    The path of scopes prefixes the names of variables, operations and random keys. Scopes of layers also contain the
+    layers' dimension and number.
     """
 
     def __init__(self) -> None:
@@ -28,26 +29,28 @@ class Scopes:
         self._layer_scopes: list[LayerScope] = []
         self._scoped_name: ScopedName | None = None
         self.differentiated: Operation | None = None
-        """The operation whose gradient is being built, if one is: what is made meanwhile is part of its gradient."""
+        """The operation whose gradient is being built, or None. Operations made meanwhile are part of the gradient."""
         self._names: dict[str, int] = {}
         self._scope_of_tensorflow = _scope_of_tensorflow()
 
     @property
     def scope(self) -> str:
-        """The path of the open scopes, as `decoder/layer_000`; empty outside."""
+        """The path of the open scopes, such as `decoder/layer_000`; empty outside of all."""
         return "/".join(self._scopes)
 
     @property
     def layer_scopes(self) -> tuple[LayerScope, ...]:
-        """The open scopes that are a layer's, outermost first."""
+        """The open scopes of layers, outermost first."""
         return tuple(self._layer_scopes)
 
     def scoped(self, name: str) -> str:
         return f"{self.scope}/{name}" if self._scopes else name
 
     def check_scope_of_tensorflow(self) -> None:
-        """Raises GraphError inside a tf.variable_scope opened since the graph began: that scope names nothing made
-        here."""
+        """Raises GraphError inside a tf.variable_scope that was opened after the graph was made.
+
+        Such a scope does not name meshtf's variables.
+        """
         opened = _scope_of_tensorflow()
         if opened != self._scope_of_tensorflow:
             name = opened.removeprefix(f"{self._scope_of_tensorflow}/")
@@ -57,7 +60,7 @@ class Scopes:
             )
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
-        """`name` under the open scopes, with `_1`, `_2`, ... appended where it is taken."""
+        """`name` under the open scopes, with `_1`, `_2`, ... appended if it is taken."""
         base = self.scoped(checked_name(name, "an operation"))
         candidate, count = base, self._names.get(base, 0)
         while candidate in self._names:
@@ -69,7 +72,7 @@ class Scopes:
 
     @contextlib.contextmanager
     def variable_scope(self, name: str | None = None, default_name: str | None = None) -> Iterator[str]:
-        """Opens a scope: `name` as it is (entering it again shares its variables), or `default_name` made unique."""
+        """Opens a scope: `name` unchanged (opening it again shares its variables), or `default_name` made unique."""
         if not (name or default_name):
             raise GraphError("a scope needs a name or a default_name")
         if name is None:
@@ -82,13 +85,13 @@ class Scopes:
 
     @contextlib.contextmanager
     def layer_scope(self, name: str, dim: Dimension, number: int | None = None) -> Iterator[None]:
-        """Opens the scope of one layer of a stack, or of all of them where no number is given."""
+        """Opens the scope of one layer of a stack, or of all layers if no number is given."""
         with self.inside_layers(LayerScope(self.scoped(name), dim, number)):
             yield
 
     @contextlib.contextmanager
     def inside_layers(self, scope: LayerScope) -> Iterator[None]:
-        """Opens a scope of layers, in place of the open scopes."""
+        """Opens a scope of layers, which replaces the open scopes."""
         self._layer_scopes.append(scope)
         try:
             with self.root_scope(), self.variable_scope(scope.path):
@@ -98,7 +101,7 @@ class Scopes:
 
     @contextlib.contextmanager
     def variable_scopes_of(self, full_name: str, layer_scopes: Sequence[LayerScope]) -> Iterator[None]:
-        """Opens a scope of a variable's whole name, inside the scopes of layers that it was made in."""
+        """Opens a scope with a variable's full name, inside the layer scopes in which it was made."""
         before, self._layer_scopes = self._layer_scopes, [*layer_scopes]
         try:
             with self.root_scope(), self.variable_scope(full_name):
@@ -108,7 +111,7 @@ class Scopes:
 
     @contextlib.contextmanager
     def gradient_of(self, operation: Operation) -> Iterator[None]:
-        """Opens the scope of gradients. To rules by place, operations made inside are where `operation` is."""
+        """Opens the scope of gradients. Layout rules treat operations made inside as at the place of `operation`."""
         before, self._scoped_name = self._scoped_name, operation.scoped_name
         try:
             with self.variable_scope("gradients"), self.differentiating(operation):
@@ -118,7 +121,7 @@ class Scopes:
 
     @contextlib.contextmanager
     def differentiating(self, operation: Operation | None) -> Iterator[None]:
-        """Says whose gradient the operations made inside are, in reports. No name and no layout depends on it."""
+        """Marks the operations made inside as the gradient of `operation`, for reports. Names and layouts ignore it."""
         before, self.differentiated = self.differentiated, operation
         try:
             yield
@@ -126,12 +129,12 @@ class Scopes:
             self.differentiated = before
 
     def scoped_name(self, name: str) -> ScopedName:
-        """The name of an operation that is made now, with the scopes of layers around it."""
+        """The scoped name of an operation that is being made."""
         return self._scoped_name or ScopedName(name, self.layer_scopes)
 
     @contextlib.contextmanager
     def root_scope(self) -> Iterator[None]:
-        """Leaves all scopes."""
+        """Leaves all scopes, until its end."""
         scopes, self._scopes = self._scopes, []
         try:
             yield
@@ -141,7 +144,7 @@ class Scopes:
 
 @says_where
 def checked_name(name: object, what: str) -> str:
-    """Checks a name, which is text. Raises GraphError if it is no text, or is empty, or has an empty part."""
+    """Returns a name, if it is valid. Raises GraphError if it is not text, is empty, or has an empty part."""
     if not isinstance(name, str) or not all(name.split("/")):
         raise GraphError(f'the name of {what} is text, such as "decoder" or "decoder/layer", and not {name!r}')
     return name

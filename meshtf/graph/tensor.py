@@ -1,4 +1,4 @@
-"""Tensors of a graph: outputs of operations, with a named shape and a dtype and no value."""
+"""Tensors of a graph: outputs of operations, with a named shape and a dtype but without a value."""
 
 from __future__ import annotations
 
@@ -90,22 +90,22 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
         limit: int = 1 << 30,
         **inputs: Any,
     ) -> np.ndarray:
-        """Computes the tensor now, while the graph is being built, on one core. It is for notebooks and debuggers.
+        """Computes the tensor now, while the graph is being built, on one core. For notebooks and debuggers.
 
-        The value is the program's own: random bits are the same. The graph stays as it is, later results do not change,
-        and no assignment outlasts the call.
+        The value is the same as in the program, including random bits. The graph and later results do not change, and
+        assignments are discarded.
 
         Args:
           feeds: arrays of the program's inputs, by name. They may also be given as keywords: `x.eval(images=array)`.
           variables: a store, or arrays by name. Other variables have their initial values.
-          seed: the seed of the program. The default is that of the `mtf.function` that is being built, else 0.
-          limit: bytes that all tensors on the way may take together.
+          seed: the seed of the program. The default is the seed of the `mtf.function` that is being built, else 0.
+          limit: the most bytes that all tensors needed for it may take together.
           inputs: arrays of inputs by name.
 
         Raises:
           FeedError: an input that the tensor depends on is missing, or has another shape or dtype.
-          GraphError: the tensor is inside a loop, a branch or another block, where it has no one value.
-          UsageError: the tensors on the way are larger than `limit`.
+          GraphError: the tensor is inside a loop, a branch or another block, where it has no single value.
+          UsageError: the tensors needed for it are larger than `limit`.
 
         Examples:
           >>> n = mtf.constant(mesh, [1.0, 2.0], "n:2")
@@ -118,7 +118,7 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
 
     @property
     def is_overridden(self) -> bool:
-        """Whether the layout comes, in part, from `with_layout` or `replicate`."""
+        """Whether its layout depends on a `with_layout` or `replicate`."""
         return self.operation.overrides_layout
 
     def _repr_html_(self) -> str:
@@ -129,10 +129,10 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
 
 
 def check_tensor(x: object, what: str = "operand", *, beside: object = None) -> Tensor:
-    """x, if it is a tensor.
+    """Returns x, if it is a tensor.
 
     Raises:
-      GraphError: it is none. If it is an array, the message says how to name its dimensions like those of `beside`.
+      GraphError: x is not a tensor. For an array, the message says how to name its dimensions like those of `beside`.
     """
     if not isinstance(x, Tensor):
         if isinstance(why := getattr(x, "why_no_tensor", None), str):
@@ -150,14 +150,14 @@ def _named(x: object, beside: object) -> str:
 
 
 def check_tensors(xs: Any) -> list[Tensor]:
-    """A list of tensors, from one or several."""
+    """Converts one tensor or several to a list of tensors, checked."""
     if isinstance(xs, Tensor):
         return [xs]
     return [check_tensor(x) for x in cast("Iterable[object]", xs)] if isinstance(xs, Iterable) else [check_tensor(xs)]
 
 
 def same_dtype(tensors: Sequence[Tensor]) -> tf.DType:
-    """The one dtype of all. If they differ, raises DtypeError, which names them. There is no implicit promotion."""
+    """The common dtype of tensors. If they differ, raises DtypeError, since there is no implicit promotion."""
     dtype = tensors[0].dtype
     for x in tensors:
         if x.dtype != dtype:

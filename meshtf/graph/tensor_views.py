@@ -1,4 +1,4 @@
-"""The views of a tensor: `x.eval()`, whose function stands above the graph, and HTML for notebooks."""
+"""The views of a tensor: `x.eval()`, which a higher package implements, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _registered: dict[str, Callable[..., Any]] = {}
 
 
 def register_views(**functions: Callable[..., Any]) -> None:
-    """Sets the functions that methods of tensors call, by name."""
+    """Registers functions by name, for methods of tensors to call."""
     _registered.update(functions)
 
 
@@ -25,7 +25,7 @@ def view(name: str) -> Callable[..., Any]:
 
 
 def tensor_html(x: Tensor) -> Markup:
-    """A tensor as HTML: its name, its dimensions, its dtype, where it is made, and of which tensors."""
+    """A tensor as HTML: its name, dimensions, dtype, the line that makes it, and its inputs."""
     operation = x.operation
     dims = [(d.name, f"{d.size:,}") for d in x.shape] or [("(no dimension)", "")]
     facts = [

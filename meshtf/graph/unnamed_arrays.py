@@ -1,4 +1,4 @@
-"""How to write an array, whose dimensions have no names, where a tensor is needed."""
+"""Advice for errors: how to convert an array without dimension names to a tensor."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from meshtf.dimension import Shape
 
 
 def how_to_name(array: object, beside: Shape | None = None, dtype: tf.DType | None = None) -> str:
-    """The call that gives an array names; with the shape of the tensor beside it, if there is one.
+    """The call that converts an array to a tensor, as text for a message; empty for a value that is not an array.
 
-    The names are those of dimensions beside it with the same sizes: the last ones, as NumPy would broadcast, or others
-    in order. Without a dtype it is that of the array, in 32 bits. Returns an empty text for a value that is no array.
+    The suggested names are those of dimensions of `beside`, the shape of the other operand, with the same sizes: its
+    last ones, as NumPy would broadcast, or others in order. The dtype defaults to the array's, in 32 bits.
     """
     sizes = _sizes(array)
     if sizes is None:
@@ -39,7 +39,7 @@ def _sizes(array: Any) -> tuple[int, ...] | None:
     if isinstance(array, list | tuple) and all(isinstance(x, bool | int | float) for x in tf.nest.flatten(array)):
         try:
             return np.shape(cast("Any", array))
-        except ValueError:  # its parts differ in length
+        except ValueError:  # its rows differ in length
             return None
     return None
 

@@ -12,7 +12,7 @@ from meshtf.graph.dtypes import dtype_of
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VariableDType:
-    """Element types of a variable: in checkpoints, on the device, and as the program reads it.
+    """The dtypes of a variable: in checkpoints (master), on devices (slice), and as the program reads it (activation).
 
     `slice_dtype` and `activation_dtype` default to `master_dtype`.
 

@@ -1,10 +1,10 @@
-"""The choices of a layout on a mesh: for each axis, the names that it splits.
+"""The choices of layouts on a mesh: for each axis, the names of the dimensions that it splits.
 
-A rule says of a name which axes split it. Read the other way round, each axis of the mesh has a set of names. On
+A rule lists the axes that split one name. Seen from the axes, each axis of the mesh has a set of names. On
 "rows:2;cols:4", "batch:rows;d_ff:cols;vocab:cols" is {batch} for rows and {d_ff, vocab} for cols. No axis may split two
 dimensions of one tensor. So a set of names is independent in the graph whose nodes are names, with an edge between two
-names of one tensor. The largest such sets, to which no name can be added, are the cliques of the complement. There are
-few of them, although there are many rules.
+names of one tensor. The maximal sets, to which no name can be added, are the maximal cliques of the complement graph.
+There are few of them, although there are many rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_PADDING = 1 / 8
 """The largest share of padding along a dimension. A layout with more is not worth trying."""
 
 _MOST_SETS = 64
-"""The most sets that are tried for one axis, of those to which no name can be added."""
+"""The most maximal sets, to which no name can be added, that are tried for one axis."""
 
 MOST_LAYOUTS = 2000
 """The most layouts that are all priced. If there are more, they are searched."""
@@ -55,7 +55,7 @@ class Choice:
 
 
 class NamesOfShapes:
-    """The names of some tensors, their sizes, and the names that stand in one tensor."""
+    """The dimension names of some tensors, their sizes, and which names occur together in one tensor."""
 
     def __init__(self, shapes: Iterable[Shape], mesh_shape: Shape) -> None:
         self.mesh_shape = mesh_shape
@@ -71,10 +71,11 @@ class NamesOfShapes:
                 self.beside.setdefault(dim.name, set()).update(names - {dim.name})
                 weights[dim.name] = max(weights.get(dim.name, 0), shape.size)
         self.names = sorted(self.sizes, key=lambda name: (-weights[name], name))
-        """The names, beginning with those of the largest tensors."""
+        """The names, starting with those of the largest tensors."""
 
     def fits(self, sets: SetsByAxis) -> bool:
-        """Tells whether every size divides, or nearly, and no axis splits two dimensions of a tensor."""
+        """Tells whether every size divides, with little padding at most, and no axis splits two dimensions of one
+        tensor."""
         together = {name: self._cores(name, sets) for name in frozenset().union(*sets)}
         divides = all(self._divides(name, cores) for name, cores in together.items())
         return divides and not any(self.beside[name] & own for own in sets for name in own)
@@ -140,7 +141,7 @@ class Choices:
     Args:
       graph: the graph of the program.
       mesh_shape: the shape of the mesh.
-      kept: rules that every layout has.
+      kept: rules that every layout must have.
     """
 
     def __init__(self, graph: Graph, mesh_shape: Shape, kept: LayoutRules) -> None:
@@ -148,7 +149,8 @@ class Choices:
         self._kept = dict(kept.rules)
         self._places = kept.places
         operations = list(with_nested(graph.operations))
-        # Each iteration takes one position of a loop's dimension. If cores split it, most would have no work at a time.
+        # Each iteration uses one position of a loop's dimension. If cores split it, most cores would be idle at any
+        # time.
         loops = [o.spec for o in operations if isinstance(o, LoopOperation)]
         gone_through = {spec.dim.name for spec in loops} | {s.dim.name for spec in loops for s in spec.stacked}
         self._gone_through = gone_through - set(self._kept)
@@ -162,11 +164,11 @@ class Choices:
         )
 
     def splittable(self, shape: Shape) -> Shape:
-        """Returns the shape without the dimensions that loops go through."""
+        """Returns the shape without the dimensions over which loops iterate."""
         return Shape([d for d in shape if d.name not in self._gone_through])
 
     def sets_of(self, names: NamesOfShapes, axis: int, *, largest: bool) -> list[Names]:
-        """Returns the sets of names for one axis that have the rules that are kept."""
+        """Returns the sets of names for one axis that agree with the kept rules."""
         own = self.mesh_shape[axis].name
         fixed = frozenset(name for name, axes in self._kept.items() if own in axes)
         others = frozenset(self._kept) - fixed
@@ -180,7 +182,7 @@ class Choices:
         return own - beside | there
 
     def may_move(self, name: str) -> bool:
-        """Tells whether no kept rule says how the dimension is split."""
+        """Tells whether no kept rule is about the dimension."""
         return name not in self._kept
 
     def exchanged(self, choice: Choice, axis: int, other: int) -> Choice | None:
@@ -205,7 +207,7 @@ class Choices:
         return None if found == choice else found
 
     def rules(self, sets: SetsByAxis) -> LayoutRules:
-        """Returns sets of names as layout rules."""
+        """Converts sets of names to layout rules."""
         names = [name for name in self.all.names if any(name in own for own in sets)]
         split = {
             name: tuple(axis.name for axis, own in zip(self.mesh_shape, sets, strict=True) if name in own)

@@ -1,11 +1,11 @@
-"""Overrides by place: rules for one scope, operation or variable where the rules for all tensors do badly.
+"""Overrides by place: rules for one scope, operation or variable for which the rules for all tensors are slow.
 
-The best layout that a search has found is the same for all tensors of a name. In the places where most of its time
-goes, rules of their own are tried. This takes one place at a time and one axis of the mesh at a time, with all sets of
-names that the axis can split there. A rule that fits and gains enough is kept, and the rest is tried beside it.
+The best layout that a search has found is the same for all tensors of a name. In the places that take most of its time,
+separate rules are tried: one place and one axis of the mesh at a time, with sets of names that the axis can split
+there. A rule that fits and gains enough is kept, and the next rules are tried on top of it.
 
 For example, a search finds "batch:data;d_ff:model", and a third of the time goes to the place "logits". There
-"vocab:model" is tried as a rule of its own. If it saves a hundredth of the step or more, the layout becomes
+"vocab:model" is tried as a separate rule. If it saves a hundredth of the step or more, the layout becomes
 "batch:data;d_ff:model;logits{vocab:model}".
 """
 
@@ -165,7 +165,7 @@ class Overrides:
 
 
 def _in_every_layer(operation: Operation) -> str:
-    """Where it is, as a pattern: with any number in place of a layer's."""
+    """The operation's place as a pattern, in which layer numbers match any number."""
     name = operation.scoped_name.name
     for scope in reversed(scopes_of(name, operation.scoped_name.layer_scopes)):
         name = scope.label + _ANY_NUMBER + name.removeprefix(scope.path)

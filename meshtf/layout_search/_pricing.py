@@ -1,4 +1,4 @@
-"""The price of a layout: the program is planned under it, and its time predicted on a machine.
+"""Prices a layout: plans the program under it, and predicts its time on a machine.
 
 Each layout is priced once. Two sets of rules are one layout if they split every tensor of the program in the same way.
 For example, "batch:rows;d_ff:cols" already splits the activations [batch d_ff]. With an activation rule "d_ff:cols" it
@@ -27,7 +27,7 @@ from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.planning.layouts.rules_by_place import RuleSet
 
 _OVER = " over "
-"""The word by which the name of a collective's part is known."""
+"""The word that occurs only in the names of collectives' parts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,10 +36,9 @@ class MeshLayout:
 
     Attributes:
       mesh_shape: axes and sizes.
-      layout: which dimension is split over which axes.
+      layout: the axes that split each dimension.
       parameter_layout: the layout of parameters as they are kept between steps. None: the same as `layout`.
-      activation_layout: the layout, in place of `layout`, of tensors with a dimension that no variable has. None:
-        nothing.
+      activation_layout: replaces `layout` for tensors with a dimension that no variable has. None: no replacement.
 
     Examples:
       >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))
@@ -53,7 +52,7 @@ class MeshLayout:
     activation_layout: LayoutRules | None = None
 
     def bindings(self) -> dict[str, str | None]:
-        """Returns the parameters of `Training`, by name, as a gin file has them."""
+        """Returns the layout parameters of `Training`, keyed by name, as in a gin file."""
         mesh = ";".join(f"{axis.name}:{axis.size}" for axis in self.mesh_shape)
         own = {"mesh_shape": mesh, "layout": str(self.layout)}
         others = {"parameter_layout": self.parameter_layout, "activation_layout": self.activation_layout}
@@ -68,7 +67,7 @@ class PricedLayout:
       choice: the mesh and the rules.
       seconds: predicted seconds of a step.
       peak_bytes: bytes of memory that a core needs.
-      parts: the seconds by the kind of work, by name, the longest first.
+      parts: the name and the seconds of each kind of work, the longest first.
 
     Examples:
       >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))
@@ -96,7 +95,7 @@ class Pricing:
       fetches: the tensors that it returns.
       machine: the machine on which it is to run.
       options: the options of the mesh, except layouts.
-      told: a function that is called with each priced layout, and with None for one that the program cannot have.
+      told: a function that is called with each priced layout, and with None for a layout that the program cannot have.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class Pricing:
 
     @property
     def seconds(self) -> float:
-        """The seconds since it began."""
+        """The seconds since the pricing began."""
         return time.monotonic() - self._began
 
     @property
@@ -146,7 +145,8 @@ class Pricing:
     def price(self, choice: MeshLayout) -> PricedLayout | None:
         """Returns the price of a layout, or None if the program cannot have it.
 
-        If other rules that give every tensor the same layout were priced before, it is their price, with their rules.
+        If other rules that give every tensor the same layout were priced before, their price is returned, with their
+        rules.
         """
         key = self._layouts_of_tensors(choice)
         if key not in self._found:
@@ -155,7 +155,8 @@ class Pricing:
         return self._found[key]
 
     def _layouts_of_tensors(self, choice: MeshLayout) -> Hashable:
-        """Returns what a plan knows of the layout: how it splits every tensor, and the rules of places."""
+        """Returns the parts of the layout on which a plan depends: the splits of every tensor, and the rules of
+        places."""
         if self._has_overrides:
             # Beside an override, a tensor's layout depends on more than the tensor's shape.
             return choice

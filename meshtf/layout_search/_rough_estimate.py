@@ -1,8 +1,9 @@
-"""A rough estimate of a layout, from the program's matrix products alone. It says which layouts to plan first.
+"""Estimates the time of a layout roughly, from the program's matrix products alone, to choose which layouts to plan
+first.
 
-A product is divided into as many parts as there are cores along the axes that split one of its names. If such a name is
-summed over, the terms are summed over these axes. Nothing else counts: the estimate only orders the layouts that are
-priced afterwards.
+A product is divided into as many parts as there are cores along the axes that split one of its names. If the product
+contracts such a name, its terms are summed over these axes. Nothing else counts: the estimate only orders the layouts
+that are priced afterwards.
 
 For example, take the product [batch d_model] x [d_model d_ff] on rows:2. Under "batch:rows" it takes half the time.
 Under "d_model:rows" it takes half the time too, and an allreduce of [batch d_ff] over `rows`.

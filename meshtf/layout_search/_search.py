@@ -1,7 +1,7 @@
 """The search: it prices every layout if there are few. If there are many, it descends from the most promising ones.
 
 1. A rough estimate from the program's products orders the sets of names that axes can split.
-2. The best of these are priced. The fastest that do not fit are also priced with activations in more parts.
+2. The best of these are priced. The fastest layouts that do not fit are also priced with activations in more parts.
 3. From the three best, descents change one axis of one table at a time, to the best names there, and exchange two axes.
   They take turns. They end when neither helps.
 
@@ -34,13 +34,13 @@ _STARTS = 24
 """How many layouts are priced before the descent."""
 
 _STARTS_OF_MANY = 8
-"""How many are priced for each mesh, if there are several meshes to choose from."""
+"""How many layouts are priced for each mesh, if there are several meshes to choose from."""
 
 _FAR = 2.0
-"""A layout is not priced if its estimate, which leaves much out, is this many times the least price."""
+"""A layout is not priced if its estimate, which is too low, is more than this many times the least price."""
 
 _DESCENTS = 3
-"""How many of the starts a descent begins from. Each has other rules for all tensors."""
+"""The number of starts from which descents begin. They differ in the rules for all tensors."""
 
 _MOST_SETS = 12
 """The most sets of names that are tried for one axis, the best by the estimate."""
@@ -55,10 +55,11 @@ _MOSTLY = 0.5
 """The least share of all parameters that an axis splits, if parameters are kept in more parts."""
 
 _LEAST_GAIN = 1e-3
-"""The least share of a step's time that keeps a descent going. A change that gains less is still made."""
+"""The least share of a step's time that a round must gain for the descent to continue. A change that gains less is
+still made."""
 
 Rank = tuple[float, float, int]
-"""The rank of a layout: less is better."""
+"""The rank of a layout; lower is better."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,8 +249,8 @@ class Search:
         return min([choice, *self._exchanges(choice)], key=rank)
 
     def _exchanges(self, choice: Choice) -> Iterator[Choice]:
-        """Yields the choices in which two axes change places in all tables. The layouts on the way there may all
-        be slower.
+        """Yields the choices in which two axes change places in all tables. Single changes that lead there may all pass
+        through slower layouts.
         """
         for one, other in itertools.combinations(self._axes, 2):
             if (exchanged := self._choices.exchanged(choice, one, other)) is not None:
@@ -295,9 +296,7 @@ class Search:
     # Prices
 
     def _penalised(self, choice: Choice) -> Rank:
-        """Returns a rank that prefers fast layouts, where one that does not fit counts as slower, and then fewer
-        rules.
-        """
+        """Returns a rank that prefers fast layouts, then fewer rules. A layout that does not fit counts as slower."""
         priced = self._price(choice)
         if priced is None:
             return _ILLEGAL
@@ -334,14 +333,14 @@ def descended(
 ) -> list[Choice]:
     """Returns the ends of descents from these starts.
 
-    The descents take turns, the best one first, so that the limits of a search leave none of them at its start. A
-    descent ends with a round that gains nothing, or so little that another such gain would not make it the best. As a
-    rule, later rounds gain less than earlier ones.
+    The descents take turns, the best one first, so that each makes progress before the search reaches its limits. A
+    descent ends after a round that gains nothing, or so little that another such gain would not make it the best. Later
+    rounds usually gain less than earlier ones.
 
     Args:
-      starts: where they begin.
+      starts: the layouts where the descents begin.
       rank: the rank of a layout.
-      after_round: returns the layout after one more round of a descent. It is no worse than the one before.
+      after_round: returns the layout after one more round of a descent. It is no worse than the layout before.
     """
     ends = sorted(starts, key=rank)
     going = list(range(len(ends)))

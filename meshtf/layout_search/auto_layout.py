@@ -40,17 +40,17 @@ _MOST_DOUBLINGS = 8
 _LARGEST = 3
 
 _DOES_NOT_FIT = """\
-no layout of program "{program}" that was tried on mesh [{mesh}] fits {memory} a core: the least takes {peak}, \
-{over} too much, with layout "{layout}"{parameters}.
+no layout of program "{program}" that was tried on mesh [{mesh}] fits into {memory} per core: the smallest takes \
+{peak}, {over} too much, with layout "{layout}"{parameters}.
 The largest parts of it on each core: {largest}.
 {instead}{cut_short}"""
 _CUT_SHORT = """
-The search reached its limits, {limits}, before it was through: layouts that it did not try may need less."""
+The search reached its limits, {limits}, before it finished: layouts that it did not try may need less."""
 _LARGER_MESH = """\
 On mesh [{mesh}] the same rules take {peak}. A smaller batch, micro-batches or recomputation need less, too."""
 _NO_MESH = """\
-No mesh up to {times} times as large would do with these rules: a smaller batch, micro-batches or recomputation need \
-less."""
+No mesh up to {times} times as large would be enough with these rules: a smaller batch, micro-batches or recomputation \
+need less."""
 _CONTRADICTION = """\
 program "{program}" has no layout on mesh [{mesh}] that keeps "{kept}": {error}"""
 _TOO_SOON = """\
@@ -75,8 +75,9 @@ def auto_layout(  # noqa: PLR0913  # what it is to find, how long it may look, a
 
     If the program has few dimensions, all its layouts are planned and priced, and the result is the best of all.
     Otherwise the search prices the most promising layouts, and descends from the best of these. The result says which
-    it was. Rules by place, such as "logits{vocab:cols}", are added to the best layout if each saves a hundredth of the
-    step's time or more. The plans are those that would run, so memory and every collective have their true price.
+    of the two happened. Rules by place, such as "logits{vocab:cols}", are added to the best layout if each saves a
+    hundredth of the step's time or more. The plans are those that would run, so memory and every collective have their
+    true price.
 
     Args:
       program: the program, planned for any mesh, on paper too.
@@ -125,7 +126,7 @@ def auto_layout(  # noqa: PLR0913  # what it is to find, how long it may look, a
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """A request to `auto_layout`, without the sizes of the mesh. widest: a mesh with the most axes."""
+    """The arguments of `auto_layout`, without the sizes of the mesh. widest: a mesh with the most axes."""
 
     program: Function
     machine: Machine
@@ -165,7 +166,8 @@ class _Request:
         )
 
     def _least_seconds(self, mesh: Shape) -> float:
-        """Returns the seconds of all products, evenly on all cores, at the share of the peak that they reach."""
+        """Returns the seconds of all products, divided evenly among all cores, at the share of the peak that they
+        reach."""
         return self._unsplit(mesh).work_seconds / (mesh.size * self.machine.product_efficiency)
 
     def _try_overrides(self, memory: float) -> None:
@@ -185,7 +187,7 @@ class _Request:
         return {mesh: search for mesh, search in found.items() if mesh in best}
 
     def _that_have_the_kept(self, meshes: Sequence[Shape]) -> list[Shape]:
-        """Returns the meshes on which the rules to keep are possible. Raises LayoutError if there are none."""
+        """Returns the meshes on which the kept rules are possible. Raises LayoutError if there are none."""
         if not self.kept.rules:
             return list(meshes)
         error: LayoutError | None = None
@@ -213,7 +215,7 @@ class _Request:
 
     @functools.cached_property
     def _unsplit_plan(self) -> Plan:
-        """The plan with nothing split. To the estimate it is the same on every mesh."""
+        """The plan with nothing split. For the estimate it is the same on every mesh."""
         rules = convert_to_layout_rules("")
         try:
             return self._plan(MeshLayout(Shape([(axis.name, 1) for axis in self.widest]), rules))
@@ -287,7 +289,8 @@ class _Request:
 
 @contextlib.contextmanager
 def _what_is_there_is_kept() -> Iterator[None]:
-    """Makes the garbage collector ignore all present objects: it would go through all of them again every few plans."""
+    """Makes the garbage collector ignore all present objects, which it would otherwise traverse again every few
+    plans."""
     if gc.get_freeze_count():
         yield
         return
@@ -308,7 +311,7 @@ def _doubled(mesh: Shape, axis: object) -> Shape:
 
 
 def _that_differ(fitting: Sequence[PricedLayout]) -> list[PricedLayout]:
-    """Returns the layouts behind the best whose costs differ from all before them."""
+    """Returns the layouts after the best whose costs differ from those of all layouts before them."""
     found: list[PricedLayout] = []
     for priced in fitting[1:]:
         before = [*found, fitting[0]]

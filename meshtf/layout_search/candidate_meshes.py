@@ -1,4 +1,4 @@
-"""The meshes that a search tries: the given one, or those with the given number of cores."""
+"""The meshes that a search tries: the given mesh, or meshes with the given number of cores."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from meshtf.divisors import divisors
 from meshtf.errors import UsageError
 
 ANY_MESH_AXES = ("rows", "cols", "planes")
-"""The names of the axes of a mesh that is to be found."""
+"""The names of the axes of meshes that the search chooses."""
 
 AUTO_MESH = re.compile(r"auto:(\d{1,9})")
-"""The pattern of a mesh whose axes are to be found: "auto:512" has 512 cores."""
+"""The pattern of a mesh whose axes the search chooses: "auto:512" has 512 cores."""
 
 _MESHES_OF_AXES = 30
 

@@ -15,7 +15,7 @@ _LEAST_TOLD = 0.001
 
 _BOUND = """\
 no layout takes less than {least}: all products at full speed, divided evenly among {cores}. Here products take \
-{products} and all else {other}, which the bound leaves out: the best there is may lie far above it"""
+{products} and all else {other}, which the bound leaves out: the best layout may be far above it"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +27,12 @@ class LayoutChoice:
       machine: its name.
       best: the layout, its predicted seconds and its memory.
       runners_up: the next fastest layouts that fit and have other costs.
-      memory_per_core: bytes that it had to fit into.
+      memory_per_core: the bytes of memory that it had to fit into.
       layouts_priced: how many layouts were planned and predicted.
       seconds_in_any_memory: the seconds of the fastest priced layout, which may not fit.
-      least_seconds: a bound that no layout is below: all products, divided evenly among all cores, at the share of the
-        machine's peak that they reach. Memory traffic and communication are not in it, and make every layout slower.
+      least_seconds: a lower bound on the seconds of any layout: all products, divided evenly among all cores, at the
+        share of the machine's peak that they reach. It leaves out memory traffic and communication, which make every
+        layout slower.
       is_proven: whether all layouts with rules for the whole program were priced, so that none of them is better.
       end: how the search ended.
 
@@ -99,7 +100,7 @@ class LayoutChoice:
         if self.is_proven:
             return f"the best of all {self.layouts_priced}"
         if self.was_cut_short:
-            return f"the best of {self.layouts_priced}, as the search had to end before it was through"
+            return f"the best of {self.layouts_priced}, as the search had to end before it finished"
         return f"the best of {self.layouts_priced} that a search has priced"
 
 

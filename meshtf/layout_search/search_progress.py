@@ -1,4 +1,4 @@
-"""The progress of a search while it goes on, and how it ended."""
+"""The progress of a search while it runs, and how it ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reason: TypeAlias = Literal["all", "no improvement", "planned operations", "seco
 _NO_IMPROVEMENT = """\
 no change that was tried makes it quicker, and the {count} layouts planned after it were slower or did not fit"""
 _LIMIT = """\
-it reached its limit of {limit}, {count} layouts after the best; {more} lets it go on"""
+it reached its limit of {limit}, {count} layouts after the best; {more} lets it continue"""
 _MORE = {
     "planned operations": "--search_operations={:.0f} (max_planned_operations of auto_layout)",
     "seconds": "--search_seconds={:g} (max_seconds of auto_layout)",
@@ -32,7 +32,7 @@ class SearchProgress:
       layouts_priced: how many layouts were planned and predicted so far.
       seconds: seconds since the search began.
       best: the fastest layout so far that fits, or None.
-      variant: how the searched program differs from the one that was asked for, such as by recomputation.
+      variant: how the searched program differs from the requested one, such as by recomputation.
 
     Examples:
       >>> layout = mtf.MeshLayout(mtf.convert_to_shape("rows:2"), mtf.convert_to_layout_rules("batch:rows"))
@@ -72,7 +72,7 @@ class SearchEnd:
     Examples:
       >>> print(mtf.SearchEnd("planned operations", limit=1000, after_best=7, seconds=2.5))
       the search ended after 2.5 s: it reached its limit of 1,000 planned operations, 7 layouts after the best; \
---search_operations=4000 (max_planned_operations of auto_layout) lets it go on
+--search_operations=4000 (max_planned_operations of auto_layout) lets it continue
     """
 
     reason: Reason
@@ -90,7 +90,7 @@ class SearchEnd:
 
     def _why(self) -> str:
         if self.reason == "all":
-            return "every layout was planned whose rules are for the whole program"
+            return "every layout with rules for the whole program was planned"
         if self.reason == "no improvement":
             return _NO_IMPROVEMENT.format(count=self.after_best)
         more = _MORE[self.reason].format(_MUCH_MORE * self.limit)
@@ -104,7 +104,7 @@ class Watch:
     Args:
       program: the name of the program.
       memory: bytes that a core has.
-      told: a function that is told after each layout, or None.
+      told: a function that is called after each layout, or None.
     """
 
     def __init__(self, program: str, memory: float, told: Callable[[SearchProgress], None] | None) -> None:

@@ -1,4 +1,4 @@
-"""Cuts an array into the slices of all cores, and puts it together again."""
+"""Cuts an array into the slices of all cores, and joins the slices again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtf.planning.plan import Plan
 
 
 def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np.ndarray:
-    """The whole array of the cores' slices, including its padding.
+    """Joins the cores' slices to the whole array, including its padding.
 
     Raises:
       AssertionError: two cores hold the same block, and their slices differ.
@@ -31,7 +31,7 @@ def joined(slices: Sequence[np.ndarray], layout: TensorLayout, plan: Plan) -> np
 
 
 def split(whole: np.ndarray, layout: TensorLayout, plan: Plan) -> list[np.ndarray]:
-    """The slices of all cores of a whole array, padded with zeros where it does not divide."""
+    """Cuts a whole array into the slices of all cores, padded with zeros where a dimension does not divide."""
     parts = layout.parts(plan.mesh_shape)
     sizes = [-(-n // p) for n, p in zip(whole.shape, parts, strict=True)]
     missing = [s * p - n for n, s, p in zip(whole.shape, sizes, parts, strict=True)]
@@ -44,8 +44,8 @@ def split(whole: np.ndarray, layout: TensorLayout, plan: Plan) -> list[np.ndarra
 
 
 def assert_same(first: np.ndarray, other: np.ndarray, message: str) -> None:
-    """Checks that both hold the same, with NaN at the same places."""
-    if first.dtype == tf.bfloat16.as_numpy_dtype:  # whose NaN NumPy does not know
+    """Asserts that two arrays are equal, with NaN at the same places."""
+    if first.dtype == tf.bfloat16.as_numpy_dtype:  # NumPy does not recognize its NaN
         first, other = first.astype(np.float32), other.astype(np.float32)
-    if first.shape != other.shape or first.tobytes() != other.tobytes():  # sooner told than by NumPy
+    if first.shape != other.shape or first.tobytes() != other.tobytes():  # faster than NumPy's check
         np.testing.assert_array_equal(first, other, err_msg=message)

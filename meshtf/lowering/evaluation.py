@@ -32,8 +32,8 @@ from meshtf.planning.plan import Plan
 from meshtf.planning.stored_variables import StoredVariable
 
 _IN_BLOCK = """\
-{x} is inside {what}, where it has another value in each run, and none outside; evaluate the inputs of {what} before \
-it, let the function return the tensor, or print it there with mtf.print_tensor"""
+{x} is inside {what}: it has another value in each run there, and no value outside; evaluate the inputs of {what} \
+before it, let the function return the tensor, or print it there with mtf.print_tensor"""
 
 _TOO_LARGE = """\
 {x} needs {total} of tensors and variables, and the limit is {limit}; the largest is {largest}, {bytes}. Evaluate it \
@@ -53,7 +53,7 @@ def evaluate(
     with graph.outermost():
         operations = _operations(x)
         _check_size(x, operations, limit)
-        with tf.init_scope():  # values are there even while a tf.function is being traced around
+        with tf.init_scope():  # values exist here even while a tf.function is being traced
             return _value(x, operations, feeds, variables, seed)
 
 
@@ -64,7 +64,7 @@ def _check_in_program(x: Tensor) -> None:
 
 
 def _operations(x: Tensor) -> list[Operation]:
-    """The operations that a tensor needs, with the assignments before it of variables that it reads after them."""
+    """The operations that a tensor needs, including earlier assignments to the variables that it reads."""
     roots = [x.operation]
     while True:
         operations = needed(roots)
@@ -78,7 +78,7 @@ def _operations(x: Tensor) -> list[Operation]:
 
 
 def _check_size(x: Tensor, operations: Sequence[Operation], limit: int) -> None:
-    """Raises UsageError if the tensors together are larger than the limit. The interpreter keeps them all."""
+    """Raises UsageError if all tensors together are larger than the limit, because the interpreter keeps them all."""
     sizes = {t: t.size * t.dtype.size for o in with_nested(operations) for t in o.outputs}
     total = sum(sizes.values())
     if total <= limit:
@@ -161,5 +161,5 @@ def _padded(variable: Variable, array: np.ndarray) -> np.ndarray:
 
 
 def register_evaluation() -> None:
-    """Lets `x.eval()` find its function."""
+    """Registers `evaluate` as the function behind `x.eval()`."""
     register_views(evaluate=evaluate)

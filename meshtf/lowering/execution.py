@@ -1,4 +1,4 @@
-"""Running a plan on a mesh: its program and its variables are made at first use."""
+"""Runs a plan on a mesh. Its program and its variables are made at first use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
 
 _UNDER_TAPE = """\
-program "{name}" was called while a tf.GradientTape is recording, which cannot see into it.
+program "{name}" was called while a tf.GradientTape is recording. The tape cannot see into the program.
 Take gradients inside the program, with mtf.gradients, and call it outside the tape (or under tape.stop_recording()).
   at {site}"""
 
@@ -41,7 +41,7 @@ Call it eagerly, or from a tf.function without jit_compile.
 _T = TypeVar("_T")
 
 _STARTED_IN_FUNCTION = """\
-program "{name}" was started inside a tf.function, where nobody waits for its results; call it there.
+program "{name}" was started inside a tf.function, where nothing waits for its results; call it there instead.
   at {site}"""
 
 
@@ -57,7 +57,7 @@ class Execution:
 
     @property
     def plan(self) -> Plan:
-        """The plan; made anew if another program has meanwhile put a variable into the store in another layout."""
+        """The plan. It is made again if another program has stored a variable in a different layout since."""
         if self._program is None and not self._has_layouts_of_store():
             self._plan = self._make_plan()
         return self._plan
@@ -69,7 +69,7 @@ class Execution:
 
     @property
     def program(self) -> Program:
-        """The emitted program. Makes the variables that are not there yet, and gives them their initial values."""
+        """The emitted program. It makes the variables that do not exist yet, with their initial values."""
         if self._program is None:
             store, mesh_impl, plan = self._lowering.variables, self._lowering.device_mesh, self.plan
             mesh_impl.check_alike(self._name, functools.partial(program_texts, self._lowering, plan))
@@ -91,8 +91,8 @@ class Execution:
           NonFiniteError: a `check_finite` of the program found a NaN or an infinity. Nothing was assigned.
           IndexRangeError: a `check_indices` of the program found an id outside of its range. Nothing was assigned.
           CollectiveError: a collective failed or timed out.
-          ProcessLostError: a process of the cluster is gone; names it.
-          ClusterError: before the first step, another process runs another program; says what differs first.
+          ProcessLostError: a process of the cluster is gone. The error names it.
+          ClusterError: before the first step, another process runs another program. The error says what differs first.
           ExecutionError: an operation failed. The error names it and the user's line. If it is a slicewise, the error
             names the core and its slices too.
         """
@@ -104,14 +104,14 @@ class Execution:
         """Starts the program, and returns a function that waits for its results and raises the errors of a call.
 
         Raises:
-          UsageError: inside a tf.function, or as when it is called.
+          UsageError: inside a tf.function, or for the reasons of a call.
         """
         self._check_surroundings()
         if not tf.executing_eagerly():
             raise UsageError(_STARTED_IN_FUNCTION.format(name=self._name, site=user_site()))
         feeds = self._checked(feeds)
         has_copies = any(check.can_find for check in self.plan.checks)
-        if has_copies:  # the place of a failure is found in the same arrays, which are the user's by then
+        if has_copies:  # a failure is located later in the same arrays, which the user may have changed by then
             feeds = [x.copy() if isinstance(x, np.ndarray) else x for x in feeds]
         wait = self._explained(functools.partial(self._started, feeds, may_change=not has_copies), feeds)
         return functools.partial(self._explained, functools.partial(self._finished, wait, feeds), feeds)
@@ -141,7 +141,7 @@ class Execution:
         return results
 
     def _checked(self, feeds: Sequence[Fed]) -> Sequence[Fed]:
-        """The feeds, looked at before the step begins."""
+        """Checks the feeds before the step begins, and returns them."""
         if not self.plan.feed_checks:
             return feeds
         by_name = {f.name: x for f, x in zip(self.plan.feeds, feeds, strict=True)}
@@ -154,7 +154,8 @@ class Execution:
             return [tf.identity(x) for x in feeds]
 
     def _failure(self, check: Check, feeds: Sequence[Fed]) -> MeshtfError:
-        """The error of a check that failed, which a second program finds the place of: it assigns nothing either."""
+        """The error of a check that failed. A second program finds the place of the failure, and assigns nothing
+        either."""
         if not check.can_find:
             return check.failure()
         plan = self._lowering.plan_that_finds(check)
@@ -165,7 +166,7 @@ class Execution:
         return first_failure(check, plan, [x.numpy() for x in found])
 
     def _has_layouts_of_store(self) -> bool:
-        """Whether the plan keeps each variable that the store has already in the layout that it has there."""
+        """Whether the plan keeps each variable of the store in the layout that it has in the store."""
         store, axis_parts = self._lowering.variables, self._lowering.axis_parts
         stored = _stored_layouts(self._plan).items()
         return all(layout == store.slices(n).layout_under(axis_parts) for n, layout in stored if n in store)
@@ -174,7 +175,7 @@ class Execution:
         return self._lowering.mesh_impl.step(self._name, self.plan)
 
     def _without_gradient(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The results, with a clear error where a tape, unseen when this was traced, asks for their gradients."""
+        """The results. Their gradient raises a clear error if a tape requests it that was not seen while tracing."""
         site = user_site()
 
         def refuse(*_: tf.Tensor) -> NoReturn:
@@ -199,7 +200,8 @@ def _stored_layouts(plan: Plan) -> dict[str, TensorLayout]:
 
 
 def make_variables(values: Mapping[str, Any], plan: Plan, lowering: Lowering) -> None:
-    """Gives variables their values, and makes a plan's variables that the store lacks."""
+    """Assigns values to variables, and makes those variables of a plan that have values here but are not in the
+    store."""
     store, layouts = lowering.variables, _stored_layouts(plan)
     made = [name for name in layouts if name in values and name not in store]
     try:
@@ -208,7 +210,7 @@ def make_variables(values: Mapping[str, Any], plan: Plan, lowering: Lowering) ->
             store.create(variable, layouts[name], lowering.device_mesh, lowering.axis_parts)  # type: ignore[arg-type]
         store.update(values)
     except BaseException:
-        # A variable without its value must not be taken for one that has it.
+        # A variable without its value must not stay in the store.
         for name in made:
             if name in store:
                 del store[name]

@@ -1,4 +1,4 @@
-"""Arrays handed to a program: names, shapes and dtypes are checked before anything runs."""
+"""Checks the names, shapes and dtypes of the arrays that are fed to a program, before anything runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def check_feeds(
     *,
     keeps_arrays: bool = False,
 ) -> list[Fed]:
-    """The arrays of `inputs`, in order. An input that was imported with a value needs no feed.
+    """Returns the arrays of `inputs`, in order. An input that was imported with a value needs no feed.
 
-    NumPy arrays become tensors, which takes TensorFlow two copies, unless `keeps_arrays`.
+    NumPy arrays become tensors, for which TensorFlow makes two copies, unless `keeps_arrays`.
 
     Raises:
-      FeedError: listing every input that is missing, unknown, or of the wrong shape or dtype.
+      FeedError: an input is missing, unknown, or of the wrong shape or dtype. The error lists all of them.
     """
     faults = [_unknown(name, known) for name in feeds if name not in known]
     arrays = []
@@ -46,7 +46,7 @@ def check_feeds(
         except _Unfit as fault:
             faults.append(f'input "{operation.name}" must be [{tensor.shape}] {tensor.dtype.name}, and {fault}')
     if faults:
-        raise FeedError("\n  ".join([f'program "{program}" was fed wrongly:', *faults, f"at {user_site()}"]))
+        raise FeedError("\n  ".join([f'program "{program}" was given wrong inputs:', *faults, f"at {user_site()}"]))
     return arrays
 
 
@@ -56,17 +56,17 @@ def _unknown(name: str, known: Mapping[str, InputOperation]) -> str:
 
 
 def inputs_of(plan: Plan) -> list[InputOperation]:
-    """The inputs that a program is handed, in order."""
+    """The inputs of a program, in order."""
     return [feed.operation for feed in plan.feeds if isinstance(feed.operation, InputOperation)]
 
 
 class _Unfit(Exception):  # noqa: N818
-    """Why a value cannot be an input."""
+    """Says why a value cannot be an input."""
 
 
 def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
     """The value as an array. Python numbers take the input's dtype; arrays must have it."""
-    # A value that fits passes at once, since each step of a small program waits for this.
+    # A value that fits returns at once, since each step of a small program waits for this check.
     if type(value) is np.ndarray and value.dtype == dtype.as_numpy_dtype and value.shape == tuple(sizes):
         return value
     if isinstance(value, tf.Tensor) and value.dtype == dtype and _has_sizes(value, sizes):
@@ -74,11 +74,11 @@ def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
     if isinstance(value, tf.Variable):
         value = tf.convert_to_tensor(value)
     elif tf.is_tensor(value) and not isinstance(value, tf.Tensor):
-        raise _Unfit(f"is a {type(value).__name__}, which must be made dense first")
+        raise _Unfit(f"is a {type(value).__name__}; make it dense first")
     elif not isinstance(value, np.ndarray | np.generic | tf.Tensor):
         value = _array_of_numbers(value, dtype)
     if isinstance(value, np.ma.MaskedArray):
-        raise _Unfit("is a masked array; say what stands for what is masked, as in x.filled(0)")
+        raise _Unfit("is a masked array; fill its masked elements first, as in x.filled(0)")
     if tuple(sizes) != value.shape and not tf.TensorShape(value.shape).is_compatible_with(sizes):
         raise _Unfit(f"has shape {list(value.shape)}")
     if value.dtype != dtype:
@@ -86,9 +86,9 @@ def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
         cast = f"tf.cast(x, tf.{dtype.name})" if isinstance(value, tf.Tensor) else f"x.astype({dtype.name!r})"
         raise _Unfit(f"has dtype {given}; convert it, as in {cast}")
     if isinstance(value, tf.Tensor):
-        known = tf.TensorShape(value.shape).is_fully_defined()  # it need not be, inside a tf.function of the user's
+        known = tf.TensorShape(value.shape).is_fully_defined()  # its shape may be unknown inside a user's tf.function
         return value if known else tf.ensure_shape(value, sizes)
-    return np.asarray(value, dtype.as_numpy_dtype)  # in this machine's order of bytes
+    return np.asarray(value, dtype.as_numpy_dtype)  # in this machine's byte order
 
 
 def _has_sizes(value: tf.Tensor, sizes: list[int]) -> bool:
@@ -99,9 +99,9 @@ def _array_of_numbers(value: Any, dtype: tf.DType) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise _Unfit(f"is a {type(value).__name__} that is no array: its parts differ in length") from None
+        raise _Unfit(f"is a {type(value).__name__} that is not an array: its parts differ in length") from None
     if array.dtype.kind not in "biufc":
-        raise _Unfit(f"is no array of numbers but a {type(value).__name__} of {array.dtype}")
+        raise _Unfit(f"is a {type(value).__name__} of {array.dtype}, not an array of numbers")
     if array.size and array.dtype.kind not in _kinds(dtype):
         raise _Unfit(f"has {array.dtype.name} values")
     if dtype.is_integer and array.size and not (dtype.min <= array.min() and array.max() <= dtype.max):
@@ -110,7 +110,7 @@ def _array_of_numbers(value: Any, dtype: tf.DType) -> np.ndarray:
 
 
 def _kinds(dtype: tf.DType) -> str:
-    """Kinds of Python numbers that an element type can hold."""
+    """The kinds of NumPy dtypes whose values this dtype can hold."""
     if dtype == tf.bool:
         return "b"
     return "iufc" if dtype.is_complex else "iuf" if dtype.is_floating else "iu"

@@ -1,5 +1,5 @@
-"""Initial values of variables: a program of their own, so that each core computes its slices and no more, and of cores
-that are at home on one device and have the same slices only the first."""
+"""Computes the initial values of variables with a separate program, so that each core computes only its own slices. If
+cores on one device have the same slices, only the first one computes them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def initialize(variables: Sequence[Variable], layouts: Mapping[str, TensorLayout
         with tf.init_scope():
             program([tf.convert_to_tensor(i.value) for i in inputs_of(plan)])
     except BaseException:
-        # A variable without its initial value must not be taken for one that has it.
+        # A variable without its initial value must not stay in the store.
         for variable in variables:
             if variable.full_name in store:
                 del store[variable.full_name]
@@ -74,7 +74,7 @@ def initial_plan(
 ) -> Plan:
     """The plan that assigns the initial values to slices in `layouts`.
 
-    `rules` are the layout rules of tensors that are computed on the way. Random bits are keyed by the variable's name.
+    `rules` are the layout rules of intermediate tensors. Random bits are keyed by the variable's name.
     """
     graph = Graph("initial_values", is_initial=True)
     mesh = Mesh(graph)
@@ -98,7 +98,8 @@ class _Fixed:
 
 
 def initial_value(variable: Variable, mesh: Mesh) -> Tensor:
-    """The initial value as a tensor of another graph, whose open scopes key its random bits."""
+    """The initial value as a tensor of another graph. Its random bits are keyed by the scopes that are open in that
+    graph."""
     try:
         value = cast(_initial_layers(variable, mesh), variable.slice_dtype)
     except MeshtfError as error:

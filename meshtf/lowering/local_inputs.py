@@ -1,4 +1,4 @@
-"""Which part of each input the cores of one process read, so that each process need only feed its own."""
+"""Finds the part of each input that the cores of one process read, so that each process need only feed its own part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering: a graph and a mesh give plans; plans are emitted and run.
+"""Lowers a graph on a mesh to plans, which are emitted and run.
 
 The steps, in order:
 
@@ -64,7 +64,8 @@ register_evaluation()
 
 
 class Lowering:
-    """A graph on a mesh. Making it checks the layout and plans; nothing runs.
+    """A graph on a mesh. The constructor lays out every tensor and checks the layouts. Plans are made later, and
+    nothing runs.
 
     Args:
       graph: the graph to run.
@@ -72,11 +73,12 @@ class Lowering:
       variables: holds the slices of the variables; a new store by default.
       seed: the seed of the program's random bits.
       pass_options: the sizes from which on passes change a plan.
-      effects: the assignments, prints and checks that take place; all of the graph's by default. With any, the count of
-        steps takes place, too.
+      effects: the assignments, prints and checks that take place; all of the graph's by default. If there are any,
+        steps are counted too.
 
     Raises:
-      LayoutError: the layout does not fit the mesh or the program; names the tensor, the dimension, the rule, the line.
+      LayoutError: the layout does not fit the mesh or the program. It names the tensor, the dimension, the rule and the
+        line.
 
     Examples:
       >>> y = mtf.reduce_sum(x, reduced_dim="batch")
@@ -103,7 +105,7 @@ class Lowering:
         if self.mesh.graph is not graph:
             raise GraphError(
                 f'mesh "{self.mesh.name}" belongs to another graph ("{self.mesh.graph.name}") than "{graph.name}", '
-                f"which is lowered; give the mesh on which its tensors are"
+                f"which is being lowered; give the mesh of its tensors"
             )
         self.graph = graph
         self.variables = VariableStore() if variables is None else variables
@@ -122,8 +124,8 @@ class Lowering:
             "activation layout rule": self._options.activation_layout_rules,
         }
         warn_unused_rules(kinds, graph.operations)
-        # Which updates cannot be divided is known once all tensors have layouts. If parts of an axis help, all layouts
-        # are found anew on the mesh with these parts.
+        # Only when all tensors have layouts is it known which updates cannot be divided. If parts of an axis help, all
+        # layouts are computed again on the mesh with these parts.
         undivided = self._sharded.undivided
         if undivided and not self.axis_parts and (axis_parts := parts_that_help(undivided, self.mesh_shape)):
             self._lay_out(axis_parts)
@@ -134,7 +136,7 @@ class Lowering:
         graph.note_lowering(self)
 
     def _lay_out(self, axis_parts: AxisParts) -> None:
-        """Lays out every tensor, on the mesh with these axes in parts."""
+        """Lays out every tensor on the mesh with these axes taken apart."""
         self.axis_parts = axis_parts
         self._layouts, self._sharded = self._laid_out_by_rules(), ShardedUpdates()
         if self._options.shard_weight_update and self._effects:
@@ -153,33 +155,34 @@ class Lowering:
         return layouts
 
     def on(self, mesh_impl: MeshImpl, variables: VariableStore | None = None) -> Lowering:
-        """The same graph on another mesh, or under another layout; with a new store, unless one is given."""
+        """The same graph on another mesh or under another layout, with a new store by default."""
         return Lowering(self.graph, {self.mesh: mesh_impl}, variables, self.seed, self.pass_options)
 
     @property
     def planned_fetches(self) -> tuple[Tensor, ...]:
-        """The fetches of the program that was planned first; those of its `mtf.function`, if it has one."""
+        """The fetches of the program that was planned first; if there is an `mtf.function`, its fetches."""
         return next((fetches for fetches, _ in self._executions), ())
 
     @property
     def layouts(self) -> LayoutTable:
-        """The layout of every tensor of the program, and where it comes from."""
+        """The layout of every tensor of the program, with the layout's origin."""
         return self._layouts
 
     def layout_text(self, x: Tensor) -> str:
-        """A tensor's layout as reports write it: `batch:64/rows hidden:32`. Empty for one made after the lowering."""
+        """A tensor's layout as reports write it: `batch:64/rows hidden:32`. Empty if the tensor was made after the
+        lowering."""
         if x not in self._layouts:
             return ""
         return self.axis_parts.layout_joined(self._layouts[x]).to_string(x.shape)
 
     @property
     def mesh_shape(self) -> Shape:
-        """The mesh's named shape, as it was given."""
+        """The mesh's named shape, as the user wrote it."""
         return self.mesh_impl.shape
 
     @property
     def device_mesh(self) -> MeshImpl:
-        """The mesh, to run on. UsageError where nothing runs there."""
+        """The mesh to run on. Raises UsageError if nothing can run on it."""
         self.mesh_impl.check_runs(self.graph.name)
         return self.mesh_impl
 
@@ -193,7 +196,8 @@ class Lowering:
         return self.execution(()).plan
 
     def plan_for(self, fetches: Sequence[Tensor], *, effects: Sequence[Operation] | None = None) -> Plan:
-        """The plan that returns these tensors, with these assignments, prints and checks; None: the lowering's own."""
+        """The plan that returns these tensors. `effects` are its assignments, prints and checks; None: the lowering's
+        own."""
         return self._finished(self._layouts, self._storage, self._effects if effects is None else effects, fetches)
 
     def plan_that_finds(self, check: Check) -> Plan:
@@ -239,8 +243,8 @@ class Lowering:
     def _computes_on_one_device(self) -> bool:
         """Whether all cores compute on one device, like the virtual CPUs of one process.
 
-        On paper no device says otherwise, so the cores of one process are taken for virtual CPUs. Cores that stand for
-        several processes are not, so that the program is the one that those processes run.
+        A mesh on paper has no devices, so the cores of one process are taken for virtual CPUs. Cores of several
+        processes are not, so that the program is the one that these processes would run.
         """
         if self.mesh_impl.compiles_programs or len(set(self.mesh_impl.process_of_core)) > 1:
             return False
@@ -248,26 +252,26 @@ class Lowering:
 
     @property
     def _refuses_compiled_loops(self) -> str:
-        """Why the mesh compiles no loop by itself, or an empty text.
+        """The reason why the mesh compiles no loop by itself, or an empty text.
 
-        On paper no device says otherwise, so cores are taken for virtual CPUs.
+        A mesh on paper has no devices, so its cores are taken for virtual CPUs.
         """
         if self.mesh_impl.compiles_programs:
-            return ""  # loops are compiled with the program, for devices that need not be there yet
+            return ""  # loops are compiled with the program, for devices that need not exist yet
         if not self._options.compile_loops:
             return "compile_loops=False"
         if self._options.share_memory and all("CPU" in d.upper() for d in self.mesh_impl.devices):
             return ""
-        return "its cores are no virtual CPUs that share their memory"
+        return "its cores are not virtual CPUs that share their memory"
 
     @tf.autograph.experimental.do_not_convert
     def run(
         self, fetches: Tensor | str | Sequence[Tensor | str], feeds: Mapping[Tensor | str, Any] | None = None
     ) -> tf.Tensor | list[tf.Tensor]:
-        """Executes the graph's assignments once and returns the fetches, whole.
+        """Executes the graph's assignments once, and returns the whole fetches.
 
-        A fetch is a tensor, or the name under which `mtf.export` made one known; a feed is named by the input's tensor
-        or its name.
+        A fetch is a tensor, or a name that `mtf.export` gave to one. The key of a feed is the input's tensor or its
+        name.
 
         Raises:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
@@ -277,9 +281,10 @@ class Lowering:
 
     @tf.autograph.experimental.do_not_convert
     def export_to_tf_tensor(self, t: Tensor | str, feeds: Mapping[Tensor | str, Any] | None = None) -> tf.Tensor:
-        """The value of `t` alone, from the variables' present values. Never assigns.
+        """Computes `t` alone from the variables' present values. It never assigns.
 
-        The graph's assignments do not take place, not even before a `read_variable` that follows them.
+        The graph's assignments do not take place. So a `read_variable` that follows an assignment returns the present
+        value.
         """
         value = self._run(t, feeds or {}, with_effects=False)
         assert isinstance(value, tf.Tensor)
@@ -287,7 +292,7 @@ class Lowering:
 
     @says_where
     def execution(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Execution:
-        """The compiled program for these fetches, made once."""
+        """The execution of the program that returns these fetches, made once."""
         key = (tuple(fetches), with_effects)
         if key not in self._executions:
             self.check_fetches(fetches)
@@ -315,7 +320,7 @@ class Lowering:
     def hlo(self, fetches: Sequence[Tensor] = (), *, with_effects: bool = True) -> bytes:
         """Compiles the program that returns these fetches to a serialized HloModuleProto, for every core of a TPU.
 
-        Raises UsageError if programs are not compiled for the mesh, as they are for an mtf.TpuMeshImpl.
+        Raises UsageError if the mesh does not compile programs. An mtf.TpuMeshImpl does.
         """
         self.execution(fetches, with_effects=with_effects)
         hlo = self._hlo[(tuple(fetches), with_effects)]
@@ -338,11 +343,11 @@ class Lowering:
     ) -> Compilation:
         """Compiles the program that returns these fetches with the TPU's own compiler: see `mtf.Function.compile`.
 
-        `trace` makes the program anew, with layers that keep no more than its argument for the gradient, and gives the
-        new program's mesh and fetches. It is called to find out whether the program would fit then.
+        `trace` traces the program again with layers that keep no more than its argument for the gradient, and returns
+        the new program's mesh and fetches. It is called to find out whether the program would then fit.
         """
         chosen, key = TpuTopology.of(topology), tuple(fetches)
-        chosen.places(self.mesh_shape)  # is it one that fits, before minutes are spent?
+        chosen.places(self.mesh_shape)  # checks that the mesh fits, before minutes are spent
         if key not in self._ahead:
             plan = gathered_reductions(self.execution(fetches).plan)
             hlo = hlo_of(plan, self.graph.name, self.mesh_impl.options.product_precision)

@@ -1,4 +1,4 @@
-"""Makes a plan of operations with layouts: lowers them one by one, and lets passes change the plan."""
+"""Makes a plan from operations with layouts: lowers them one by one, and runs the passes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def make_plan(
     *,
     finds_failures: bool = False,
 ) -> Plan:
-    """Plans the operations that the effects and the fetches need, in program order; assigns only if some effect is.
+    """Plans the operations that the effects and the fetches need, in program order. It assigns only if there are
+    effects.
 
-    With `finds_failures` the plan returns, behind the fetches, where its checks have found something.
+    With `finds_failures`, the plan returns the places where its checks failed, after the fetches.
     """
     operations = needed([*effects, *(t.operation for t in fetches)])
     pending_sums = PendingSums(operations, fetches, layouts)
@@ -52,9 +53,10 @@ def make_plan(
 
 
 def effects_with(check: Check, graph: Graph) -> list[Operation]:
-    """The operations that a second program runs to find where a check failed: the check, or the loop around it.
+    """The operations that a second program runs to find where a check failed: the check, or the loop or branch around
+    it.
 
-    The step that failed assigned nothing, so the same feeds give the same failure.
+    The failed step assigned nothing, so the same feeds lead to the same failure.
     """
     return [o for o in graph.operations if check.operation in with_nested([o])]
 
@@ -68,7 +70,7 @@ def first_failure(check: Check, plan: Plan, found: Sequence[np.ndarray]) -> Mesh
 
 
 def needed(roots: Sequence[Operation]) -> list[Operation]:
-    """The operations that these need, themselves included, in program order."""
+    """The operations that `roots` need, including `roots`, in program order."""
     if not roots:
         return []
     wanted = set(roots)

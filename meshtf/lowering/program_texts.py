@@ -1,4 +1,5 @@
-"""Describes a program in texts, so that processes that must run the same program find where theirs differ."""
+"""Describes a program in texts, so that processes that must run the same program can find where their programs
+differ."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from meshtf.lowering.lowering import Lowering
 
 _SHOWN = 8
-"""Elements of the largest array that is told by its numbers; of others, a digest."""
+"""The number of elements up to which an array is written out. A larger one is described by a digest."""
 
 _PLAIN = (bool, int, float, complex, str, type(None), tf.DType)
 
 
 def program_texts(lowering: Lowering, plan: Plan) -> dict[str, str]:
-    """The texts that must be the same in all processes, by name, such as mesh, layouts, seed and instructions.
+    """The texts that must be the same in all processes, keyed by name, such as mesh, layouts, seed and instructions.
 
-    Operations come with their numbers and texts, and with the user's line. The line's folder is left out, since hosts
-    may have it in different places. Numbers inside functions that a user gave are not seen.
+    Operations are described with their numbers and texts, and with the user's line. The line's folder is left out,
+    since it may differ between hosts. Numbers inside a user's functions are not seen.
     """
     mesh_impl = lowering.mesh_impl
     inputs = [f"{o.name}: {o.outputs[0].shape} {o.outputs[0].dtype.name}" for o in inputs_of(plan)]
@@ -63,7 +64,7 @@ def _described(operation: Operation) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """The text of a field of an operation; None if its text says nothing, or other texts say it already."""
+    """The text of a field of an operation; None if the text would add nothing to the others."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, np.ndarray | np.generic | tf.Tensor):

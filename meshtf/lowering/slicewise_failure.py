@@ -1,4 +1,4 @@
-"""Where a function of the user's failed while a program ran: on which core, given which slices."""
+"""Finds where a user's function failed while a program ran: the core and its slices."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ _MOST_BYTES = 1 << 30
 def slicewise_failure(
     error: MeshtfError, plan: Plan, lowering: Lowering, feeds: Sequence[Fed]
 ) -> ExecutionError | None:
-    """The error of a slicewise with the core on which it failed, which TensorFlow does not tell, and its slices.
+    """The error of a slicewise function, with the core on which it failed, which TensorFlow does not report, and its
+    slices.
 
-    TensorFlow reports the core that it hears first: with the function's own error, or only with collectives that were
-    cancelled. So the function's operands are computed again, without devices, and the function is run on one core's
-    slices after another. Returns None if `error` has another cause, or if the function does not fail again, or if
-    computing again would take too much memory.
+    TensorFlow reports the first error that it receives: the function's own, or only that of a cancelled collective. So
+    the function's operands are computed again without devices, and the function runs on the slices of one core after
+    another. Returns None if `error` has another cause, the function does not fail again, or recomputation would take
+    too much memory.
     """
     if len({(d.job, d.replica, d.task) for d in map(tf.DeviceSpec.from_string, lowering.device_mesh.devices)}) > 1:
-        return None  # the slices of other processes are not here
+        return None  # the slices of other processes are not available
     arrays = {f.name: host_array(x) for f, x in zip(plan.feeds, feeds, strict=True)}
     for operation in _suspects(error, lowering):
         again = lowering.plan_for(list(operation.outputs), effects=())
@@ -58,7 +59,7 @@ def slicewise_failure(
 
 
 def _suspects(error: MeshtfError, lowering: Lowering) -> Iterator[Operation]:
-    """The operations with a slicewise that may have failed: those of the error's line, or all if it names no line."""
+    """The slicewise operations that may have failed: the operations of the error's line, or all if it names no line."""
     is_lost = lost_its_text(error)
     if not is_lost and not isinstance(error, ExecutionError):
         return
@@ -88,7 +89,8 @@ class _Again(Interpreter):
         if isinstance(instruction.operation, SlicewiseOperation):
             for core in self._range:
                 own = [slices[v][core] for v in instruction.inputs]
-                # A graph, as in the program: it turns an error raised in Python into one of TensorFlow.
+                # The function runs in a graph, as in the program, so that an error raised in Python becomes
+                # TensorFlow's.
                 local = tf.function(functools.partial(instruction.emit, KnownCore(self.plan, core)), autograph=False)
                 try:
                     local(*map(tf.constant, own))

@@ -1,4 +1,4 @@
-"""The slices of variables, shared by programs and saved by checkpoints."""
+"""Stores the slices of variables, which programs share and checkpoints save."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.stored_variables import StoredVariable
 
 _OTHER_PARTS = """\
-variable "{name}" is kept as [{layout}], split over parts of a mesh axis, as a program chose that updates it; another
-program was lowered before that one ran. Call the one that updates it, or its initialize(), before lowering others."""
+variable "{name}" is kept as [{layout}], split over parts of a mesh axis. The program that updates it chose
+this, but another program was lowered before that one ran. Call the one that updates it, or its initialize(), before
+lowering others."""
 
 _ELSEWHERE = """\
 {elsewhere} of the {count} slices of variable "{name}" [{layout}] are in other processes. Save a checkpoint, or read it
-with a program that all of them call, where mesh_impl and store are those of the program that has it:
+with a program that all processes call. Give it the mesh_impl and the store of the program that has the variable:
     def whole(mesh):
         return mtf.read_variable(mtf.get_variable(mesh, "{name}", "{shape}", dtype=tf.{dtype}))
     mtf.function(whole, mesh_impl, variables=store)().numpy()"""
@@ -35,13 +36,13 @@ with a program that all of them call, where mesh_impl and store are those of the
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class StoreEntry:
-    """One variable: its named shape, its layout, and by core, of the cores in this process, its slice.
+    """One variable: its named shape, its layout, and the slice of each core in this process.
 
     Attributes:
-      shape: its shape in slices, with the zeros at the ends.
-      unpadded_shape: its shape for users and in files, without the zeros at the ends.
+      shape: its shape as stored in slices, with the zeros at the ends of dimensions.
+      unpadded_shape: its shape for users and in files, without these zeros.
       stacked_dims: the dimensions that count layers.
-      axis_parts: the mesh axes that `mesh_shape` has in parts.
+      axis_parts: the mesh axes that are in parts in `mesh_shape`.
       saved_names: the names of its layers in files, in row-major order of `stacked_dims`; else its own name.
     """
 
@@ -58,10 +59,10 @@ class StoreEntry:
     slices: Slices
 
     def layout_under(self, axis_parts: AxisParts) -> TensorLayout:
-        """The layout as a program has it that takes these axes apart.
+        """The layout in a program that takes these axes apart.
 
         Raises:
-          LayoutError: parts that it does not know split the variable.
+          LayoutError: the variable is split by parts of an axis that the program does not have.
         """
         if axis_parts == self.axis_parts:
             return self.layout
@@ -71,14 +72,14 @@ class StoreEntry:
         return axis_parts.layout_taken_apart(joined)
 
     def box(self, core: int) -> tuple[slice, ...]:
-        """The part of the whole that a core holds, without padding: perhaps empty."""
+        """The part of the whole value that a core holds, without padding. It may be empty."""
         sizes = self.layout.slice_shape(self.shape, self.mesh_shape)
         block = core_positions.block(core, self.layout.axes, self.mesh_shape)
         ends = self.unpadded_shape.to_integer_list
         return tuple(slice(min(b * n, e), min((b + 1) * n, e)) for b, n, e in zip(block, sizes, ends, strict=True))
 
     def numpy(self) -> np.ndarray:
-        """The whole value, [unpadded_shape], on the host. UsageError where another process has a part of it."""
+        """The whole value, [unpadded_shape], on the host. Raises UsageError if another process has a part of it."""
         self._check_all_here()
         whole = np.empty(self.unpadded_shape.to_integer_list, self.dtype.as_numpy_dtype)
         done = set()
@@ -112,7 +113,7 @@ class StoreEntry:
 
     @says_where
     def assign(self, value: Any) -> None:
-        """Gives every core its slice of a whole array, [unpadded_shape]. ShapeError where the sizes differ."""
+        """Assigns to every core its slice of a whole array, [unpadded_shape]. Raises ShapeError if the sizes differ."""
         array = host_array(value)
         if list(array.shape) != self.unpadded_shape.to_integer_list:
             raise ShapeError(
@@ -132,7 +133,8 @@ class StoreEntry:
 
 
 class VariableStore(MutableMapping[str, np.ndarray]):
-    """Variables by name. `store["name"]` reads the whole value, `store["name"] = x` assigns, iterating lists.
+    """Variables, keyed by name. `store["name"]` reads the whole value, and `store["name"] = x` assigns it. Iteration
+    yields names.
 
     Examples:
       >>> def count(mesh):
@@ -168,7 +170,7 @@ class VariableStore(MutableMapping[str, np.ndarray]):
 
     @says_where
     def slices(self, name: str) -> StoreEntry:
-        """One variable's slices; GraphError with the nearest name where it is not here."""
+        """One variable's slices. Raises GraphError, with the nearest name, if the store has no such variable."""
         if name not in self._variables:
             known = nearest(name, self._variables) or (
                 "; the store is empty until a program that makes variables has run" if not self._variables else ""
@@ -177,13 +179,15 @@ class VariableStore(MutableMapping[str, np.ndarray]):
         return self._variables[name]
 
     def axis_parts(self, names: Iterable[str], mesh_shape: Shape) -> AxisParts:
-        """Which axes of a mesh are in parts where some of these variables are kept: none, where they are not here."""
+        """The axes of a mesh that are in parts for a stored variable among these; none if the store has no such
+        variable."""
         kept = [self._variables[name] for name in names if name in self._variables]
         found = (v.axis_parts for v in kept if v.axis_parts and v.axis_parts.joined(v.mesh_shape) == mesh_shape)
         return next(found, WHOLE_AXES)
 
     def renamed(self, sources: Mapping[str, str]) -> VariableStore:
-        """A store that shares slices with this one: of the variables `sources.values()`, as `sources.keys()`."""
+        """A store that shares slices with this one. `sources` maps each new name to the name of a variable in this
+        store."""
         store = VariableStore()
         for name, source in sources.items():
             saved_names = self.slices(name if name in self else source).saved_names
@@ -193,7 +197,8 @@ class VariableStore(MutableMapping[str, np.ndarray]):
     def create(
         self, variable: StoredVariable, layout: TensorLayout, mesh_impl: MeshImpl, axis_parts: AxisParts = WHOLE_AXES
     ) -> None:
-        """Makes the slices of a variable, zero. Its layout names parts of the mesh's axes, where these are apart."""
+        """Makes the slices of a variable, filled with zeros. The layout names parts of those mesh axes that are taken
+        apart."""
         mesh_shape, dtype = axis_parts.taken_apart(mesh_impl.shape), variable.slice_dtype
         slice_shape = layout.slice_shape(variable.shape, mesh_shape)
         slices = mesh_impl.zero_slices(variable.full_name, slice_shape, dtype)
@@ -212,7 +217,8 @@ class VariableStore(MutableMapping[str, np.ndarray]):
         )
 
     def check_fits(self, variable: StoredVariable, mesh_shape: Shape, devices: Sequence[str] | None = None) -> None:
-        """Raises where the store holds the variable in another shape or dtype, or on another mesh or other devices.
+        """Raises GraphError if the store holds the variable with another shape or dtype, and LayoutError if the mesh or
+        the devices differ.
 
         `mesh_shape` has no axis in parts.
         """
@@ -236,7 +242,8 @@ class VariableStore(MutableMapping[str, np.ndarray]):
 
 @dataclasses.dataclass(frozen=True)
 class StoreLayouts:
-    """Layouts of variables between steps: the store's where it has them, else the parameters' rules."""
+    """Decides the layout of a variable between steps: the store's, else a pass's choice, else the parameter rules'
+    layout. Without such rules, a variable has the layout in which the program reads it."""
 
     store: VariableStore
     parameter_rules: LayoutRules | None = None
@@ -256,7 +263,8 @@ class StoreLayouts:
             raise LayoutError(f"{error}\n  in {where}\n  at {variable.site}") from None
 
     def takes(self, variable: StoredVariable, layout: TensorLayout, layouts: LayoutTable) -> bool:
-        """Where parameters have no rules of their own, and the store does not have the variable otherwise."""
+        """Whether a pass may choose this layout: there are no parameter rules, and the store has no other layout for
+        the variable."""
         if self.parameter_rules is not None:
             return False
         return variable.full_name not in self.store or self.layout(variable, layouts) == layout
@@ -268,5 +276,5 @@ def _short(devices: Sequence[str]) -> str:
 
 
 def handles(store: VariableStore, names: Sequence[str]) -> dict[str, Slices]:
-    """The slices of these variables, by name."""
+    """The slices of these variables, keyed by name."""
     return {name: store.slices(name).slices for name in names}

@@ -1,1 +1,1 @@
-"""The parts of backends: devices, options, slices, and the collectives of a per-core program."""
+"""The parts that backends share: devices, options, slices, and the collectives of a per-core program."""

@@ -1,4 +1,4 @@
-"""Cutting a dimension into blocks, and putting blocks together. A leading dimension needs no transpose."""
+"""Splits a dimension into blocks, and merges blocks. For the leading dimension, this needs no transpose."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def static_shape(x: tf.Tensor) -> list[int]:
 
 
 def reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
-    """x in these sizes; x itself, and no operation more, where it has them."""
+    """x reshaped to these sizes. If x has them already, x itself, without another operation."""
     return x if x.shape == sizes else tf.reshape(x, sizes)
 
 
 def split_to_front(x: tf.Tensor, dim: int, blocks: int) -> tf.Tensor:
-    """`[.., blocks * n, ..]` as `[blocks, .., n, ..]`."""
+    """Converts `[.., blocks * n, ..]` to `[blocks, .., n, ..]`."""
     sizes = static_shape(x)
     if sizes[dim] % blocks:
         raise ShapeError(f"dimension {dim} of {sizes} does not divide into {blocks} blocks")
@@ -34,7 +34,7 @@ def split_to_front(x: tf.Tensor, dim: int, blocks: int) -> tf.Tensor:
 
 
 def merge_from_front(x: tf.Tensor, dim: int) -> tf.Tensor:
-    """`[blocks, .., n, ..]` as `[.., blocks * n, ..]`, where `dim` counts without the blocks."""
+    """Converts `[blocks, .., n, ..]` to `[.., blocks * n, ..]`. `dim` is the position of n without the blocks."""
     blocks, *block = static_shape(x)
     merged = block[:dim] + [blocks * block[dim]] + block[dim + 1 :]
     if math.prod(block[:dim]) != 1:

@@ -1,4 +1,4 @@
-"""The devices of a mesh, as TensorFlow names and orders them."""
+"""The devices of a mesh, by TensorFlow's names and in its order."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ _BEFORE = "the first TensorFlow op and the first mesh"
 
 
 def device_order(name: str) -> tuple[str, int, int, str, int]:
-    """Sorts devices as TensorFlow ranks the members of a group."""
+    """The sort key by which TensorFlow ranks the devices of a group."""
     spec = tf.DeviceSpec.from_string(name)
     return spec.job or "", spec.replica or 0, spec.task or 0, spec.device_type or "", spec.device_index or 0
 
 
 def process_of(device: str) -> int:
-    """The process that a device is in: the task of its full name, else 0."""
+    """The process of a device: the task in its full name, else 0."""
     task = _TASK.search(device)
     return int(task[1]) if task else 0
 
 
 def local_cores(devices: Sequence[str]) -> list[int]:
-    """The cores whose devices are in this process: all of them, where it has joined no other."""
+    """The cores whose devices are in this process. These are all cores if it has not joined a cluster."""
     cluster = collective_runtime().cluster
     own = 0 if cluster is None else cluster.process_index
     return [core for core, device in enumerate(devices) if process_of(device) == own]
 
 
 def default_devices(shape: Shape, axes_over_processes: Axes = ()) -> tuple[str, ...]:
-    """The first GPUs if a mesh has no more cores than there are, else the first CPUs. DeviceError with too few.
+    """The first GPUs if there are enough for the mesh, else the first CPUs. Raises DeviceError if there are too few.
 
-    In a cluster, equally many of each process, which has a block of the mesh: processes lie along the axes in their
-    order, but along `axes_over_processes` first.
+    In a cluster, each process provides the same number, for a block of the mesh. The processes are laid along the
+    mesh's axes in order, but along `axes_over_processes` first.
     """
     names = {kind: _by_process(kind) for kind in ("GPU", "CPU")}
     for kind in ("GPU", "CPU"):
         if sum(map(len, names[kind])) >= shape.size:
-            if len(names[kind]) == 1:  # one process has all devices, and no axis lies over processes
+            if len(names[kind]) == 1:  # one process has all devices, so no axis spans processes
                 return tuple(names[kind][0][: shape.size])
             _check_even(names[kind], shape)
             return _of_each(names[kind], laid_over(shape, len(names[kind]), axes_over_processes))
@@ -77,7 +77,7 @@ def default_devices(shape: Shape, axes_over_processes: Axes = ()) -> tuple[str, 
 
 
 def _by_process(kind: str) -> list[list[str]]:
-    """All devices of a kind, in the order of the processes that they are in."""
+    """All devices of a kind, as a list for each process, in the order of the processes."""
     found: dict[int, list[str]] = {}
     for name in sorted((d.name for d in tf.config.list_logical_devices(kind)), key=device_order):
         found.setdefault(process_of(name), []).append(name)
@@ -96,17 +96,16 @@ def _check_even(names: Sequence[Sequence[str]], shape: Shape) -> None:
 
 
 def _of_each(names: Sequence[Sequence[str]], process_of_core: ProcessOfCore) -> tuple[str, ...]:
-    """The device of each core: the cores of a process take the devices of that process in their order."""
+    """The device of each core. The cores of a process use the devices of that process in order."""
     left = [iter(own) for own in names]
     return tuple(next(left[process]) for process in process_of_core)
 
 
 def shape_on_devices(shape: ShapeLike, devices: Sequence[str] | None) -> ShapeLike:
-    """A mesh shape. If one axis is as long as the devices allow, it is for these devices, else for all GPUs or all
-    CPUs.
+    """A mesh shape in which an open size ("*") is replaced, by the number of these devices, or of all GPUs or CPUs.
 
     Raises:
-      DeviceError: there are too few, or processes cannot have equal parts.
+      DeviceError: there are too few devices, or processes cannot have equal parts.
     """
     if not is_open(shape):
         return shape
@@ -118,7 +117,7 @@ def shape_on_devices(shape: ShapeLike, devices: Sequence[str] | None) -> ShapeLi
 
 
 def checked_devices(shape: Shape, devices: Sequence[str]) -> tuple[str, ...]:
-    """The full names of the devices of a mesh. DeviceError for one that is not there, twice, too few, too many."""
+    """The full names of a mesh's devices. Raises DeviceError if one is missing or repeated, or the number is wrong."""
     if isinstance(devices, str) or not isinstance(devices, Iterable):
         what = f"the text {devices!r}" if isinstance(devices, str) else repr(devices)
         raise DeviceError(f"devices must be a list of names, one for each core, and not {what}")
@@ -145,7 +144,7 @@ def _hint(shape: Shape) -> str:
 
 
 def _find(device: str, by_spec: Mapping[_Parts, str]) -> str | None:
-    """The full name of a device that may be given as "CPU:3", "/cpu:3" or in full; None if there is none."""
+    """The full name of a device written as "CPU:3", "/cpu:3" or in full; None if there is no such device."""
     text = device if device.startswith("/") else f"/device:{device}"
     try:
         wanted = tf.DeviceSpec.from_string(text)
@@ -159,12 +158,12 @@ def _find(device: str, by_spec: Mapping[_Parts, str]) -> str | None:
 
 
 def _parts(spec: tf.DeviceSpec) -> _Parts:
-    """The parts of a device's name. A part of the cluster that the name leaves out is this process's own."""
+    """The parts of a device's name. Missing job, replica and task are those of this process."""
     job = "localhost" if spec.job is None else spec.job
     return job, spec.replica or 0, spec.task or 0, spec.device_type, spec.device_index
 
 
 def _agree(parts: _Parts, wanted: tf.DeviceSpec) -> bool:
-    """Whether a device is the wanted one, of which parts may be left out."""
+    """Whether a device matches the wanted one, whose name may lack parts."""
     given = (wanted.job, wanted.replica, wanted.task, wanted.device_type, wanted.device_index)
     return all(part is None or part == own for part, own in zip(given, parts, strict=True))

@@ -13,9 +13,9 @@ _VIRTUAL_CPU = re.compile(r"(.*/device:CPU:)\d+")
 def home_device(device: str) -> str:
     """The device on which a core computes: the first CPU of its process for a virtual CPU, else the core's own device.
 
-    The CPUs of a process share its processors and its memory. But XLA compiles a function once for each device that
-    runs it. So the cores of a process compute on its first CPU. Only collectives use the others, since each core needs
-    a device of its own in them.
+    The virtual CPUs of a process share its processors and memory. But XLA compiles a function separately for each
+    device. So all cores of a process compute on its first CPU. Only collectives use the other CPUs, since each core
+    needs its own device in them.
 
     Examples:
       >>> home_device("/job:localhost/replica:0/task:0/device:CPU:3")
@@ -26,7 +26,7 @@ def home_device(device: str) -> str:
 
 
 def are_virtual_cpus(devices: Iterable[str]) -> bool:
-    """Whether all are, of one process or of several.
+    """Whether all devices are virtual CPUs, of one process or of several.
 
     Examples:
       >>> are_virtual_cpus(f"/job:worker/replica:0/task:{n}/device:CPU:{n}" for n in range(2))
@@ -38,7 +38,7 @@ def are_virtual_cpus(devices: Iterable[str]) -> bool:
 
 
 def have_one_home(devices: Iterable[str]) -> bool:
-    """Whether all are virtual CPUs of one process.
+    """Whether all devices are virtual CPUs of one process.
 
     Examples:
       >>> have_one_home(f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in range(8))

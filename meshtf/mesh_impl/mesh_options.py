@@ -1,5 +1,4 @@
-"""The options of a mesh, beside its shape and the layout. They are declared once for every mesh, for gin and for
-flags."""
+"""The options of a mesh besides its shape and layout, declared once for all mesh implementations, gin and flags."""
 
 from __future__ import annotations
 
@@ -21,16 +20,16 @@ SUM_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 """The dtypes in which gradients may be summed over cores, by name."""
 
 PRODUCT_PRECISIONS = ("default", "high", "highest")
-"""The precisions of products, by XLA's names, from the fastest to the most exact."""
+"""The precisions of products, by XLA's names, from the fastest to the most precise."""
 
 _BYTES_END = 2**63
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshOptionFields:
-    """Declares the options of a mesh, each with its default; `MeshOptions` says what they mean, and checks them.
+    """Declares the options of a mesh, each with its default. `MeshOptions` documents and checks them.
 
-    gin gives them to `meshtf.train.Training`, which has these fields too.
+    `meshtf.train.Training` inherits these fields, so that gin can set them.
     """
 
     parameter_layout: LayoutLike | None = None
@@ -54,54 +53,54 @@ class MeshOptionFields:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshOptions(MeshOptionFields):
-    """Options for planning and running programs on a mesh, beside its shape and the layout.
+    """Options for planning and running programs on a mesh, besides its shape and layout.
 
-    No option changes a program's results, except for their rounding: `gradient_sum_dtype`, `product_precision`,
-    `share_memory`, `compile_loops` and `unroll_layers` change that.
+    No option changes a program's results beyond rounding. The options that change rounding are `gradient_sum_dtype`,
+    `product_precision`, `share_memory`, `compile_loops` and `unroll_layers`.
 
     Attributes:
-      parameter_layout: the layout of parameters and optimizer state between steps; None: the layout of the mesh.
+      parameter_layout: the layout of parameters and optimizer state between steps. None: the layout of the mesh.
       activation_layout: rules for tensors with a dimension that no variable has, such as `batch`. They replace the
         layout's rules for the same dimension, but not over a mesh axis that splits another dimension of the tensor.
-      axis_parts: mesh axes in parts of these sizes, the first one major, so that one axis may split several dimensions.
-        With "data:16x32" a layout may name `data.0` with 16 cores and `data.1` with 32 cores, as well as `data`.
+      axis_parts: sizes of parts of mesh axes, the first part major, so that one axis can split several dimensions. With
+        "data:16x32" a layout may name `data.0` with 16 cores and `data.1` with 32 cores, as well as `data`.
       shard_weight_update: whether cores that would repeat an update of weights divide it among themselves.
-      bucket_bytes: the most bytes of each core in a bucket, in which small collectives travel together; 0: each alone.
+      bucket_bytes: the most bytes per core in a bucket, in which small collectives are sent together. 0: each alone.
       gradient_sum_dtype: the dtype in which gradients are sent and summed over cores, tf.float32 or tf.bfloat16 (or its
-        name); None: each gradient's own.
-      collective_timeout_seconds: how long a device may wait in one collective before the step is ended, where the mesh
-        can tell.
-      max_padding: the largest share of padding in a core's slice, along a dimension that a layout does not divide. A
+        name). None: each gradient's own.
+      collective_timeout_seconds: how long a device may wait in one collective before the step is aborted, if the mesh
+        can detect this.
+      max_padding: the largest share of padding in a core's slice, along a dimension that its axes do not divide. A
         layout with more is an error.
-      check_memory: whether a program that needs more memory than the machine has left is refused before it takes any.
-        Its need is counted from the plan.
-      keep_freed_memory: whether this process keeps memory that a step has freed for the next one. The first mesh on
-        devices that asks for it decides for the whole process: see `meshtf.mesh_impl.host.freed_memory`.
-      share_memory: whether virtual CPUs of one process run as one program in the memory that they share. Collectives
-        are then additions, work that several cores would repeat is done once, and loops may be compiled. False turns
-        all of `meshtf.lowering.processors` off: each core runs the plain program by itself, with TensorFlow's
-        collectives between them, as GPUs and processes do.
-      compile_loops: whether loops that ask for it, such as decoding's, become one function compiled by XLA where that
-        is possible and pays. A program's report says which do. Their floats may differ in the last bits from the floats
-        of loops that are not compiled.
-      unroll_layers: whether the loops over the layers of a stack are unrolled where that is faster (on GPUs) and XLA
-        still compiles the program within about a minute. A program's report says whether they are.
-      axes_over_processes: axes of the mesh that are laid over the processes of a cluster before the others, so that the
-        others stay within a process. By default the mesh's first axes are.
-      num_processes: the number of processes to plan for, where the mesh is on paper or in one process; None: one. A
+      check_memory: whether to refuse a program that needs more memory than the machine has left, before it allocates
+        any. The need is computed from the plan.
+      keep_freed_memory: whether this process keeps memory that a step has freed for the next step. The first mesh on
+        devices that enables it decides for the whole process: see `meshtf.mesh_impl.host.freed_memory`.
+      share_memory: whether virtual CPUs of one process run as one program in their shared memory. Collectives are then
+        additions, work that several cores would repeat is done once, and loops may be compiled. False turns off all of
+        `meshtf.lowering.processors`: each core runs the plain program, with TensorFlow's collectives between cores, as
+        on GPUs and between processes.
+      compile_loops: whether XLA compiles loops that request it, such as decoding, into one function, if that is
+        possible and pays. A program's report says which loops are compiled. Their floats may differ in the last bits
+        from the floats of loops that are not compiled.
+      unroll_layers: whether to unroll loops over the layers of a stack, if that is faster (on GPUs) and XLA still
+        compiles the program within about a minute. A program's report says whether they are unrolled.
+      axes_over_processes: mesh axes that are laid over the processes of a cluster before the others, so that the others
+        stay within a process. The default is the mesh's first axes.
+      num_processes: the number of processes to plan for, if the mesh has no devices or is in one process. None: one. A
         mesh in a cluster has the processes of its devices.
-      product_precision: the arithmetic of products of float32 on GPUs and TPUs, for every einsum and convolution:
+      product_precision: the arithmetic of float32 products on GPUs and TPUs, for every einsum and convolution:
         "default" is fastest (TF32 on a GPU, one pass of bfloat16 on a TPU), "high" is TF32 on a GPU and three passes on
         a TPU, "highest" is float32. None: "default". Virtual CPUs always multiply in float32.
-      memory_fraction: the share of each GPU's memory that this process takes when its first mesh opens them, from 0 to
-        1; None: the runtime's own, 0.75.
+      memory_fraction: the share of each GPU's memory that this process reserves when its first mesh opens them, from 0
+        to 1. None: the runtime's default, 0.75.
 
     Raises:
       DeviceError: `collective_timeout_seconds` or `num_processes` is not positive.
-      LayoutError: `parameter_layout` or `activation_layout` is no layout, `axis_parts` are no parts.
-      UsageError: `bucket_bytes` are no number of bytes, gradients cannot be summed in `gradient_sum_dtype`,
-        `max_padding` or `memory_fraction` is no share, there is no such `product_precision`, or an option that is on or
-        off is neither True nor False.
+      LayoutError: `parameter_layout` or `activation_layout` is not a layout, or `axis_parts` are invalid.
+      UsageError: `bucket_bytes` is not a number of bytes, gradients cannot be summed in `gradient_sum_dtype`,
+        `max_padding` or `memory_fraction` is not a share, there is no such `product_precision`, or a boolean option is
+        neither True nor False.
 
     Examples:
       >>> options = mtf.MeshOptions(parameter_layout="hidden:rows", bucket_bytes=0)
@@ -134,9 +133,9 @@ class MeshOptions(MeshOptionFields):
             raise DeviceError(f"num_processes must be positive, or None for one, and is {number!r}")
 
     def process_of_core(self, shape: Shape) -> ProcessOfCore:
-        """The process that is planned for each core of a mesh of this shape; empty if there is only one process.
+        """The planned process of each core, for a mesh of this shape; empty if there is only one process.
 
-        Raises DeviceError if the processes cannot have equally many cores each.
+        Raises DeviceError if the cores cannot be divided equally among the processes.
         """
         number = self.num_processes or 1
         if shape.size % number:
@@ -146,7 +145,7 @@ class MeshOptions(MeshOptionFields):
         return laid_over(shape, number, self.axes_over_processes) if number > 1 else ()
 
     def parts_of_axes(self, shape: Shape) -> AxisParts:
-        """The parts of the axes of a mesh of this shape. LayoutError where it has no such axis."""
+        """The parts of the axes of a mesh of this shape. Raises LayoutError if it lacks such an axis."""
         return axis_parts_of(shape, sizes_of_parts(self.axis_parts))
 
     @property
@@ -161,7 +160,7 @@ class MeshOptions(MeshOptionFields):
 
 
 class MeshOptionKeywords(TypedDict, total=False):
-    """The fields of `MeshOptions` as the constructor of every mesh takes them, where tools see them."""
+    """The fields of `MeshOptions` as keywords of every mesh's constructor, so that tools see them."""
 
     parameter_layout: LayoutLike | None
     activation_layout: LayoutLike | None
@@ -183,7 +182,7 @@ class MeshOptionKeywords(TypedDict, total=False):
 
 
 def _rules(name: str, layout: LayoutLike) -> LayoutRules:
-    """LayoutError, with the name of the option, where it is no layout."""
+    """Converts to layout rules. If that fails, raises LayoutError with the name of the option."""
     try:
         return convert_to_layout_rules(layout)
     except LayoutError as error:
@@ -200,7 +199,7 @@ def _check_bucket_bytes(number: int) -> None:
 
 
 def _checked_sum_dtype(dtype: Any) -> tf.DType | None:
-    """UsageError where gradients cannot be summed in it."""
+    """The dtype by its name. Raises UsageError if gradients cannot be summed in it."""
     if dtype is None:
         return None
     name, given = (dtype.name, f"tf.{dtype.name}") if isinstance(dtype, tf.DType) else (str(dtype), repr(dtype))
@@ -226,7 +225,7 @@ def _check_memory_fraction(share: object) -> None:
 
 
 def _checked_axes(names: Any) -> tuple[str, ...]:
-    """UsageError where they are no list of names."""
+    """The names as a tuple. Raises UsageError if they are not a list of names."""
     if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
         raise UsageError(f'axes_over_processes must be a list of names, as ("rows",), and is {names!r}')
     return tuple(names)
@@ -235,12 +234,12 @@ def _checked_axes(names: Any) -> tuple[str, ...]:
 def checked_mesh(
     shape: ShapeLike, layout_rules: LayoutLike, options: MeshOptions | None, changes: MeshOptionKeywords
 ) -> tuple[Shape, LayoutRules, MeshOptions]:
-    """The parts of every mesh, checked: its shape, its rules, and its options, some of which are given by keyword.
+    """Checks and returns a mesh's shape, its rules, and its options, where keywords replace fields of `options`.
 
     Raises:
       DeviceError: an axis has no cores.
       LayoutError: a rule names an axis that the mesh does not have.
-      UsageError: a keyword is no option, or an option has a value that it cannot have.
+      UsageError: a keyword is not an option, or an option has an invalid value.
     """
     if shape is None:
         raise ShapeError('the shape of a mesh is needed, such as "rows:2;cols:4"')

@@ -1,4 +1,4 @@
-"""Mesh shapes of which one axis is as long as the devices allow: "data:*;model:2"."""
+"""Mesh shapes with an open size, which depends on the number of devices: "data:*;model:2"."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ there is no such number. Other sizes, or another number of processes, would do""
 
 
 def is_open(x: ShapeLike) -> TypeGuard[str]:
-    """Whether a mesh shape is a text in which an axis is as long as the devices allow."""
+    """Whether a mesh shape is a text with an open size."""
     return isinstance(x, str) and OPEN in x
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshShapeRule:
-    """A mesh shape, or what gives one when it is known how many devices there are.
+    """A mesh shape of which one size may be open, until the number of devices is known.
 
     Attributes:
-      axes: names and sizes; a size of None is open, at most one.
+      axes: names and sizes. At most one size is None, which means open.
     """
 
     axes: tuple[tuple[str, int | None], ...]
@@ -38,7 +38,7 @@ class MeshShapeRule:
         """Parses text such as "data:*;model:2", or converts any mesh shape.
 
         Raises:
-          ShapeError: `x` is no mesh shape, or has two open sizes.
+          ShapeError: `x` is not a mesh shape, or has two open sizes.
         """
         if not is_open(x):
             return cls(tuple((d.name, d.size) for d in convert_to_shape(x)))
@@ -47,20 +47,20 @@ class MeshShapeRule:
         if len(names) > 1:
             raise ShapeError(f"only one axis can be as long as the devices allow: {', '.join(names)} are, in {x!r}")
         rule = cls(tuple((name, None if size == OPEN else int(size)) for name, size in pairs))
-        if rule._shape(1).size < 1:  # which also refuses names that stand twice
+        if rule._shape(1).size < 1:  # this also refuses repeated names
             raise DeviceError(f"mesh [{rule}] has no cores; every axis has at least size 1")
         return rule
 
     @property
     def is_open(self) -> bool:
-        """Whether the devices decide a size."""
+        """Whether a size is open."""
         return any(size is None for _, size in self.axes)
 
     def shape(self, num_devices: int) -> Shape:
-        """The largest mesh for so many devices; if no size is open, the one there is.
+        """The largest mesh for this many devices, or the only mesh if no size is open.
 
         Raises:
-          DeviceError: there are too few for the sizes that are given.
+          DeviceError: there are too few devices for the given sizes.
         """
         if self.is_open and num_devices < self._least:
             devices = "1 device is" if num_devices == 1 else f"{num_devices} devices are"
@@ -70,10 +70,10 @@ class MeshShapeRule:
         return self._shape(num_devices // self._least if self.is_open else 0)
 
     def shape_over(self, num_processes: int, devices_of_each: int) -> Shape:
-        """The largest mesh of which each process has an equal part, from no more devices than it has.
+        """The largest mesh of which each process has an equal part, on at most `devices_of_each` devices.
 
         Raises:
-          DeviceError: there is none.
+          DeviceError: there is no such mesh.
         """
         for each in range(devices_of_each, 0, -1) if self.is_open else ():
             if num_processes * each % self._least == 0:
@@ -85,7 +85,7 @@ class MeshShapeRule:
 
     @property
     def _least(self) -> int:
-        """Cores, where the open size is 1."""
+        """The number of cores if the open size is 1."""
         return math.prod(size for _, size in self.axes if size is not None)
 
     def _shape(self, open_size: int) -> Shape:

@@ -1,6 +1,6 @@
-"""Arithmetic of a mesh: core numbers, coordinates, and groups of cores that differ only along some axes.
+"""Computes core numbers, coordinates, and groups of cores that differ only along some axes.
 
-Core numbers ("pnum") count the mesh row-major: the last axis is fastest.
+Core numbers ("pnum") are row-major over the mesh: the last axis is fastest.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def processor_coordinates_to_pnum(mesh_shape: MeshShape, coord: Sequence[int]) -
 
 
 def pnum_to_group(mesh_shape: MeshShape, group_dims: Iterable[str | int], pnum: int) -> int:
-    """The number of the group that core `pnum` is in: row-major over the axes that are not in `group_dims`.
+    """The number of the group of core `pnum`, row-major over the axes that are not in `group_dims`.
 
     Examples:
       >>> mtf.pnum_to_group("rows:2;cols:3", ["cols"], 4)
@@ -70,7 +70,7 @@ def pnum_to_group(mesh_shape: MeshShape, group_dims: Iterable[str | int], pnum: 
 
 
 def processor_groups(mesh_shape: MeshShape, group_dims: Iterable[str | int]) -> list[list[int]]:
-    """Cores that differ only along `group_dims`, by number of group; each group in rising order of core number.
+    """The groups of cores that differ only along `group_dims`, by group number. Each group is sorted by core number.
 
     Examples:
       >>> mtf.processor_groups("rows:2;cols:3", ["cols"])
@@ -80,9 +80,9 @@ def processor_groups(mesh_shape: MeshShape, group_dims: Iterable[str | int]) -> 
 
 
 def ordered_groups(mesh_shape: MeshShape, axes: Iterable[str | int]) -> np.ndarray:
-    """`int64[groups, members]`: as `processor_groups`, each group in order of position, the first of `axes` major.
+    """`int64[groups, members]`: the groups of `processor_groups`, but each sorted by position, the first axis major.
 
-    The order of a dimension that is split over `axes`: block j of it is on member j.
+    This is the order of the blocks of a dimension that is split over `axes`: block j is on member j.
     """
     return groups_along(_sizes(mesh_shape), _axis_indices(mesh_shape, axes))
 

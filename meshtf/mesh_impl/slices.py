@@ -1,4 +1,4 @@
-"""Slices of variables, which a backend's programs read and assign, and which the host may ask for."""
+"""Slices of variables. A backend's programs read and assign them; the host can also read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class Slice(Protocol):
-    """A core's part of a variable, where the core's work finds it. A tf.Variable on the core's device is one."""
+    """A core's part of a variable, in memory that the core reads. For example, a tf.Variable on the core's device."""
 
     @property
     def dtype(self) -> tf.DType: ...
@@ -19,30 +19,32 @@ class Slice(Protocol):
     def shape(self) -> tf.TensorShape: ...
 
     def numpy(self) -> np.ndarray:
-        """A copy on the host, that no later step changes."""
+        """A copy on the host. Later steps do not change it."""
         ...
 
     def assign(self, value: Any) -> Any:
-        """Gives it a value, an array or tensor of its own shape and dtype."""
+        """Assigns an array or tensor of the same shape and dtype."""
         ...
 
 
 Slices: TypeAlias = Mapping[int, Slice]
-"""The slices of a variable, by core, for the cores in this process."""
+"""The slices of a variable for the cores of this process, by core number."""
 
 
 def on_host(held: Slice) -> np.ndarray:
-    """A slice's value, to be read before the next step; without a copy, where it is in the host's memory already."""
+    """A slice's value, to be read before the next step. It is not copied if it is in the host's memory already."""
     if isinstance(held, tf.Variable):
-        # A third of the time of `held.read_value()`.
+        # This takes a third of the time of `held.read_value()`.
         value = tf.raw_ops.ReadVariableOp(resource=cast("Any", held).handle, dtype=held.dtype)
         return np.asarray(value if value.shape.rank else value.numpy())
     return np.asarray(held)
 
 
 def to_assign(held: Slice, value: np.ndarray) -> np.ndarray | tf.Tensor:
-    """A value in the form in which several slices, alike to this one, are best given it: virtual CPUs share the memory
-    of a tensor until one of them writes there."""
+    """Converts a value to the best form for assigning it to several slices like this one.
+
+    Virtual CPUs share the memory of a tensor until one of them writes to it.
+    """
     if not isinstance(held, tf.Variable):
         return value
     with tf.device(cast("Any", held).device):
@@ -50,7 +52,7 @@ def to_assign(held: Slice, value: np.ndarray) -> np.ndarray | tf.Tensor:
 
 
 def is_finite(held: Slice) -> bool:
-    """Whether a slice of floating-point numbers holds neither a NaN nor an infinity."""
+    """Whether a slice of floating-point numbers has neither NaNs nor infinities."""
     if isinstance(held, tf.Variable):
         with tf.device(cast("Any", held).device):
             return bool(tf.reduce_all(tf.math.is_finite(held)))

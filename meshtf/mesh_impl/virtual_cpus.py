@@ -20,17 +20,17 @@ start. Make the mesh smaller, or plan for it on paper, without devices: mtf.Plan
 def virtual_cpus(n: int) -> tuple[str, ...]:
     """Sets up `n` logical CPUs, and returns the names of the first `n`.
 
-    Call it before TensorFlow starts. TensorFlow starts at its first op, or when a mesh lists the devices. Nothing is
-    changed if there are `n` or more already.
+    Call it before TensorFlow starts. TensorFlow starts at its first op, or when a mesh lists the devices. Nothing
+    changes if there are `n` or more already.
 
-    An op of one virtual CPU runs on as many threads as its share of the processor has, since virtual CPUs run ops at
-    the same time, and these would wait for one another's threads.
-    `tf.config.threading.set_intra_op_parallelism_threads` sets another number if it is called before.
+    An op of one virtual CPU uses as many threads as its share of the processors. Virtual CPUs run ops at the same time,
+    which would otherwise compete for threads. To set another number of threads, first call
+    `tf.config.threading.set_intra_op_parallelism_threads`.
 
     Raises:
-      DeviceError: if TensorFlow has started with fewer, or if `n` is more than 4,096: a program would take minutes to
-        start.
-      UsageError: `n` is no whole number.
+      DeviceError: if TensorFlow has started with fewer, or if `n` is less than 1 or more than 4,096. With more, a
+        program would take minutes to start.
+      UsageError: if `n` is not an integer.
 
     Examples:
       >>> mtf.virtual_cpus(2)
@@ -68,5 +68,5 @@ def _threads_of_each(n: int) -> int:
 
 def num_processors() -> int:
     """The number of this machine's processors that this process may use."""
-    # Only Linux says which are this process's own.
+    # Only Linux tells which processors this process may use.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Slices of a variable on the devices of a mesh that are in this process."""
+"""Makes the slices of a new variable on the devices of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meshtf.tensorflow_private.variable_handles import eager_variable
 def zero_slices(devices: Sequence[str], slice_shape: Sequence[int], dtype: tf.DType) -> dict[int, tf.Variable]:
     """A slice of zeros for each core in this process, on the device where the core computes.
 
-    Cores that share a device share the memory of the zeros until they write to their slices.
+    Cores with the same device share the memory of the zeros until they write to their slices.
     """
     slices: dict[int, tf.Variable] = {}
     zeros: dict[str, tf.Tensor] = {}
@@ -24,7 +24,7 @@ def zero_slices(devices: Sequence[str], slice_shape: Sequence[int], dtype: tf.DT
             home = home_device(devices[core])
             with tf.device(home):
                 value = zeros[home] = zeros[home] if home in zeros else tf.zeros(slice_shape, dtype)
-                # No tape of the user's can see into a program. All have one name, since TensorFlow makes a kernel for
-                # each name.
+                # No GradientTape of the user can see into a program. All variables have the same name, since TensorFlow
+                # makes a kernel for each name.
                 slices[core] = eager_variable(value, "slice")
     return slices

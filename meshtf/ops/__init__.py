@@ -1,7 +1,7 @@
 """The operations of the language, one file per family.
 
-A new operation is one import and one line of `__all__` here: `meshtf` and the compatibility package take their names
-from this list.
+To add an operation, add one import and one line of `__all__` here. `meshtf` and the compatibility package take their
+names from this list.
 """
 
 from meshtf.ops import _tensor_face as tensor_face

@@ -14,7 +14,7 @@ from meshtf.tensor_face.registry import register_functions
 
 
 def register(public: Mapping[str, Callable[..., Any]]) -> None:
-    """Registers the operations of `mtf` by name, and the functions that only tensors call."""
+    """Registers the operations of `mtf` by name, and the functions that only methods of tensors call."""
     register_functions(
         public,
         {

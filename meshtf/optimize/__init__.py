@@ -1,4 +1,4 @@
-"""Optimizers, written in the language alone: their state is variables of the graph, and their updates are
+"""Optimizers, written with meshtf's own operations: their state is variables of the graph, and their updates are
 assignments.
 """
 

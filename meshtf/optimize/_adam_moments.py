@@ -19,8 +19,8 @@ class BiasCorrection:
     its factor. This form follows the end of section 2 of Kingma & Ba (2015): it leaves the moments as they are, and
     needs one product for the whole step.
 
-    scale: a factor of the learning rate (float32 scalar).
-    epsilon: the number to add to the root of the second moment as it is (float32 scalar).
+    scale: the factor that multiplies the learning rate (float32 scalar).
+    epsilon: the number to add to the root of the uncorrected second moment (float32 scalar).
     """
 
     scale: mtf.Tensor
@@ -29,7 +29,7 @@ class BiasCorrection:
 
 @dataclasses.dataclass(frozen=True)
 class AdamMoments:
-    """Means of the gradients and of their squares over the steps. Later steps count more.
+    """Exponential moving averages of the gradients and of their squares.
 
     beta_1: decay of the mean of the gradients. beta_2: decay of the mean of their squares.
     epsilon: the number added to the root of the second mean.
@@ -53,7 +53,7 @@ class AdamMoments:
         return BiasCorrection(root / mean, root * self.epsilon)
 
     def change(self, parameter: Parameter, rate: mtf.Tensor, epsilon: float | mtf.Tensor) -> mtf.Tensor:
-        """rate * first moment / (root of the second moment + epsilon), [parameter]. It counts this step's gradient."""
+        """rate * first moment / (root of the second moment + epsilon), [parameter], after this step's gradient."""
         mean, square = self.updated(parameter)
         added = parameter.scalar(epsilon) if isinstance(epsilon, mtf.Tensor) else epsilon
         return mean * parameter.scalar(rate) / (mtf.sqrt(square) + added)
@@ -64,8 +64,8 @@ def _float32(beta: float) -> float:
 
 
 def _share_of_gradients(beta: float, step: mtf.Tensor) -> mtf.Tensor:
-    """1 - beta^step: the share of a mean that comes from gradients, not from its zero.
+    """1 - beta^step: the share of a mean that comes from gradients, not from its initial zero.
 
-    It is exact while it is small.
+    It is accurate even where it is close to 0.
     """
     return -mtf.expm1(step * math.log(beta)) if beta else mtf.ones_like(step)

@@ -29,14 +29,14 @@ def check_patterns(owner: object, field: str, patterns: Sequence[str]) -> None:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"{kind}: {field} has {pattern!r}, no regular expression: {error}") from None
+            raise ValueError(f"{kind}: {field} has {pattern!r}, which is not a regular expression: {error}") from None
 
 
 def check_patterns_match(owner: object, patterns: Iterable[str], graph: mtf.Graph) -> None:
-    """Checks that each regular expression finds a trainable variable: one that finds none is misspelt.
+    """Checks that each regular expression matches a trainable variable: one that matches none is misspelt.
 
     Raises:
-      GraphError: one finds none.
+      GraphError: one matches none.
     """
     names = [variable.full_name for variable in graph.trainable_variables]
     for pattern in patterns:
@@ -48,5 +48,5 @@ def check_patterns_match(owner: object, patterns: Iterable[str], graph: mtf.Grap
 
 
 def is_found_by(patterns: Iterable[str], name: str) -> bool:
-    """Whether some regular expression finds the name."""
+    """Whether some regular expression matches a part of the name."""
     return any(re.search(pattern, name) for pattern in patterns)

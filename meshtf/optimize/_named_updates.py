@@ -1,4 +1,4 @@
-"""Says of each operation of an update which variable it updates, so that reports can name the variable."""
+"""Records which variable each operation of an update belongs to, so that reports can name the variable."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from meshtf.optimize.parameter import Parameter
 
 
 def name_updates(operations: Sequence[mtf.Operation], parameters: Sequence[Parameter]) -> None:
-    """Sets `updates` of the operations that work for one variable alone.
+    """Sets `updates` on the operations that belong to the update of a single variable.
 
     Args:
-      operations: all that an optimizer made, in program order.
+      operations: all operations that an optimizer made, in program order.
       parameters: the variables that it updates.
 
     A variable's update reads its value, its state and its gradient. An operation that depends on two variables, such
@@ -31,7 +31,7 @@ def name_updates(operations: Sequence[mtf.Operation], parameters: Sequence[Param
 
 
 def _owner_of_state(operation: mtf.Operation, names: set[str]) -> frozenset[str]:
-    """The variable, among these, that an operation reads or assigns, or whose state it reads or assigns."""
+    """The name, if it is in `names`, of the variable that an operation reads or assigns, or whose state it does."""
     variable = operation if isinstance(operation, mtf.Variable) else getattr(operation, "variable", None)
     if not isinstance(variable, mtf.Variable):
         return frozenset()

@@ -1,8 +1,8 @@
-"""Adafactor: Adam's second moment in the memory of a row and a column.
+"""Adafactor: Adam's second moment, stored in the memory of a row and a column.
 
 For a weight of [4096, 16384], Adam keeps 67 million means of squares. Adafactor keeps 4,096 means over the columns (R)
-and 16,384 means over the rows (C). It takes R[i] * C[j] / mean(R) for the mean at [i, j]. This is exact if the squares
-are a product of something per row and something per column:
+and 16,384 means over the rows (C). It estimates the mean at [i, j] by R[i] * C[j] / mean(R). This is exact if the
+squares are a product of one factor per row and one factor per column:
 
     squares   1  2      R = 1.5, 4.5 (mean 3)      R C / mean(R)   1.5 * 2 / 3 = 1    1.5 * 4 / 3 = 2
               3  6      C = 2, 4                                   4.5 * 2 / 3 = 3    4.5 * 4 / 3 = 6
@@ -38,27 +38,26 @@ class AdafactorOptimizer(Optimizer):
         U = G / sqrt(R C / mean(R))
         W <- W - max(epsilon_2, rms(W)) * learning_rate * U / max(1, rms(U) / clipping_threshold)
 
-    The layer says which dimensions are rows (it sums over them) and columns (it makes them), with `matrix` of
-    `mtf.get_variable`. Attention's q [d_model, heads, d_kv] is a matrix of d_model rows, and experts count matrices. If
-    the layer says nothing, the two largest dimensions are the matrix, and every other dimension counts matrices.
-    Dimensions of a stack count layers, and every mean is taken per layer. A weight of one dimension has a whole second
-    moment.
+    A layer names the rows (dimensions that it sums over) and the columns (dimensions that it makes) in the argument
+    `matrix` of `mtf.get_variable`. Attention's q [d_model, heads, d_kv] is a matrix with d_model rows. Dimensions in
+    neither, such as experts, count matrices. Without `matrix`, the two largest dimensions are the matrix. In a stack of
+    layers, every mean is taken per layer. A weight of one dimension keeps its whole second moment.
 
     The state of a variable w is in `w/adafactor_vr` (R) and `w/adafactor_vc` (C), or in `w/adafactor_v`. All variables
     share one counter, `adafactor/step`.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule; by default min(0.01, 1 / sqrt(t)).
-      multiply_by_parameter_scale: whether steps grow with the weights, as above; else the factor rms(W) is left out.
+      multiply_by_parameter_scale: whether steps grow with the weights; if not, max(epsilon_2, rms(W)) is left out.
       decay_exponent: how fast the memory of the second moment grows with t.
       beta_1: decay of the mean of the updates in `w/adafactor_m`, per step; 0 for none, as published.
       clipping_threshold: the largest root mean square of U.
-      factored: whether the second moment is kept as R and C at all.
+      factored: whether to keep the second moment as R and C; otherwise all weights keep it whole.
       epsilon_1: added to the squares of gradients.
       epsilon_2: the least root mean square that counts as the size of a weight.
-      is_mesh_tensorflow_variant: whether to do as Mesh-TensorFlow does where it departs from the paper. It does not
+      is_mesh_tensorflow_variant: whether to follow Mesh-TensorFlow where it departs from the paper. It does not
         factor matrices with fewer than 128 rows or columns. It takes the mean square of U over all layers of a stack
-        together. Its default learning rate is 0.05 of the above if the size of the weights does not multiply it.
+        together. Its default learning rate is 0.05 times the one above if `multiply_by_parameter_scale` is False.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -124,7 +123,7 @@ class AdafactorOptimizer(Optimizer):
         return parameter.moving_mean(suffix, decay, squares + self.epsilon_1)
 
     def factored_dims(self, variable: mtf.Variable) -> tuple[mtf.Shape, mtf.Shape] | None:
-        """The smaller and the larger side of the matrix that a weight is; None if its second moment is whole.
+        """The smaller and the larger side of a weight's matrix; None if its second moment is kept whole.
 
         Examples:
           >>> _ = mtf.get_variable(mesh, "w", "d_model:8 d_ff:32")
@@ -141,9 +140,9 @@ class AdafactorOptimizer(Optimizer):
 
 
 def _sides(variable: mtf.Variable) -> list[mtf.Shape]:
-    """Both sides of the matrix that a weight is, without padding; empty if it is none.
+    """Both sides of a weight's matrix, without padding; empty if the weight is not a matrix.
 
-    The layer's roles count. Without roles, the sides are the two largest dimensions outside of a stack.
+    The sides are those of the layer's `matrix`. Without it, they are the two largest dimensions, stacked ones excepted.
     """
     unpadded = variable.unpadded_shape
     if variable.spec.matrix is not None:

@@ -81,8 +81,8 @@ class AdamWOptimizer(Optimizer):
       beta_1: decay of the mean of the gradients, per step.
       beta_2: decay of the mean of their squares, per step.
       epsilon: added to the root of the second moment.
-      weight_decay: the share of a weight that a step takes off, divided by the learning rate.
-      exclude_from_weight_decay: regular expressions; a variable whose name one of them finds is not decayed.
+      weight_decay: the factor of w in the formula above.
+      exclude_from_weight_decay: regular expressions; variables whose names match one of them are not decayed.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -125,11 +125,11 @@ class AdamWeightDecayOptimizer(Optimizer):
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
-      weight_decay_rate: the share of a weight that a step takes off, divided by the learning rate.
+      weight_decay_rate: a step subtracts learning_rate * weight_decay_rate * w from each weight w.
       beta_1: decay of the mean of the gradients, per step.
       beta_2: decay of the mean of their squares, per step.
       epsilon: added to the root of the second moment.
-      exclude_from_weight_decay: regular expressions; a variable whose name one of them finds is not decayed.
+      exclude_from_weight_decay: regular expressions; variables whose names match one of them are not decayed.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")

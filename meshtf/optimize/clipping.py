@@ -34,7 +34,7 @@ class GradientTransformation(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ClipByValue(GradientTransformation):
-    """Brings every element of a gradient into [-limit, limit].
+    """Clips every element of a gradient to [-limit, limit].
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -57,11 +57,11 @@ class ClipByValue(GradientTransformation):
 
 @dataclasses.dataclass(frozen=True)
 class ClipByGlobalNorm(GradientTransformation):
-    """Scales all gradients alike, so that their Euclidean length together is `max_norm` at most (Pascanu et al. 2013).
+    """Scales all gradients by one factor, so that their global norm is at most `max_norm` (Pascanu et al. 2013).
 
-    The length before that is a summary, `clip_by_global_norm/gradient_norm`, which you can also fetch. It is right for
-    gradients of any size, even if float32 cannot hold their squares. All gradients become NaN if the length is no
-    number, infinite, or beyond 2^126 times `max_norm`.
+    The norm before clipping is a summary, `clip_by_global_norm/gradient_norm`, which you can also fetch. It is right
+    for gradients of any size, even if float32 cannot hold their squares. All gradients become NaN if the norm is NaN,
+    infinite, or more than 2^126 times `max_norm`.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -90,11 +90,11 @@ class ClipByGlobalNorm(GradientTransformation):
 
 @dataclasses.dataclass(frozen=True)
 class ClippedOptimizer(Optimizer):
-    """Gives another optimizer gradients that were transformed.
+    """Transforms gradients, such as by clipping them, and passes them to another optimizer.
 
     Attributes:
       optimizer: applies the gradients.
-      clips: the transformations, done one after the other.
+      clips: the transformations, applied in this order.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -113,7 +113,7 @@ class ClippedOptimizer(Optimizer):
         for clip in clips:
             if not isinstance(clip, GradientTransformation):
                 raise ValueError(
-                    f"ClippedOptimizer: clips must be a sequence such as [ClipByGlobalNorm(1.0)], and has {clip!r}"
+                    f"ClippedOptimizer: clips must be a sequence such as [ClipByGlobalNorm(1.0)], and contains {clip!r}"
                 )
         object.__setattr__(self, "clips", tuple(clips))
 

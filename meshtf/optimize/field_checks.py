@@ -64,10 +64,10 @@ def is_number(value: object) -> bool:
 
 
 def check(owner: object, field: str, holds: bool, wanted: str) -> None:
-    """Checks a field.
+    """Raises an error about a field unless `holds`.
 
     Raises:
-      ValueError: it does not hold; the message says what the field must be.
+      ValueError: `holds` is false; the message says what the field must be.
     """
     if not holds:
         raise ValueError(f"{type(owner).__name__}: {field} must be {wanted}, and is {getattr(owner, field)!r}")
@@ -88,7 +88,7 @@ def check_are_optimizers(owner: object, field: str, values: Iterable[object]) ->
 
 
 def check_are_real(owner: object, parameters: Sequence[Parameter]) -> None:
-    """Checks that weights are real: squares and signs of complex ones are not what an update rule means.
+    """Checks that weights are real, because update rules use squares and signs of real numbers.
 
     Raises:
       DtypeError: one is complex.

@@ -28,8 +28,8 @@ class LionOptimizer(Optimizer):
       learning_rate: a number, a scalar of the program, or a schedule.
       beta_1: the share of the mean of the gradients in the direction of a step.
       beta_2: decay of that mean, per step.
-      weight_decay: the share of a weight that a step takes off, divided by the learning rate.
-      exclude_from_weight_decay: regular expressions; a variable whose name one of them finds is not decayed.
+      weight_decay: the factor of w in the formula above.
+      exclude_from_weight_decay: regular expressions; variables whose names match one of them are not decayed.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")

@@ -1,8 +1,8 @@
 """Optimizers for weights in bfloat16 or float16, whose updates may be smaller than the weights' last digit.
 
-bfloat16 has 8 significant bits: next to 1.0 is 1.0078. A step of 0.001 would round away, at every step. Master weights
-keep a float32 copy that collects such steps. Stochastic rounding needs no copy: 1.001 becomes 1.0078 with probability
-0.128, and 1.0 otherwise, which is right on average.
+bfloat16 has 8 significant bits, so the next number after 1.0 is 1.0078. An update of 0.001 would be rounded away at
+every step. Master weights are a float32 copy that adds up such updates. Stochastic rounding needs no copy: 1.001
+becomes 1.0078 with probability 0.128, and 1.0 otherwise, which is right on average.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SMALLEST = 2.0**-24
 
 @dataclasses.dataclass(frozen=True)
 class MasterWeightsOptimizer(Optimizer):
-    """Another optimizer, on float32 copies of weights that are stored narrower (Micikevicius et al. 2018).
+    """Runs another optimizer on float32 copies of weights of 16 bits (Micikevicius et al. 2018).
 
-    The copy of a variable w is in `w/master`. The variable w itself is the copy, rounded. If it is not, someone else
-    has set w (at the start, or from a checkpoint); the copy is then made again from w. Wider weights are updated
-    without a copy.
+    The copy of a variable w is in `w/master`, and w itself is the copy, rounded. If they differ by more than rounding,
+    w was set from outside (at the start, or from a checkpoint), and the copy is made anew from w. Weights of float32
+    or more are updated without a copy.
 
     Attributes:
       optimizer: updates the copies.
@@ -62,13 +62,12 @@ class MasterWeightsOptimizer(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class StochasticRoundingOptimizer(Optimizer):
-    """Another optimizer, whose new bfloat16 weights are rounded up or down at random, so that they are right on
+    """Runs another optimizer and rounds its new bfloat16 weights up or down at random, so that they are right on
     average.
 
-    A number between two bfloat16 numbers becomes the upper one with a probability that is its share of the way (Gupta
-    et al. 2015). Updates smaller than the last digit are then not lost, and no copies are needed. The random bits are
-    the program's. They are the same under every layout, and the same in a scan as in its layers unrolled. Variables of
-    other dtypes are stored as always.
+    A number x between the bfloat16 numbers a and b becomes b with probability (x - a) / (b - a) (Gupta et al. 2015).
+    Updates smaller than the last digit are then not lost, and no copies are needed. The random bits are the same under
+    every layout, and the same in a scan as in its unrolled layers. Variables of other dtypes are stored as usual.
 
     Attributes:
       optimizer: updates the weights.

@@ -1,4 +1,4 @@
-"""Means of the weights over the steps of training."""
+"""Moving averages of the weights over the steps of training."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ AVERAGE = "ema"
 
 @dataclasses.dataclass(frozen=True)
 class MovingAverageOptimizer(Optimizer):
-    """Another optimizer, and an exponential mean of each weight beside it (after Polyak & Juditsky 1992).
+    """Runs another optimizer, and keeps an exponential mean of each weight (after Polyak & Juditsky 1992).
 
     The mean of a variable w is in `w/ema`, which is float32 if w is narrower. After n steps, the weight after step i
-    counts in proportion to decay^(n - i). The zero that the mean starts with never counts. `averaged` gives the means
-    to a program that evaluates.
+    counts in proportion to decay^(n - i). The mean's initial zero has no influence. With `averaged`, an evaluation
+    program reads the means instead of the weights.
 
     Attributes:
       optimizer: updates the weights.
@@ -55,15 +55,15 @@ class MovingAverageOptimizer(Optimizer):
         return updated
 
     def _weight_until(self, number: mtf.Tensor) -> mtf.Tensor:
-        """1 - decay^number, exact also while it is small."""
+        """1 - decay^number, accurate even where it is close to 0."""
         return -mtf.expm1(number * math.log(self.decay)) if self.decay else mtf.ones_like(number)
 
 
 def averaged(variables: mtf.VariableStore) -> mtf.VariableStore:
-    """The variables of a program that keeps means, with each mean in the place of its variable.
+    """The variables of a training program, where each variable that has a mean is replaced by its mean.
 
-    Nothing is copied. A program made with `mtf.function(..., variables=averaged(step.variables))` reads the means as
-    they are when it runs. It must not assign to variables that it shares.
+    Nothing is copied. A program made with `mtf.function(..., variables=averaged(step.variables))` reads the current
+    means each time it runs. It must not assign to variables that it shares.
 
     Raises:
       GraphError: there are no means, before the training program has been initialized or without a
@@ -90,7 +90,7 @@ def averaged(variables: mtf.VariableStore) -> mtf.VariableStore:
         own, other = variables.slices(name).dtype, variables.slices(mean).dtype
         if own != other:
             raise GraphError(
-                f"{name} is {own.name} and its mean {mean} {other.name}; a program that reads means has variables of "
-                f"their dtype: evaluate narrow weights as they are"
+                f"{name} is {own.name}, but its mean {mean} is {other.name}, and a program can read means only in "
+                f"place of variables of the same dtype; evaluate narrow weights without means"
             )
     return variables.renamed({name: means.get(name, name) for name in variables if name not in means.values()})

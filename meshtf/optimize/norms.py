@@ -1,7 +1,7 @@
 """Norms and means of whole weights, which stay the same if layers are stacked or dimensions padded.
 
-They are taken per layer: over every dimension but those that count the layers of a stack. Padding is zero, so sums need
-no correction. Means divide by the sizes without padding.
+They are taken per layer: over all dimensions except those that count the layers of a stack. Padding is zero, so sums
+need no correction. Means divide by the sizes without padding.
 """
 
 from __future__ import annotations

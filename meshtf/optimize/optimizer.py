@@ -13,7 +13,7 @@ from meshtf.optimize.parameter import Parameter
 
 
 class Optimizer(abc.ABC):
-    """Adds to a graph the assignments that lower a loss. A subclass says what one set of gradients does to weights.
+    """Adds to a graph the assignments that lower a loss. A subclass computes the new weights in `update`.
 
     Examples:
       >>> class SignDescent(mtf.optimize.Optimizer):
@@ -39,7 +39,7 @@ class Optimizer(abc.ABC):
           GraphError: the loss is not a scalar, there is nothing to train, or it does not depend on some variable.
         """
         if not isinstance(loss, mtf.Tensor):
-            raise GraphError(f"minimize needs the loss, a scalar mtf.Tensor, and not {type(loss).__name__}")
+            raise GraphError(f"minimize needs the loss, a scalar mtf.Tensor, not {type(loss).__name__}")
         if loss.shape.ndims:
             raise GraphError(f"minimize needs a scalar loss, not {loss}; reduce it with mtf.reduce_mean or reduce_sum")
         chosen = list(loss.graph.trainable_variables if variables is None else variables)
@@ -58,7 +58,7 @@ class Optimizer(abc.ABC):
         """Assigns to each variable its value after one step, and returns those values."""
         if len(grads) != len(variables):
             raise GraphError(
-                f"for {counted(len(variables), 'variable')} come {counted(len(grads), 'gradient')}; give one for each"
+                f"{counted(len(grads), 'gradient')} given for {counted(len(variables), 'variable')}; give one for each"
             )
         operations = variables[0].graph.operations if variables else []
         before = len(operations)
@@ -74,8 +74,8 @@ class Optimizer(abc.ABC):
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         """The weights after one step, each with the shape and dtype of its `parameter.value`.
 
-        A parameter that does not change returns `parameter.value` itself. The method assigns the optimizer's own state
-        and nothing else.
+        For a weight that does not change, return `parameter.value` itself. The method may assign the optimizer's own
+        state, and nothing else.
         """
 
 

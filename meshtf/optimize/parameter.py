@@ -14,8 +14,8 @@ class Parameter:
     """A variable to be updated, with its value and gradient.
 
     Attributes:
-      variable: the variable. Its name, its stacked dimensions and its unpadded ones count.
-      value: [variable.shape], the weight before the update, as precise as it is stored: float32 where it is narrower.
+      variable: the variable, from which to read its name, its stacked dimensions and its unpadded shape.
+      value: [variable.shape], the weight before the update, in its stored dtype, or float32 if that is narrower.
       grad: [variable.shape], of the dtype of `value`.
 
     Examples:
@@ -31,7 +31,7 @@ class Parameter:
 
     @classmethod
     def of(cls, variable: mtf.Variable, grad: mtf.Tensor) -> Parameter:
-        """The variable at this place of the program, with its gradient."""
+        """The variable, read at this point of the program, with its gradient."""
         dtype = variable.slice_dtype
         if dtype.is_floating and dtype.size < tf.float32.size:
             dtype = tf.float32
@@ -56,7 +56,7 @@ class Parameter:
 
         Args:
           suffix: the name of the state.
-          shape: dimensions of the variable, all stacked ones among them; by default the variable's shape.
+          shape: dimensions of the variable, including all stacked ones; by default the variable's shape.
         """
         return mtf.like_variable(self.variable, suffix, shape, self.dtype)
 
@@ -66,7 +66,7 @@ class Parameter:
         Args:
           suffix: the name of the slot.
           decay: a number, or a scalar of the program.
-          value: over dimensions of the variable, all stacked ones among them.
+          value: a tensor over dimensions of the variable, including all stacked ones.
         """
         before = self.slot(suffix, mtf.Shape([dim for dim in self.variable.shape if value.shape.has(dim.name)]))
         return mtf.assign(before, before + (value - before) * (1 - decay))

@@ -34,8 +34,8 @@ class ParameterGroups(Optimizer):
     """Updates each variable by one of several optimizers.
 
     Attributes:
-      groups: pairs (regular expression, optimizer). The first one that finds a variable takes it.
-      default: takes the variables that no expression finds.
+      groups: pairs (regular expression, optimizer). The first pair whose expression matches a name updates it.
+      default: updates the variables that no expression matches.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -63,7 +63,7 @@ class ParameterGroups(Optimizer):
         """The weights after one step, each from the optimizer of its group.
 
         Raises:
-          GraphError: a group takes no variable of the program.
+          GraphError: a group updates no variable of the program.
         """
         check_patterns_match(self, [pattern for pattern, _ in self.groups], parameters[0].variable.graph)
         self._check_are_reached([v.full_name for v in parameters[0].variable.graph.trainable_variables])
@@ -83,6 +83,6 @@ class ParameterGroups(Optimizer):
             if number not in taken:
                 first = next(self.groups[self._group_of(name)][0] for name in names if re.search(pattern, name))
                 raise GraphError(
-                    f"ParameterGroups: all that {pattern!r} finds is taken by groups before it, such as {first!r}; put "
-                    f"the narrower expression first"
+                    f"ParameterGroups: earlier groups, such as {first!r}, take every variable that {pattern!r} finds; "
+                    f"put the narrower expression first"
                 )

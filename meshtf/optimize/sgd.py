@@ -51,7 +51,7 @@ class MomentumOptimizer(Optimizer):
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
       momentum: the share of its speed that a weight keeps from step to step.
-      nesterov: whether the gradient counts as if this step's move had been made already.
+      nesterov: whether to take Nesterov's step, the last line above.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")

@@ -1,4 +1,4 @@
-"""SM3: Adagrad in the memory of one row for each dimension.
+"""SM3: Adagrad, with its state stored as one vector for each dimension.
 
 For a weight of [4096, 16384], Adagrad keeps 67 million sums of squared gradients. SM3 keeps 4,096 numbers for the rows
 and 16,384 for the columns. Each is at least the sum of every element in its row or column, so the smaller of the two is
@@ -24,7 +24,7 @@ from meshtf.optimize.schedules.schedule import Rate, check_rates
 
 @dataclasses.dataclass(frozen=True)
 class Sm3Optimizer(Optimizer):
-    """SM3-II (Anil, Gupta, Koren & Singer 2019, algorithm 2), with a set of elements for each index of a dimension.
+    """SM3-II (Anil, Gupta, Koren & Singer 2019, algorithm 2). Its cover has a set for each index of each dimension.
 
     With S_d the state along dimension d of a weight W, and G its gradient:
 
@@ -33,13 +33,13 @@ class Sm3Optimizer(Optimizer):
         M <- momentum M + (1 - momentum) G / sqrt(V)
         W <- W - learning_rate * M
 
-    The state of a variable w is in `w/sm3_rows` and the like, one for each dimension by its name, and in `w/sm3_m`. A
-    weight of one dimension has Adagrad's sums. The dimensions of a stack count weights.
+    The state of a variable w is in `w/sm3_m`, and in one variable for each dimension, such as `w/sm3_rows` for `rows`.
+    A weight of one dimension has Adagrad's sums. Each layer of a stack counts as a weight of its own.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
       momentum: decay of the mean of the directions, per step; 0 for none, and no state for it.
-      epsilon: the least V by which a gradient is divided.
+      epsilon: the least V in the formula of M.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "rows:4 columns:8")
@@ -71,7 +71,7 @@ class Sm3Optimizer(Optimizer):
         return parameter.value - direction * rate
 
     def _second_moment(self, parameter: Parameter) -> mtf.Tensor:
-        """The bound on each element's sum of squares, with this step's; keeps its largest along each dimension."""
+        """The bound on each element's sum of squares, with this step's. Stores its maxima along each dimension."""
         stacked = parameter.variable.stacked_dims
         own = [dim for dim in parameter.variable.shape if not stacked.has(dim.name)]
         if not own:

@@ -1,7 +1,7 @@
-"""Optimizers of tables of embeddings: a step changes only the rows that it looked up.
+"""Optimizers for embedding tables: a step changes only the rows that it looked up.
 
-Memory and traffic of an update depend on the number of ids in a batch, and not on the number of rows. Gradients of ids
-that occur several times are summed first, as in the gradient of the whole table.
+The memory and the traffic of an update depend on the number of ids in a batch, and not on the number of rows. If an id
+occurs several times, its gradients are summed first, as in the gradient of the whole table.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ give it another optimizer with mtf.optimize.ParameterGroups, or look up all of i
 
 
 class _SparseRows(Optimizer):
-    """An optimizer that says what one step does to rows."""
+    """An optimizer that updates only the rows that were looked up, by the rule of its subclass."""
 
     slots: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def rule(self) -> RowRule:
-        """The function that makes new rows of a table and of its slots."""
+        """The function that computes the new rows of a table and of its slots."""
 
     @abc.abstractmethod
     def scalars(self, mesh: mtf.Mesh) -> list[mtf.Tensor]:
@@ -48,7 +48,7 @@ class _SparseRows(Optimizer):
         """The tables after one step.
 
         Raises:
-          GraphError: some parameter's gradient is not that of one lookup of rows.
+          GraphError: some parameter's gradient does not come from a single lookup of rows.
         """
         rule, scalars = self.rule(), self.scalars(parameters[0].variable.mesh)
         return [self._updated(p, rule, scalars) for p in parameters]

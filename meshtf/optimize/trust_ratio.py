@@ -1,7 +1,7 @@
-"""LAMB and LARS: optimizers whose steps are as long as the weights are large.
+"""LAMB and LARS: optimizers whose steps are proportional to the norm of the weights.
 
-Both divide a step by its own length and multiply it by the weights' length. A layer whose weights have length 10 then
-moves ten times as far as one of length 1, whatever their gradients are. This lets very large batches use large learning
+Both divide a step by its own norm and multiply it by the norm of the weights. A layer whose weights have norm 10 then
+moves ten times as far as one of norm 1, whatever their gradients are. This lets very large batches use large learning
 rates.
 """
 
@@ -31,7 +31,7 @@ from meshtf.optimize.weight_decay import WeightDecay
 
 @dataclasses.dataclass(frozen=True)
 class LambOptimizer(Optimizer):
-    """LAMB with the norms of the weights as they are (You et al. 2020, algorithm 2).
+    """LAMB (You et al. 2020, algorithm 2), without bounds on the norms of the weights.
 
     m' and v' are those of `AdamOptimizer`:
 
@@ -46,8 +46,8 @@ class LambOptimizer(Optimizer):
       beta_1: decay of the mean of the gradients, per step.
       beta_2: decay of the mean of their squares, per step.
       epsilon: added to the root of the second moment.
-      weight_decay: the share of a weight that the direction of a step has in it.
-      exclude_from_weight_decay: regular expressions; a variable whose name one of them finds is not decayed.
+      weight_decay: the factor of w in the formula of r.
+      exclude_from_weight_decay: regular expressions; variables whose names match one of them are not decayed.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -92,22 +92,22 @@ class LarsOptimizer(Optimizer):
         v <- momentum * v + learning_rate * r * (g + weight_decay * w)
         w <- w - v
 
-    With `scales_momentum=False` the rate and r multiply the step and not what is kept of it, so a new rate counts at
-    once (Kumar et al. 2019, figure 6, which trains ResNet-50 in fewer epochs with it):
+    With `scales_momentum=False`, the learning rate and r multiply the step, but not the stored v. A new rate then takes
+    full effect at once (Kumar et al. 2019, figure 6, which trains ResNet-50 in fewer epochs with it):
 
         v <- momentum * v + g + weight_decay * w
         w <- w - learning_rate * r * v
 
-    Each variable (each layer of a stack) has an r. It is 1 if a norm is 0, and NaN if a norm is no finite number. An
+    Each variable (each layer of a stack) has its own r. It is 1 if a norm is 0, and NaN if a norm is not finite. An
     excluded variable has an r of 1 and is not decayed. The state of a variable w is in `w/lars_v`.
 
     Attributes:
       learning_rate: a number, a scalar of the program, or a schedule.
       momentum: the share of its speed that a weight keeps from step to step.
       weight_decay: the share of a weight that is added to its gradient.
-      trust_coefficient: how far a step goes, beside the length of the weights, at a learning rate of 1.
-      exclude: regular expressions; a variable whose name one of them finds is updated by momentum alone.
-      scales_momentum: whether the momentum has steps of the rate at their time, as above, or plain gradients.
+      trust_coefficient: the length of a step relative to the norm of the weights, at a learning rate of 1.
+      exclude: regular expressions; variables whose names match one of them are updated by momentum alone.
+      scales_momentum: whether v adds up scaled steps, as in the first form, or plain gradients, as in the second.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -155,8 +155,8 @@ def _ratio(
 ) -> mtf.Tensor:
     """coefficient * weight_norm / (norm_of_change + weight_decay * weight_norm), and 1 if either norm is 0.
 
-    The ratio is NaN if a norm is no finite number. A ratio of 0 or 1 would hide that from every element that is finite
-    itself.
+    The ratio is NaN if a norm is not finite. With a ratio of 0 or 1, elements that are finite themselves would be
+    updated as if nothing were wrong.
     """
     are_there = mtf.logical_and(mtf.greater(weight_norm, 0.0), mtf.greater(norm_of_change, 0.0))
     below = norm_of_change + weight_norm * weight_decay

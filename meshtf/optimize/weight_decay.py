@@ -16,7 +16,7 @@ from meshtf.optimize.schedules.schedule import Rate, check_rates
 
 @dataclasses.dataclass(frozen=True)
 class WeightDecay:
-    """Takes a share `rate` off the weights whose names none of the regular expressions `exclude` finds."""
+    """Decays weights by the share `rate`, except those whose names match a regular expression of `exclude`."""
 
     rate: float
     exclude: Sequence[str] = ()
@@ -28,13 +28,13 @@ class WeightDecay:
         """The weight decay of an optimizer's parameters.
 
         Raises:
-          GraphError: an expression finds no variable.
+          GraphError: an expression matches no variable.
         """
         check_patterns_match(owner, exclude, parameters[0].variable.graph)
         return cls(rate, exclude)
 
     def share(self, learning_rate: mtf.Tensor) -> mtf.Tensor:
-        """The share of a weight that a step takes off, if the learning rate multiplies the rate of decay."""
+        """The share of a weight that a step subtracts, if the learning rate multiplies the rate of decay."""
         return learning_rate * self.rate
 
     def added_to(self, change: mtf.Tensor, parameter: Parameter, share: mtf.Tensor | None = None) -> mtf.Tensor:
@@ -49,15 +49,15 @@ class WeightDecay:
 
 @dataclasses.dataclass(frozen=True)
 class WeightDecayOptimizer(Optimizer):
-    """Another optimizer, with weight decay: w <- (the optimizer's new w) - rate * w.
+    """Adds weight decay to another optimizer: w <- (the optimizer's new w) - rate * w.
 
     The decay is decoupled, as in Loshchilov & Hutter (2019): the rate is per step, whatever the learning rate. AdamW,
     LAMB and Lion have a weight decay of their own, which the learning rate multiplies.
 
     Attributes:
       optimizer: updates the weights.
-      rate: the share of a weight that a step takes off: a number, a scalar of the program, or a schedule.
-      exclude: regular expressions; a variable whose name one of them finds is not decayed.
+      rate: the share of a weight that a step subtracts: a number, a scalar of the program, or a schedule.
+      exclude: regular expressions; variables whose names match one of them are not decayed.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")

@@ -21,7 +21,8 @@ def einsum_shape(text: str, shapes: tuple[Shape, ...]) -> Shape | None:
     if len(pattern.operands) != len(shapes):
         raise pattern.fault(
             Term((), pattern.operands[0].start, pattern.operands[-1].start + pattern.operands[-1].length),
-            f"the pattern has {counted(len(pattern.operands), 'operand')}, and {counted(len(shapes), 'tensor')} came",
+            f"the pattern has {counted(len(pattern.operands), 'operand')}, but "
+            f"{counted(len(shapes), 'tensor is', 'tensors are')} given",
         )
     rest: dict[str, Dimension] = {}
     for number, (term, shape) in enumerate(zip(pattern.operands, shapes, strict=True)):
@@ -67,7 +68,7 @@ def _result_dimension(pattern: Pattern, item: Factor, known: dict[str, Dimension
 
 
 def _names(pattern: Pattern, term: Term) -> list[Factor]:
-    """The names of a term, each of which stands once."""
+    """The names of a term, each of which must occur once."""
     found: dict[str, Factor] = {}
     for item in term.items:
         if isinstance(item, Rest):

@@ -15,7 +15,7 @@ class LeftSide:
 
     Attributes:
       before: these dimensions, by name.
-      places: for each, where the pattern has it.
+      places: the part of the pattern that each of them comes from, by name.
       rest: the dimensions that `...` stands for; None if the left side has no `...`.
     """
 
@@ -40,7 +40,7 @@ class LeftSide:
         if more < 0 or (more and not has_rest):
             count, wanted = counted(len(dims), "dimension"), len(dims) - more
             hint = '; name each in order, or write "..." for several' if more > 0 else ""
-            raise self._pattern.fault(term, f"[{self._shape}] has {count}, and the left side {wanted}{hint}")
+            raise self._pattern.fault(term, f"[{self._shape}] has {count}, but the left side has {wanted}{hint}")
         position = 0
         found: list[tuple[Item, list[Dimension]]] = []
         for item in items:
@@ -63,7 +63,7 @@ class LeftSide:
             self._add_anonymous(item, dim)
 
     def _split(self, group: Group, dim: Dimension) -> None:
-        """Splits a dimension into factors, one of which may have the size that is left."""
+        """Splits a dimension into factors. The size of one factor may be inferred."""
         if group.label:
             self._check_name(group, group.label, dim)
         factors = [part for part in group.parts if isinstance(part, Factor)]
@@ -95,7 +95,7 @@ class LeftSide:
         """The size that the pattern or the caller gives."""
         given = self._sizes.get(factor.name)
         if None not in (given, factor.size) and given != factor.size:
-            raise self._pattern.fault(factor, f'"{factor.name}" has size {factor.size} here, and {given} is given too')
+            raise self._pattern.fault(factor, f'"{factor.name}" has size {factor.size} here, but {given} is given too')
         return given if factor.size is None else factor.size
 
     def _check_name(self, item: Factor | Group, name: str, dim: Dimension) -> None:
@@ -108,7 +108,7 @@ class LeftSide:
         raise self._pattern.fault(item, f'dimension {place} of [{self._shape}] is "{dim.name}", not "{name}"{hint}')
 
     def _add_anonymous(self, factor: Factor, dim: Dimension) -> None:
-        """Adds a dimension that the pattern does not name: it is reduced, or of size 1 and dropped."""
+        """Adds a dimension that the pattern does not name, if it is reduced. Otherwise its size must be 1."""
         if self._reduces:
             taken = {*self.before, *self._shape.dimension_names, *self._pattern.names}
             is_own = self._shape.has(dim) and dim.name not in self.before
@@ -125,7 +125,7 @@ class LeftSide:
 
 
 def unused(base: str, taken: Collection[str]) -> str:
-    """`base`, lengthened until it is not taken."""
+    """`base`, with underscores appended until it is not taken."""
     while base in taken:
         base += "_"
     return base

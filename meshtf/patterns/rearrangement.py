@@ -25,7 +25,7 @@ from meshtf.patterns.tokens import checked_text
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rearrangement:
-    """The shapes that a tensor passes through, from first to last: see the module."""
+    """The shapes that a tensor passes through, from first to last. The module's head shows an example."""
 
     before: Shape
     kept: Shape
@@ -56,7 +56,7 @@ def _rearrangement(text: str, shape: Shape, sizes: tuple[tuple[str, int], ...], 
         end = pattern.operands[-1].start + pattern.operands[-1].length
         raise pattern.fault(Term((), end, 1), 'the pattern needs "->" and the result\'s dimensions')
     if len(pattern.operands) > 1:
-        raise pattern.fault(pattern.operands[1], "one tensor is rearranged, and this is a second one")
+        raise pattern.fault(pattern.operands[1], "only one tensor is rearranged, but this is a second one")
     for name, _ in sizes:
         if name not in pattern.names:
             known = nearest(name, pattern.names)
@@ -66,7 +66,7 @@ def _rearrangement(text: str, shape: Shape, sizes: tuple[tuple[str, int], ...], 
 
 
 class _RightSide:
-    """The right side of a pattern: the result's dimensions, made of the left side's."""
+    """The right side of a pattern: the result's dimensions, built from the left side's."""
 
     def __init__(self, pattern: Pattern, term: Term, left: LeftSide, sizes: Mapping[str, int]) -> None:
         self._pattern, self._left, self._sizes = pattern, left, sizes

@@ -56,7 +56,7 @@ class Term:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pattern:
-    """A parsed pattern: a term for each operand, and the result's, or None if there is no arrow."""
+    """A parsed pattern: a term for each operand, and a term for the result (None if there is no arrow)."""
 
     text: str
     operands: tuple[Term, ...]
@@ -96,12 +96,12 @@ class _Parser:
         if self._next < len(self._tokens):
             token = self._tokens[self._next]
             fact = {
-                ARROW: 'a pattern has one "->"',
+                ARROW: 'a pattern has only one "->"',
                 COMMA: "the result is one tensor",
                 CLOSE: 'there is no "(" before this',
-                LABEL: f'a name before ":" stands in a group, as in ({token.name}: a b)',
+                LABEL: f'a name before ":" must be in a group, as in ({token.name}: a b)',
             }
-            raise self._fault(token, fact.get(token.kind, "this has no place here"))
+            raise self._fault(token, fact.get(token.kind, "this is not allowed here"))
         return Pattern(self._text, tuple(operands), result)
 
     def _takes(self, kind: str) -> bool:
@@ -113,7 +113,8 @@ class _Parser:
         items: list[Item] = []
         while (item := self._item()) is not None:
             if isinstance(item, Rest) and any(isinstance(other, Rest) for other in items):
-                raise fault(self._text, item.start, item.length, '"..." stands once for all dimensions not named')
+                fact = '"..." may occur only once; it stands for all dimensions not named'
+                raise fault(self._text, item.start, item.length, fact)
             items.append(item)
         if not items:
             at = self._tokens[self._next].start if self._next < len(self._tokens) else len(self._text)
@@ -148,14 +149,14 @@ class _Parser:
             raise self._fault(opening, 'there is no ")" after this')
         length = closing.start + 1 - opening.start
         if not parts:
-            raise fault(self._text, opening.start, length, "a group has at least one factor")
+            raise fault(self._text, opening.start, length, "a group needs at least one factor")
         return Group(named, tuple(parts), opening.start, length)
 
     def _not_in_a_group(self, token: Token) -> str:
         if token.kind == OPEN:
             return "a group inside a group is not needed; list all factors in one"
         if token.kind == LABEL:
-            return f'the name of a group stands first, as in ({token.name}: a b); a size follows ":" without a space'
+            return f'the name of a group comes first, as in ({token.name}: a b); a size follows ":" without a space'
         return 'there is no ")" before this'
 
     def _fault(self, token: Token, fact: str) -> Exception:

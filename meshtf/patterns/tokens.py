@@ -47,7 +47,7 @@ def checked_text(text: object) -> None:
       UsageError: it is not.
     """
     if not isinstance(text, str):
-        raise UsageError(f'a pattern is text such as "batch (heads d_kv) -> batch heads d_kv", and not {text!r}')
+        raise UsageError(f'a pattern must be text such as "batch (heads d_kv) -> batch heads d_kv", not {text!r}')
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -62,7 +62,7 @@ def tokens_of(text: str) -> list[Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             start = position + len(text[position:]) - len(text[position:].lstrip())
-            raise fault(text, start, 1, f'"{text[start]}" has no place here; separate names by spaces')
+            raise fault(text, start, 1, f'"{text[start]}" is not allowed here; separate names by spaces')
         found.append(_token(match))
         position = match.end()
     return found

@@ -1,4 +1,4 @@
-"""The page: one file of HTML with its style, its script and its data inside. It loads nothing."""
+"""The page: one HTML file that contains its style, script and data. It loads nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SCRIPTS = (
     "main.js",
 )
 _IN_TEXT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""Characters that could end the HTML element with the data, and how JSON can write them instead."""
+"""Characters that could end the HTML element with the data, with their JSON escapes."""
 
 
 def html_page(data: Mapping[str, Any]) -> str:
-    """Returns the page for data of `page_data`.
+    """Returns the page for the data of `page_data`.
 
-    Its policy lets it run its own script and, if it is served, send requests to its own server.
+    Its content security policy allows only its own script and, if it is served, requests to its own server.
     """
     style = _asset("page.css")
     script = "\n".join(_asset(name) for name in _SCRIPTS)

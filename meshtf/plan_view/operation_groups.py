@@ -1,4 +1,4 @@
-"""Groups similar operations of a report: layers that only differ in their number become one group."""
+"""Groups similar operations of a report: operations of layers that differ only in number form one group."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _START = "start"
 
 @dataclasses.dataclass(slots=True)
 class OperationGroup:
-    """Operations that do the same, on one line of the user's, and whose names only differ in numbers.
+    """Operations of the same kind, from the same line, whose names differ only in numbers.
 
     Attributes:
-      name: their name, as `decoder/layer*/einsum` if there are several.
+      name: their name, such as `decoder/layer*/einsum` if there are several.
       category: the part of the step: products, elementwise, communication, update, bubble or start.
       phase: forward, gradients, update or start.
       filename, line, function: the line of the operations.
       dtype: the dtype of the first input.
       axes: the mesh axes of collectives.
       times: how often they all run together in a step.
-      flops, bytes_moved, bytes_sent: sums for each core over all runs.
-      seconds: predicted exposed seconds of the step. The sum over all groups is the step. None without a machine.
-      hidden_seconds: seconds of collectives behind other work, in addition.
+      flops, bytes_moved, bytes_sent: totals per core over all runs.
+      seconds: predicted exposed seconds. The sum over all groups is the time of a step. None without a machine.
+      hidden_seconds: additional seconds of collectives that overlap with other work.
     """
 
     name: str
@@ -58,7 +58,7 @@ class OperationGroup:
 def operation_groups(report: Report, prediction: Prediction | None) -> list[OperationGroup]:
     """Returns the groups in the order of their first operations. With a machine, the step's start comes first.
 
-    Views are left out. Operations that contain others are left out, too, except pipelines, which have their bubble.
+    Views and operations that contain others are left out, except pipelines, which have the time of their bubble.
     """
     groups: dict[tuple[object, ...], OperationGroup] = {}
     numbers: dict[tuple[object, ...], set[str]] = {}

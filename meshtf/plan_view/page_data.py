@@ -1,4 +1,4 @@
-"""The data of the page: everything that its script needs, small enough to stand in the page itself."""
+"""The data of the page: everything that its script needs, small enough to be part of the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _KINDS = ("weights", "slots", "feeds", "gradients", "activations", "temporary")
 
 
 def page_data(title: str, layouts: Sequence[PlannedLayout], *, plan_again: str = "") -> dict[str, Any]:
-    """Returns the data of all layouts. `plan_again`: the address that plans other settings, if the page is served."""
+    """Returns the data of all layouts.
+
+    `plan_again` is the address to which a served page sends other settings to plan.
+    """
     planned = [layout for layout in layouts if layout.report is not None]
     machine = next((layout.machine for layout in planned if layout.machine is not None), None)
     name, _, rest = title.partition(": ")
@@ -40,7 +43,7 @@ def page_data(title: str, layouts: Sequence[PlannedLayout], *, plan_again: str =
 
 
 def layout_data(planned: PlannedLayout) -> dict[str, Any]:
-    """Returns the data of one layout. For an impossible one they are its settings and the error."""
+    """Returns the data of one layout. For an impossible layout, these are its settings and the error."""
     settings = dataclasses.asdict(planned.settings)
     report = planned.report
     if report is None:
@@ -95,7 +98,7 @@ def _totals(planned: PlannedLayout, report: Report) -> dict[str, Any]:
 
 
 def _timeline(planned: PlannedLayout, report: Report) -> tuple[list[dict[str, Any]], str, float]:
-    """Returns the moments in order, with their beginnings: in seconds if they are predicted, else in operations."""
+    """Returns the moments in order, with their start times, in seconds if predicted, else as numbers of operations."""
     times = None if planned.prediction is None else planned.prediction.operations
     begun = [
         (number if times is None else times[moment.operation].begins, moment)
@@ -110,7 +113,7 @@ def _timeline(planned: PlannedLayout, report: Report) -> tuple[list[dict[str, An
 
 
 def _thinned(begun: Sequence[tuple[float, MemoryMoment]]) -> list[tuple[float, MemoryMoment]]:
-    """Keeps the moment with most memory among neighbours, so that there are few enough and no peak is lost."""
+    """Reduces the number of moments. It keeps the one with most memory among neighbours, so no peak is lost."""
     size = max(1, math.ceil(len(begun) / _MOST_MOMENTS))
     parts = [begun[i : i + size] for i in range(0, len(begun), size)]
     return [(part[0][0], max(part, key=lambda b: b[1].total)[1]) for part in parts]
@@ -124,9 +127,7 @@ def _moment(begins: float, moment: MemoryMoment, report: Report) -> dict[str, An
 
 
 def _tensors(report: Report) -> list[dict[str, Any]]:
-    """Returns the largest tensors. Tensors of one shape and layout whose names only differ in numbers are
-    counted together.
-    """
+    """Returns the largest tensors. Tensors of the same shape and layout whose names differ only in numbers are one."""
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     stored = {record.name for record in report.variables}
     kinds = (("variable", report.variables), ("input", report.feeds), ("activation", report.tensors))
@@ -151,9 +152,7 @@ def _tensors(report: Report) -> list[dict[str, Any]]:
 
 
 def _dimension(text: str) -> tuple[str, int, list[str]]:
-    """Reads `batch:8/rows+cols` into name, size and mesh axes. A name may have any of these characters except a
-    space.
-    """
+    """Parses `batch:8/rows+cols` into name, size and mesh axes. A name may contain the separators, but no space."""
     named, _, axes = text.rpartition("/") if re.search(r":\d+/[^/]*$", text) else (text, "", "")
     name, _, size = named.rpartition(":")
     return name, int(size), axes.split("+") if axes else []
@@ -170,9 +169,7 @@ def _traffic(planned: PlannedLayout, report: Report) -> list[dict[str, Any]]:
 
 
 def _few_enough(groups: Sequence[OperationGroup]) -> list[OperationGroup]:
-    """Returns all groups, if they are not too many. Else the most expensive ones, and one group per category for
-    the others.
-    """
+    """Returns all groups, if they are few enough. Otherwise joins all but the most expensive, by category."""
     if len(groups) <= _MOST_OPERATIONS:
         return list(groups)
     ordered = sorted(groups, key=lambda g: -(g.seconds or g.flops + g.bytes_sent))

@@ -1,8 +1,8 @@
 """Serves the page to this machine only, with controls that plan other settings.
 
 Other users of the machine, and pages of other sites in the same browser, must not be able to send requests. So the
-address has a secret in it, requests must name this server as their host, and requests of other sites are refused. A
-request sets the fields of `Settings`, and nothing else. Their texts are parsed, and never evaluated.
+address contains a secret, requests must name this server as their host, and requests from other sites are refused. A
+request can set only the fields of `Settings`. Their texts are parsed, but never evaluated.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class PlanServer:
     """A server at the loopback address of this machine.
 
     Args:
-      port: the port to listen on. 0 stands for any free one.
-      plan: plans settings. It may be slow, and is never called twice at once. The page shows the texts with which it
-        calls its second argument.
+      port: the port to listen on. 0 means any free port.
+      plan: plans settings. It may be slow, and its calls never overlap. It reports progress by calling its second
+        argument with a text, which the page shows.
 
     Raises:
       OSError: if the port is taken, or this user may not take it.
@@ -71,7 +71,7 @@ class PlanServer:
 
     @property
     def progress_path(self) -> str:
-        """The path at which the page asks how far a plan is."""
+        """The path from which the page reads the progress of a plan."""
         return f"{self.plan_path}/progress"
 
     @property
@@ -85,9 +85,7 @@ class PlanServer:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The hosts by which requests may name this server. A name of another site that leads here is not among
-        them.
-        """
+        """The hosts by which requests may name this server. Other host names that resolve to it are refused."""
         return frozenset(str(Address(host, self.port)) for host in (HOST, "localhost"))
 
     def serve(self) -> None:
@@ -102,7 +100,7 @@ class PlanServer:
         self._server.server_close()
 
     def planned(self, settings: Settings) -> dict[str, Any]:
-        """Returns the plan's data. Settings that were asked for lately are not planned again."""
+        """Returns the plan's data. The data of recent settings are cached."""
         with self._lock:
             if settings not in self._plans:
                 if len(self._plans) >= _MOST_PLANS:
@@ -122,7 +120,7 @@ class _Listener(ThreadingHTTPServer):
     owner: PlanServer
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Prints an error, unless a browser has left before its answer was ready, which is no fault."""
+        """Prints an error, unless the browser closed the connection early, which is harmless."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             traceback.print_exc()
 
@@ -167,7 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.owner
 
     def _is_refused(self) -> bool:
-        """Tells whether another site asks, in its own name or through a name that leads to this machine."""
+        """Refuses a request from another site, also through a host name that resolves to this machine.
+
+        Returns whether it was refused.
+        """
         hosts, origin = self._owner.hosts, self.headers.get("Origin")
         if self.headers.get("Host") not in hosts:
             self._send(
@@ -180,8 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _content(self) -> bytes | None:
-        """Returns the body of a request, which is read before any answer. None if it is too long, or its length
-        is missing.
+        """Returns the body of a request, or None if it is too long or its length is missing.
+
+        It must be read before the answer is sent.
         """
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal()) or len(length) > _MOST_DIGITS:

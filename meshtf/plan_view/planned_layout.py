@@ -10,7 +10,7 @@ from meshtf.lowering.report.report import Report
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that a plan may have with other values. Texts are as in gin and flags."""
+    """The settings of a plan that can be changed. Texts have the form of gin values and flags."""
 
     mesh_shape: str
     layout: str
@@ -25,7 +25,7 @@ class PlannedLayout:
 
     Attributes:
       label: its name beside other layouts.
-      settings: its settings. For an impossible layout, those that were asked for.
+      settings: its settings. For an impossible layout, the requested settings.
       headline: model, task, mesh and sizes, in a line.
       report: the report of a training step. None if the layout is impossible.
       prediction: the prediction of its time, if a machine was named.

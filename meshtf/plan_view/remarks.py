@@ -1,4 +1,4 @@
-"""Remarks on a layout: parts of its report that might be improved, one line each."""
+"""Remarks on a layout: possible improvements that its report shows, one line each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from meshtf.lowering.report.text_table import bytes_text
 
 
 def remarks(report: Report) -> list[str]:
-    """Returns at most four lines, and none if there is nothing to remark."""
+    """Returns at most four lines, or none if there is nothing to remark."""
     found = []
     if gathered := report.gathers_for_want:
         sent = bytes_text(sum(c.bytes_sent for c in gathered)).strip()

@@ -1,6 +1,6 @@
-"""Shows plans in the terminal: a summary in some thirty lines, and several layouts as one table.
+"""Shows plans in the terminal: a summary in about thirty lines, and several layouts as one table.
 
-rich decides about colours: there are none in files and pipes, or if NO_COLOR is set.
+rich chooses the colours. There are none in files and pipes, or if NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from meshtf.plan_view.remarks import remarks
 _MOST_LINES, _BAR, _FILE_WIDTH = 5, 40, 120
 _NARROWEST, _GAP = 12, 3
 _OTHER_ORDER = "with collectives later or earlier"
-"""The additional memory if other cores are slow or fast. The peak counts all orders, but its kinds only the plan's."""
+"""The label of the additional memory when cores run ahead or behind. The peak covers all orders; its parts cover only
+the order of the plan."""
 _COLOURS = {
     "weights": "blue",
     "slots": "cyan",
@@ -43,14 +44,14 @@ _MEMORY_KINDS = ("weights", "slots", "feeds", "gradients", "activations", "tempo
 
 
 def print_summary(planned: PlannedLayout) -> None:
-    """Prints at most thirty lines. The last one says where to look further."""
+    """Prints at most thirty lines. The last line tells how to get more details."""
     console = _console()
     for line in _summary(planned, console.width):
         console.print(line, overflow="ellipsis", no_wrap=True, crop=True)
 
 
 def print_comparison(layouts: Sequence[PlannedLayout]) -> None:
-    """Prints a column for each layout, with a row for each setting and number, even if it is the same in all."""
+    """Prints a column for each layout, and a row for each setting and number, even if all layouts agree."""
     possible = [layout for layout in layouts if layout.report is not None]
     rows, console = list(_compared_rows(possible)), _console()
     titles = max((len(title) for title, _ in rows), default=0)
@@ -155,7 +156,7 @@ def _memory(planned: PlannedLayout, report: Report, width: int) -> Iterator[Text
 
 
 def _bar(parts: Mapping[str, float], whole: float) -> Text:
-    """Returns a bar of the width `_BAR`. Without colour, its parts have the order of the line below it."""
+    """Returns a bar of the width `_BAR`. Its parts have the order of the legend below, which matters without colour."""
     text, done, drawn = Text(), 0.0, 0
     for number, (name, value) in enumerate(parts.items()):
         done += value
@@ -166,7 +167,7 @@ def _bar(parts: Mapping[str, float], whole: float) -> Text:
 
 
 def _legend(parts: Mapping[str, float], as_text: Callable[[float], str], width: int) -> Iterator[Text]:
-    """Yields the parts as text, in as many lines as it takes."""
+    """Yields the parts as text, in as many lines as needed."""
     line = _row("")
     begins = len(line)
     for name, value in parts.items():
@@ -199,7 +200,7 @@ def _pipelines(report: Report) -> Iterator[Text]:
 
 
 def _costliest(groups: Sequence[OperationGroup], planned: PlannedLayout) -> Iterator[Text]:
-    """Yields the operations with most time, or with most work if no machine is known."""
+    """Yields the operations that take most time, or have most work if no machine is known."""
     prediction = planned.prediction
     predicted = prediction is not None
     costs = [(group.seconds or 0.0) if predicted else float(group.flops) for group in groups]

@@ -46,8 +46,8 @@ def positions(axes: Axes, mesh_shape: Shape) -> np.ndarray:
 
 
 def groups_along(sizes: Sequence[int], axes: Sequence[int]) -> np.ndarray:
-    """`int[groups, members]`: cores of a mesh of these sizes that differ only along some axes, given by index; each
-    group by position along them, the first of them major."""
+    """`int[groups, members]`: cores of a mesh of these sizes that differ only along some axes. `axes` are indices. A
+    group is in order of the position along the axes, the first axis major."""
     others = [axis for axis in range(len(sizes)) if axis not in axes]
     cores = np.arange(math.prod(sizes)).reshape(sizes).transpose([*others, *axes])
     return cores.reshape(-1, math.prod(sizes[axis] for axis in axes))
@@ -60,7 +60,8 @@ def groups_over(axes: Sequence[str], mesh_shape: Shape) -> np.ndarray:
 
 
 def destinations(axes: Axes, place: Callable[[int], int], mesh_shape: Shape) -> tuple[int, ...]:
-    """The core, for each core, at position `place(own position)` along these mesh axes, and at its own along the rest.
+    """The destination of each core: position `place(own position)` along these mesh axes, and its own position along
+    the rest.
 
     On a mesh rows:2 cols:2, `destinations(("cols",), lambda j: (j + 1) % 2, mesh)` is (1, 0, 3, 2).
     """

@@ -1,8 +1,9 @@
-"""Finds the examples of a micro-batch in its tensors, so that each example has its random bits of the whole batch.
+"""Finds the examples of a micro-batch in its tensors, so that each example draws the same random bits as in the whole
+batch.
 
 For example, let two micro-batches cut batch:8 into its even and its odd examples. Example 2 is the second of its
-micro-batch, and must draw the bits of position 2. After a reshape of [batch:4 beams:2] to [rows:8], two positions of
-`rows` in a row are of one example.
+micro-batch, and must draw the bits of position 2. After a reshape of [batch:4 beams:2] to [rows:8], each two adjacent
+positions of `rows` belong to one example.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class MicrobatchCut:
     Attributes:
       batch: the batch dimension in a micro-batch.
       count: the number of micro-batches.
-      neighbours: how many positions in a row are of one example, for the batch and for each dimension that a reshape
-        made of it and in which one example follows another.
-      names: names of other dimensions that may tell examples apart: a position holds several examples, or a part of
+      neighbours: the number of adjacent positions that belong to one example. The keys are the batch and each dimension
+        into which a reshape has turned it, if examples follow one another there.
+      names: names of other dimensions along which examples may differ: a position holds several examples, or a part of
         one.
     """
 
@@ -34,8 +35,7 @@ class MicrobatchCut:
 
     @classmethod
     def of_batch(cls, batch: Dimension, count: int) -> MicrobatchCut:
-        """The cut of a batch before any reshape: the batch's own dimension is the only one that tells examples
-        apart."""
+        """The cut of a batch before any reshape: examples differ only along the batch dimension itself."""
         return cls(batch, count, {batch: 1}, frozenset([batch.name]))
 
     def dimension(self, shape: Shape) -> Dimension | None:
@@ -50,14 +50,15 @@ class MicrobatchCut:
         return self.neighbours.get(dim, 1)
 
     def after_reshape(self, old: Shape, new: Shape) -> MicrobatchCut:
-        """The cut with the dimension in which one example follows another after a reshape added."""
+        """The cut after a reshape, with the dimension added in which one example then follows another."""
         before = self.dimension(old)
         if before is None or before in new or not old.size:
             return self
         start = old.cumprod[old.axis(before)]
         end = start * before.size // self.neighbours_along(before)
         for first, dim in zip(new.cumprod, new, strict=True):
-            # Looks for the dimension in which an example ends. If a micro-batch is one example, several may seem so.
+            # Looks for the dimension in which an example ends. If a micro-batch is one example, several dimensions may
+            # match.
             if dim in old or first * dim.size < end or first > max(start, end - 1):
                 continue
             several, rest = divmod(first * dim.size, end)

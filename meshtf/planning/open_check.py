@@ -1,4 +1,4 @@
-"""A check as each core has made it, before the cores have told each other.
+"""A check whose result each core has only for itself, before a sum over the cores.
 
 Each core counts how often the check failed there. That count is a term of a sum, which travels with other sums of the
 program. So a check needs no collective of its own, and none in a loop: the counts of its iterations are added up first.
@@ -43,16 +43,16 @@ class OpenCheck:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Where it failed, if that is asked for; else nothing."""
+        """The place where it failed, if the plan requests it; else empty."""
         return () if self.finding is None else (self.finding,)
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The values that a block hands out: the failures, and the places where they are if the plan finds them."""
+        """The values that a block returns: the failures, and their places if the plan finds them."""
         return (self.failures, *(f.value for f in self.findings))
 
     def outside(self, values: Sequence[Value]) -> OpenCheck:
-        """The same outside of the loop or the branch in which it was made, where `values` are other ones."""
+        """The same check outside the loop or branch in which it was made, with these `values`."""
         failures, *places = values
         findings = [dataclasses.replace(f, value=v) for f, v in zip(self.findings, places, strict=True)]
         return dataclasses.replace(self, failures=failures, finding=findings[0] if findings else None)
@@ -72,12 +72,12 @@ def failure_spec(axes: Axes) -> OutputSpec:
 
 
 def place_spec(axes: Axes, mesh_shape: Shape) -> OutputSpec:
-    """The spec of the places where the cores along these mesh axes have each found something."""
+    """The spec of the places that the cores along these mesh axes have found, one for each core."""
     return (Shape([Dimension("cores", axes_size(axes, mesh_shape))]), tf.int64, TensorLayout((axes,)))
 
 
 def failed_if(is_wrong: tf.Tensor) -> tf.Tensor:
-    """A term of `failures` from a bool scalar."""
+    """Converts a bool scalar to a term of `failures`."""
     return tf.cast(is_wrong, tf.float32)
 
 

@@ -1,20 +1,21 @@
-"""Where sums over cores are done: as late as does not send more bytes.
+"""Decides where sums over cores are done: as late as possible without sending more bytes.
 
 A contraction over a split dimension leaves each core with one term of a sum. Linear operations (add, scalar multiply,
 reshape, sums over other dimensions, ...) can work on the terms and leave the sum to their consumers. A minimum cut
-decides which of them do. A tensor on the near side of the cut is pending. A tensor on the far side has been reduced.
+decides which operations do so. A tensor on the near side of the cut is pending. A tensor on the far side has been
+reduced.
 
 - Reducing a pending tensor costs its bytes once, however many consumers need it.
-- An operand that is not pending beside one that is costs a mask.
+- An operand that is not pending costs a mask if another operand is pending.
 
-The cut nearest to the consumers wins among the cheapest. A mean is the exception. It is more exact if it divides a sum
-that is done, so it divides terms only where that sends less.
+The cut nearest to the consumers wins among the cheapest. A mean is the exception. It is more exact if it divides the
+finished sum, so it divides terms only where that sends less.
 
 For example, let both contractions in y = x @ w + u @ v be split over `cols`. Two allreduces could come before the
-addition, or one after it. The addition is linear, and one tensor crosses the cut behind it instead of two, so one
+addition, or one after it. The addition is linear, and one tensor crosses a cut after it instead of two, so one
 allreduce comes after it. In tanh(x @ w) the sum is done before the tanh, which is not linear.
 
-A sum that is not done yet is a *pending sum* everywhere: each core holds a term of it, a value of the same shape.
+A sum that is not done yet is called a *pending sum*: each core holds a term of it, a value of the same shape.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from meshtf.planning.local_work.wide_terms import term_dtype
 from meshtf.planning.moves.reshard import cheapest_route
 
 _MASK_SHARE = 16
-"""A mask touches memory only. It costs one sixteenth of sending the tensor."""
+"""The cost of sending a tensor, divided by the cost of masking it, which touches only memory."""
 
 _START, _END = "start", "end"
 
@@ -68,7 +69,7 @@ class PendingSums:
         return operation in self._passing
 
     def pending_over(self, tensor: Tensor) -> frozenset[str]:
-        """The mesh axes over which the tensor's value is a pending sum when it is computed, if it is one."""
+        """The mesh axes over which the tensor's value is a pending sum when it is computed; empty if it is none."""
         own = self._own.get(tensor, ())
         if tensor.operation in self._passing or own:
             return self._candidates.get(tensor, frozenset())
@@ -87,16 +88,16 @@ class PendingSums:
         return tensor in self._fetches or bool(self._consumers.get(tensor))
 
     def is_needed_whole(self, tensor: Tensor) -> bool:
-        """Whether some consumer needs the tensor reduced, in its own layout."""
+        """Whether a fetch or a consumer needs the tensor reduced, in its own layout."""
         return tensor in self._fetches or any(
             consumer not in self._passing and self._reads_in_own_layout(consumer, tensor)
             for consumer in self._consumers.get(tensor, ())
         )
 
     def _reads_in_own_layout(self, consumer: Operation, tensor: Tensor) -> bool:
-        """Whether an operation reads a tensor as that is laid out.
+        """Whether an operation reads a tensor in the tensor's own layout.
 
-        It does not if each of its outputs has the tensor's dimensions, and splits them otherwise.
+        It does not if each of its outputs has all dimensions of the tensor, and splits them differently.
         """
         own = self._layouts[tensor]
         return not consumer.outputs or any(
@@ -123,7 +124,8 @@ class PendingSums:
                 self._candidates[output] = axes
 
     def _leaves_slices_apart(self, operation: Operation, carried: Sequence[frozenset[str]]) -> bool:
-        """Whether no output is split over an axis over which a sum is pending: its cores hold no terms of one sum."""
+        """Whether no output is split over an axis of a pending sum. The cores along such an axis would not hold terms
+        of one sum."""
         axes = frozenset().union(*carried)
         layouts = self._layouts.seen_by(operation)
         return operation.takes_any_layout or not any(axes & layouts[t].used for t in operation.outputs)
@@ -133,7 +135,7 @@ class PendingSums:
         return operation in self._able
 
     def _components(self) -> Iterable[list[Operation]]:
-        """Operations tied together by candidates that some operation could pass on."""
+        """Groups of operations that are connected by tensors whose pending sums an operation could pass."""
         passing = [o for o in self._operations if self.is_able_to_pass(o)]
         ties = networkx.Graph()
         ties.add_nodes_from(passing)
@@ -150,9 +152,8 @@ class PendingSums:
             yield sorted(component, key=order.__getitem__)
 
     def _solve(self, component: list[Operation]) -> None:
-        # The source side is pending. If there are several minimum cuts, networkx gives the one with the largest source
-        # side: it keeps on the far side only the nodes that still reach the end. So sums are done as late as they can
-        # be.
+        # The source side is pending. If there are several minimum cuts, networkx returns the one with the largest
+        # source side: its far side has only the nodes that still reach the end. So sums are done as late as possible.
         cut = networkx.DiGraph()
         cut.add_nodes_from([_START, _END])
         tensors = {x: None for o in component for x in (*o.inputs, *o.outputs) if x in self._candidates}
@@ -164,13 +165,13 @@ class PendingSums:
         self._passing.update(o for o in component if o in pending)
 
     def _add_tensor(self, cut: networkx.DiGraph, tensor: Tensor) -> None:
-        # Consumers hang on this node by edges without capacity, which no cut can take. So a cut pays for the tensor's
-        # sum once, on the edge before it, however many consumers need it.
+        # Edges from this node to consumers have no capacity attribute, so no cut crosses them. A cut pays for the
+        # tensor's sum once, on the edge before this node, however many consumers need it.
         reduction = ("reduction", tensor)
         own, whole = self._own[tensor], self._reduction_bytes(tensor)
-        # A sum of the operation's own is pending in any case; it costs more over the axes of its inputs' too.
+        # An operation's own sum is pending in any case. It costs more if the pending axes of its inputs are added.
         in_any_case = min(whole, self._reduction_bytes(tensor, frozenset(own))) if own else 0
-        if tensor in self._accumulated and not self._consumers.get(tensor):  # its sum is done once, after the loop
+        if tensor in self._accumulated and not self._consumers.get(tensor):  # the sum is done once, after the loop
             whole, in_any_case = whole // self._times, in_any_case // self._times
         if own:
             cut.add_edge(_START, reduction, capacity=in_any_case)
@@ -215,8 +216,8 @@ def block_sums(
 ) -> PendingSums:
     """Decides where the sums of a block are done. The sums of its tensors `whole` are always done inside it.
 
-    A tensor `accumulated` over the `times` that the block runs may be left for one sum over cores in the end.
-    The layouts keep the result, so that it is not found again at every level of the blocks around this one.
+    The block runs `times` times. A tensor `accumulated` over these runs may be left for one sum over cores at the end.
+    The layout table caches the result, so that each enclosing block need not compute it again.
     """
     key = (block.operations, block.outputs)
     if key not in layouts.sums_of_blocks:

@@ -1,7 +1,7 @@
 """The plan of a program: pure data that says, instruction by instruction, what every core does.
 
-A plan is one list for all cores. It is read three ways: emission turns it into one traced TensorFlow function, the
-interpreter executes it in lockstep in one thread, and the report and the accounting only look at it.
+A plan is one list for all cores. It has three kinds of readers. Emission turns it into one traced TensorFlow function.
+The interpreter executes it in lockstep in one thread. The report and the accounting only inspect it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Cut: TypeAlias = tuple[int, Axes, int]
 
 
 class Core(Protocol):
-    """The core that a local computation runs on, as far as the computation may know it."""
+    """The core on which a local computation runs, as the computation sees it."""
 
     def coordinate(self, axes: Axes) -> tf.Tensor:
         """Row-major position of this core along these mesh axes, an int32 scalar."""
@@ -41,7 +41,7 @@ class Core(Protocol):
         ...
 
     def transposed(self, x: tf.Tensor, permutation: Sequence[int]) -> tf.Tensor:
-        """`tf.transpose`, done once for a tensor that several operations need in one order."""
+        """`tf.transpose`, done once for a tensor that several operations need in the same order."""
         ...
 
     def reshaped(self, x: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
@@ -54,15 +54,15 @@ class Core(Protocol):
 
 
 Emit: TypeAlias = Callable[..., Any]
-"""`emit(core, *slices)` gives the slice, or slices, of one core."""
+"""`emit(core, *slices)` returns the output slice, or slices, of one core."""
 
 
 @runtime_checkable
 class HasModule(Protocol):
-    """Local work that some platform has a kernel for."""
+    """Local work for which some platform has its own kernel."""
 
     def __call__(self, core: Core, *slices: tf.Tensor) -> Any:
-        """The slice, or slices, of one core, by TensorFlow's documented operations."""
+        """Computes the slice, or slices, of one core with TensorFlow's documented operations."""
         ...
 
     def module(self, platform: str, slices: Sequence[tf.TensorSpec]) -> str | None:
@@ -109,8 +109,8 @@ class Compute:
     facts: WorkFacts = NOTHING_KNOWN
 
     def bytes_of(self, value: Value) -> int:
-        """The bytes that it reads or writes of an input or an output. A sum to whose part it adds counts by that
-        part, and a table of which it touches some rows by those rows."""
+        """The bytes that it reads or writes of an input or an output. If it uses only a part of a sum, or only some
+        rows of a table, only the bytes of that part or of those rows count."""
         if self.facts.rows_touched and value.slice_shape and value.slice_shape[0] > self.facts.rows_touched:
             return value.slice_bytes // value.slice_shape[0] * self.facts.rows_touched
         adds_to_it = self.facts.adds_to_part and value in (self.inputs[0], self.outputs[0])
@@ -119,7 +119,7 @@ class Compute:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Collective:
-    """Communication that `operation` asked for.
+    """Communication on behalf of `operation`.
 
     members: the collectives that travel together in this one, if it is a bucket. Their inputs are packed into its own.
     """
@@ -141,7 +141,8 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Feed:
-    """An array handed to the program: each core is given its slice, padded with zeros where it does not divide."""
+    """An array that is fed to the program. Each core receives its slice, padded with zeros where a dimension does not
+    divide."""
 
     operation: Operation
     name: str
@@ -158,7 +159,7 @@ class Feed:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ReadVariable:
-    """A variable's slice, as it is when the program starts."""
+    """Reads a variable's slice as it is when the program starts."""
 
     operation: Operation
     name: str
@@ -175,7 +176,7 @@ class ReadVariable:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class AssignVariable:
-    """The slice that a variable has when the program ends."""
+    """Assigns the slice that a variable has when the program ends."""
 
     operation: Operation
     name: str
@@ -192,7 +193,7 @@ class AssignVariable:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Carried:
-    """A value carried round a loop: before the loop, at an iteration's begin, at its end, and after the loop."""
+    """A value that a loop carries: before the loop, at the start and at the end of an iteration, and after the loop."""
 
     initial: Value
     entering: Value
@@ -219,8 +220,8 @@ class Stacked:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """Whether a loop goes on, from the values carried and the number of iterations so far: instructions that end in a
-    bool scalar, alike on all cores."""
+    """Decides whether a loop continues, from the carried values and the number of iterations so far. Its instructions
+    compute a bool scalar, equal on all cores."""
 
     entering: tuple[Value, ...]
     instructions: tuple[Instruction, ...]
@@ -229,10 +230,10 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoopCompilation:
-    """The compilation of a loop that asks to be one function compiled by XLA.
+    """The compilation of a loop for which the user requested one function compiled by XLA.
 
-    refusal: why the loop is not compiled, as words that follow its name; empty where it is compiled. is_joint: whether
-    it is one function for all cores, with their collectives, and not one that each core calls.
+    refusal: why the loop is not compiled, as words that follow its name; empty if it is compiled. is_joint: whether it
+    is one function for all cores, collectives included, and not a function that each core calls.
     """
 
     refusal: str = ""
@@ -248,9 +249,9 @@ class LoopCompilation:
 class LoopUnrolling:
     """The unrolling of a loop over the layers of a stack.
 
-    computes_again: whether its iterations compute again what the forward pass did not keep. is_unrolled: whether its
-    layers stand in the program one by one. refusal: why they do not, as words that follow its name; empty where they
-    do, or nobody asked.
+    computes_again: whether its iterations recompute values that the forward pass did not keep. is_unrolled: whether the
+    program contains its layers one by one. refusal: why it does not, as words that follow the loop's name; empty if it
+    does, or if nobody requested it.
     """
 
     computes_again: bool
@@ -259,23 +260,23 @@ class LoopUnrolling:
 
 
 UNBOUNDED = 2**31 - 1
-"""The length of a loop whose number of iterations nobody knows."""
+"""The length of a loop whose number of iterations is not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """Instructions repeated. Values from outside may be used inside as they are.
+    """Instructions that are repeated. They may use values from outside the loop directly.
 
     Attributes:
-      length: the largest number of iterations. There are as many if the loop has neither a count nor a condition.
-      count: the number of iterations, an int32 scalar, where it is known before the loop.
-      condition: says before each iteration whether there is one, where the count is not known before the loop.
-      index: the number of the iteration as the program counts: from the last to 0 in a reversed loop.
+      length: the largest number of iterations, and the exact number if the loop has neither a count nor a condition.
+      count: the number of iterations, an int32 scalar, if it is known before the loop.
+      condition: decides before each iteration whether it runs, if the count is not known before the loop.
+      index: the iteration number that the program sees: from the last to 0 in a reversed loop.
       trips: the number of iterations that were made.
       pipeline: the facts about the iterations where they are the steps of a pipeline.
       compilation: whether the loop is compiled, where it asks for that.
       unrolling: whether the loop is unrolled, where its iterations are the layers of a stack.
-      may_overrun: whether iterations behind the last one change no result but `trips`.
+      may_overrun: whether iterations after the last one change no result except `trips`.
     """
 
     operation: Operation
@@ -296,7 +297,7 @@ class Loop:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it is known how many iterations there are at most."""
+        """Whether the largest number of iterations is known."""
         return self.length < UNBOUNDED
 
     @property
@@ -319,7 +320,7 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """One of two lists of instructions, by a bool scalar that all cores have alike."""
+    """One of two lists of instructions, selected by a bool scalar that is equal on all cores."""
 
     operation: Operation
     predicate: Value
@@ -348,7 +349,7 @@ def free_values(instructions: Sequence[Instruction], bound: set[Value], returned
 
 
 def used_directly(instruction: Instruction) -> Iterator[Value]:
-    """The values that an instruction names itself, without the values that only instructions inside it name."""
+    """The values that an instruction itself uses, without the values that only its nested instructions use."""
     if isinstance(instruction, Loop):
         yield from (v for c in instruction.carried for v in (c.initial, c.leaving))
         yield from (s.whole for s in instruction.sliced)
@@ -385,7 +386,8 @@ def with_nested_changed(
 
 
 def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[Instruction, int]]:
-    """Instructions and those nested in them, with how many times each runs at most (once, where nobody knows)."""
+    """Instructions and their nested instructions, each with the largest number of times that it runs. An unknown number
+    of iterations counts as one."""
     for instruction in instructions:
         yield instruction, times
         if inside := nested(instruction):
@@ -397,17 +399,17 @@ Instruction: TypeAlias = Compute | Collective | Feed | ReadVariable | AssignVari
 
 
 NOWHERE = 2**63 - 1
-"""The place that a core reports if it has found nothing."""
+"""The place that a core reports if its part of the check did not fail."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """Where a check failed first, in a plan that was made to say so.
+    """The place where a check failed first, in a plan that was made to find it.
 
     Attributes:
-      value: int64 [cores], split over the mesh axes along which cores have found something else: where each core has,
-        or NOWHERE. The least tells the first.
-      described: puts that number into words, such as "batch 3, length 5".
+      value: int64 [cores], split over the mesh axes along which cores check different parts: the first place where each
+        core's part failed, or NOWHERE. The smallest value is the first failure.
+      described: converts that number into words, such as "batch 3, length 5".
     """
 
     value: Value
@@ -416,14 +418,14 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Check:
-    """A flag (bool scalar, alike on all cores) that must be true for the step's assignments to take place.
+    """A flag (bool scalar, equal on all cores) that must be true for the step's assignments to take place.
 
     Attributes:
       operation: the operation that checks.
-      message: the fault if it fails.
+      message: the description of the fault if it fails.
       value: the flag.
       error: the class of the error to raise.
-      can_find: whether a plan can be made that says where it failed.
+      can_find: whether a plan can be made that finds where it failed.
       finding: the place where it failed, in such a plan.
       advice: what the user can do, if there is something to say.
     """
@@ -464,11 +466,11 @@ class FeedCheck(Protocol):
         ...
 
     def failure(self, arrays: Sequence[np.ndarray]) -> MeshtfError | None:
-        """The error to raise of these arrays, if they are wrong."""
+        """The error to raise if these arrays are wrong; else None."""
         ...
 
     def assertion(self, arrays: Sequence[tf.Tensor]) -> tf.Operation:
-        """The same while a tf.function is traced: it fails with InvalidArgumentError."""
+        """The same check while a tf.function is traced: an assertion that fails with InvalidArgumentError."""
         ...
 
 
@@ -504,7 +506,7 @@ class Plan:
         return [i for i in self.instructions if isinstance(i, AssignVariable)]
 
     def refused_feed(self, feeds: Mapping[str, Any]) -> MeshtfError | None:
-        """The error of the first failing check of the arrays that are fed, or None. `feeds`: the arrays, by name."""
+        """The error of the first check that the fed arrays fail, or None. `feeds`: the arrays, keyed by name."""
         for check in self.feed_checks:
             if error := check.failure([host_array(feeds[name]) for name in check.feeds]):
                 return error
@@ -516,7 +518,7 @@ class Plan:
 
     @functools.cached_property
     def unreduced(self) -> frozenset[Value]:
-        """The values of which each core has a term of a maximum or the like: they differ although no sum is pending."""
+        """The values that are terms of a maximum or the like. They differ between cores although no sum is pending."""
         reductions = [c for c in self.collectives if c.step.reduction and not {*c.step.axes} <= {*c.input.pending}]
         return frozenset(x.input for c in reductions for x in (c, *c.members))
 
@@ -524,7 +526,7 @@ class Plan:
         return plan_html(self, nested)
 
     def without_assignments(self) -> Plan:
-        """The same computation, which leaves every variable as it is."""
+        """The same computation without assignments to variables."""
         kept = tuple(i for i in self.instructions if not isinstance(i, AssignVariable))
         return dataclasses.replace(self, instructions=kept)
 

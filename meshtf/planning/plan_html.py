@@ -17,7 +17,7 @@ _MOST_ROWS = 300
 
 
 def plan_html(plan: Plan, nested: Callable[[Instruction], Sequence[Instruction]]) -> Markup:
-    """A plan as HTML. `nested` gives the instructions inside a loop or a branch."""
+    """Renders a plan as HTML. `nested` returns the instructions inside a loop or a branch."""
     counts = collections.Counter(type(i).__name__ for i in plan.instructions)
     head = f"plan for {counted(plan.mesh_shape.size, 'core')}, mesh [{plan.mesh_shape}]"
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())

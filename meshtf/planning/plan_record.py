@@ -1,7 +1,7 @@
-"""The instructions of a plan, or of a block in it, as they are added: one list, in program order.
+"""Records the instructions of a plan, or of a block in it, as they are added: one list, in program order.
 
-Each instruction is for an operation, whose line reports and errors name. `operation` is the one being lowered. Code
-that adds an instruction for another operation does so inside `on_behalf_of`.
+Each instruction belongs to an operation. Reports and errors name that operation's line in the user's code. `operation`
+is the one being lowered. Code that adds an instruction for another operation does so inside `on_behalf_of`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meshtf.planning.plan import Collective, Compute, Emit, Instruction, OutputS
 
 
 class PlanRecord:
-    """The instructions so far, the values that they make, and the operation that they are for.
+    """The instructions so far, the values that they make, and the operation that they belong to.
 
     Args:
       mesh_shape: the shape of the plan's mesh.
@@ -36,7 +36,7 @@ class PlanRecord:
         self._operation: Operation | None = None
 
     def of_block(self) -> PlanRecord:
-        """An empty record for the instructions of a block, which are for the same operation to begin with."""
+        """An empty record for the instructions of a block, which at first belong to the same operation."""
         record = PlanRecord(self.mesh_shape, self._numbers)
         record._operation = self._operation
         return record
@@ -53,7 +53,7 @@ class PlanRecord:
 
     @contextlib.contextmanager
     def on_behalf_of(self, operation: Operation) -> Iterator[None]:
-        """Makes `operation` the one that instructions are for, until the block ends."""
+        """Makes new instructions belong to `operation` until the `with` block ends."""
         before, self._operation = self._operation, operation
         try:
             yield
@@ -65,11 +65,11 @@ class PlanRecord:
         return tuple(self._instructions)
 
     def add(self, instruction: Instruction) -> None:
-        """Adds an instruction that is made already."""
+        """Adds an existing instruction."""
         self._instructions.append(instruction)
 
     def value(self, shape: Shape, dtype: tf.DType, layout: TensorLayout, pending: Axes = ()) -> Value:
-        """A new value: an instruction makes it, or a block is given it."""
+        """Makes a new value, which an instruction computes or a block receives."""
         return Value(next(self._numbers), shape, dtype, layout, pending, layout.slice_shape(shape, self.mesh_shape))
 
     def compute(
@@ -93,7 +93,7 @@ class PlanRecord:
         return values
 
     def collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes) -> Value:
-        """Adds communication, which leaves a value in this layout and with these sums pending."""
+        """Adds communication, and returns its result in this layout, with sums over `pending` still pending."""
         output = self.value(value.shape, value.dtype, layout, pending)
         self.add(Collective(self.operation, step, value, output))
         return output

@@ -1,18 +1,17 @@
 """The planner, which operations call while they are lowered from a graph to a plan.
 
 A tensor is held in versions. Let one operation read x [batch:8/rows width:8] as it is, and another as [batch:8
-width:8]. Then x has two versions: the slices, and the result of an allgather of them. A third reader of the whole gets
-the second version, and nothing is sent.
+width:8]. Then x has two versions: the slices, and the result of an allgather of them. A third reader that needs x whole
+receives the second version, and nothing is sent.
 
-A product whose contracted dimension is split writes a version with a sum pending. The first reader that needs the sum
-has it done, in the layout that it wants. The planner adds that collective in front of the reader, on behalf of the
-product.
+A product whose contracted dimension is split writes a version with a sum pending. When the first reader needs the sum,
+the planner adds a collective in front of that reader, on behalf of the product. The result has the reader's layout.
 
-`Planner` is the argument of an operation's `lower`. Most operations read, compute and write. Behind it, each file has
-one subject:
+`Planner` is the argument of an operation's `lower`. Most operations read, compute and write. The planner delegates to
+these files:
 
 - `plan_record.py`: the list of instructions;
-- `lowering_state/`: versions of tensors, readers, variables, checks and the loops around;
+- `lowering_state/`: versions of tensors, readers, variables, checks and enclosing loops;
 - `moves/moved_values.py`: values in other layouts.
 """
 
@@ -49,7 +48,7 @@ from meshtf.planning.stored_variables import Storage
 
 @dataclasses.dataclass(frozen=True)
 class _Surroundings:
-    """Where a block is whose operations a planner lowers; see `Planner.inside`."""
+    """The surroundings of a block whose operations a planner lowers; see `Planner.inside`."""
 
     outside: Planner
     borrowed: frozenset[Tensor]
@@ -59,18 +58,18 @@ class _Surroundings:
 class Planner:
     """Lowers operations. An operation reads its inputs, adds local work, and writes its outputs.
 
-    Communication happens when a tensor is first read in a layout in which it is not there yet, and is never repeated
-    for the same tensor and layout.
+    Communication happens when a tensor is first read in a layout in which it is not held yet. It is never repeated for
+    the same tensor and layout.
 
     Attributes:
-      record: the instructions, and the operation that is being lowered.
+      record: the instructions so far, and the operation that is being lowered.
       tensors: the versions in which tensors are held.
-      readers: who reads tensors, and in which layouts.
+      readers: the operations that read tensors, and the layouts that they need.
       moves: values in other layouts.
-      variables: their present values.
-      checks: on which assignments depend.
-      loops: the numbers of the iterations of the loops around.
-      uses_random: whether some operation has asked for a random key.
+      variables: the present values of variables.
+      checks: the checks on which assignments depend.
+      loops: the iteration numbers of the enclosing loops.
+      uses_random: whether an operation has requested a random key.
     """
 
     def __init__(
@@ -142,9 +141,8 @@ class Planner:
     ) -> Planner:
         """A planner for the body of a loop or a branch, whose instructions run inside one of this planner's.
 
-        The tensors `borrowed` from this one are brought into the layouts that are wanted inside here, outside: once,
-        and not in every iteration. `leaving` gives the tensors that tensors of the block are outside, in their own
-        shape.
+        The block's layouts of the tensors `borrowed` from this planner are made outside the block: once, and not in
+        every iteration. `leaving` maps tensors of the block to the tensors of the same shape that they become outside.
         """
         block, finds_failures = _Surroundings(self, frozenset(borrowed), leaving or {}), self.checks.finds_failures
         return Planner(self._table, pending_sums, self._storage, self._seed, finds_failures=finds_failures, block=block)
@@ -197,7 +195,7 @@ class Planner:
         return self.record.compute(kind, emit, inputs, outputs, pending=pending, flops=flops, facts=facts)
 
     def collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes = ()) -> Value:
-        """Adds communication, which leaves the value in `layout` and with the sums `pending`."""
+        """Adds communication, and returns its result in `layout`, with sums over `pending` still pending."""
         return self.moves.collective(step, value, layout, pending)
 
     def all_reduce(self, value: Value, axes: Axes, reduction: Reduction) -> Value:
@@ -223,7 +221,7 @@ class Planner:
     # What it writes
 
     def write(self, tensor: Tensor, value: Value) -> None:
-        """Says that `value` is `tensor`. It may be in another layout than the tensor's, or pending."""
+        """Makes `value` the value of `tensor`. Its layout may differ from the tensor's, and its sum may be pending."""
         if value.dtype == term_dtype(tensor.dtype):
             value = self._rounded(value, tensor)
         assert (value.shape, value.dtype) == (tensor.shape, tensor.dtype), (tensor, str(value))
@@ -231,10 +229,10 @@ class Planner:
         self.tensors.give(tensor, value)
 
     def feed(self, name: str, tensor: Tensor, *, is_known: bool) -> None:
-        """Says that `tensor` is handed to the program under this name.
+        """Feeds `tensor` to the program under this name.
 
-        A value that all processes know is whole on every core. A process has only its own part of any other input, so
-        an input that is split over processes is handed over in slices.
+        A value that all processes have (`is_known`) is fed whole to every core. A process has only its own part of any
+        other input, so an input that is split over processes is fed in slices.
         """
         known_to = () if is_known else self._process_of_core
         layout = split_over_processes(self.layouts[tensor], self.mesh_shape, known_to)

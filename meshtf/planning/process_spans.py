@@ -1,6 +1,6 @@
-"""The way in which a mesh lies over processes: the axes that cross them, and the members of a group in each process.
+"""How a mesh lies over processes: the axes that cross processes, and the members of a group in each process.
 
-Values move through memory within a process, and over a network between processes. So a collective whose group spans
+Values move through memory within a process, and over a network between processes. A collective whose group spans
 processes is done in stages, so that each byte crosses once per process.
 """
 
@@ -56,9 +56,9 @@ def split_over_processes(layout: TensorLayout, mesh_shape: Shape, process_of_cor
 
 
 def span_of(groups: np.ndarray, process_of_core: ProcessOfCore) -> ProcessSpan | None:
-    """The way in which groups of cores span processes; None where none does, or they do so unevenly.
+    """How groups of cores span processes; None if no group spans several processes, or the groups do so unevenly.
 
-    With None each collective goes as within one process.
+    With None, each collective runs as it does within one process.
     """
     if not process_of_core:
         return None
@@ -77,7 +77,7 @@ def span_of(groups: np.ndarray, process_of_core: ProcessOfCore) -> ProcessSpan |
 def by_process(groups: np.ndarray, process_of_core: ProcessOfCore, span: ProcessSpan) -> np.ndarray:
     """`int[groups, processes * members]`: positions in each group, those of one process side by side.
 
-    Processes stand in the order in which they come in the group, and a process's members likewise.
+    Processes are in order of their first member in the group, and the members of a process in the group's order.
     """
     processes = np.asarray(process_of_core)[groups]
     orders = []
@@ -88,7 +88,7 @@ def by_process(groups: np.ndarray, process_of_core: ProcessOfCore, span: Process
 
 
 def exchanged_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_to_each: int) -> int:
-    """The most bytes that a process sends to others, if each core of a group sends so many bytes to every other
+    """The most bytes that a process sends to others, if each core of a group sends `sent_to_each` bytes to every other
     core."""
     processes = np.asarray(process_of_core)
     sent: dict[int, int] = {}
@@ -100,9 +100,9 @@ def exchanged_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_to_
 
 
 def ring_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_on: int) -> int:
-    """The most bytes that a process sends to others, if each core of a group sends so many bytes to the next core.
+    """The most bytes that a process sends to others, if each core of a group sends `sent_on` bytes to the next core.
 
-    The cores of one process follow one another in the order.
+    The cores of one process are adjacent in this order.
     """
     processes = np.asarray(process_of_core)
     spanning = [np.unique(processes[group]) for group in groups] if process_of_core else []
@@ -111,7 +111,7 @@ def ring_bytes(groups: np.ndarray, process_of_core: ProcessOfCore, sent_on: int)
 
 
 def most_leaving(destinations: Sequence[int], process_of_core: ProcessOfCore) -> int:
-    """The number of a process's slices that go to other processes, for the process with the most of them."""
+    """The largest number of slices that one process sends to other processes."""
     if not process_of_core:
         return 0
     leaving = [p for core, p in enumerate(process_of_core) if process_of_core[destinations[core]] != p]

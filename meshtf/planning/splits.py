@@ -1,9 +1,8 @@
 """Chooses the mesh axes over which an operation on several tensors splits each dimension.
 
 The tensors may disagree. In a product of x [batch, in] and w [in, out], x may have `batch` split over rows, and w `out`
-split over the same rows. A choice gives each name one mesh axis, or several, or none. The operands are brought to the
-choice, and the result is brought from it to its own layout. The bytes that this sends are counted for each choice, and
-the cheapest choice wins.
+split over the same rows. A choice gives each dimension one mesh axis, several or none. The operands are moved to the
+choice's layouts, and the result from there to its own layout. The choice that sends the fewest bytes wins.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def choose_splits(
     with no more padding than the layouts do. Dimensions in `whole` are split nowhere.
     """
     seen = _seen_splits(inputs, output, layouts, shapes, whole)
-    # Where the tensors agree, which is nearly always, no bytes need be counted.
+    # Tensors nearly always agree, and then no bytes need be counted.
     if all(len(choices) == 1 for choices in seen.values()):
         agreed = {name: next(iter(choices)) for name, choices in seen.items()}
         if _is_disjoint(agreed.values()):
@@ -89,7 +88,7 @@ def _cheapest(
 
 
 def _candidates(seen: Mapping[str, set[Axes]]) -> Iterator[dict[str, Axes]]:
-    # Sorted, since the first of several equals wins and sets have no order that all processes share.
+    # The choices are sorted because the first of equals wins, and sets have no order that all processes share.
     choices = [sorted({*axes, ()}, key=lambda a: (-len(a), a)) for axes in seen.values()]
     for chosen in itertools.product(*choices):
         if _is_disjoint(chosen):

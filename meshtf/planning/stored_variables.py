@@ -1,4 +1,4 @@
-"""The protocols of variables and of their storage, as far as planning must know them."""
+"""The protocols of variables and of their storage, with the members that planning uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meshtf.planning.layouts.layout_table import LayoutTable
 
 
 class StoredVariable(Protocol):
-    """A variable, as far as the planner must know it."""
+    """A variable, with the members that the planner uses."""
 
     shape: Shape
     unpadded_shape: Shape
@@ -43,6 +43,6 @@ class Storage(Protocol):
 
 
 class OpenStorage(Storage, Protocol):
-    """Takes what a pass chooses, where nothing else decides."""
+    """A storage in which a pass may choose a variable's layout, if nothing else decides it."""
 
     def takes(self, variable: StoredVariable, layout: TensorLayout, layouts: LayoutTable) -> bool: ...

@@ -18,16 +18,16 @@ from meshtf.planning.planner import Planner
 from meshtf.planning.splits import layout_over
 
 Splits = Mapping[str, Axes]
-"""Mesh axes by name of dimension; none for one that is absent."""
+"""The mesh axes that split each dimension, keyed by its name. A dimension that is absent is whole."""
 
 
 def whole_splits(
     planner: Planner, inputs: Sequence[Tensor], names: Iterable[str], outputs: Sequence[Tensor]
 ) -> dict[str, Axes]:
-    """The splits, none of them of the dimensions `names`, under which an operation sends the fewest bytes.
+    """The splits under which an operation sends the fewest bytes, with the dimensions `names` whole.
 
-    The mesh axes that split `names` may split other dimensions instead, where they divide them. Among equals it is the
-    splits with the least work.
+    The mesh axes that split `names` may split other dimensions instead, where they divide them. Among equals, the
+    splits with the least work win.
     """
     whole = set(names)
     tensors = [*inputs, *outputs]
@@ -42,7 +42,7 @@ def whole_splits(
 
 
 def whole_because(layouts: LayoutTable, inputs: Sequence[Tensor], names: Iterable[str], why: str) -> str:
-    """The reason `why` with the split dimensions among these, if there are some; else nothing."""
+    """The reason `why`, followed by the split dimensions among `names`; empty if none of them is split."""
     whole = set(names)
     dims = (
         d.name for x in inputs for d, axes in zip(x.shape, layouts[x].axes, strict=True) if axes and d.name in whole
@@ -61,7 +61,7 @@ def _bases(planner: Planner, tensors: Sequence[Tensor], whole: set[str]) -> Iter
 def _extended(
     base: Splits, free: Sequence[str], dims: Mapping[str, Dimension], mesh_shape: Shape
 ) -> Iterator[dict[str, Axes]]:
-    """The base, with each of the free mesh axes left out or splitting one more of the dimensions."""
+    """The base, extended in every way: each free mesh axis is left out, or splits one of the dimensions."""
     for targets in itertools.product([None, *dims], repeat=len(free)):
         splits = dict(base)
         for axis, name in zip(free, targets, strict=True):

@@ -1,6 +1,6 @@
-"""Quantization: tensors and weights as small numbers and float32 scales, and exact products of them.
+"""Quantization: tensors and weights stored as numbers of 8 or 4 bits with float32 scales, and products of them.
 
-Scales are tensors with names. They are split by the rules that split their weights.
+Scales have named dimensions, so the layout rules that split weights split their scales too.
 """
 
 from typing import TYPE_CHECKING

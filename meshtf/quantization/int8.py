@@ -15,8 +15,8 @@ from meshtf.quantization.product_module import INT8_TYPES, PLATFORM, module_text
 def int8_einsum(x: Tensor, y: Tensor, output_shape: Shape) -> Tensor:
     """The einsum of int8 numbers, summed in int32: exact if int32 holds the sums.
 
-    For a GPU, XLA makes one product of int8 of it. GPUs have no fast product of int32. Elsewhere each core multiplies
-    the same numbers in int32. Where slices are gathered, they travel as int8.
+    On a GPU, XLA turns it into one int8 product, because GPUs have no fast int32 product. Elsewhere each core
+    multiplies the same numbers in int32. Slices that are gathered are sent as int8.
     """
     return EinsumOperation([x, y], output_shape, "int8_einsum", decoder=_Int8Decoder()).outputs[0]
 

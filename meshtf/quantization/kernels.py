@@ -11,13 +11,13 @@ from meshtf.ops.variables.variable import VariableSpec
 
 
 def is_kernel(spec: VariableSpec) -> bool:
-    """Whether a variable is a floating one that has a `matrix`."""
+    """Whether a variable is floating and has a `matrix`."""
     assert spec.dtype.slice_dtype is not None
     return spec.matrix is not None and spec.dtype.slice_dtype.is_floating
 
 
 def of_layers(spec: VariableSpec) -> Shape:
-    """The dimensions of a variable that count layers: the shape of one number for each layer."""
+    """The dimensions of a variable that count layers: the shape of a tensor with one number for each layer."""
     return Shape([d for d in stacked_dims(spec.layer_scopes) if spec.shape.has(d.name)])
 
 
@@ -25,8 +25,8 @@ def of_layers(spec: VariableSpec) -> Shape:
 def kernel_product(x: Tensor, kernel: Tensor, output_shape: ShapeLike) -> Tensor:
     """x times a kernel, summed over the dimensions that `output_shape` lacks, in the dtype of x.
 
-    This is `mtf.einsum`, unless the program quantizes activations: then the product is one of int8 numbers. Layers of
-    yours that call it take part in calibration and in quantization-aware training.
+    This is `mtf.einsum`, unless the program quantizes activations: then it multiplies int8 or float8 numbers. Call it
+    in your own layers, so that they take part in calibration and in quantization-aware training.
 
     Args:
       x: a floating tensor.

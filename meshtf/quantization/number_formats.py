@@ -1,4 +1,4 @@
-"""The numbers of a quantized kernel: how they are made from floats, kept, and read again."""
+"""The number formats of quantized kernels: how numbers are made from floats, stored, and read again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAIR = "_pair"
 
 
 class NumberFormat(Protocol):
-    """One form of numbers.
+    """A number format of quantized kernels.
 
     Attributes:
       largest: the greatest magnitude. The largest weight of a group becomes this number.
@@ -26,11 +26,11 @@ class NumberFormat(Protocol):
     largest: float
 
     def kept_shape(self, shape: Shape) -> Shape:
-        """The shape in which numbers of this shape are kept."""
+        """The shape of the stored form of numbers of this shape."""
         ...
 
     def kept(self, x: Tensor) -> Tensor:
-        """The form to keep of float32 numbers, which are at most `largest`: rounded to the nearest number."""
+        """The stored form of float32 numbers, rounded to the nearest. Magnitudes above `largest` become `largest`."""
         ...
 
     def read(self, kept: Tensor, shape: Shape) -> Tensor:
@@ -39,7 +39,7 @@ class NumberFormat(Protocol):
 
 
 class _Int8:
-    """-128 is not used, so that a number and its negative are alike."""
+    """The integers from -127 to 127. -128 is not used, so that the negative of each number is a number."""
 
     largest = 127.0
 
@@ -56,8 +56,8 @@ class _Int8:
 class _Int4:
     """Two neighbours in a byte, low + 16 * high, along the last dimension.
 
-    TensorFlow has no variables of 4 bits. A byte has the name of the dimension of its numbers, so that the rules that
-    split the kernel split the bytes. If the last dimension is of odd size, each number has a byte.
+    TensorFlow has no variables of 4 bits. The dimension of the bytes keeps the name of the dimension of the numbers, so
+    the rules that split the kernel split the bytes. If the last dimension has an odd size, each number has a byte.
     """
 
     largest = 7.0
@@ -79,7 +79,7 @@ class _Int4:
         both, packed = mtf.cast(kept, tf.float32), _packed(shape)
         if packed is None:
             return both
-        high = mtf.round(both / 16.0)  # the low one moves it by 7 / 16 at most
+        high = mtf.round(both / 16.0)  # the low number changes the quotient by 7 / 16 at most
         pair = Dimension(packed.name + _PAIR, 2)
         is_low = mtf.equal(mtf.range(kept.mesh, pair), 0)
         pairs = _in_pairs(shape, packed, pair)
@@ -103,7 +103,7 @@ NUMBER_FORMATS: dict[str, NumberFormat] = {INT8: _Int8(), INT4: _Int4(), FLOAT8:
 
 
 def to_numbers(weight: Tensor, quantization: Quantization, summed: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """The numbers of a weight in the form in which they are kept, and its scales.
+    """The numbers of a weight in their stored form, and its scales.
 
     Args:
       weight: a floating tensor.
@@ -123,7 +123,7 @@ def product_values(kept: Tensor, shape: Shape, quantization: Quantization) -> Te
 
 
 def from_numbers(kept: Tensor, scale: Tensor, shape: Shape, quantization: Quantization) -> Tensor:
-    """The weight of this shape that kept numbers and scales stand for: float32."""
+    """The float32 weight of this shape that stored numbers and scales stand for."""
     return scaled(NUMBER_FORMATS[quantization.weights].read(kept, shape), scale)
 
 
@@ -132,12 +132,12 @@ def _rounded(x: Tensor, largest: float) -> Tensor:
 
 
 def _packed(shape: Shape) -> Dimension | None:
-    # Only the last one: a stack of layers adds dimensions in front, and must pack as each of its layers does.
+    # Only the last dimension: a stack of layers adds dimensions in front, and must pack as each of its layers does.
     return shape.dims[-1] if shape.ndims and shape.dims[-1].size % 2 == 0 else None
 
 
 def _in_pairs(shape: Shape, packed: Dimension, pair: Dimension) -> Shape:
-    """The shape with the bytes, by the name of the packed dimension, and the two numbers in each as dimensions."""
+    """The shape with the packed dimension as two: the bytes, under its name, and the two numbers in each byte."""
     half = Dimension(packed.name, packed.size // 2)
     dims = [[half, pair] if d == packed else [d] for d in shape]
     return Shape([d for each in dims for d in each])

@@ -1,4 +1,4 @@
-"""Calibration: the ranges of the inputs of kernels, observed in a program of floating numbers."""
+"""Calibration: the ranges of the inputs of kernels, observed in a floating-point program."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from meshtf.quantization.kernels import is_kernel
 
 @contextlib.contextmanager
 def observed_inputs() -> Iterator[dict[str, Tensor]]:
-    """Observes the ranges of all inputs of kernels that the layers inside multiply.
+    """Observes the range of each input that the layers inside multiply by a kernel.
 
-    Dense layers and the projections of attention have such products. The products of experts and of recurrent layers
-    are not observed.
+    These layers are dense layers and the projections of attention. The products of experts and of recurrent layers are
+    not observed.
 
     Yields:
-      A mapping that is filled at the end: the largest magnitude of each kernel's input, float32, by the kernel's name.
-      It is a scalar, or [layers] for the kernels of a stack. Return it from the program, and keep the largest values
-      over some batches: `quantize_store` takes them as `input_ranges`.
+      A mapping, filled at the end, from each kernel's name to the largest magnitude of its input, float32. This is a
+      scalar, or [layers] for the kernels of a stack. Return the mapping from the program, keep the largest values over
+      some batches, and pass them to `quantize_store` as `input_ranges`.
 
     Raises:
       GraphError: no graph is being built here. Or a layer is in a pipeline, or in a branch or a loop other than a scan.
@@ -51,7 +51,7 @@ def observed_inputs() -> Iterator[dict[str, Tensor]]:
 
 
 class _ObservedInputs:
-    """Reads kernels as they are, and notes the largest magnitude of what they are multiplied by."""
+    """Reads kernels as they are, and notes the largest magnitude of the inputs that they multiply."""
 
     def __init__(self) -> None:
         self._kernels: dict[Tensor, VariableSpec] = {}
@@ -76,7 +76,7 @@ def largest_magnitude(x: Tensor) -> Tensor:
 
 
 def largest_by_kernel(graph: Graph, notes: Sequence[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The largest of all notes of each kernel, over the dimensions that count its layers."""
+    """The largest note of each kernel, keyed by its name: one number for each of its layers."""
     found: dict[str, list[Tensor]] = {}
     for name, x in notes:
         dims = [d for d in x.shape if graph.variables[name].outputs[0].shape.has(d.name)]

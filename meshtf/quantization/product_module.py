@@ -1,4 +1,4 @@
-"""The StableHLO of numbers of 8 bits and their products, in which XLA finds the products that a GPU does at once."""
+"""StableHLO modules of 8-bit products, in which XLA recognizes the products that a GPU computes directly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 PLATFORM = "cuda"
-"""The platform whose programs have products of numbers of 8 bits, by XLA's name for it."""
+"""XLA's name for the platform whose programs use 8-bit products."""
 
 _MODULE = """\
 module @of_bytes {{
@@ -25,7 +25,7 @@ class NumberTypes:
     """StableHLO's types for the numbers that bytes stand for.
 
     Attributes:
-      numbers: the type of the numbers, of 8 bits.
+      numbers: the 8-bit type of the numbers.
       sums: the type of the result, in which products are summed.
       precision: the precision of products.
     """
@@ -45,7 +45,7 @@ INT8_TYPES = NumberTypes("i8", "i32", "DEFAULT")
 def module_text(
     types: NumberTypes, slices: Sequence[tf.TensorSpec], names: Sequence[Sequence[str]], output: Sequence[str]
 ) -> str | None:
-    """The text of a module that takes bytes, int8, and gives the numbers that they stand for, or their product.
+    """The text of a module that takes bytes, int8, and returns the numbers that they stand for, or their product.
 
     Args:
       types: the types of the numbers and of the result.
@@ -54,7 +54,7 @@ def module_text(
       output: the names of the result's dimensions.
 
     Returns:
-      The text; None if a dimension of one operand alone is summed, or there are more operands.
+      The text; None if a dimension of one operand alone is summed, or there are more than two operands.
     """
     sizes = {n: size for x, own in zip(slices, names, strict=True) for n, size in zip(own, x.shape, strict=True)}
     given = [[sizes[n] for n in own] for own in names]
@@ -73,7 +73,7 @@ def module_text(
     else:
         attributes += f", precision = [{types.precision}, {types.precision}]"
         lines.append(f"%y = stablehlo.dot_general %n0, %n1, {attributes} : ({', '.join(numbers)}) -> {before}")
-    # A product has its batch, rows and columns in this order. The result may want another one.
+    # A product has its batch, rows and columns in this order. The result may need another order.
     turned = [list(made).index(n) for n in output]
     lines.append(f"%z = stablehlo.transpose %y, dims = {turned} : ({before}) -> {after}")
     parameters = ", ".join(f"%x{i}: {_type(size, 'i8')}" for i, size in enumerate(given))

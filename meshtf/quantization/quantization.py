@@ -1,4 +1,4 @@
-"""The policy of quantization: the form in which a program keeps the weights of a trained model."""
+"""The quantization policy: the form in which a program stores the weights of a trained model."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ ACTIVATIONS = (DYNAMIC, STATIC)
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:
-    """The form in which a program keeps kernels, the variables that layers make with a `matrix`.
+    """The form in which a program stores kernels, the variables that layers make with a `matrix`.
 
     Attributes:
       weights: the numbers of a kernel. "int8": -127 to 127. "int4": -7 to 7, two in a byte. "float8_e4m3": floating
-        numbers with 4 bits of exponent and 3 of fraction, up to 448. All are kept with float32 scales. Layers read a
-        kernel as before.
-      group_size: how many neighbours share a scale, along the last dimension that a layer sums over. Where it does not
-        divide that dimension, the groups have the greatest divisor below it. None: each output has one scale.
-      cache: "int8" if self-attention, as it decodes, keeps keys and values in int8 with a scale for each head and
-        position. None: in the dtype of the activations.
-      activations: the inputs of products with kernels. "dynamic": small numbers, with a scale for each row, which the
-        program finds. "static": with one scale for each kernel, which calibration or training found. None: floating
-        numbers. The small numbers are int8, and products are then exact; for weights of float8_e4m3 they are of
-        float8_e4m3, too. See `mtf.quantization.quantized_einsum`.
+        numbers with 4 bits of exponent and 3 of fraction, up to 448. All have float32 scales. Layers read a kernel as
+        usual.
+      group_size: how many neighbours share a scale, along the last dimension that a layer sums over. If it does not
+        divide that dimension, the groups have the size of the greatest divisor below it. None: each output has one
+        scale.
+      cache: "int8": while it decodes, self-attention stores keys and values in int8, with a scale for each head and
+        position. None: it stores them in the dtype of the activations.
+      activations: the inputs of products with kernels. "dynamic": 8-bit numbers, with a scale for each row that the
+        program computes. "static": 8-bit numbers, with one scale for each kernel, from calibration or training. None:
+        floating numbers. The 8-bit numbers are int8, whose products are exact, or float8_e4m3 if the weights are
+        float8_e4m3. See `mtf.quantization.quantized_einsum`.
       floating: the scopes of layers that are not quantized, such as ["logits"] or ["decoder/layer/feed_forward"].
 
     Raises:
       DtypeError: there is no such format, of weights, of the cache or of activations.
       ShapeError: the group size is not 1 or more.
-      GraphError: `floating` is no list of names.
+      GraphError: `floating` is not a list of names.
 
     Examples:
       >>> mtf.quantization.Quantization("int4", group_size=32)
@@ -74,22 +75,22 @@ class Quantization:
         return not any(_is_in(name, scope) for scope in self.floating)
 
     def check_scopes(self, names: Collection[str]) -> None:
-        """Checks that each of the scopes in `floating` has one of these kernels.
+        """Checks that each scope in `floating` contains one of these kernels.
 
         Raises:
-          GraphError: one has none.
+          GraphError: one contains none.
         """
         for scope in self.floating:
             if not any(_is_in(name, scope) for name in names):
                 scopes = {part for name in names for part in (name.rpartition("/")[0], *name.split("/"))}
                 raise GraphError(
-                    f'Quantization.floating has "{scope}", which is no scope of the kernels {", ".join(names)}'
+                    f'Quantization.floating has "{scope}", which is not a scope of the kernels {", ".join(names)}'
                     f"{nearest(scope, scopes)}"
                 )
 
     @property
     def input_numbers(self) -> str:
-        """The numbers of quantized inputs: those that are multiplied by the kernels' numbers."""
+        """The format of the quantized inputs that the kernels' numbers multiply."""
         return FLOAT8 if self.weights == FLOAT8 else INT8
 
     def scale_shape(self, shape: Shape, summed: tuple[str, ...]) -> Shape:

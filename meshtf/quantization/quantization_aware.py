@@ -35,15 +35,15 @@ _STEP = "quantization_aware/step"
 class QuantizationAware:
     """Training with the rounding of quantized weights and activations (Jacob et al. 2018).
 
-    The program keeps floating weights. It computes with what would be left of them, and gradients pass as if nothing
-    was rounded (a straight-through estimate). For static activations, the range of a kernel's input is a moving average
-    of the largest magnitude in each step: a variable, which is saved with the weights. Numbers beyond it become its
-    ends, and have no gradient.
+    The program keeps floating weights. It computes with their rounded values, and gradients pass as if nothing were
+    rounded (a straight-through estimator). For static activations, the range of a kernel's input is a moving average of
+    the largest magnitude in each step. It is a variable, saved with the weights. Numbers outside of the range are
+    clipped to it, and have no gradient.
 
     Attributes:
-      quantization: the form of weights and activations to learn for. A cache is left as it is.
-      start_step: the step from which on numbers are rounded. Ranges move from the first step on.
-      momentum: the share of a moving range that a step leaves in it. The first step sets the range.
+      quantization: the form of weights and activations to train for. Its `cache` has no effect.
+      start_step: the first step, counted from 0, that rounds numbers. Ranges move in earlier steps too.
+      momentum: the decay of a moving range, per step. The first step sets the range.
 
     Raises:
       GraphError: `start_step` is no integer, 0 or more; or `momentum` is not from 0 up to 1.
@@ -62,7 +62,7 @@ class QuantizationAware:
             raise GraphError(f"QuantizationAware.start_step must be an integer, 0 or more, and is {self.start_step!r}")
         if not is_number(self.momentum) or not 0 <= self.momentum < 1:
             raise GraphError(
-                f"QuantizationAware.momentum must be a number from 0 up to 1, without 1, and is {self.momentum!r}"
+                f"QuantizationAware.momentum must be a number of at least 0 and below 1, and is {self.momentum!r}"
             )
 
 
@@ -71,11 +71,12 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
     """Rounds the kernels of the layers inside, and the activations that they multiply, as a policy says.
 
     Args:
-      policy: the form, and from which step on.
-      is_training: whether to observe the ranges of activations. Otherwise, numbers are rounded from the first step on.
+      policy: the form of the numbers, and the step at which rounding starts.
+      is_training: whether to observe the ranges of activations and to wait for `start_step`. Otherwise, every step
+        rounds.
 
     Yields:
-      The ranges of this step, by the kernel's name, filled at the end as for `observed_inputs`. Give them to
+      The ranges of this step, keyed by the kernel's name, filled at the end as for `observed_inputs`. Pass them to
       `move_ranges`.
 
     Raises:
@@ -104,9 +105,9 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
 
 
 def move_ranges(policy: QuantizationAware, ranges: Mapping[str, Tensor]) -> None:
-    """Moves the ranges of activations by those of a step, and counts the step.
+    """Updates the moving ranges of activations with those of a step, and counts the step.
 
-    A range of a step that is infinite or NaN moves nothing.
+    A step's range that is infinite or NaN is ignored.
 
     Args:
       policy: the same as for `quantization_aware`.
@@ -137,7 +138,7 @@ def move_ranges(policy: QuantizationAware, ranges: Mapping[str, Tensor]) -> None
 
 
 class _RoundedKernels:
-    """Reads kernels, and rounds them and what they are multiplied by."""
+    """Reads kernels, and rounds them and the inputs that they multiply."""
 
     def __init__(self, policy: QuantizationAware, *, is_training: bool) -> None:
         self._policy, self._is_training = policy, is_training
@@ -176,7 +177,7 @@ class _RoundedKernels:
         return mtf.einsum([given, kernel.astype(x.dtype)], output_shape=output_shape)
 
     def _within_range(self, x: Tensor, spec: VariableSpec) -> Tensor:
-        """x in small numbers and back, by the moving range of a kernel's input. A range of 0 is none yet."""
+        """x, quantized and dequantized by the moving range of a kernel's input; x itself while that is still 0."""
         numbers = self._policy.quantization.input_numbers
         limit = part_of_variable(x.mesh, spec, INPUT_RANGE, of_layers(spec), tf.float32, mtf.zeros)
         if self._is_training:
@@ -192,7 +193,7 @@ class _RoundedKernels:
         return self._straight_through(x, rounded, limit)
 
     def _straight_through(self, x: Tensor, rounded: Callable[[Tensor], Tensor], limit: Tensor | None = None) -> Tensor:
-        """The rounded numbers once it is time, with the gradient of x: none where a magnitude is above the limit."""
+        """The rounded numbers from `start_step` on, with the gradient of x, or 0 where a magnitude is above `limit`."""
         is_on = self._is_on(x.mesh)
 
         def value(x: Tensor) -> Tensor:
@@ -212,7 +213,7 @@ class _RoundedKernels:
         return mtf.custom_gradient(value, gradient, [x])
 
     def _is_on(self, mesh: Mesh) -> Tensor | None:
-        """Whether it is time to round; None if it always is."""
+        """Whether this step rounds; None if every step does."""
         if not self._is_training or not self._policy.start_step:
             return None
         return mtf.greater_equal(_step(mesh), self._policy.start_step)

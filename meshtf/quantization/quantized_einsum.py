@@ -22,28 +22,28 @@ MOST_TERMS = (2**31 - 1) // 128**2
 """The number of products of int8 numbers whose sum int32 holds, whatever the numbers are."""
 
 _SHARE_BITS = 30
-"""The largest scale of a sum's groups counts as 2^30: 31 bits of an int32 sum and these are less than int64 has."""
+"""The largest scale of a sum's groups becomes 2^30. Its product with an int32 sum fits into int64."""
 
 
 @language_function
 def quantized_einsum(x: QuantizedTensor, y: QuantizedTensor, output_shape: ShapeLike) -> Tensor:
     """The product of two quantized tensors, summed over the dimensions that `output_shape` lacks: float32.
 
-    Products of int8 numbers are summed in int32, over cores too, which is exact. Then each sum is converted to
-    float32, and multiplied by the scale of x and that of y. So every layout gives the same result, to the bit. NVIDIA's
-    GPUs multiply int8 itself; elsewhere the same numbers are multiplied in int32.
+    Products of int8 numbers are summed in int32, also over cores, which is exact. Then each sum is converted to
+    float32, and multiplied by the scale of x and that of y. So every layout gives the same result, to the bit. NVIDIA
+    GPUs multiply the int8 numbers directly; elsewhere they are multiplied in int32.
 
-    Where a scale has a dimension that is summed, in groups perhaps, each group has an int32 sum of its own. The scales
-    of groups are rounded to multiples of a small part: 2^-30 of the largest one. The int32 sums, each times its
-    multiple, are added in int64. So adding is exact again.
+    If a scale has a summed dimension, perhaps in groups, each group has its own int32 sum. The scales of groups are
+    rounded to multiples of 2^-30 of the largest one. The int32 sums, each times its multiple, are added in int64. So
+    this addition is exact too.
 
-    Products of float8 numbers are summed in float32, and so are groups: a layout changes the rounding of sums, and no
-    number and no scale. GPUs that multiply float8 (NVIDIA's from the H100 on) do so here; elsewhere the same numbers
+    Products of float8 numbers are summed in float32, and so are groups. A layout then changes the rounding of sums, but
+    no number and no scale. GPUs that multiply float8 (NVIDIA's from the H100 on) do so here; elsewhere the same numbers
     are multiplied in float32.
 
     Args:
-      x: numbers whose scale is over dimensions of the result, such as activations with one scale for each row. It may
-        be in groups along a dimension that is summed.
+      x: numbers whose scale is over dimensions of the result, such as activations with one scale for each row. The
+        scale may also be in groups along a summed dimension.
       y: the same, such as weights with one scale for each output.
       output_shape: dimensions of the result, in order.
 
@@ -90,7 +90,7 @@ def _sum_of_groups(totals: Tensor, scales: list[Tensor], result: Shape) -> Tenso
 
 
 def _groups(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> Shape:
-    """The summed dimensions that a scale has, in the size of the number of groups."""
+    """The summed dimensions that a scale has, each with the number of groups as its size."""
     found: dict[str, Dimension] = {}
     for q in (x, y):
         for dim in q.scale.shape:
@@ -98,8 +98,8 @@ def _groups(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> Shape:
                 _check_has_no_groups(q, dim)
             elif found.setdefault(dim.name, dim) != dim:
                 raise ShapeError(
-                    f'the scales [{x.scale.shape}] and [{y.scale.shape}] are in other groups along "{dim.name}", which '
-                    f"is summed; give both the same group_size, or multiply the dequantized() tensors"
+                    f'the scales [{x.scale.shape}] and [{y.scale.shape}] have different groups along "{dim.name}", '
+                    f"which is summed; give both the same group_size, or multiply the dequantized() tensors"
                 )
     return Shape(list(found.values()))
 
@@ -107,7 +107,7 @@ def _groups(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> Shape:
 def _check_alike(x: QuantizedTensor, y: QuantizedTensor) -> None:
     if x.numbers != y.numbers:
         raise DtypeError(
-            f"numbers of {x.numbers} and of {y.numbers} have no product; quantize both alike, or multiply the "
+            f"{x.numbers} and {y.numbers} numbers cannot be multiplied; quantize both to one format, or multiply the "
             f"dequantized() tensors"
         )
 
@@ -124,8 +124,8 @@ def _check_terms(x: QuantizedTensor, y: QuantizedTensor, result: Shape) -> None:
     sizes = {d.name: d.size for q in (x, y) for d in q.shape if not result.has(d.name)}
     if math.prod(sizes.values()) > MOST_TERMS:
         raise ShapeError(
-            f"a sum of {math.prod(sizes.values())} products of int8, over {', '.join(sizes)}, may be more than int32 "
-            f"holds; sum at most {MOST_TERMS}, or multiply the dequantized() tensors"
+            f"a sum of {math.prod(sizes.values())} products of int8, over {', '.join(sizes)}, may overflow "
+            f"int32; sum at most {MOST_TERMS}, or multiply the dequantized() tensors"
         )
 
 

@@ -1,4 +1,4 @@
-"""Symmetric quantization of tensors: numbers that share a scale are those of a row, or of a group of its neighbours."""
+"""Symmetric quantization of tensors, with one scale for each row, or for each group of neighbours in a row."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from meshtf.quantization.quantization import FLOAT8, INT8
 from meshtf.quantization.scales import divided, scale_of, scaled
 
 NUMBERS = (INT8, FLOAT8)
-"""The numbers of a QuantizedTensor."""
+"""The number formats of a QuantizedTensor."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class QuantizedTensor:
-    """A tensor as small numbers times float32 scales. `quantize` makes one.
+    """A tensor as 8-bit numbers times float32 scales. `quantize` makes one.
 
-    The dimensions of the scale say which numbers share one. Along a dimension that it lacks, all do. Along a dimension
-    that it has in a smaller size, groups of neighbours do: for values of `hidden:8`, a scale of `hidden:2` has one
-    number for the first four and one for the last four. The names are the tensor's. So the rules that split the
-    numbers split the scale.
+    The dimensions of `scale` say which numbers share a scale. Along a dimension that `scale` lacks, all numbers do.
+    Along a dimension that is smaller in `scale`, groups of neighbours do: for values of `hidden:8`, a scale of
+    `hidden:2` has one number for the first four and one for the last four. The names are those of the tensor, so the
+    rules that split the numbers split the scale.
 
     Attributes:
       values: int8, with the dimensions of the tensor.
       scale: float32, with some of these dimensions.
-      numbers: the numbers that the values stand for: "int8", or "float8_e4m3" for the bytes of such floats.
+      numbers: the format of the values: "int8", or "float8_e4m3" for the bytes of such floats.
 
     Raises:
       DtypeError: the values are not int8, or the scale is not float32, or there are no such numbers.
@@ -81,24 +81,24 @@ class QuantizedTensor:
 def quantize(
     x: Tensor, reduced_dims: ShapeLike, *, group_size: int | None = None, numbers: str = INT8
 ) -> QuantizedTensor:
-    """x as small numbers times scales: symmetric, one scale for all numbers along `reduced_dims`, or for each group.
+    """Quantizes x symmetrically: one scale for all numbers along `reduced_dims`, or for each group of them.
 
     A scale is the largest magnitude among its numbers, divided by 127. A number is x / scale, rounded to the nearest
-    integer, halves to even. So `dequantized()` differs from x by at most half a scale, and a few roundings of float32.
+    integer, ties to even. So `dequantized()` differs from x by at most half a scale, and a few roundings of float32.
     For float8_e4m3 the largest magnitude is divided by 448, and x / scale is rounded to the nearest of these floating
     numbers: `dequantized()` differs from x by at most 1/16 of x, or by scale / 1024 where that is more.
 
-    Where all numbers are 0 (or smaller than 1.5e-36), they become 0 and the scale is 1. Where one is infinite or NaN,
-    the numbers that share its scale dequantize to NaN.
+    If all numbers of a scale are 0 (or smaller than 1.5e-36), they become 0 and the scale is 1. If one is infinite or
+    NaN, all numbers that share its scale dequantize to NaN.
 
-    Give the dimensions that a product sums over. For a weight [hidden, d_ff] that is `hidden`: each output has a scale
-    (weights per output channel). For activations [batch, hidden] it is `hidden`, too: each row has a scale (dynamic
+    Pass the dimensions that a product sums over. For a weight [hidden, d_ff] that is `hidden`: each output has a scale
+    (weights per output channel). For activations [batch, hidden] it is also `hidden`: each row has a scale (dynamic
     quantization of activations).
 
     Args:
       x: a floating tensor.
-      reduced_dims: dimensions of x: numbers along them share a scale.
-      group_size: if given, that many neighbours along the one reduced dimension share a scale.
+      reduced_dims: dimensions of x; numbers along them share a scale.
+      group_size: the number of neighbours, along a single reduced dimension, that share a scale; None: all.
       numbers: "int8" or "float8_e4m3".
 
     Raises:
@@ -124,9 +124,9 @@ def quantize(
 
 
 def quantized_by(x: Tensor, scale: Tensor, *, reduced: ShapeLike, numbers: str) -> QuantizedTensor:
-    """x as numbers times scales that are known. A magnitude that is too large becomes the largest one.
+    """Quantizes x by known scales. Magnitudes that are too large are clipped.
 
-    int8 has no NaN. So the scale of a row with a NaN along the reduced dimensions becomes NaN.
+    int8 has no NaN. So if a row along the reduced dimensions has a NaN, its scale becomes NaN.
     """
     values = NUMBER_FORMATS[numbers].kept(divided(x, scale))
     if numbers == INT8:
@@ -145,7 +145,7 @@ def _check_numbers(numbers: str) -> None:
 
 def _grouped(shape: Shape, reduced: Shape, group_size: int) -> Shape:
     if len(reduced) != 1:
-        raise ShapeError(f"group_size is for groups along one dimension, and reduced_dims are [{reduced}]")
+        raise ShapeError(f"group_size makes groups along one dimension, but reduced_dims are [{reduced}]")
     (dim,) = reduced
     if group_size < 1 or dim.size % group_size:
         raise ShapeError(f'group_size {group_size} does not divide dimension "{dim.name}" of size {dim.size}')

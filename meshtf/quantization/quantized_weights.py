@@ -1,4 +1,4 @@
-"""Quantized weights: how a program reads them, and how a store of trained weights becomes one of these."""
+"""Quantized weights: how a program reads them, and how a store of trained weights is converted to them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize, quan
 
 @contextlib.contextmanager
 def quantized_weights(quantization: Quantization | None = None) -> Iterator[None]:
-    """Keeps the kernels of the layers inside as small numbers with float32 scales. Layers read them as before.
+    """Stores the kernels of the layers inside as 8-bit or 4-bit numbers with float32 scales. Layers read them as usual.
 
     A kernel is a floating variable that has a `matrix`: dense layers, projections of attention, feed-forward layers and
     experts have one. Embeddings, norms, biases and routers stay as they are. For a kernel `layer/kernel` in int8 the
-    store has `layer/kernel/int8` and `layer/kernel/int8_scale`; other formats are named so too. `quantize_store` makes
-    them from trained weights. Without it they start as 0 and NaN, so a program that runs without weights gives NaN.
+    store has `layer/kernel/int8` and `layer/kernel/int8_scale`, and likewise for other formats. `quantize_store` makes
+    them from trained weights. Without it they start as 0 and NaN, so a program that runs without weights returns NaN.
 
-    This is for inference: the weights are no variables of the program, and cannot be trained.
+    This is for inference: the weights are not variables of the program, and cannot be trained.
 
     Args:
-      quantization: the numbers and who shares a scale; by default int8, with a scale for each output.
+      quantization: the number format, and which numbers share a scale; by default int8, with a scale for each output.
 
     Raises:
       GraphError: no graph is being built here.
@@ -64,9 +64,9 @@ def quantized_weights(quantization: Quantization | None = None) -> Iterator[None
 
 
 def keeps_int8_cache() -> bool:
-    """Whether a cache of decoding that is made here keeps its numbers in int8; see `Quantization.cache`.
+    """Whether a decoding cache that is made here stores its numbers in int8; see `Quantization.cache`.
 
-    Where no graph is being built, it does not.
+    Returns False where no graph is being built.
 
     Examples:
       >>> with mtf.quantization.quantized_weights(mtf.quantization.Quantization(cache="int8")):
@@ -119,7 +119,7 @@ def quantize_store(
     quantization: Quantization | None = None,
     input_ranges: Mapping[str, float | np.ndarray] | None = None,
 ) -> VariableStore:
-    """A store with a trained program's kernels as small numbers, for a program built inside `quantized_weights`.
+    """A store with a trained program's kernels quantized, for a program that is built inside `quantized_weights`.
 
     Each core quantizes its own slices, so no weight is ever whole on one device. The other variables of the program are
     shared with its own store, which stays as it is. Variables that the program does not use, such as an optimizer's
@@ -128,16 +128,16 @@ def quantize_store(
     Args:
       program: a program that reads the weights, built without `quantized_weights`. Its store has their values.
       quantization: the same as for `quantized_weights`.
-      input_ranges: for static activations: the largest magnitude of each kernel's input, by the kernel's name, as
-        `observed_inputs` gives them: a number, or one for each layer of a stack. The scale is this range divided by
-        127, or by 448 for float8. Products of kernels that `observed_inputs` does not observe are of floating numbers.
-        If you leave out another kernel, its products are NaN.
+      input_ranges: for static activations, the largest magnitude of each kernel's input, keyed by the kernel's name, as
+        `observed_inputs` yields them. Each is a number, or one for each layer of a stack. The scale is this range
+        divided by 127, or by 448 for float8. Kernels that `observed_inputs` does not observe multiply floating numbers.
+        If you leave out any other kernel, its products are NaN.
 
     Raises:
       GraphError: the program has no kernel, or its store lacks a variable. Or a scope of `floating` has no kernel. Or
-        activations are static, and there are no ranges, or one of something that is no kernel, or one that is negative
-        or not finite. Or there are ranges, and activations are not static.
-      ShapeError: a range has not one number for each layer.
+        activations are static, and there are no ranges, or a range is negative, not finite, or not of a kernel. Or
+        there are ranges, and activations are not static.
+      ShapeError: a range does not have one number for each layer.
 
     Examples:
       >>> def logits(x: mtf.f32["batch:2 hidden:4"]):
@@ -168,7 +168,7 @@ def quantize_store(
             _assign_quantized(mesh, spec, chosen, scales.get(spec.full_name))
 
     with warnings.catch_warnings():
-        # It lacks dimensions of the program, such as the batch, for which the layout has rules.
+        # The layout has rules for dimensions that this program lacks, such as the batch.
         warnings.simplefilter("ignore", LayoutWarning)
         mtf.function(quantize_weights, program.lowering.mesh_impl, variables=whole)()
     for name in [name for name in whole if is_training_state(name)] + [spec.full_name for spec in kernels]:
@@ -189,8 +189,8 @@ def _checked_scales(
         return {}
     if not ranges:
         raise GraphError(
-            "static activations need the range of each kernel's input, and input_ranges has none; observe them with "
-            "mtf.quantization.observed_inputs, or take dynamic activations"
+            "static activations need the range of each kernel's input, but input_ranges is empty; observe them with "
+            "mtf.quantization.observed_inputs, or use dynamic activations"
         )
     layers = {spec.full_name: of_layers(spec) for spec in kernels}
     largest = np.float32(NUMBER_FORMATS[quantization.input_numbers].largest)
@@ -201,14 +201,14 @@ def _checked_scales(
 def _checked_range(name: str, given: float | np.ndarray, layers: Mapping[str, Shape]) -> np.ndarray:
     """The range of a kernel's input, float32, one number for each of its layers."""
     if name not in layers:
-        raise GraphError(f'input_ranges has "{name}", which is no kernel{nearest(name, layers)}')
+        raise GraphError(f'input_ranges has "{name}", which is not a kernel{nearest(name, layers)}')
     found, shape = np.asarray(given, np.float32), layers[name]
     if list(found.shape) != shape.to_integer_list:
         raise ShapeError(
             f'input_ranges["{name}"] must have a number for each layer, [{shape}], and has shape {list(found.shape)}'
         )
     if not (np.isfinite(found) & (found >= 0)).all():
-        raise GraphError(f'input_ranges["{name}"] must be finite, and 0 or more, and is {found}')
+        raise GraphError(f'input_ranges["{name}"] must be finite and at least 0, and is {found}')
     return found
 
 

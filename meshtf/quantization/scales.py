@@ -10,11 +10,11 @@ from meshtf.dimension import Dimension, Shape
 from meshtf.graph.tensor import Tensor
 
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-"""Smaller scales would have fewer digits, and some devices take them for 0."""
+"""Smaller scales would have fewer digits, and some devices flush them to 0."""
 
 
 def scale_of(x: Tensor, scale_shape: Shape, largest: float) -> Tensor:
-    """The scales, float32, by which the largest magnitude of each group becomes `largest`. 1 for zeros."""
+    """The float32 scales: the largest magnitude of each group, divided by `largest`; 1 for a group of zeros."""
     wide = mtf.reshape(mtf.cast(x, tf.float32), in_groups(x.shape, scale_shape))
     scale = mtf.reduce_max(mtf.abs(wide), output_shape=scale_shape) / largest
     return mtf.where(scale < _SMALLEST_SCALE, 1.0, scale)  # NaN stays NaN
@@ -31,7 +31,7 @@ def scaled(numbers: Tensor, scale: Tensor) -> Tensor:
 
 
 def in_groups(shape: Shape, scale_shape: Shape) -> Shape:
-    """The shape with each dimension that the scale has in groups as two: its groups, by its own name, and the members.
+    """The shape with each dimension that the scale groups as two dimensions: the groups, and the members of a group.
 
     The groups keep the name, so that a layout splits them as it splits the dimension, and a reshape sends nothing.
     """

@@ -101,7 +101,7 @@ def truncated_normal(
 ) -> tf.Tensor:
     """The normal distribution within 2 stddev of its mean (as TensorFlow defines it): `dtype` [slice_shape].
 
-    `stddev` is that of the distribution before truncation; the result's is 0.88 of it.
+    `stddev` is the deviation before truncation. The result's own deviation is 0.88 times that.
     """
     dtype = check_dtype("random truncated_normal", dtype, FLOATS)
     return draw(distributions.TRUNCATED_NORMAL, key, begin, (slice_shape, whole_shape), dtype, (mean, stddev))
@@ -110,9 +110,7 @@ def truncated_normal(
 def gumbel(
     key: Key, begin: Begin, slice_shape: Sequence[int], whole_shape: Sequence[int], dtype: tf.DType = tf.float32
 ) -> tf.Tensor:
-    """Numbers from Gumbel's distribution of largest values, at 0 with scale 1: `dtype` (f16, bf16, f32, f64)
-    [slice_shape].
-    """
+    """Numbers from the Gumbel distribution with location 0 and scale 1: `dtype` (f16, bf16, f32, f64) [slice_shape]."""
     dtype = check_dtype("random gumbel", dtype, FLOATS)
     return draw(distributions.GUMBEL, key, begin, (slice_shape, whole_shape), dtype)
 
@@ -120,9 +118,9 @@ def gumbel(
 def keep_mask(
     key: Key, begin: Begin, slice_shape: Sequence[int], whole_shape: Sequence[int], keep_prob: float
 ) -> tf.Tensor:
-    """True with probability `keep_prob`, to 2**-32: bool [slice_shape]. 0 and 1 are exact, and draw nothing."""
+    """True with probability `keep_prob`, to within 2**-32: bool [slice_shape]. 0 and 1 are exact, and draw nothing."""
     if not 0.0 <= keep_prob <= 1.0:
-        raise ValueError(f"random keep_mask: keep_prob {keep_prob} is no probability; give a number of 0 to 1")
+        raise ValueError(f"random keep_mask: keep_prob {keep_prob} is not a probability; give a number from 0 to 1")
     threshold = round(keep_prob * 2**32)
     if threshold in (0, 2**32):
         return (tf.ones if threshold else tf.zeros)(slice_shape, tf.bool)

@@ -3,8 +3,8 @@
 There is one for each distribution, dtype, padded size and number of merged axes. XLA turns the hundred integer
 operations of Threefry into one loop without intermediate tensors. That is ten times faster than one TensorFlow
 operation after the other. XLA compiles again for each size and each device, in about 50 ms. Sizes are therefore padded
-up to a few, and small slices have as many axes as most. The key, the position, the geometry and the distribution's
-numbers are arguments.
+up to one of a few, and all small slices get the same number of axes. The key, the position, the geometry and the
+distribution's numbers are arguments.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from meshtf.random.threefry import threefry_2x32
 # vector's length. No element is therefore left to the scalar rest of a vector loop, which may round differently.
 ROW = 1024
 SMALL_ROWS = (1, 16, 64)  # a segment of 64 rows takes 0.1 ms, so fewer compilations are worth more
-SMALL_AXES = 4  # of segments of up to 16 rows: a compilation takes longer than thousands of drawings with more axes
-LEADING_BITS = 3  # larger sizes have 3 bits after the first, which wastes at most 1/8
+SMALL_AXES = 4  # for segments of up to 16 rows: one compilation takes longer than thousands of draws with extra axes
+LEADING_BITS = 3  # larger sizes keep 3 bits after the leading one, which wastes at most 1/8
 MOST_ELEMENTS = 2**30  # in one segment; larger slices are drawn in parts
 
 
@@ -60,7 +60,7 @@ def draw(
         key_tensor(key),
         box.base(begin),
         tf.constant(box.geometry(), tf.uint64),
-        # An array first: TensorFlow turns a list of integers of which some need 64 bits into floats.
+        # This makes an array first, because TensorFlow turns a list with a 64-bit integer into floats.
         tf.constant(
             np.array(numbers, _numbers_dtype(distribution, dtype).as_numpy_dtype), shape=[distribution.numbers]
         ),

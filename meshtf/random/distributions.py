@@ -27,8 +27,9 @@ TAIL_BEYOND_2 = 0.022750131948179195  # P(Z > 2)
 
 
 def computed_in(dtype: tf.DType) -> tf.DType:
-    """The dtype in which a distribution is computed, and of its numbers: f64 for f64, f32 for smaller floats, uint64
-    for integers.
+    """The dtype in which a distribution is computed: f64 for f64, f32 for smaller floats, uint64 for integers.
+
+    The distribution's numbers have the same dtype.
     """
     if dtype in INTEGERS:
         return tf.uint64
@@ -83,9 +84,9 @@ def uniform(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DT
 def uniform_integer(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """The values of the uniform distribution of integers; `numbers` are those of `integer_bounds`, uint64 [2].
 
-    A value is minval + the high half of (64 random bits * range), as of Lemire (2019) without rejection. Each value's
-    probability is off by at most 2**-64, which is range / 2**64 of it. For a range of 6, a die, the 2**64 words fall
-    into six intervals whose sizes differ by at most one word.
+    A value is minval + the high half of (64 random bits * range), as in Lemire (2019), but without rejection. Each
+    value's probability has an error of at most 2**-64, or range / 2**64 in relative terms. For a range of 6, a die, the
+    2**64 words fall into six intervals whose sizes differ by at most one word.
     """
     minval, width = tf.unstack(numbers)
     bits = tf.bitwise.bitwise_or(tf.bitwise.left_shift(_wide(word0), _u64(32)), _wide(word1))
@@ -112,8 +113,8 @@ def truncated_normal(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dty
 def gumbel(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """-log(-log u) of a uniform u in (0, 1). Large values, which decide a sample, have as many digits as the others.
 
-    Large values come from u near 1, where a float has few digits left. The function therefore draws v = 1 - u, from
-    2**-32 (f32) or 2**-64 (f64) on. Then -log u = -log(1 - v) = 2 atanh(v / (2 - v)), by its series where v is small.
+    Large values come from u near 1, where a float has few digits left. The function therefore draws v = 1 - u, which is
+    at least 2**-32 (f32) or 2**-64 (f64). Then -log u = -log(1 - v) = 2 atanh(v / (2 - v)), a series if v is small.
     """
     v = tf.minimum(_half_open(word0, word1, numbers.dtype), 1.0 - 2.0 ** -(24 if numbers.dtype == tf.float32 else 53))
     s = v / (2.0 - v)
@@ -125,7 +126,7 @@ def gumbel(word0: tf.Tensor, word1: tf.Tensor, numbers: tf.Tensor, dtype: tf.DTy
 
 @dataclasses.dataclass(frozen=True)
 class Distribution:
-    """A distribution's function, the count of numbers it takes, and their dtype (None: the one of `computed_in`)."""
+    """A distribution's function, how many numbers it takes, and their dtype (None: the dtype of `computed_in`)."""
 
     values: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.DType], tf.Tensor]
     numbers: int
@@ -145,7 +146,7 @@ def check_dtype(who: str, dtype: tf.DType, allowed: tuple[tf.DType, ...]) -> tf.
     """The dtype as a tf.DType.
 
     Raises:
-      DtypeError: it is none of the allowed ones, which the message lists.
+      DtypeError: the dtype is not allowed. The message lists the allowed ones.
     """
     dtype = tf.as_dtype(dtype)
     if dtype not in allowed:
@@ -164,7 +165,7 @@ def _unit(word0: tf.Tensor, word1: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 def _half_open(word0: tf.Tensor, word1: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Numbers in (0, 1], from 31 bits of the first word and, for f64, all of the second.
 
-    The sign has the bit that is left.
+    The remaining bit of the first word is the sign.
     """
     magnitude = _float(tf.bitwise.bitwise_and(word0, tf.constant(2**31 - 1, tf.uint32)), dtype)
     if dtype == tf.float64:

@@ -12,7 +12,7 @@ from meshtf.random._xla_call import as_xla_call
 from meshtf.random.threefry import WORD, threefry_2x32, threefry_2x32_of_ints
 
 Key: TypeAlias = tf.Tensor | tuple[int, int]
-"""A uint32 [2] tensor, or two Python integers below 2**32 where the key is known while the program is built."""
+"""A uint32 [2] tensor, or two Python integers below 2**32 if the key is known while the program is built."""
 
 Data: TypeAlias = tf.Tensor | tf.Variable | tuple[int, int] | int
 """The data that is folded into a key: an integer scalar tensor, an int of 64 bits (signed or not), or the pair of a
@@ -30,9 +30,9 @@ def stable_hash(text: str) -> tuple[int, int]:
 def fold_in(key: Key, data: Data) -> Key:
     """The key for `data` under `key`: Threefry of data's high and low word.
 
-    Two pairs of Python integers give a pair of Python integers and no TensorFlow op. If either is a tensor, the result
-    is a uint32 [2] tensor. A negative number counts as its two's complement in 64 bits, the same as a Python int and as
-    a tensor.
+    For Python integers, the result is a pair of Python integers, without any TensorFlow op. If either is a tensor, the
+    result is a uint32 [2] tensor. A negative number counts as its two's complement in 64 bits, both as a Python int and
+    as a tensor.
     """
     if isinstance(key, tuple) and isinstance(data, int | tuple):
         (key_high, key_low), (high, low) = key, split_words(data)
@@ -65,8 +65,9 @@ def _data_tensor(data: Data) -> tf.Tensor:
 
 @functools.cache
 def _fold_segment(shape: tuple[int, ...]) -> tf.types.experimental.ConcreteFunction:
-    """The one compiled function of all folds of a shape: the hundred scalar ops of a Threefry would cost a millisecond
-    each time.
+    """The compiled function that all folds of keys of one shape share.
+
+    Uncompiled, the hundred scalar ops of Threefry would take a millisecond for each fold.
     """
     return as_xla_call(_fold, [tf.TensorSpec(shape, tf.uint32), tf.TensorSpec([], tf.int64)])
 

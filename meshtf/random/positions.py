@@ -31,7 +31,7 @@ INDEX_BITS = 31  # slices are drawn in parts of at most 2**30 elements, so an in
 
 @dataclasses.dataclass(frozen=True)
 class SliceGeometry:
-    """The geometry of a slice in its whole, the place where it begins excepted."""
+    """The geometry of a slice in its whole, except for the place where it begins."""
 
     strides: tuple[int, ...]  # elements of the whole between neighbours, for every axis of the tensor
     merged: tuple[tuple[int, int], ...]  # (size, stride) of the axes that remain, outermost first; the last stride is 1
@@ -41,7 +41,7 @@ class SliceGeometry:
         """The geometry of a slice.
 
         Raises:
-          ShapeError: the shapes do not fit each other, or the whole has 2**63 elements.
+          ShapeError: the shapes do not fit each other, or the whole has 2**63 elements or more.
         """
         check_shapes(slice_shape, whole_shape)
         strides = tuple(math.prod(whole_shape[axis + 1 :]) for axis in range(len(whole_shape)))
@@ -126,8 +126,6 @@ def _split(position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _add_low(words: tuple[tf.Tensor, tf.Tensor], addend: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The sum of a position and a number, in two words of 32 bits: a vector holds twice as many of these as of 64
-    bits.
-    """
+    """The sum of a position and a number, in two words of 32 bits. A vector holds twice as many of these as of 64."""
     low = words[1] + addend
     return words[0] + tf.cast(low < addend, tf.uint32), low

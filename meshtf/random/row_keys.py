@@ -1,7 +1,7 @@
-"""Keys of many rows in one tensor: each row draws bits of its own, whatever rows are beside it.
+"""Keys of many rows in one tensor. The bits that a row draws do not depend on the other rows.
 
-A key is packed into one int64: word 0 is its high half. The programs of decoding and of a server have the same keys for
-the same text, and so draw the same tokens.
+A key is packed into one int64: word 0 is its high half. The decoding program and a server's programs use the same keys
+for the same text, and so draw the same tokens.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from meshtf.random.threefry import threefry_2x32
 
 
 def packed(key: tuple[int, int]) -> int:
-    """A key that is known as one signed integer of 64 bits."""
+    """Packs a key of Python integers into one signed 64-bit integer."""
     unsigned = key[0] << 32 | key[1]
     return unsigned - 2**64 if unsigned >> 63 else unsigned
 
 
 def row_key(seed: int, *data: int | tuple[int, int]) -> int:
-    """The packed key of a program's seed, after counts and hashes were folded in one after the other."""
+    """The packed key of a program's seed, into which counts and hashes are folded one after the other."""
     key = fold_in((0, 0), seed)
     for each in data:
         key = fold_in(key, each)
@@ -67,7 +67,7 @@ def _fold_segment(rows: int) -> tf.types.experimental.ConcreteFunction:
 
 @functools.cache
 def _gumbel_segment(rows: int, padded: int) -> tf.types.experimental.ConcreteFunction:
-    """Each row is padded as `compiled_segments` does it, so that no element is left to a scalar loop."""
+    """One compiled function for each shape. Rows are padded as in `compiled_segments`, so no scalar loop is needed."""
 
     def values(keys: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
         # XLA has no range of an unsigned type, and stores a range as a constant. Two short ranges make the whole one.

@@ -41,7 +41,7 @@ def threefry_2x32(
 
 
 def threefry_2x32_of_ints(key0: int, key1: int, counter0: int, counter1: int) -> tuple[int, int]:
-    """The same function of Python integers, for what is known while a program is built."""
+    """The same function of Python integers, for keys and counters that are known while a program is built."""
     keys = (key0, key1, key0 ^ key1 ^ PARITY)
     word0, word1 = (counter0 + key0) & WORD, (counter1 + key1) & WORD
     for group in range(GROUPS):

@@ -1,1 +1,1 @@
-"""Serving: many generations run at once on one model, and join and leave at every step; an HTTP server before them."""
+"""Serving: many generations run at once on one model, and join or leave at every step. An HTTP server gives access."""

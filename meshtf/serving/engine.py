@@ -1,4 +1,4 @@
-"""The interface between a server's front and the engine that runs the model: requests in token ids, tokens back."""
+"""The interface between a server's front end and the engine: requests hold token ids, and the results are tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.train.decoding.forms.constraints import Constraint
 
 
 class Finish(enum.Enum):
-    """The reason for which a generation ended. The values are the ones of the OpenAI-style schema, where it has one."""
+    """The reason why a generation ended. The values are those of the OpenAI-style schema where it has one."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -21,29 +21,29 @@ class Finish(enum.Enum):
 
 
 DRAINING = "the engine takes no more requests"
-"""The message to a request that comes while the engine drains."""
+"""The error message for a request that arrives while the engine drains."""
 
 
 class EngineBusyError(Exception):
-    """The engine's queue has no room for this client's request, which may come again later."""
+    """The engine's queue has no room for this client's request. The client may retry later."""
 
 
 class EngineClosedError(Exception):
-    """The engine drains, or has ended, and takes no more requests. The message says why."""
+    """The engine drains or has ended, so it accepts no more requests. The message says why."""
 
 
 class EngineFailedError(Exception):
-    """The engine took a request, and its work failed."""
+    """The engine accepted a request, but failed to run it."""
 
 
 class RequestError(ValueError):
     """The engine cannot run this request: for example, its prompt is too long.
 
-    A front whose requests have fields of other names puts its own name before `told`.
+    A front end with other field names writes its own name before `told`.
 
     Attributes:
-      told: what is wrong.
-      field: the field of `GenerationRequest` at fault, which the message names before `told`; None if `told` says it.
+      told: the problem.
+      field: the wrong field of `GenerationRequest`. The message is its name and `told`, or `told` alone if it is None.
     """
 
     def __init__(self, told: str, field: str | None = None) -> None:
@@ -53,21 +53,21 @@ class RequestError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt and the way in which it is continued.
+    """A prompt, and how to continue it.
 
     Attributes:
       prompt: the ids of the prompt.
-      max_new_tokens: the greatest number of tokens that are added.
+      max_new_tokens: the largest number of tokens to add.
       temperature, top_k, top_p, min_p: as in `meshtf.train.decoding.sampling.Sampling`. A temperature of 0 takes the
         most likely token.
       repetition_penalty, presence_penalty, frequency_penalty, min_new_tokens: as in
         `meshtf.train.decoding.penalties.Penalties`.
       stop_ids: the tokens that end the generation.
       seed: the seed of the draws. A request draws the same tokens whatever else the engine runs.
-      num_likeliest: the number of the most likely tokens that are told with each token; None tells no likelihoods.
+      num_likeliest: how many of the most likely tokens to return with each token. None returns no likelihoods.
       deadline_seconds: the time after which the generation ends as timed out, counted from its submission.
       constraint: the form that the text must have, or None.
-      client: the name of whom the engine treats fairly beside others.
+      client: the client's name. The engine divides its queue fairly among clients.
     """
 
     prompt: tuple[int, ...]
@@ -104,9 +104,9 @@ class GeneratedToken:
 
 
 class Listener(Protocol):
-    """Hears of one generation. The engine calls it from its own thread, and it must return at once.
+    """Receives the events of one generation. The engine calls it from its own thread, so each method must return fast.
 
-    `failed` hears of a RequestError if something in the request ended the text, as a form that cannot go on.
+    `failed` receives a RequestError if the request itself ended the text, such as by a form that no token continues.
     """
 
     def token(self, token: GeneratedToken) -> None: ...
@@ -118,14 +118,14 @@ class Listener(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class EngineLimits:
-    """The sizes that requests must keep.
+    """The limits that requests must respect.
 
     Attributes:
       max_length: the greatest number of tokens of a prompt and its continuation together.
       max_scored: the greatest number of tokens of a text that is scored.
       vocab_size: the number of token ids.
       max_likeliest: the greatest `num_likeliest`.
-      form_seconds: the seconds for which a request may wait until its form is compiled.
+      form_seconds: how long a request may wait for the compilation of its form, in seconds.
     """
 
     max_length: int
@@ -137,7 +137,7 @@ class EngineLimits:
 
 @dataclasses.dataclass(frozen=True)
 class EngineStatus:
-    """The work of an engine at a moment.
+    """A snapshot of an engine's work.
 
     Attributes:
       num_running: the number of generations in the batch.
@@ -168,10 +168,10 @@ class Engine(Protocol):
     def limits(self) -> EngineLimits: ...
 
     def submit(self, request: GenerationRequest, listener: Listener) -> int:
-        """Queues a generation, and returns its number. It may take seconds if the request has a constraint that is new.
+        """Queues a generation, and returns its number. A constraint that is new may take seconds to compile.
 
         Raises:
-          RequestError: if it cannot run.
+          RequestError: if the request cannot run.
           EngineBusyError: if the queue has no room for it.
           EngineClosedError: if the engine drains, or has ended.
         """
@@ -182,12 +182,12 @@ class Engine(Protocol):
         ...
 
     def score(self, ids: tuple[int, ...], client: str = "") -> concurrent.futures.Future[list[float]]:
-        """Queues a sequence of a client. The result is the log-likelihood of each of its tokens, in nats.
+        """Queues a client's sequence. The future's result is the log-likelihood of each token, in nats.
 
-        The result of work that fails is an EngineFailedError. A future that is cancelled before its turn takes no time.
+        The future raises an EngineFailedError if the work fails. The engine skips a future that is cancelled in time.
 
         Raises:
-          RequestError: if it is too long.
+          RequestError: if the sequence is too long.
           EngineBusyError: if the queue has no room for it.
           EngineClosedError: if the engine drains, or has ended.
         """
@@ -200,8 +200,8 @@ class Engine(Protocol):
     def status(self) -> EngineStatus: ...
 
     def drain(self, seconds: float) -> bool:
-        """Takes no more requests, and waits until all have ended. Cancels the rest after `seconds`, and then
-        returns False."""
+        """Accepts no more requests, and waits until all have ended. After `seconds` it cancels the rest and returns
+        False."""
         ...
 
     def close(self) -> None: ...

@@ -9,17 +9,17 @@ from meshtf.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class EngineOptions:
-    """The sizes of an engine. Its programs are compiled once for them.
+    """The sizes of an engine. Its programs are compiled once, for these sizes.
 
     Attributes:
       num_rows: the number of generations that run at once.
-      num_prompt_tokens: the number of prompt tokens that a step reads besides.
-      page_size: the number of positions of a page.
+      num_prompt_tokens: the number of further tokens, from prompts, that a step reads.
+      page_size: the number of positions in a page of the cache.
       num_pages: the number of pages. The default is enough for `num_rows` sequences of the greatest length.
-      num_lengths: the most lengths of texts for which programs are compiled: the greatest, its quarter, its sixteenth,
-        and so on. A step runs the one for its longest text, since it takes longer with the length.
-      queue_length: the places for generations that wait, and for scores. One client alone gets half of them.
-      max_likeliest: the greatest number of most likely tokens that are told.
+      num_lengths: how many text lengths programs are compiled for, at most: the greatest, a quarter of it, a sixteenth,
+        and so on. A step runs the program for its longest text, because programs for longer texts are slower.
+      queue_length: the places for waiting generations, and as many for scores. One client alone gets half of them.
+      max_likeliest: the largest number of most likely tokens that a request may ask for.
       form_seconds: the seconds that a form may take to compile, and for which a request may wait for it.
 
     Raises:

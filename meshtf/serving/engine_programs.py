@@ -25,18 +25,18 @@ process 0 runs the program "{name}", and this process has {own}; give all proces
 
 
 class EnginePrograms:
-    """All programs of an engine, by name. They have the variables of `forward`, and a cache beside them.
+    """All programs of an engine, by name. They share the variables of `forward`, and one cache.
 
-    A step's time grows with the number of its tokens and with the length that each of them sees. So there are programs
-    for steps without prompts and with them, and each for several lengths.
+    A step takes longer with more tokens, and with longer texts. So there are programs for steps with and without
+    prompts, each for several lengths.
 
     Attributes:
       options: the sizes of the engine.
       vocabulary: the vocabulary of the model's tokens.
       start_id: the token before every text.
-      starts_prompts: whether it stands before a prompt, too.
+      starts_prompts: whether `start_id` also comes before a prompt.
       forward: the model's forward pass, which scores texts.
-      limits: the sizes that requests must keep.
+      limits: the limits that requests must respect.
       num_pages: the number of pages of the cache.
       num_scores: the number of texts that are scored at once.
       steps: the sizes of the steps, by the program's name, the smallest first.
@@ -70,11 +70,11 @@ class EnginePrograms:
             self._programs[name] = step_program(training, mesh_impl, sizes, self.forward.variables)
 
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
-        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
+        """Restores the model's variables from a checkpoint. Returns the step of the checkpoint."""
         return folder.restore(self.forward, step=step, weights=weights)
 
     def share(self, send: Callable[[str, Mapping[str, np.ndarray]], None]) -> None:
-        """Calls `send` before each run, with the program's name and its inputs in the order of `inputs`."""
+        """Makes `run` first call `send`, with the program's name and its inputs in the order of `inputs`."""
         self._send = send
 
     @property
@@ -83,10 +83,10 @@ class EnginePrograms:
         return self._send is not None
 
     def inputs(self, name: str) -> dict[str, np.ndarray]:
-        """Returns inputs of a program that read nothing.
+        """Returns inputs with which a program reads no tokens.
 
         Raises:
-          ClusterError: if there is no such program, which another process asked for.
+          ClusterError: if there is no such program. Then another process has sent its name.
         """
         if name not in self._programs:
             raise ClusterError(_NO_PROGRAM.format(name=name, own=", ".join(self._programs)))
@@ -99,12 +99,12 @@ class EnginePrograms:
         return {name: x.numpy() for name, x in self._programs[name](**arrays).items()}
 
     def compile(self) -> None:
-        """Makes the cache, and compiles all programs by runs that read nothing."""
+        """Makes the cache, and compiles all programs by running them without tokens."""
         for name in (*self.steps, SCORE):
             self.run(name, self.inputs(name))
 
     def step_for(self, reads: Reads) -> str:
-        """Returns the name of the smallest step that reads these tokens."""
+        """Returns the name of the smallest step that can read these tokens."""
         count = sum(each for _, each in reads)
         end = max(one.num_read + each for one, each in reads)
         return next(

@@ -1,4 +1,4 @@
-"""A queue that takes from its clients in turn."""
+"""A queue that serves its clients in turn."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Items wait in the order in which they came, one line for each client. Clients take turns.
+    """A queue with one line of items for each client, in order of arrival. Clients take turns.
 
-    The line of a client has no more items than the queue has free places. So one client alone fills half of the queue,
-    and a client that comes later finds room.
+    A client's line grows only while it is shorter than the number of free places. So one client alone can fill half of
+    the queue, and a later client still finds room.
 
     Args:
       length: the number of places.
@@ -55,11 +55,11 @@ class FairQueue(Generic[T]):
         self._lines.setdefault(client, collections.deque()).append(item)
 
     def first(self) -> T | None:
-        """Returns the item that comes next, and leaves it."""
+        """Returns the next item without removing it."""
         return next(iter(self._lines.values()))[0] if self._lines else None
 
     def pop(self) -> T:
-        """Takes the item that comes next. Its client's turn comes again after all others."""
+        """Removes and returns the next item. Its client then waits behind all others."""
         client, line = next(iter(self._lines.items()))
         item = line.popleft()
         del self._lines[client]
@@ -68,7 +68,7 @@ class FairQueue(Generic[T]):
         return item
 
     def taken_if(self, condition: Callable[[T], bool]) -> list[T]:
-        """Takes all items for which the condition holds."""
+        """Removes and returns all items that satisfy the condition."""
         taken = [item for line in self._lines.values() for item in line if condition(item)]
         for client, line in list(self._lines.items()):
             kept = collections.deque(item for item in line if not condition(item))

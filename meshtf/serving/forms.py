@@ -1,4 +1,4 @@
-"""The forms that requests ask for: JSON by a schema, for example."""
+"""The forms that requests require of their texts, such as JSON by a schema."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.forms.constraints import REGEX, Constraint, ConstraintError, TextRules, TokenRules
 
 _KEPT, _KEPT_CHARACTERS = 64, 1 << 20
-"""The most forms that are kept, and the most characters of their texts, with which their memory grows."""
+"""The largest number of cached forms, and of characters in their texts. Their memory grows with the characters."""
 _WORD_BITS = 32
 
 _ANY = Constraint(REGEX, "a")
-"""A form that is compiled for the sake of the vocabulary, which the library then reads."""
+"""A trivial form. Compiling it makes the library read the vocabulary, once for all forms."""
 
 FIELD = "constraint"
-"""The field of a request that has its form."""
+"""The field of `GenerationRequest` that holds the form."""
 
 _Compiled = concurrent.futures.Future[TokenRules | str]
 
 _LONGEST = 200
 _WRONG = "cannot be used: {told}"
-_NOT_ALLOWED = "the model chose a token that the form does not allow, as it does after logits that are no numbers"
+_NOT_ALLOWED = "the model chose a token that the form does not allow, as happens when logits are NaN"
 
 
 class Form:
@@ -38,7 +38,7 @@ class Form:
       words: int32 [words], the tokens that may come next, 32 to a word, the lowest bit first.
 
     Raises:
-      RequestError: if no token may come, or it takes too long to find them. So does `add`.
+      RequestError: if no token may come next, or if finding them takes too long. `add` raises it as well.
     """
 
     def __init__(self, rules: TextRules) -> None:
@@ -51,7 +51,7 @@ class Form:
         return token in self._rules.end_ids
 
     def add(self, token: int) -> None:
-        """Adds a token that is no end.
+        """Adds a token that does not end the text.
 
         Raises:
           EngineFailedError: if the token is not allowed.
@@ -64,10 +64,10 @@ class Form:
 
 
 class Forms:
-    """Begins texts of the forms that requests ask for, from any thread.
+    """Compiles the forms of requests, and begins texts in them. Any thread may call it.
 
-    The latest forms are kept, since requests repeat them; the ones that cannot be used, too. Threads that ask for one
-    form wait for the first of them, which compiles it. Others do not wait for it.
+    The latest forms are cached, since requests repeat them. Forms that cannot be used are cached as well. If several
+    threads need the same new form, the first one compiles it and the others wait. Other threads do not wait.
 
     Args:
       vocabulary: the vocabulary of texts.
@@ -92,7 +92,7 @@ class Forms:
         return Form(rules.begin(stop_ids))
 
     def _rules_of(self, constraint: Constraint) -> TokenRules | str:
-        """The rules, or why there are none."""
+        """Returns the rules of a form, or the reason why it cannot be used."""
         with self._lock:
             kept = self._kept.get(constraint)
             is_new = kept is None
@@ -103,7 +103,7 @@ class Forms:
         if is_new:
             try:
                 kept.set_result(self._compiled(constraint))
-            except BaseException as error:  # as of too little memory, which another request may not meet
+            except BaseException as error:  # such as too little memory, which a later request may not meet
                 with self._lock:
                     if self._kept.get(constraint) is kept:
                         del self._kept[constraint]
@@ -136,7 +136,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _sentence(error: ConstraintError) -> str:
-    """The library's account, of which further lines are a dump of the form."""
+    """The first line of the library's message. Further lines are a dump of the form."""
     return error.told.splitlines()[0][:_LONGEST]
 
 

@@ -26,18 +26,18 @@ class Generation:
     Attributes:
       number: its number.
       request: the request.
-      listener: hears of it.
+      listener: the object that receives its events.
       choice: how its tokens are chosen.
       tokens: the tokens that the model reads: the one before the text, the prompt, and the added ones.
-      num_given: how many of them were given.
+      num_given: how many of these the generation began with.
       submitted_at: the time of its submission, by `time.monotonic`.
       pages: the pages that it holds, in order.
-      num_read: how many of its tokens the cache has.
-      num_registered: how many of its pages are full and known to others.
-      text: the number of the text in these pages.
-      is_cancelled: whether it is to end early.
+      num_read: how many of its tokens are in the cache.
+      num_registered: how many of its pages are full and registered in the pool, where other generations find them.
+      text: the pool's number for the text in the registered pages.
+      is_cancelled: whether it must end early.
       num_faults: the number of failed steps that it was in.
-      is_suspect: whether it was in the last failed step, so that it is tried alone.
+      is_suspect: whether it was in a failed step and has added no token since. It then runs alone.
       form: the form of the text, if it has one.
       fault: the error that ends it, if there is one.
     """
@@ -66,7 +66,7 @@ class Generation:
 
     @property
     def greatest_length(self) -> int:
-        """The greatest number of tokens that are read; the last one that is added never is."""
+        """The greatest number of tokens that the model reads. It never reads the last token that is added."""
         return self.num_given + self.request.max_new_tokens - 1
 
     @property
@@ -75,14 +75,14 @@ class Generation:
         return limit is not None and time.monotonic() - self.submitted_at >= limit
 
     def early_end(self) -> Finish | None:
-        """Tells why it is to end now, whatever its tokens are; None if it goes on."""
+        """Returns why it must end now, whatever its tokens are, or None."""
         if self.is_cancelled:
             return Finish.CANCELLED
         return Finish.TIMED_OUT if self.is_late else None
 
     def admitted(self, pool: PagePool) -> bool:
-        """Takes all pages that it may need, and says whether there were enough. So it never waits for a page later."""
-        # The last given token is read in any case: its logits are wanted.
+        """Takes all pages that it may need, so that it never waits for one later. Returns whether there were enough."""
+        # The last given token is always read, because its logits give the next token.
         shared = pool.found(self.tokens[: self.num_given - 1])
         wanted = -(-self.greatest_length // pool.page_size)
         pages = pool.take(shared, wanted - len(shared))
@@ -98,7 +98,7 @@ class Generation:
         self.pages, self.num_read, self.num_registered, self.text = [], 0, 0, ROOT
 
     def has_read(self, count: int, pool: PagePool) -> None:
-        """Counts tokens that the cache has now, and makes its full pages known."""
+        """Records that the cache has `count` more of its tokens, and registers its full pages."""
         self.num_read += count
         size = pool.page_size
         while (self.num_registered + 1) * size <= self.num_read:
@@ -108,9 +108,9 @@ class Generation:
             self.num_registered += 1
 
     def add(self, token: GeneratedToken) -> Finish | None:
-        """Adds a token. Returns the reason for which the generation has ended, if it has."""
+        """Adds a token. Returns why the generation has ended, or None."""
         self.tokens.append(token.id)
-        with contextlib.suppress(Exception):  # a listener's faults are its own
+        with contextlib.suppress(Exception):  # a listener's error must not stop the engine
             self.listener.token(token)
         if token.id in self.request.stop_ids or (self.form is not None and self.form.ends_with(token.id)):
             return Finish.STOP

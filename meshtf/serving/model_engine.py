@@ -42,7 +42,7 @@ _FAULT = "the engine's own code failed: {error}"
 _CLOSED = "the engine has ended"
 _LONGEST_CAUSE = 300
 _LAST_SECONDS = 5.0
-"""The seconds for a step to end that runs as the engine fails: another process may hang in it."""
+"""How long `close` waits for a running step after a failure, in seconds. Another process may hang in that step."""
 
 
 class ModelEngine:
@@ -164,13 +164,13 @@ class ModelEngine:
             self.fail(_FAULT.format(error=cause_of(error)))
 
     def _turn(self) -> bool:
-        """Makes one step, if there is work, and waits for work otherwise. Returns False when the engine is closed."""
+        """Waits for work, and does one step. Returns False when the engine is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._scheduler.has_work or len(self._scores) > 0 or self._is_closed)
             if self._is_closed:
                 self._end_all()
                 return False
-            # Streams wait for no more than one pass of scores.
+            # At most one batch of scores runs between two steps, so that streams do not wait for more.
             scored = self._scores.take(self.programs.num_scores)
             self._tell(self._scheduler.ended_early())
             self._scheduler.admit()
@@ -215,7 +215,7 @@ class ModelEngine:
             self._began = None
 
     def _fail(self, reads: Reads, error: Exception) -> None:
-        """Goes on with an empty cache after a step that failed."""
+        """Continues with an empty cache after a step that failed."""
         with self._changed:
             for one in self._scheduler.failed(reads):
                 del self._known[one.number]
@@ -224,13 +224,13 @@ class ModelEngine:
 
     def _count_failure(self, error: Exception) -> None:
         self._num_failures += 1
-        # Other processes may not have failed, and would wait for another step.
+        # With several processes one failure is final. The others may not have failed, and would wait for another step.
         if self._num_failures >= MOST_FAILURES or self.programs.is_shared:
             count, in_a_row = counted(self._num_failures, "step"), " in a row" if self._num_failures > 1 else ""
             self.fail(_FAILED_FOR_GOOD.format(count=count, in_a_row=in_a_row, error=cause_of(error)))
 
     def fail(self, message: str) -> None:
-        """Ends everything for good with a message. Nobody then waits for what never comes. Any thread may call it."""
+        """Ends the engine for good, and sends the message to all that wait for it. Any thread may call it."""
         with self._changed:
             if self._failure is not None:
                 return
@@ -267,6 +267,6 @@ def cause_of(error: Exception) -> str:
 
 
 def _call(fn: Callable[..., None], *arguments: object) -> None:
-    """Calls a listener, whose faults are its own."""
+    """Calls a listener, and ignores its errors."""
     with contextlib.suppress(Exception):
         fn(*arguments)

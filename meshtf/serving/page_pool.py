@@ -1,4 +1,4 @@
-"""The pages of a cache: which are free, which are held, and which begin alike."""
+"""The pages of a cache: which are free, which are held, and which can be shared by texts with the same beginning."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ROOT = 0
 
 
 class PagePool:
-    """Counts who holds each page. Full pages are found again by the tokens in them and before them.
+    """Counts the holders of each page. Full pages can be found by their own tokens and the tokens before them.
 
-    A page that nobody holds keeps its content until the page is needed, the one that was left longest first.
+    A page that nobody holds keeps its content until the pool needs it. The page released first is reused first.
 
     Args:
       num_pages: the number of pages.
@@ -42,7 +42,7 @@ class PagePool:
         return len(self._free) + len(self._idle)
 
     def found(self, tokens: Sequence[int]) -> list[int]:
-        """Returns the pages with the first tokens, as many full pages as there are."""
+        """Returns the full pages that hold the first of these tokens, as many as the pool has."""
         pages, parent = [], ROOT
         for first in range(0, len(tokens) - self.page_size + 1, self.page_size):
             entry = self._by_text.get((parent, tuple(tokens[first : first + self.page_size])))
@@ -57,7 +57,7 @@ class PagePool:
         return self._by_text[self._text_of[page]][1]
 
     def take(self, shared: Sequence[int], count: int) -> list[int] | None:
-        """Holds shared pages and `count` others. Returns all of them in this order, or None if too few are free."""
+        """Holds `shared` pages and `count` more. Returns all of them in this order, or None if too few are free."""
         if count > self.num_free - sum(page in self._idle for page in shared):
             return None
         for page in shared:
@@ -75,7 +75,7 @@ class PagePool:
         return page
 
     def register(self, page: int, parent: int, tokens: tuple[int, ...]) -> int:
-        """Tells that a page is full. Returns the number of its text, of which the next page is a child.
+        """Records that a page is full. Returns the number of its text, which is the `parent` of the next page.
 
         Args:
           page: a page that is held.
@@ -89,7 +89,7 @@ class PagePool:
         return self._by_text[text][1]
 
     def release(self, pages: Sequence[int]) -> None:
-        """Leaves pages that `take` returned."""
+        """Releases pages that `take` returned."""
         for page in pages:
             self._holders[page] -= 1
             if self._holders[page]:

@@ -36,7 +36,9 @@ def check_ids(ids: Sequence[int], vocab_size: int, what: str) -> None:
     """
     for place, token in enumerate(ids):
         if not is_integer(token, 0) or token >= vocab_size:
-            raise RequestError(f"id {token!r} at place {place} of {what} is none of the {counted(vocab_size, 'token')}")
+            raise RequestError(
+                f"id {token!r} at place {place} of {what} is not one of the {counted(vocab_size, 'token')}"
+            )
 
 
 def _check_choice(request: GenerationRequest, limits: EngineLimits) -> None:

@@ -1,7 +1,7 @@
-"""Chooses the next token of each row, each in its own way, in one program.
+"""Chooses the next token of each row by the row's own settings, in one program.
 
-The arithmetic is that of `meshtf.train.decoding.sampling` and `penalties`, with a number for each row in place of one
-for all. A choice that a row does without has a number that changes nothing: a temperature of 0, a penalty of 1.
+The arithmetic is that of `meshtf.train.decoding.sampling` and `penalties`, with one number per row instead of one for
+all rows. A setting that a row does not use has a neutral value: a temperature of 0, a penalty of 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meshtf.train.decoding.sampling import REACHED
 
 _WORDS = "words"
 NUM_BANNED = 16
-"""The number of stop tokens that a row can be kept from."""
+"""The number of stop tokens that can be banned in a row."""
 
 _DTYPES = {
     "keys": tf.int64,
@@ -40,7 +40,7 @@ _DTYPES = {
 def choice_specs(rows: int, length: int, vocab_size: int) -> dict[str, mtf.TensorSpec]:
     """The inputs of `chosen_tokens` by name, for this many rows of texts of this greatest length.
 
-    `form` has a bit for each token, 32 to a word; all are set where every token may come.
+    `form` has a bit for each token, 32 to a word. All bits are set in rows where every token is allowed.
     """
     batch = ("batch", rows)
     specs = {name: mtf.TensorSpec([batch], dtype) for name, dtype in _DTYPES.items()}
@@ -51,7 +51,7 @@ def choice_specs(rows: int, length: int, vocab_size: int) -> dict[str, mtf.Tenso
 
 @dataclasses.dataclass(frozen=True)
 class RowChoice:
-    """The numbers of one request, which `write` puts into the row of a step's arrays."""
+    """The settings of one request as numbers. `write` puts them into a row of a step's arrays."""
 
     values: dict[str, float | int]
 
@@ -82,13 +82,13 @@ class RowChoice:
 def chosen_tokens(
     logits: mtf.Tensor, given: dict[str, mtf.Tensor], vocab: mtf.Dimension, num_likeliest: int
 ) -> dict[str, mtf.Tensor]:
-    """The tokens of rows, and their log-likelihoods under the model.
+    """Chooses the token of each row. Returns the tokens, the likeliest tokens, and log-likelihoods under the model.
 
     Args:
       logits: float32 [batch, vocab], -inf where there is no token.
-      given: tensors as `choice_specs` names them.
+      given: the inputs that `choice_specs` describes, by name.
       vocab: the dimension of the tokens.
-      num_likeliest: the number of the most likely tokens that are told.
+      num_likeliest: the number of the most likely tokens to return.
     """
     wanted = _penalized(logits, given, vocab)
     is_formed = mtf.reduce_any(mtf.not_equal(given["form"], -1))
@@ -115,7 +115,10 @@ def _penalized(logits: mtf.Tensor, given: dict[str, mtf.Tensor], vocab: mtf.Dime
 
 
 def _formed(logits: mtf.Tensor, wanted: mtf.Tensor, form: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
-    """The logits after penalties, -inf for tokens that the forms of rows do not allow. Forms win over bans."""
+    """The logits after penalties, with -inf for tokens that the form of a row does not allow.
+
+    If bans leave a row no allowed token, it gets its logits before penalties for the allowed tokens.
+    """
     places = mtf.range(form.mesh, vocab)
     words = mtf.gather(form, places // 32, _WORDS, output_shape=logits.shape)
     allowed = mtf.equal(mtf.bitwise_and(mtf.right_shift(words, places % 32, output_shape=logits.shape), 1), 1)

@@ -1,7 +1,7 @@
 """Decides what each step reads: who joins the batch, who leaves it, and which tokens are read.
 
-Each text in the batch reads one token, and `num_prompt_tokens` more go to prompts. With 4 of them, while A and B are
-being continued and a prompt C of ten tokens joins:
+In each step every text in the batch reads one token, and prompts share `num_prompt_tokens` more. For example, there are
+4 of these, A and B are being continued, and C joins with a prompt of ten tokens:
 
     step    A    B    C
     1       1    1    5
@@ -27,21 +27,21 @@ Reads = list[tuple[Generation, int]]
 """The generations of a step, and how many tokens of each are read."""
 
 End = Finish | EngineFailedError | RequestError
-"""The reason for which a generation has ended, or the error."""
+"""The reason why a generation has ended, or the error."""
 
 _MOST_FAULTS = 3
-"""The number of failed steps after which a generation fails, even where others were in each of them."""
+"""The number of failed steps after which a generation fails, even if others were in all of these steps."""
 
 
 class Scheduler:
     """The batch, the queue and the pages. One thread uses it at a time.
 
-    Each step reads one token of every generation in the batch. The other rows go to prompts, the oldest first. A
-    generation joins when there is a row for it and all pages that it may need are free. The one that comes next waits
-    until then, and others wait behind it, so that a long text is not passed by for ever.
+    Each step reads one token of every generation in the batch. The remaining tokens go to prompts, the oldest first. A
+    generation joins when a row and all pages that it may need are free. Later ones wait behind it, so that short texts
+    cannot overtake a long text for ever.
 
-    After a failed step nothing is in the cache. The generations of this step begin again, each alone until it has added
-    a token. So one that makes every step fail ends by itself, and the others go on.
+    A failed step empties the cache, and the whole batch starts over. Each generation that was in the step then runs
+    alone until it has added a token. So a generation that makes every step fail ends, and the others continue.
     """
 
     def __init__(self, options: EngineOptions, num_pages: int) -> None:
@@ -68,7 +68,7 @@ class Scheduler:
         )
 
     def ended_early(self) -> list[tuple[Generation, End]]:
-        """Takes out the generations that are cancelled or late."""
+        """Removes the generations that are cancelled or late."""
         ended = [x for x in self.running if x.early_end() is not None]
         for one in ended:
             self.leave(one)
@@ -78,7 +78,7 @@ class Scheduler:
         return [(one, one.early_end() or Finish.CANCELLED) for one in ended]
 
     def admit(self) -> None:
-        """Lets generations join, while there are rows and pages. The ones that begin again come first."""
+        """Adds generations to the batch while rows and pages are free. Generations that start over come first."""
         while len(self.running) < self.options.num_rows:
             first = self.again[0] if self.again else self.queue.first()
             if first is None or not first.admitted(self.pool):
@@ -96,8 +96,8 @@ class Scheduler:
         self.pool.release(one.pages)
 
     def failed(self, reads: Reads) -> list[Generation]:
-        """Empties the cache after a step that failed. Returns the generations that fail with it; the others begin
-        again.
+        """Empties the cache after a step that failed. Returns the generations that fail with it. The others start
+        over.
         """
         ended: list[Generation] = []
         for one, _ in reads:

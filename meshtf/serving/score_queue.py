@@ -9,11 +9,11 @@ from meshtf.serving.fair_queue import FairQueue
 
 Score = concurrent.futures.Future[list[float]]
 Scored = tuple[tuple[int, ...], Score]
-"""The ids of a text, and its score, which is to come."""
+"""The ids of a text, and the future of its score."""
 
 
 class ScoreQueue:
-    """Texts of clients that take turns, each client's in the order in which they came.
+    """A queue of texts. Clients take turns, and each client's texts keep their order.
 
     Args:
       length: the number of places, as in `FairQueue`.
@@ -34,7 +34,7 @@ class ScoreQueue:
         return len(self._waiting)
 
     def add(self, client: str, ids: tuple[int, ...]) -> Score:
-        """Adds a text of a client, and returns its score to come.
+        """Adds a text of a client, and returns the future of its score.
 
         Raises:
           EngineBusyError: if there is no room for it.
@@ -48,7 +48,7 @@ class ScoreQueue:
         return score
 
     def take(self, most: int) -> list[Scored]:
-        """Takes the texts that come next, without those that nobody waits for any more."""
+        """Removes and returns the next texts. Cancelled ones are dropped."""
         taken: list[Scored] = []
         while len(self._waiting) > 0 and len(taken) < most:
             ids, score = self._waiting.pop()
@@ -57,6 +57,6 @@ class ScoreQueue:
         return taken
 
     def fail(self, error: Exception) -> None:
-        """Takes all texts, and gives each this error in place of a score."""
+        """Removes all texts, and sets this error in the future of each."""
         for _, score in self.take(len(self._waiting)):
             score.set_exception(error)

@@ -31,7 +31,7 @@ class StepSizes:
       pages: the number of pages of one text.
       page_size: the number of positions of a page.
       num_pages: the number of pages of the cache.
-      num_likeliest: the number of the most likely tokens that are told.
+      num_likeliest: the number of the most likely tokens to return.
       vocab_size: the number of token ids.
     """
 

@@ -1,7 +1,7 @@
-"""Takes the inputs of each program from process 0, which serves, to the other processes of a cluster.
+"""Sends the inputs of each program from process 0, which serves, to the other processes of a cluster.
 
 All processes run the same programs in the same order, since a program's collectives need all of them. Only process 0
-knows requests. Before it runs a program, it sends the program's name and inputs, which are a few kilobytes.
+receives requests. Before it runs a program, it sends the program's name and inputs, which are a few kilobytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from meshtf_programs.strict_json import json_text
 _ADDRESS = "serving/address"
 _SECONDS, _SHORTEST_WAIT = 300.0, 1.0
 _SEND_SECONDS = 60.0
-"""A step takes much less, and messages of some kilobytes fit into the memory of a link."""
+"""How long a process may read nothing. A step takes much less, and a link can buffer messages of some kilobytes."""
 _KEY_BYTES, _INDEX_BYTES = 32, 4
 
 _LATE = "{missing} did not connect to the steps of process 0 within {seconds:g} seconds"
@@ -38,7 +38,9 @@ process {index} ({address}) has read nothing for {seconds:g} seconds: it hangs; 
 
 
 class StepSender:
-    """The links of process 0 to the others, which connect with a key from the cluster's store. It waits for all.
+    """The links from process 0 to the others, which connect with a key from the cluster's store.
+
+    The constructor waits for all of them.
 
     Args:
       cluster: the processes.
@@ -75,7 +77,7 @@ class StepSender:
             if time.monotonic() > end:
                 named = ", ".join(f"process {i} ({self._cluster.addresses[i]})" for i in missing)
                 raise ClusterError(_LATE.format(missing=named, seconds=seconds))
-            with contextlib.suppress(OSError):  # none came, or it has gone
+            with contextlib.suppress(OSError):  # no process has connected, or it has disconnected
                 connected = listener.accept()[0]
                 index = _index_of(connected, key)
                 if index is not None and index in missing:
@@ -117,7 +119,7 @@ class StepSender:
         return message.format(index=index, address=self._cluster.addresses[index], seconds=self._send_seconds)
 
     def close(self) -> None:
-        """Tells the others that no program runs any more, but for those that hang."""
+        """Tells the others that no more programs run, except those that hang."""
         self._is_closed = True
         for index, link in self._links.items():
             if index not in self._hanging:
@@ -126,15 +128,15 @@ class StepSender:
 
 
 class StepReceiver:
-    """The link of another process to process 0. Iterate over it for the names of programs, and their inputs.
+    """The link from another process to process 0. Iterating yields the names of programs and their inputs.
 
     Args:
       cluster: the processes.
-      seconds: the time that process 0 has to listen.
+      seconds: the time that process 0 has to start listening.
 
     Raises:
       ClusterError: if it does not listen in time.
-      ProcessLostError: if it is lost meanwhile; and while iterating, if it ends without a word.
+      ProcessLostError: if process 0 is lost meanwhile. Iterating raises it if process 0 ends without `close`.
     """
 
     def __init__(self, cluster: Cluster, seconds: float = _SECONDS) -> None:
@@ -145,7 +147,7 @@ class StepReceiver:
             connected.sendall(bytes.fromhex(key) + cluster.process_index.to_bytes(_INDEX_BYTES, "big"))
             self._link = _link(connected)
         except OSError as error:
-            raise ClusterError(f"process 0 does not take links at {host}:{port}: {error}") from None
+            raise ClusterError(f"process 0 does not accept connections at {host}:{port}: {error}") from None
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
         while True:
@@ -164,7 +166,7 @@ class StepReceiver:
 
 
 def _index_of(connected: socket.socket, key: bytes) -> int | None:
-    """Returns the index of the process that has connected, or None for a stranger, who may send anything or nothing."""
+    """Returns the index of the process that has connected, or None if it does not send the key in time."""
     told, end, wanted = b"", time.monotonic() + _SHORTEST_WAIT, len(key) + _INDEX_BYTES
     connected.settimeout(_SHORTEST_WAIT)
     with contextlib.suppress(OSError):
@@ -175,7 +177,7 @@ def _index_of(connected: socket.socket, key: bytes) -> int | None:
 
 
 def _link(connected: socket.socket, send_seconds: float | None = None) -> Connection:
-    """A link over a connection. It gives up to send, with a BlockingIOError, after this time without any progress."""
+    """A link over a connection. Sending raises a BlockingIOError after `send_seconds` without progress."""
     connected.settimeout(None)
     if send_seconds is not None:
         whole, part = divmod(send_seconds, 1.0)

@@ -1,1 +1,1 @@
-"""Operators, methods and brackets of tensors: thin faces on the operations, which `meshtf.ops` registers by name."""
+"""Operators, methods and brackets of tensors. Each calls an operation that `meshtf.ops` registers by name."""

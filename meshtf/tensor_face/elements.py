@@ -1,4 +1,4 @@
-"""Methods that change each element of a tensor: those that arrays of NumPy have."""
+"""Elementwise methods of tensors, with the names that they have in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Elements(Face):
-    """Elementwise methods, by their names in NumPy. All other functions of elements are functions of `mtf`."""
+    """Elementwise methods that NumPy's arrays also have. All other elementwise functions are functions of `mtf`."""
 
     @tensor_method("x.astype")
     def astype(self, dtype: Any) -> Tensor:

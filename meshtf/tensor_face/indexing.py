@@ -29,14 +29,14 @@ class Indexing(Face):
     def __getitem__(self, brackets: Brackets) -> Tensor:
         """Elements at indices along dimensions, as in `x["n", 0]`, `x["n", 1:-1:2]`, `x[{"n": 0, "m": slice(1, 3)}]`.
 
-        A number takes one element, and the dimension is gone. A slice takes several; it may have a step, also a
-        negative one. An index tensor of integers (`x["vocab", ids]`) looks up each of its elements: its dimensions
-        come in the place of the dimension, and dimensions that it shares with x are the same index in both. An index
-        that the program computes gives zeros where it is negative or too large; see `mtf.gather`.
+        A number takes one element and removes the dimension. A slice takes several; its step may be negative. An index
+        tensor of integers (`x["vocab", ids]`) looks up each of its elements. Its dimensions replace the indexed
+        dimension. A dimension that it shares with x has the same index in both. An index that the program computes
+        gives zeros where it is negative or too large; see `mtf.gather`.
 
         Raises:
-          ShapeError: the tensor lacks a dimension, or an index is no index.
-          IndexRangeError: an index known now leads out of its dimension.
+          ShapeError: the tensor lacks a dimension, or an index is no number, slice or tensor.
+          IndexRangeError: an index that is already known is outside its dimension.
           UsageError: an index without its dimension, a mask, or a slice whose ends the program computes.
           DtypeError: an index tensor is not int32 or int64.
         """
@@ -44,7 +44,7 @@ class Indexing(Face):
 
     @property
     def at(self) -> At:
-        """Places in brackets, for a new tensor with other elements there: `x.at["length", i].set(v)`."""
+        """Chooses places by brackets, for a new tensor with other elements there: `x.at["length", i].set(v)`."""
         return At(self)
 
 
@@ -53,11 +53,11 @@ _OF_TENSORS = (
     *("pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "neg", "abs", "invert"),
     *("eq", "ne", "lt", "le", "gt", "ge", "bool", "float", "int", "len", "iter", "getitem", "array"),
 )
-"""Operators and questions that tensors answer, without their underscores."""
+"""The names of special methods that tensors have, without their underscores."""
 
 
 class _NoTensor:
-    """The base of the objects of `x.at`. Used as a tensor, one is an error that says what to write."""
+    """The base of `x.at` and `x.at[...]`. Using one as a tensor is an error that says what to write."""
 
     why_no_tensor = ""
 
@@ -75,11 +75,11 @@ class At(_NoTensor):
     def __init__(self, x: Any) -> None:
         self._x: Tensor = x
         name = x.shape[0].name if x.shape.ndims else "length"
-        self.why_no_tensor = f'x.at is no tensor; choose places in brackets, as in y = x.at["{name}", 0].set(v)'
+        self.why_no_tensor = f'x.at is not a tensor; choose places in brackets, as in y = x.at["{name}", 0].set(v)'
 
     @tensor_method("x.at[...]")
     def __getitem__(self, brackets: Brackets) -> Places:
-        """The places in x at these indices, which are those of `x[...]`."""
+        """The places in x at these indices, which are written as in `x[...]`."""
         return Places(self._x, registered("picks")(self._x, brackets))
 
     @says_where
@@ -112,9 +112,9 @@ class Places(_NoTensor):
 
     @tensor_method("x.at[...].set")
     def set(self, value: Tensor | float) -> Tensor:
-        """x with this value at the places. An index outside that the program computes does nothing.
+        """x with this value at the places. An index that the program computes does nothing where it is out of range.
 
-        If several indices mean one place, the last one counts, in row-major order of the index tensor. See
+        If several indices select one place, the last one counts, in row-major order of the index tensor. See
         `mtf.scatter_update` and `mtf.dynamic_update_slice`.
 
         Args:
@@ -128,14 +128,14 @@ class Places(_NoTensor):
 
     @tensor_method("x.at[...].add")
     def add(self, value: Tensor | float) -> Tensor:
-        """x plus this value at the places; if several indices mean one place, all are added. See `mtf.scatter_add`.
+        """x plus this value at the places. If several indices select one place, all are added. See `mtf.scatter_add`.
 
         Args:
           value: a number, or a tensor in x's dtype over dimensions of `x[...]`, which is broadcast to it.
 
         Raises:
           ShapeError: the value has a dimension that the places lack.
-          DtypeError: the dtypes differ, x cannot hold the number, or they are bool.
+          DtypeError: the dtypes differ or are bool, or x cannot hold the number.
         """
         return registered("add_at")(self._x, self._picks, value)
 
@@ -147,7 +147,7 @@ class Places(_NoTensor):
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(
-                f"places in a tensor have set and add, and no {name!r}; write x.at[...].set(f(x[...]))",
+                f"places in a tensor have only set and add, not {name!r}; write x.at[...].set(f(x[...]))",
                 name=name,
                 obj=self,
             )

@@ -1,4 +1,4 @@
-"""NumPy's functions of tensors: they build operations of the language where one fits."""
+"""NumPy's functions on tensors. Each builds the matching operation of the language, if there is one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NumpyFunctions(Face):
 
     @says_where
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Tensor:
-        """The operation for a function of elements, such as `np.exp(x)`."""
+        """The operation for an elementwise function, such as `np.exp(x)`."""
         return registered("of_ufunc")(self, function, method, inputs, options)
 
     @says_where

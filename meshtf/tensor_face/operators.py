@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Operators(Face):
-    """Python's operators on tensors. Each is the operation of the language that bears its name."""
+    """Python's operators on tensors. Each calls the operation of the same meaning, such as `mtf.add` for `+`."""
 
     def _operand(self, other: Any) -> Any:
         """The other operand of an operator, in the form that the graph takes."""

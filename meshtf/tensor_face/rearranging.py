@@ -1,4 +1,4 @@
-"""Methods that rename, order, merge and take apart the dimensions of a tensor."""
+"""Methods that rename, reorder, merge and split the dimensions of a tensor."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ class Rearranging(Face):
 
     @tensor_method("x.rename")
     def rename(self, names: Mapping[str, str | Dimension] | None = None, /, **more: str | Dimension) -> Tensor:
-        """Dimensions under other names, as in `x.rename(length="memory")`; see `mtf.rename_dimension`.
+        """Renames dimensions, as in `x.rename(length="memory")`; see `mtf.rename_dimension`.
 
-        Several are renamed at once, so that two may exchange their names. A dict takes names that are no words of
-        Python.
+        All are renamed at once, so two dimensions can swap names. Use a dict for names that are no Python identifiers.
         """
         new = self._renamed(_pairs(names, more))
         changed = [(own.name, d.name) for own, d in zip(self.shape, new, strict=True) if own.name != d.name]
@@ -54,7 +53,7 @@ class Rearranging(Face):
 
     @tensor_method("x.rearrange")
     def rearrange(self, pattern: str, /, **sizes: int) -> Tensor:
-        """Dimensions split, merged or moved, as in `x.rearrange("a (b c) -> b a c", b=2)`; see `mtf.rearrange`."""
+        """Splits, merges or moves dimensions, as in `x.rearrange("a (b c) -> b a c", b=2)`; see `mtf.rearrange`."""
         return registered("rearrange")(self, pattern, **sizes)
 
     @tensor_method("x.split")
@@ -64,13 +63,13 @@ class Rearranging(Face):
 
     @tensor_method("x.flatten")
     def flatten(self, dims: ShapeLike, new_name: str) -> Tensor:
-        """Neighbouring dimensions as one, as in `x.flatten("heads d_kv", "d_model")`; see `mtf.replace_dimensions`."""
+        """Merges neighbouring dimensions, as in `x.flatten("heads d_kv", "d_model")`; see `mtf.replace_dimensions`."""
         old = self.shape.only(dims)
         return registered("replace_dimensions")(self, old, Dimension(new_name, old.size))
 
     @tensor_method("x.unflatten")
     def unflatten(self, dim: DimensionLike, new_dims: ShapeLike) -> Tensor:
-        """One dimension as several, as in `x.unflatten("d_model", "heads:8 d_kv:64")`; see `mtf.replace_dimensions`."""
+        """Splits a dimension, as in `x.unflatten("d_model", "heads:8 d_kv:64")`; see `mtf.replace_dimensions`."""
         return registered("replace_dimensions")(self, self.shape[self.shape.axis(dim)], new_dims)
 
 

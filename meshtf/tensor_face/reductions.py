@@ -1,4 +1,4 @@
-"""Methods that reduce dimensions of a tensor, or go along one."""
+"""Methods that reduce dimensions of a tensor, or work along one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reductions(Face):
 
     @tensor_method("x.norm")
     def norm(self, *dims: ShapeLike, ord: float = 2) -> Tensor:  # noqa: A002  # the name that NumPy gives it
-        """The length as a vector over dimensions; see `mtf.norm`."""
+        """The length of the vectors over dimensions; see `mtf.norm`."""
         return self._reduced("norm", dims, ord=ord)
 
     @tensor_method("x.any")
@@ -106,7 +106,7 @@ class Reductions(Face):
         return self._along("argsort", dim, direction=direction)
 
     def _reduced(self, function: str, names: tuple[ShapeLike, ...], **options: Any) -> Tensor:
-        """The reduction of this name over the dimensions; over all where no name is given."""
+        """The reduction of this name over the dimensions; over all dimensions if none is named."""
         if not names:
             return registered(function)(self, **options)
         dims = self.shape.only(*names)

@@ -42,11 +42,11 @@ _INSTEAD = {
     "unsqueeze": 'x.reshape("one:1 rows columns")',
     "view": 'x.reshape("rows:2 columns:3")',
 }
-"""The language's form of attributes that arrays of NumPy and PyTorch have."""
+"""The code to write instead of an attribute that arrays of NumPy or PyTorch have."""
 
 
 def register_functions(public: Mapping[str, Callable[..., Any]], private: Mapping[str, Callable[..., Any]]) -> None:
-    """Adds functions by name: those of `mtf`, which messages may name, and others."""
+    """Registers functions by name. Error messages suggest only the public ones, which `mtf` has."""
     _registered.update(public)
     _registered.update(private)
     _public.update(public)
@@ -77,7 +77,7 @@ class Face(SymbolicValue):
 
 def _instead(name: str, face: type) -> str:
     """A hint for an attribute that tensors lack."""
-    if name.startswith("_"):  # which tools ask for, of every object
+    if name.startswith("_"):  # tools look up such names on every object
         return ""
     if name in _INSTEAD:
         return f"; write {_INSTEAD[name]}"

@@ -1,1 +1,1 @@
-"""Every undocumented name of TensorFlow that meshtf uses: why, and which public way was tried."""
+"""All undocumented TensorFlow names that meshtf uses, with the reason and the public alternatives that were tried."""

@@ -1,7 +1,7 @@
-"""The entries of the index of TensorFlow's checkpoints.
+"""The entries in the index of a TensorFlow checkpoint.
 
-The public `tf.train.load_checkpoint` does not do. It reads whole tensors, and does not say in which file the bytes of a
-slice are. Where an index has a slice that starts before 0, the process dies.
+The public `tf.train.load_checkpoint` is not sufficient. It reads whole tensors, and does not tell which file holds the
+bytes of a slice. If an index has a slice that starts before 0, it crashes the process.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""TensorFlow's server, its coordination service with texts by key, and how collectives that wait are ended.
+"""TensorFlow's server, the key-value store of its coordination service, and aborting collectives that wait.
 
-Public ways that do not do:
+Public alternatives that are not sufficient:
 
 - `Context.configure_coordination_service`, `.configure_collective_ops`, `.enable_collective_ops`,
   `.ensure_initialized`: `tf.experimental.dtensor.initialize_accelerator_system("CPU")` calls these, with time limits
   of its own. `tf.distribute.Server` serves sessions of TensorFlow 1, without collectives of eager programs.
-- `Context.config`: the server needs the settings of this process. `tf.config` shows them one by one, not all of them.
-- `Context.set_config_key_value`, `.get_config_key_value`, `.delete_config_key_value`: no public name reaches the texts
-  of the coordination service.
-- `Context.abort_collective_ops`: no public name ends a collective that waits. The time limits of the operations
-  themselves keep two threads asleep for each collective, though it completed long before.
+- `Context.config`: the server needs all settings of this process. `tf.config` shows only some, one by one.
+- `Context.set_config_key_value`, `.get_config_key_value`, `.delete_config_key_value`: no public name accesses the
+  key-value store of the coordination service.
+- `Context.abort_collective_ops`: no public name aborts a collective that waits. The time limits of the operations
+  themselves keep two threads asleep for each collective, even long after it has completed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from meshtf.tensorflow_private.eager_context import running
 
 @dataclasses.dataclass(frozen=True)
 class TimeLimits:
-    """How long the coordination service waits, in milliseconds.
+    """The time limits of the coordination service, in milliseconds.
 
     Attributes:
       register: for all processes to start.
@@ -39,7 +39,7 @@ class TimeLimits:
 
 
 def configure_service(job: str, num_tasks: int, leader: str, limits: TimeLimits) -> None:
-    """Says, before TensorFlow starts, that the processes are the tasks of a job, and who leads them.
+    """Configures the processes as the tasks of a job, and sets the leader. Call it before TensorFlow starts.
 
     Args:
       job: the job's name.
@@ -64,7 +64,7 @@ def configure_service(job: str, num_tasks: int, leader: str, limits: TimeLimits)
 
 
 def announce_server(job: str, addresses: Sequence[str], task: int, port: int) -> None:
-    """Says which server TensorFlow starts with: that of one task of a job."""
+    """Sets the server with which TensorFlow starts: the server of one task of a job."""
     cluster: Any = tf.train.ClusterDef()
     tasks = cluster.job.add(name=job).tasks
     for index, address in enumerate(addresses):
@@ -81,26 +81,26 @@ def announce_server(job: str, addresses: Sequence[str], task: int, port: int) ->
 
 
 def start() -> None:
-    """Starts TensorFlow, with the server that was announced. Returns when every process has started."""
+    """Starts TensorFlow with the announced server. Returns when every process has started."""
     running().ensure_initialized()
 
 
 def abort_collectives(code: int, message: str) -> None:
-    """Ends the collectives of this process that wait, and those to come, with an error of this code."""
+    """Aborts all waiting and future collectives of this process, with an error of this code."""
     running().abort_collective_ops(code, message)
 
 
 def put_text(key: str, text: str) -> None:
-    """Keeps a text at process 0. `AlreadyExistsError` where the key has one."""
+    """Stores a text under a key, at process 0. Raises `AlreadyExistsError` if the key has a text."""
     running().set_config_key_value(key, text)
 
 
 def delete_text(key: str) -> None:
-    """Forgets the text of a key."""
+    """Deletes the text of a key."""
     running().delete_config_key_value(key)
 
 
 def get_text(key: str, timeout_milliseconds: int) -> str:
-    """Waits for the text of a key. `DeadlineExceededError` where it does not come."""
+    """Waits for the text of a key, and returns it. Raises `DeadlineExceededError` if none is stored in time."""
     value = running().get_config_key_value(key, timeout_milliseconds)
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,9 +1,9 @@
 """The settings with which traced functions are called.
 
-Public ways that do not do:
+Public alternatives that are not sufficient:
 
 - `Context.function_call_options`: `tf.config.optimizer.set_experimental_options` sets the optimizer of the whole
-  process, for other threads too, and is slow for a call in each step.
+  process, also for other threads, and is too slow to call in each step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def call_config() -> bytes:
 
 @contextlib.contextmanager
 def called_with(config: bytes) -> Iterator[None]:
-    """Traces and calls functions with another `ConfigProto` inside, in this thread."""
+    """A context in which functions are traced and called with another `ConfigProto`, in this thread."""
     own = running().function_call_options
     running().function_call_options = _options(own.executor_type, config)
     try:

@@ -1,9 +1,9 @@
-"""Attributes of a traced function, which tell TensorFlow how to treat it.
+"""Attributes that tell TensorFlow how to treat a traced function.
 
-Public ways that do not do:
+Public alternatives that are not sufficient:
 
-- `_noinline`: `tf.function` documents `experimental_attributes`, and not which there are. Nothing else keeps the body
-  of a function out of its callers.
+- `_noinline`: `tf.function` documents `experimental_attributes`, but not which attributes exist. Nothing else keeps
+  TensorFlow from inlining a function.
 """
 
 from __future__ import annotations
@@ -11,4 +11,4 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NOT_INLINED: Mapping[str, bool] = {"_noinline": True}
-"""Attributes of a function that stays one: its callers run it as a whole, and are optimized without it."""
+"""Attributes of a function that is not inlined. Its callers run it as a whole, and are optimized separately."""

@@ -1,9 +1,9 @@
-"""Variables of a handle.
+"""Variables made directly from a resource handle.
 
-Public ways that do not do:
+Public alternatives that are not sufficient:
 
-- `_variable_handle_from_shape_and_dtype` and `BaseResourceVariable`: `tf.Variable` takes two to six times as long, has
-  TensorFlow make a kernel for each name, and keeps its initial value.
+- `_variable_handle_from_shape_and_dtype` and `BaseResourceVariable`: `tf.Variable` takes two to six times as long,
+  makes TensorFlow create a kernel for each name, and keeps its initial value.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tensorflow.python.ops import resource_variable_ops
 
 
 def eager_variable(value: tf.Tensor, name: str) -> tf.Variable:
-    """A variable with this value, in whose memory it is until the variable is written to.
+    """A variable with this value. It shares the value's memory until it is written.
 
-    No GradientTape watches it, and no `tf.function` is traced again for it. Many variables may have one name.
+    No GradientTape watches it, and no `tf.function` is retraced for it. Several variables may have the same name.
     """
     shape, dtype = value.shape, value.dtype
     handle = cast("Any", resource_variable_ops)._variable_handle_from_shape_and_dtype(
@@ -31,6 +31,6 @@ def eager_variable(value: tf.Tensor, name: str) -> tf.Variable:
         handle=handle,
         handle_name=name,
         unique_id=f"{name}_{id(handle)}",
-        initial_value=None,  # it would be kept
+        initial_value=None,  # the variable would keep it in memory
         in_graph_mode=False,
     )

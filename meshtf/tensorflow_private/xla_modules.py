@@ -1,11 +1,11 @@
-"""The modules that TensorFlow hands to XLA's compiler: a traced function as StableHLO or HLO, and HLO as an object.
+"""The modules that TensorFlow passes to XLA's compiler: a traced function as StableHLO or HLO, and parsed HLO.
 
-Public ways that do not do:
+Public alternatives that are not sufficient:
 
-- `Context.get_compiler_ir`: the public `tf.function(...).experimental_get_compiler_ir` ends in it. To find a device it
-  draws one of the user's seeded random numbers, unless it is given `device_name`, and then it warns that this is
-  deprecated.
-- `hlo_pb2`, `xla_data_pb2`: TensorFlow exports no proto of HLO. jaxlib reads HLO too, but is not installed with meshtf.
+- `Context.get_compiler_ir`: the public `tf.function(...).experimental_get_compiler_ir` calls it. To find a device, that
+  function draws one of the user's seeded random numbers. With `device_name` it does not, but then it warns that the
+  argument is deprecated.
+- `hlo_pb2`, `xla_data_pb2`: TensorFlow exports no HLO protos. jaxlib also reads HLO, but meshtf does not install it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from meshtf.tensorflow_private.eager_context import running
 
 MAY_ALIAS: int = cast("Any", hlo_pb2).MAY_ALIAS
-"""How a result of a module may take the memory of a parameter: if the caller gives it away."""
+"""The kind of alias by which a result may reuse the memory of a parameter, if the caller donates the parameter."""
 
 PRECISIONS: dict[str, int] = {
     name: cast("Any", xla_data_pb2).PrecisionConfig.Precision.Value(name.upper())
     for name in ("default", "high", "highest")
 }
-"""The precisions that a product's operands may have, by XLA's names in small letters."""
+"""The precisions of a product's operands, by XLA's names in lower case."""
 
 FLOAT8: int = cast("Any", xla_data_pb2).F8E4M3FN
 """The element type of float8_e4m3fn in HLO."""
@@ -38,7 +38,7 @@ def stablehlo_of(function: tf.types.experimental.ConcreteFunction, signature: Se
 
 
 def hlo_of(function: tf.types.experimental.ConcreteFunction, signature: Sequence[tf.TensorSpec]) -> bytes:
-    """A function traced with `jit_compile=True`, as a serialized HloModuleProto; empty where that takes over 2 GiB."""
+    """A function traced with `jit_compile=True`, as a serialized HloModuleProto; empty if that is over 2 GiB."""
     return _compiler_ir(function, signature, "hlo_serialized")
 
 
@@ -56,5 +56,5 @@ def _compiler_ir(
 
 
 def parsed_hlo(hlo: bytes) -> Any:
-    """The HloModuleProto that was serialized."""
+    """Parses a serialized HloModuleProto."""
     return cast("Any", hlo_pb2).HloModuleProto.FromString(hlo)

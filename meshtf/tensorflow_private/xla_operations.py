@@ -1,12 +1,12 @@
-"""Operations of XLA, in a function that XLA compiles.
+"""Operations of XLA, for functions that XLA compiles.
 
-Public ways that do not do: `tf.raw_ops` has none of `gen_xla_ops` but `XlaConcatND`, `XlaSplitND` and those of sparse
-cores. `tf.xla` does not exist. Plain operations in place of each:
+Public alternatives that are not sufficient: from `gen_xla_ops`, `tf.raw_ops` has only `XlaConcatND`, `XlaSplitND` and
+the operations for sparse cores. `tf.xla` does not exist. Plain operations do not replace them either:
 
-- `xla_call_module`: TensorFlow's graph optimizers see into a function that is called, and change its last bits. The
-  collectives of `tf.raw_ops` that XLA compiles (`CrossReplicaSum`, `AllToAll`) do so for TPUs alone, and lack dtypes.
-- `xla_replica_id`: nothing else tells a core its number inside of one program for all cores.
-- `xla_optimization_barrier`: nothing of `tf.control_dependencies` is left in what XLA compiles.
+- `xla_call_module`: TensorFlow's graph optimizers rewrite the body of a called function, which changes last bits. XLA
+  compiles the collectives of `tf.raw_ops` (`CrossReplicaSum`, `AllToAll`) only for TPUs, and they lack dtypes.
+- `xla_replica_id`: no other operation returns the number of the core, in one program for all cores.
+- `xla_optimization_barrier`: `tf.control_dependencies` do not reach the module that XLA compiles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 _MODULE_VERSION = 9
-"""The version of the format in which `xla_call_module` takes modules."""
+"""The version of the module format for `xla_call_module`."""
 
 
 def call_module(
@@ -30,8 +30,8 @@ def call_module(
       arguments: the arguments of the module's function `main`.
       module: the module as text, or serialized.
       results: the results' shapes and dtypes.
-      platform: the platform for which XLA compiles it, such as CPU. A program that is only handed on as HLO may have
-        another one.
+      platform: the platform for which XLA compiles it, such as CPU. A program that is only exported as HLO may run on
+        another platform.
     """
     return cast("Any", gen_xla_ops).xla_call_module(
         arguments,
@@ -50,5 +50,5 @@ def replica_id() -> tf.Tensor:
 
 
 def tied_together(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The same tensors, none of which is there before all are made: XLA moves nothing from one side to the other."""
+    """The same tensors, behind a barrier: none is available before all are computed, and XLA moves nothing across."""
     return list(cast("Any", gen_xla_ops).xla_optimization_barrier(input=list(tensors)))

@@ -1,11 +1,11 @@
-"""Tools to test programs written with meshtf. meshtf's own tests use them, too.
+"""Tools to test programs written with meshtf. meshtf's own tests also use them.
 
-`assert_layout_invariant` runs a function under many layouts on virtual CPUs. `plan` and `interpret` plan one for any
-mesh, without devices, and run it on the plain interpreter of plans. `legal_layouts` lists the layouts that a program
-can have.
+`assert_layout_invariant` runs a function under many layouts on virtual CPUs. `plan` plans a function for any mesh,
+without devices. `interpret` also runs it, on the plain interpreter of plans. `legal_layouts` lists the layouts that a
+program can have.
 
-`assert_close` compares arrays and allows what rounding may do. The limit is `rounding_bound`: it follows from the
-dtype, the number of terms (`terms_of` counts those of a plan) and the size of the values (`largest`).
+`assert_close` compares arrays, up to rounding errors. The tolerance is `rounding_bound`, computed from the dtype, the
+number of terms (`terms_of` counts the terms of a plan) and the size of the values (`largest`).
 """
 
 from typing import TYPE_CHECKING
@@ -35,5 +35,5 @@ __all__ = [
     "unit_roundoff",
 ]
 
-if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+if not TYPE_CHECKING:  # a type checker would accept every name
     __getattr__ = unknown_name(__name__, __all__)

@@ -1,4 +1,4 @@
-"""Compares arrays, and allows what rounding may do."""
+"""Compares arrays, up to rounding errors."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def assert_close(
     shape: ShapeLike | None = None,
     what: str = "",
 ) -> None:
-    """Fails unless `actual` is `expected` up to the rounding of a computation of `terms` terms; see `rounding_bound`.
+    """Fails unless `actual` equals `expected` up to the rounding errors of `terms` terms; see `rounding_bound`.
 
-    Integers and truth values must be equal. Infinities and NaNs must be at the same places. For example, a logits
-    tensor [batch, classes] comes from an einsum over `hidden:64` and a softmax over `classes:10`:
+    Integers and truth values must be equal. Infinities and NaNs must be at the same places. For example, a tensor
+    [batch, classes] is the result of an einsum over `hidden:64` and a softmax over `classes:10`:
 
         assert_close(split, whole, terms=(64, FUNCTION_TERMS, 10), shape=[batch, classes], what="logits")
 
     Args:
       actual: an array or a tensor.
       expected: an array of the same shape, perhaps of higher precision; or one number for all elements.
-      terms: the number of roundings on the way to each value, or a list with the roundings of each stage in a row.
-      magnitude: a number or an array. The default is the largest finite value expected. Give `np.abs(expected)` for
-        results of elementwise functions, each of which has a relative error.
-      dtype: the dtype of the least precise tensors on the way. The default is that of the less precise array. Needed if
-        both are Python's numbers.
-      steps: how many training steps are behind each value.
+      terms: the number of roundings that lead to each value, or a list with the roundings of each successive stage.
+      magnitude: the size of the values, a number or an array. The default is the largest finite expected value. Pass
+        `np.abs(expected)` for elementwise functions, whose errors are relative to each value.
+      dtype: the least precise dtype in the computation. The default is the less precise dtype of the two arrays.
+        Required if both are Python numbers.
+      steps: how many training steps led to each value.
       shape: names the dimensions in the message.
       what: names the arrays in the message.
 
     Raises:
-      AssertionError: if an element is further off. The message says where the largest error is, the value there, the
-        expected value, the allowed error, and how many elements fail.
-      ValueError: if the bound would be too wide to see a mistake, or if nothing tells the dtype.
+      AssertionError: if an element has a larger error. The message gives the place of the largest error, the value
+        there, the expected value, the allowed error, and how many elements fail.
+      ValueError: if the bound is too wide to detect a mistake, or if the dtype is unknown.
     """
     x, wanted = host_array(actual), host_array(expected)
     if dtype is None and all(map(_has_no_dtype, (actual, expected))):
@@ -60,7 +60,7 @@ def assert_close(
     magnitude = largest(wanted) if magnitude is None else magnitude
     allowed = np.broadcast_to(rounding_bound(dtype, terms, magnitude, steps=steps) if is_rounded else 0.0, x.shape)
     error = _error(x, wanted)
-    is_wrong = (error > 0) & (np.isinf(error) | ~(error <= allowed))  # also where the magnitude is a NaN or infinite
+    is_wrong = (error > 0) & (np.isinf(error) | ~(error <= allowed))  # also if the magnitude is NaN or infinite
     if is_wrong.any():
         worst = np.unravel_index(np.argmax(np.where(is_wrong, error, -1.0)), x.shape)
         where = _place(tuple(map(int, worst)), shape)
@@ -73,21 +73,22 @@ def assert_close(
 
 
 def largest(*arrays: Any) -> float:
-    """The largest finite absolute value in the given arrays of floating or complex numbers, or 0 if there is none."""
+    """The largest finite absolute value in arrays of floating or complex numbers, or 0 if there is none."""
     wide = [np.abs(_wide(a)) for a in map(np.asarray, arrays) if unit_roundoff(a.dtype)]
     return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in wide), default=0.0)
 
 
 def _has_no_dtype(x: Any) -> bool:
-    """Tells whether it is a number of Python's, or a list of such numbers."""
+    """Tells whether x is a Python number, or a list of Python numbers."""
     while isinstance(x, list | tuple) and x:
         x = x[0]
     return type(x) is float
 
 
 def _error(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Returns the distance of two arrays. It is 0 where both are the same infinity or NaN, and infinite where
-    only one is.
+    """Returns the distances of the elements of two arrays.
+
+    A distance is 0 if both elements are NaN or the same infinity, and infinite if only one is.
     """
     with np.errstate(invalid="ignore"):
         error = np.where((x == wanted) | ((x != x) & (wanted != wanted)), 0.0, np.abs(x - wanted))
@@ -95,7 +96,7 @@ def _error(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
-    """Returns the array in a dtype in which a difference is exact enough."""
+    """Converts the array to a dtype in which differences are precise enough."""
     if not unit_roundoff(x.dtype):
         return x if x.dtype != np.bool_ else x.astype(np.int8)
     return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)

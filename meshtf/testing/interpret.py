@@ -1,4 +1,4 @@
-"""Runs a program on the plain interpreter of plans: any mesh, no devices, no collectives."""
+"""Runs a program on the plain interpreter of plans: for any mesh, without devices or real collectives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from meshtf.planning.stored_variables import StoredVariable
 
 @dataclasses.dataclass(frozen=True)
 class Interpretation:
-    """The outcome of a program: its plan, its results in their structure, and its variables at the end."""
+    """The outcome of a program: its plan, its results in their structure, and the final values of its variables."""
 
     plan: Plan
     results: Any
@@ -55,7 +55,7 @@ def interpret(
     seed: int = 0,
     **options: Unpack[MeshOptionKeywords],
 ) -> Interpretation:
-    """Builds the graph of `fn` and executes its plan on the interpreter, from the initial values of its variables.
+    """Builds the graph of `fn`, and runs its plan on the interpreter with the initial values of its variables.
 
     Args:
       fn: a function as for `mtf.function`.
@@ -63,8 +63,8 @@ def interpret(
       mesh_shape: a mesh of any size.
       layout: the layout of tensors.
       seed: the seed of the random bits.
-      options: options of the mesh. The layouts, `axis_parts`, `max_padding` and the processes count; see
-        `mtf.MeshOptions`.
+      options: options of the mesh, see `mtf.MeshOptions`. Only layouts, `axis_parts`, `max_padding` and options for
+        processes have an effect.
 
     Raises:
       AssertionError: if cores that must hold the same block hold different ones.
@@ -92,15 +92,15 @@ def plan(
     layout: LayoutLike = "",
     **options: Unpack[MeshOptionKeywords],
 ) -> Plan:
-    """Builds the plan alone, which has the work of every core and every collective: see `meshtf.planning.plan`.
+    """Builds only the plan, with the work of every core and every collective: see `meshtf.planning.plan`.
 
     Args:
       fn: a function as for `mtf.function`.
       inputs: named shape and dtype of each input.
       mesh_shape: a mesh of any size.
       layout: the layout of tensors.
-      options: options of the mesh. The layouts, `axis_parts`, `max_padding` and the processes count; see
-        `mtf.MeshOptions`.
+      options: options of the mesh, see `mtf.MeshOptions`. Only layouts, `axis_parts`, `max_padding` and options for
+        processes have an effect.
 
     Raises:
       LayoutError: if the layout does not fit.
@@ -112,7 +112,7 @@ def plan(
 
 
 def build(fn: Callable[..., Any], inputs: Mapping[str, TensorSpec]) -> tuple[Graph, Any]:
-    """Builds the graph of `fn`, as `mtf.function` does. Returns it with the results of `fn`."""
+    """Builds the graph of `fn` like `mtf.function`. Returns the graph and the results of `fn`."""
     check_parameters(fn, inputs)
     for name, spec in inputs.items():
         if not isinstance(spec, TensorSpec):
@@ -139,7 +139,7 @@ def interpret_graph(
     seed: int = 0,
     with_effects: bool = True,
 ) -> Interpretation:
-    """Executes the plan of an existing graph, with or without its assignments. The results are those of `fetches`.
+    """Runs the plan of an existing graph, with or without side effects, and returns the values of `fetches`.
 
     Args:
       graph: the graph to run.
@@ -147,7 +147,7 @@ def interpret_graph(
       feeds: arrays of its inputs, by name.
       mesh_shape: a mesh of any size.
       layout: the layout of tensors.
-      options: options of the mesh. The layouts, `max_padding` and the number of processes count.
+      options: options of the mesh. Only layouts, `axis_parts`, `max_padding` and options for processes have an effect.
       seed: the seed of the random bits.
       with_effects: whether it assigns, prints and checks.
 
@@ -180,8 +180,9 @@ def interpret_graph(
 def _laid_out(
     graph: Graph, mesh_shape: ShapeLike, layout: LayoutLike, options: MeshOptions | None
 ) -> tuple[LayoutTable, _Storage, PassOptions]:
-    """Returns the layouts of tensors and of variables, checked as for a mesh with devices, and the options of
-    the passes.
+    """Returns the layouts of tensors, the layouts of variables, and the options of the passes.
+
+    The arguments are checked as for a mesh with devices.
     """
     shape, rules, options = checked_mesh(mesh_shape, layout, options, {})
     rule_set = RuleSet.of_variables(rules, options.activation_layout_rules, graph.variables.values())
@@ -193,7 +194,7 @@ def _laid_out(
 
 
 class _Storage:
-    """The layouts of variables by their own rules, remembered by name."""
+    """The layouts of variables under the rules for variables, cached by name."""
 
     def __init__(self, rules: LayoutRules) -> None:
         self._rules = rules

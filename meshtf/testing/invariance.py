@@ -39,19 +39,19 @@ def assert_layout_invariant(
 ) -> None:
     """Runs `fn` on one core and under each layout on virtual CPUs, and compares everything that it computes.
 
-    It compares the results, the variables at the end, and the gradients of the sum of all floating results. The
-    gradients are those by the floating inputs and the trainable variables.
+    It compares the results, the final variables, and the gradients of the sum of all floating results with respect to
+    the floating inputs and the trainable variables.
 
     Args:
       fn: a function as for `mtf.function`.
       inputs: named shape and array of each input.
       layouts: the layouts to try. The default is eight of the program's legal ones.
-      mesh_shape: the mesh. There must be as many virtual CPUs.
+      mesh_shape: the mesh. There must be a virtual CPU for each core.
       devices: the devices of the mesh, in order. The default is the first CPUs.
-      with_gradients: whether gradients are compared too.
-      terms: the roundings on the way to a result, see `mtf.testing.rounding_bound`. The default is those of the longest
-        way through the program, counted by `mtf.testing.terms_of`. The size of values is that of the result or of the
-        largest input. Values in between are assumed to be no larger.
+      with_gradients: whether to compare gradients as well.
+      terms: the roundings that lead to a result, see `mtf.testing.rounding_bound`. By default `mtf.testing.terms_of`
+        counts them along the longest path through the program. The magnitude is that of the result or of the largest
+        input. Intermediate values are assumed to be no larger.
       seed: the seed of the random bits.
 
     Raises:
@@ -59,7 +59,7 @@ def assert_layout_invariant(
     """
     mesh = convert_to_shape(mesh_shape)
     program = _Program(fn, {n: (convert_to_shape(s), np.asarray(a)) for n, (s, a) in inputs.items()}, with_gradients)
-    one_core = Shape([(axis.name, 1) for axis in mesh])  # the same axes, which overrides in `fn` may name
+    one_core = Shape([(axis.name, 1) for axis in mesh])  # the same axes, since overrides in `fn` may name them
     expected, shapes = program.run(SpmdMeshImpl(one_core, ""), seed)
     planned = plan(program.body, program.specs, one_core)
     inputs_size = largest(*(array for _, array in inputs.values()))

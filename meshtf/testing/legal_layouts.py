@@ -13,8 +13,8 @@ from meshtf.layout import Axes, LayoutRules, axes_size, padding_share
 def legal_layouts(shapes: Iterable[ShapeLike], mesh_shape: ShapeLike, limit: int | None = None) -> list[LayoutRules]:
     """Lists rules under which every shape has a legal layout: each size divides, and no axis splits two dimensions.
 
-    A dimension is split over one axis, or over several axes in every order. With `limit`, the list has this many of the
-    rules, chosen evenly from all of them, and the unsplit layout comes first.
+    A dimension may be split over one axis, or over several axes in any order. With `limit`, the list has only this many
+    rules, chosen evenly from all. The unsplit layout comes first.
     """
     named, mesh = [convert_to_shape(s) for s in shapes], convert_to_shape(mesh_shape)
     found = list(_extended({}, list(choices_by_dimension(named, mesh).items()), neighbours(named)))
@@ -31,9 +31,9 @@ def shapes_of(graph: Graph) -> list[Shape]:
 
 
 def choices_by_dimension(shapes: Iterable[Shape], mesh_shape: Shape, max_padding: float = 0.0) -> dict[str, list[Axes]]:
-    """Returns the tuples of mesh axes that every size under a dimension's name divides into, by this name.
+    """Returns, for each dimension's name, the tuples of mesh axes over which all sizes of that dimension can be split.
 
-    A size may be padded by the share `max_padding`.
+    Up to a share `max_padding` of a size may be padding.
     """
     sizes: dict[str, set[int]] = {}
     for dim in itertools.chain.from_iterable(shapes):
@@ -47,7 +47,7 @@ def choices_by_dimension(shapes: Iterable[Shape], mesh_shape: Shape, max_padding
 
 
 def neighbours(shapes: Iterable[Shape]) -> dict[str, set[str]]:
-    """Returns, for each dimension's name, the names that stand beside it in some shape."""
+    """Returns, for each dimension's name, the names of other dimensions that occur with it in a shape."""
     found: dict[str, set[str]] = {}
     for shape in shapes:
         names = set(shape.dimension_names)

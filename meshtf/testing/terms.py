@@ -1,4 +1,4 @@
-"""Counts the roundings on the way to the results of a program."""
+"""Counts the roundings that lead to the results of a program."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ _NARROW = 2.0**-11
 
 
 def terms_of(plan: Plan, dtype: Any = tf.float32) -> int:
-    """Counts the roundings on the longest way through a plan: the `terms` of `mtf.testing.rounding_bound` for its
-    results.
+    """Counts the roundings along the longest path through a plan, for the `terms` of `mtf.testing.rounding_bound`.
 
     Work with f operations for each element of its result counts as a sum of f terms and an elementwise function. In
     bfloat16 and float16 such work is done in float32, and counts as one rounding. A sum over n cores counts as n terms.
     A loop counts as its body times the most iterations (once if that is unknown). Plan the program for one core, so
-    that each sum is whole.
+    that no sum is divided.
 
     Args:
       plan: a plan from `mtf.testing.plan` or `mtf.testing.interpret`.
-      dtype: the dtype of the bound. More precise work counts nothing beside it.
+      dtype: the dtype of the bound. Work in a more precise dtype counts as 0.
     """
     return max(1, _longest(plan.instructions, _Counting(plan.mesh_shape, unit_roundoff(dtype))))
 
@@ -44,7 +43,7 @@ class _Counting:
 
 
 def _longest(instructions: Sequence[Instruction], counting: _Counting) -> int:
-    """Returns the roundings on the longest way to a value of these instructions. Values from outside count 0."""
+    """Returns the roundings along the longest path to a value of these instructions. Values from outside count as 0."""
     depths: dict[Value, int] = {}
     for instruction in instructions:
         before = max((depths.get(v, 0) for v in instruction.inputs), default=0)

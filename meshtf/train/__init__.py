@@ -1,4 +1,4 @@
-"""Training: data, loop, metrics and configuration. It gets its model from gin and imports none."""
+"""Training: data, loop, metrics and configuration. gin supplies the model, so this package imports none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Weighted means as numerators and denominators, which add up over batches and parts of batches.
 
-The mean of a batch with values [1, 2, 3] and weights [1, 1, 0] is 3 / 2. A second batch with one value 9 of weight 1 is
-9 / 1. Both together are (3 + 9) / (2 + 1) = 4. The mean of the two means would be 5.25, and wrong.
+A batch with values [1, 2, 3] and weights [1, 1, 0] has the mean 3 / 2. A second batch has one value 9 of weight 1, so
+its mean is 9 / 1. The mean over both is (3 + 9) / (2 + 1) = 4. The mean of the two means, 5.25, would be wrong.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from meshtf.train.training import LOSS, Metric
 class MetricError(MeshtfError, ValueError):
     """A metric of a model that cannot be used.
 
-    It is neither a tensor nor a pair of tensors of equal shapes, or the mean of nothing, or a table of a rank that no
-    display can show.
+    It is neither a tensor nor a pair of tensors of equal shapes, or it has no elements, or it has too many dimensions
+    to be displayed.
     """
 
 
@@ -47,11 +47,11 @@ def training_sums(name: str, metric: Metric) -> MetricSums:
 
 
 def evaluation_sums(name: str, metric: Metric, example_weights: mtf.Tensor) -> MetricSums:
-    """Returns the sums over the examples of a batch that are no padding: those of weight 1 in `example_weights`
-    [batch].
+    """Returns the sums over the examples of a batch, without padding. `example_weights` [batch] is 1 for an example and
+    0 for padding.
 
-    A metric may describe the batch as a whole. Then it counts as often as there are examples, and keeps its shape,
-    except the loss. It knows nothing of `example_weights`, so it is right only for a batch without padding.
+    A metric may describe the batch as a whole. Its weight is then the number of examples, and it keeps its shape unless
+    it is the loss. The model computes it without `example_weights`, so it is right only for a batch without padding.
     """
     values, weights = _parts(name, metric)
     counted = mtf.ones_like(values) if weights is None else weights
@@ -72,19 +72,19 @@ def tells_of_whole_batch(name: str, metric: Metric, batch_name: str = "batch") -
 
 
 def whole_batch_value(name: str, metric: Metric, batch_name: str = "batch") -> mtf.Tensor | None:
-    """Returns a metric of the batch as a whole, as a float32 scalar, [n] or [layers, n]. Returns None for a metric of
-    examples.
+    """Returns a metric of the batch as a whole, as a float32 scalar, [n] or [layers, n]. Returns None for the loss and
+    for a metric of single examples.
 
     Raises:
-      MetricError: if it has no `batch`, and more dimensions than these.
+      MetricError: if it describes the batch as a whole and has another shape.
     """
     values, _ = _parts(name, metric)
     if name == LOSS or values.shape.has(batch_name):
         return None
     if values.shape.ndims > 2 or (values.shape.ndims == 2 and values.shape.dimension_names[0] != "layers"):
         raise MetricError(
-            f'the metric "{name}" of the model has no dimension "{batch_name}" over which to take a mean, and has '
-            f"shape [{values.shape}]; such a metric is a scalar, [n] or [layers, n]"
+            f'the metric "{name}" of the model has shape [{values.shape}], without the dimension "{batch_name}" to '
+            f"average over; such a metric must be a scalar, [n] or [layers, n]"
         )
     return values
 
@@ -107,8 +107,8 @@ def _parts(name: str, metric: Metric) -> tuple[mtf.Tensor, mtf.Tensor | None]:
         )
     if not values.size:
         raise MetricError(
-            f'the metric "{name}" of the model has shape [{values.shape}], so it is the mean of nothing: a dimension '
-            f"of size 0 has no elements"
+            f'the metric "{name}" of the model has shape [{values.shape}], so it has no mean: a dimension of size 0 '
+            f"has no elements"
         )
     if weights is None:
         return mtf.cast(values, tf.float32), None

@@ -1,4 +1,4 @@
-"""Asks a model for its metrics of a batch, and checks them before anything is made of them."""
+"""Calls a model for its metrics of a batch, and checks them before they are used."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from meshtf.train.monitoring.metrics import OWN_NAMES
 from meshtf.train.training import Metric, Training
 
 _NO_FEATURE = """\
-{model} asks for the feature "{name}", and {task} has {features}{hint}
-The task (Training.task) and the model (Training.model) do not go together."""
+{model} asks for the feature "{name}", but {task} has {features}{hint}
+The task (Training.task) and the model (Training.model) do not fit together."""
 
 _NO_METRICS = """\
 {model}.metrics(features, is_training={is_training}) returned {found}, and must return a dict of metrics by name, as
@@ -21,7 +21,7 @@ _NO_METRICS = """\
 
 
 class Features(dict[str, mtf.Tensor]):
-    """A batch's features by name. Asking for a missing one raises an error that names the features there are."""
+    """A batch's features by name. Reading a missing one raises an error that lists the available features."""
 
     def __init__(self, features: Mapping[str, mtf.Tensor], training: Training) -> None:
         super().__init__(features)
@@ -40,10 +40,10 @@ class Features(dict[str, mtf.Tensor]):
 
 
 def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_training: bool) -> dict[str, Metric]:
-    """Returns the metrics of a batch by the training's model.
+    """Returns the metrics that the training's model computes for a batch.
 
     Raises:
-      ConfigurationError: if the model asks for a feature that the task lacks, or returns no dict of metrics.
+      ConfigurationError: if the model reads a feature that the task lacks, or does not return a dict of metrics.
     """
     with configuration_errors():
         found = training.model.metrics(Features(features, training), is_training=is_training)
@@ -55,7 +55,7 @@ def model_metrics(training: Training, features: Mapping[str, mtf.Tensor], *, is_
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises ConfigurationError if a metric has the name of a field that each line of `metrics.jsonl` has anyway."""
+    """Raises ConfigurationError if a metric has the name of a field that every line of `metrics.jsonl` has."""
     for name in names:
         if name in OWN_NAMES:
             raise ConfigurationError(

@@ -41,7 +41,7 @@ class RankedScores:
         self._parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
 
     def add(self, results: Mapping[str, Mapping[str, np.ndarray]], weights: np.ndarray) -> None:
-        """Adds a batch. `weights`: [batch], 0 for padding, which some programs are not given."""
+        """Adds a batch. `weights` [batch] is 0 for padding, for which some programs return no scores."""
         is_example = weights != 0
         for name, result in results.items():
             scores, labels = (np.asarray(result[key]) for key in (SCORES, LABELS))
@@ -50,7 +50,7 @@ class RankedScores:
             self._parts.setdefault(name, []).append((scores, labels))
 
     def areas(self) -> dict[str, float]:
-        """Returns the area under the curve of each metric, and NaN where all labels are alike."""
+        """Returns the area under the curve of each metric. It is NaN if all labels are equal or a score is NaN."""
         return {
             name: area_under_curve(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
             for name, parts in self._parts.items()
@@ -58,7 +58,7 @@ class RankedScores:
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the area by the sum of ranks (Mann and Whitney 1947); equal scores share the mean of their ranks."""
+    """Computes the area from the sum of ranks (Mann and Whitney 1947). Equal scores all get the mean of their ranks."""
     is_positive = labels > 0.5
     positive, negative = int(is_positive.sum()), int((~is_positive).sum())
     if not positive or not negative or np.isnan(scores).any():

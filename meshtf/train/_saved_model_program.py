@@ -52,7 +52,7 @@ class SavedModelProgram:
 
     @property
     def memory(self) -> PeakMemory:
-        """The memory that it takes while it runs, with its variables."""
+        """The memory that a run of the program takes, including its variables."""
         return peak_memory(self.plan)
 
     @property
@@ -92,7 +92,7 @@ class SavedModelProgram:
 
 
 def _assertions(plan: Plan, failed: tf.Tensor) -> list[tf.Operation]:
-    """Returns assertions that no check inside of the program has failed. `failed`: the number of the first that has."""
+    """Returns assertions that no check in the program has failed. `failed`: the number of the first failed check."""
     if not plan.checks:
         return []
     text = tf.gather(tf.constant([check.message for check in plan.checks]), tf.maximum(failed, 0))
@@ -107,9 +107,9 @@ def within_range(
     If it refuses one, TensorFlow raises InvalidArgumentError, which says what it is and where.
 
     Args:
-      program: the program whose checks are made, as far as the feeds are there.
+      program: the program. A check is made only if all of its feeds are given.
       feeds: feeds by name.
-      called: the name of a feed in messages, by its own name, which is the default.
+      called: names for feeds in messages, by the feeds' own names. The own name is the default.
     """
     checks = [check for check in program.plan.feed_checks if isinstance(check, CheckOfFeeds)]
     assertions = [
@@ -143,13 +143,13 @@ def batch_after_batch(
     seed: tf.Tensor,
     padding: Mapping[str, int] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Returns the results for any number of rows, by a program for a fixed number of rows.
+    """Returns the results for any number of rows, from a program for a fixed number of rows.
 
     Args:
       program: a program whose inputs and results have the batch as first dimension.
       feeds: its inputs, [rows, ..].
       seed: an int32 scalar. The random numbers depend on it.
-      padding: for inputs by name, the value that fills the missing rows of the last batch. The default is 0.
+      padding: the values that fill the missing rows of the last batch, by the inputs' names. The default is 0.
     """
     run, size = program.function(), next(iter(program.inputs.values())).shape[0]
     rows = tf.shape(next(iter(feeds.values())))[0]

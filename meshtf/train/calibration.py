@@ -16,8 +16,8 @@ from meshtf.train.side_program import side_program
 from meshtf.train.training import Training
 
 _NOTHING_OBSERVED = """\
-the model multiplies no kernel in a way whose input is quantized: dense layers and projections of attention do, and
-experts and recurrent layers do not. Leave --activations out."""
+the model has no kernel whose input can be quantized: only dense layers and projections of attention have one, and
+experts and recurrent layers do not. Leave out --activations."""
 
 
 def calibrated_ranges(

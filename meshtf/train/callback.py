@@ -1,4 +1,4 @@
-"""Callbacks: objects that are told of a training as it goes and may end it; and the run as they see it."""
+"""Callbacks, which observe a training and may end it, and the interface through which they see its run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class CallbackError(MeshtfError, RuntimeError):
-    """A callback failed. The message says which, in which event, after which step, and from where a training
-    goes on.
+    """A callback failed. The message names the callback, the event and the step, and says from where the training
+    resumes.
     """
 
 
@@ -41,12 +41,12 @@ class Run(Protocol):
 
     @property
     def folder(self) -> RunFolder:
-        """The folder that the run writes to. A callback's own files belong there, too."""
+        """The folder that the run writes to. Callbacks write their files there as well."""
         ...
 
     @property
     def step(self) -> int:
-        """The number of steps taken so far, with those of the runs before this one."""
+        """The number of steps taken so far, including those of earlier runs."""
         ...
 
     @property
@@ -57,34 +57,33 @@ class Run(Protocol):
         ...
 
     def stop(self, reason: str) -> None:
-        """Ends training after this step as after the last one, with a checkpoint and an evaluation. The reason
-        is shown.
+        """Ends training as after the last step, with a checkpoint and an evaluation. Steps that have already
+        started are still taken. The reason is printed.
         """
         ...
 
     def save_checkpoint(self) -> None:
-        """Has a checkpoint written after this step, even if none is due."""
+        """Requests a checkpoint, even if none is due. It follows the steps that have already started."""
         ...
 
     def keep_checkpoint(self, step: int) -> None:
-        """Keeps the checkpoint of a step beside the newest, until `release_checkpoint` is called as many times."""
+        """Keeps the checkpoint of a step in addition to the newest, until it is released as often as it was kept."""
         ...
 
     def release_checkpoint(self, step: int) -> None:
-        """Lets the checkpoint of a step be deleted, once there are enough newer ones."""
+        """Allows the checkpoint of a step to be deleted, once there are enough newer ones."""
         ...
 
 
 class Callback:
-    """An object that is told of a training as it goes. Each method does nothing until a subclass overrides it.
+    """An object whose methods run at the events of a training. Each method does nothing unless a subclass overrides it.
 
-    Events come in the main thread, between steps: training waits for them. An event whose method a subclass does not
-    override costs nothing.
+    The methods run in the main thread, between steps, and training waits for them. An event costs nothing if its method
+    is not overridden.
 
     Attributes:
-      is_observer: whether it only watches, such as a writer of curves. If an observer fails, a line says so, and
-        training goes on without it. If another callback fails, training ends with a checkpoint. A dry run leaves
-        observers out.
+      is_observer: whether it only watches, like a writer of curves. If an observer fails, a line says so, and training
+        continues without it. If another callback fails, training ends with a checkpoint. A dry run skips observers.
     """
 
     is_observer: ClassVar[bool] = False
@@ -104,18 +103,18 @@ class Callback:
     def on_start(self, run: Run, state: Mapping[str, Any]) -> None:
         """Runs before the first step of this run.
 
-        `state` is the result of `state_dict` in the checkpoint from which the run resumes, and {} if there is none. An
-        object may be told of several runs, one after the other. It forgets the run before.
+        `state` is the result of `state_dict` in the checkpoint from which the run resumes, or {} if there is none. One
+        object may serve several runs, one after the other. Reset its state of the previous run here.
         """
 
     def on_step(self, run: Run, report: StepReport) -> None:
         """Runs after every step."""
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """Runs after an evaluation on the held-out examples: once for a step, in resumed runs too."""
+        """Runs after an evaluation on the held-out examples, once for each step, even if the run was resumed."""
 
     def on_checkpoint(self, run: Run, checkpoint: Path) -> None:
-        """Runs after a checkpoint is whole on disk. That may be some steps after the step of the checkpoint."""
+        """Runs when a checkpoint is complete on disk. That may be some steps after the step of the checkpoint."""
 
     def on_end(self, run: Run, outcome: Outcome) -> None:
         """Runs at the end of this run, unless SIGKILL or a second signal ends it.
@@ -125,7 +124,7 @@ class Callback:
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state to remember if a run is resumed, in types that JSON can hold. It becomes a part of
-        checkpoints.
+        """Returns the state that a resumed run needs, in types that JSON can hold. It is stored in every
+        checkpoint.
         """
         return {}

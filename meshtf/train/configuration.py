@@ -1,5 +1,5 @@
-"""gin configurations: found by name, read with messages that a person can act on, and written down as they were
-used.
+"""gin configurations: finds them by name, reads them with errors that say what to do, and checks that every binding
+is used.
 """
 
 from __future__ import annotations
@@ -67,12 +67,13 @@ def find_gin_file(name: str) -> Path:
 def read_configuration(files: Sequence[Path], parameters: Sequence[str | Parameter]) -> None:
     """Replaces gin's configuration by files, and by bindings that override them.
 
-    A file's `include` is looked for beside the file, then as `find_gin_file` does; its `import` among what is
-    installed, then beside the file and in the current folder. A text that begins with `{here}/` is a path in the
-    folder of its file.
+    An `include` is searched for in the folder of its file, and then as `find_gin_file` does. An `import` is searched
+    for among the installed modules, then in the folder of its file, then in the current folder. A text that begins with
+    `{here}/` is a path in the folder of its file.
 
     Raises:
-      ConfigurationError: with the line or the flag. For an unknown name it has the nearest match.
+      ConfigurationError: if something is wrong. The message has the line or the flag, and for an unknown name the
+        nearest match.
     """
     gin.clear_config()
     keep([])
@@ -89,10 +90,10 @@ def check_every_binding_is_read(*, of_flags_alone: bool = False) -> None:
     """Checks that every binding was read. Call it when the configured objects are made and the programs are built.
 
     Args:
-      of_flags_alone: whether only bindings of flags count: another program need not read all of a run's configuration.
+      of_flags_alone: whether to check only bindings from flags. A program need not read all of a run's configuration.
 
     Raises:
-      ConfigurationError: if nothing reads some binding, and it is not named in `optional_bindings.names`.
+      ConfigurationError: if a binding was not read, and is not named in `optional_bindings.names`.
     """
     check_bindings_are_read([b for b in present_bindings() if b.origin.is_flag or not of_flags_alone])
 

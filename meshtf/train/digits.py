@@ -1,4 +1,4 @@
-"""The handwritten digits that scikit-learn carries: 1,797 images of 8 x 8 pixels (Alpaydin & Kaynak 1998)."""
+"""The handwritten digits that scikit-learn includes: 1,797 images of 8 x 8 pixels (Alpaydin & Kaynak 1998)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ BRIGHTEST = 16  # the images count black pixels in blocks of 4 x 4
 
 @gin.configurable(module="meshtf.train")
 def digits(num_held_out: int = 360, num_validation: int = 0, *, as_images: bool = False) -> ArrayTask:
-    """The task of naming a digit: `images` [pixels:64] from 0 to 1, `labels` [] from 0 to 9.
+    """The task of classifying digits: `images` [pixels:64] from 0 to 1, `labels` [] from 0 to 9.
 
     Args:
       num_held_out: how many examples are not trained on. A hash of their pixels chooses them, so neither the order of
         the data set nor a random generator's version matters.
-      num_validation: if not 0, as many examples of the training part are set aside and evaluated on instead of the
-        held-out ones. Use them to choose a run's parameters, so that the held-out accuracy of the choice means
-        something.
+      num_validation: if not 0, this many training examples are set aside, and evaluations use them instead of the
+        held-out ones. Choose hyperparameters with them, so that the held-out accuracy of the choice stays meaningful.
     """
     try:
         from sklearn import datasets  # an optional dependency

@@ -75,11 +75,10 @@ def dry_run(trainer: Trainer, stop: StopRequest) -> DryRun | None:
     """Takes two steps, evaluates a batch, saves, and restores, in a temporary folder. Then it takes the second step
     again.
 
-    Callbacks are told of it, except observers. Returns None if it was asked to stop. The trainer's variables are
-    changed.
+    Callbacks run, except observers. Returns None if a stop was requested. The trainer's variables change.
 
     Raises:
-      CheckpointError: if the second step, taken again from the checkpoint of the first, was not the same.
+      CheckpointError: if the second step gives other bits when it is taken again from the checkpoint of the first.
       MeshtfError, OSError: as a training does.
     """
     with tempfile.TemporaryDirectory(prefix="meshtf_dry_run_") as path:

@@ -32,8 +32,7 @@ _NOTHING_HELD_OUT = """\
 the task "{task}" holds out no example, so nothing can be evaluated; let it hold out at least one."""
 
 _NOTHING_COUNTS = """\
-nothing counts for the loss on {count} of the task "{task}": every weight is 0 that the model gives
-them."""
+the loss has no mean on {count} of the task "{task}": the model gives all of them the weight 0."""
 
 _NOT_FINITE = """\
 the loss on held-out examples is {loss}: it becomes so among the examples {first:,} to {last:,} of the task "{task}", \
@@ -52,7 +51,7 @@ class Evaluation:
       uncounted: the metrics whose weights are all 0.
       problem: the reason why the loss is meaningless, or None.
       sums: the numerator and the denominator of each mean, float64. For "accuracy" they are exact counts: how many
-        examples are right, and how many there are. An area under the curve is no such mean.
+        examples are right, and how many there are. An area under the curve has no such sums.
       seconds: how long the evaluation took.
     """
 
@@ -122,7 +121,7 @@ class Evaluator:
             raise ConfigurationError(_NOTHING_HELD_OUT.format(task=task.name))
 
     def warm_up(self) -> None:
-        """Runs the program on the first batch, so that the next evaluation's time is without compiling."""
+        """Runs the program on the first batch, so that the next evaluation's time excludes compilation."""
         for features in itertools.islice(self._batches(), 1):
             program, fed = self._program_for(features)
             program(**fed)
@@ -131,8 +130,9 @@ class Evaluator:
         """Returns every metric's mean over the held-out examples, for any batch size, or None if it was stopped before
         the end.
 
-        Numerators and denominators are summed over all batches in float64, before they are divided. A metric that
-        describes a whole batch counts as often as the batch has examples. Then the last batch has no padding.
+        Numerators and denominators are summed over all batches in float64, before they are divided. The weight of a
+        metric that describes a whole batch is the batch's number of examples. If there is such a metric, the last
+        batch is evaluated without padding.
 
         Raises:
           IndexRangeError: if an id or a label is outside of its range. The message names the batch, the feature and the

@@ -41,12 +41,12 @@ from meshtf.train.training import Training
 from meshtf_programs.strict_json import json_text
 
 WEIGHTS = "targets_weights"
-"""The feed of `score` that tells tokens from padding."""
+"""The feed of `score` that is 1 for tokens and 0 for padding."""
 
 PREDICT = "predict"
 GENERATE_TEXT, TEXTS = "generate_text", "texts"
 DEFAULT = "serving_default"
-"""The signature that a server calls if nobody names one."""
+"""The signature that a server calls by default."""
 
 FACTS = "export.json"
 
@@ -57,11 +57,11 @@ _NO_SIGNATURE = """\
 classifier (it has no predict)."""
 
 _TOO_LARGE = """\
-{model} does not fit one core: it takes {needed:.3g} GiB, {variables:.3g} GiB of them variables, and {limit}.
+{model} does not fit one core: it takes {needed:.3g} GiB, including {variables:.3g} GiB of variables, and {limit}.
 A SavedModel is for one device; nothing was restored or written."""
 
 _NOT_IN_A_SAVED_MODEL = """\
-Decoding.{name} says nothing to a SavedModel, which returns all sequences, and the likelihood of each as a whole."""
+Decoding.{name} has no effect on a SavedModel, which returns all sequences, each with its likelihood as a whole."""
 
 _PATTERN = frozenset("*?[]\\")
 _A_PATTERN = """\
@@ -83,12 +83,12 @@ Signature = tuple[Callable[..., dict[str, tf.Tensor]], list[tf.TensorSpec]]
 
 @dataclasses.dataclass(frozen=True)
 class ExportedModel:
-    """A model's programs for one core, by signature. They are planned, and nothing is restored.
+    """A model's programs for one core, by signature. They are planned, and no weights have been restored.
 
     Attributes:
       name: the name of the model.
       programs: the programs. The first has all variables of the model and no other.
-      signatures: makes the functions to save, once the variables are there.
+      signatures: returns the functions to save, once the variables exist.
     """
 
     name: str
@@ -141,7 +141,7 @@ class ExportedModel:
 
 
 def check_output(path: Path) -> None:
-    """Raises ConfigurationError for a path that TensorFlow takes for a pattern, and could not load from."""
+    """Raises ConfigurationError for a path that TensorFlow reads as a glob pattern, and could not load from."""
     if signs := sorted(_PATTERN.intersection(str(path.absolute()))):
         raise ConfigurationError(_A_PATTERN.format(path=path.absolute(), signs=" ".join(signs)))
 
@@ -187,9 +187,9 @@ def text_signatures(
 ) -> dict[str, Signature]:
     """Returns the signatures of a model of text.
 
-    - `score` and `generate` take ids [rows, tokens] of any lengths that fit, with padding behind the end of each row.
+    - `score` and `generate` take ids [rows, tokens] of any lengths that fit, with padding at the end of each row.
     - `serving_default` is `generate` with the seed 0.
-    - `generate_text` is the same from texts to texts, if the vocabulary can be in a graph.
+    - `generate_text` is `serving_default` from texts to texts. It needs a vocabulary that works in a graph.
     """
     length, inputs_length, padding_id = limits.length, limits.greatest.inputs, vocabulary.padding_id
     ids, seed = tf.TensorSpec([None, None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "seed")
@@ -205,7 +205,7 @@ def text_signatures(
         found = batch_after_batch(programs[SCORE], feeds, tf.constant(0))[LOG_LIKELIHOODS]
         return {LOG_LIKELIHOODS: found[:, : tf.shape(ids)[1]], "log_likelihood": tf.reduce_sum(found, axis=1)}
 
-    @tf.function(autograph=False)  # which two signatures share
+    @tf.function(autograph=False)  # two signatures share it
     def generate(first: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         feeds = {}
         if inputs_length is None:
@@ -249,7 +249,7 @@ def text_signatures(
 
 
 def predictions(programs: Mapping[str, SavedModelProgram]) -> dict[str, Signature]:
-    """Returns `predict`, for examples [rows, ..], which is `serving_default` as well."""
+    """Returns the signature `predict` of examples [rows, ..]. It is also `serving_default`."""
     program = programs[PREDICT]
     specs = [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, name) for name, spec in program.inputs.items()]
 
@@ -281,7 +281,7 @@ def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batc
 
 
 def _padded(ids: tf.Tensor, length: int, name: str, padding_id: int) -> tf.Tensor:
-    """Returns ids [rows, length] with padding behind. If they are longer, TensorFlow raises InvalidArgumentError."""
+    """Pads ids to [rows, length] at the end of the rows. If they are longer, TensorFlow raises InvalidArgumentError."""
     count = tf.shape(ids)[1]
     assertion = tf.debugging.Assert(
         count <= length, [f"{name} has more tokens than {length}, the greatest length:", count]

@@ -1,4 +1,4 @@
-"""Weights with which a training begins, in place of random ones."""
+"""A checkpoint from which a training takes its first weights, instead of random ones."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from meshtf.quantization.quantization_aware import is_training_state
 from meshtf.train.configuration import ConfigurationError
 
 _ADVICE = """\
-Nothing was started. A part that is to begin anew, such as a new head, is named in gin, by a regular expression for
-whole names: Training.initial_checkpoint = @InitialCheckpoint(), InitialCheckpoint.rules = [("output/.*", None)]; a
-part of another name there by ("new/(.*)", r"old/\\1")."""
+Nothing was started. To initialize a part afresh, such as a new head, name it in gin with a regular expression for
+whole names: Training.initial_checkpoint = @InitialCheckpoint(), InitialCheckpoint.rules = [("output/.*", None)]. If a
+part has another name in the checkpoint, use ("new/(.*)", r"old/\\1")."""
 
 _ADAPTER = re.compile(f"_({A}|{B}|{SCALE})$")
 _NO_PLACE = """\
 the adapters {adapters} have {count} that the model has no place for, the first {first}.
-AttentionConfig.low_rank must be as in the training that they are from, its LowRank.projections above all. Nothing was
-started."""
+AttentionConfig.low_rank must be the same as in the training that made them, above all its LowRank.projections.
+Nothing was started."""
 
 
 @gin.configurable(module="meshtf.train")
@@ -42,10 +42,10 @@ class InitialCheckpoint:
       rules: pairs of a regular expression and a name, as for `mtf.checkpoint.warm_start`. They say which tensor of the
         checkpoint each tensor of the model comes from. None stands for the tensor's initial value. A tensor that no
         rule matches comes from the tensor of its own name.
-      adapters: a checkpoint, or a file of tensors, with low-rank adapters that were saved apart. They go before the
-        tensors of `path`.
-      with_optimizer_state: whether the optimizer's state is taken over, with its count of steps, on which learning
-        rates depend. Otherwise the state begins anew.
+      adapters: a checkpoint, or a file of tensors, with low-rank adapters that were saved separately. They take
+        precedence over the tensors of `path`.
+      with_optimizer_state: whether to restore the optimizer's state as well. It includes the count of steps, on which
+        learning rates depend. Otherwise the state has its initial values.
     """
 
     path: str
@@ -64,16 +64,16 @@ class InitialCheckpoint:
                 )
 
     def restore(self, step: mtf.Function, evaluation: mtf.Function) -> WarmStart:
-        """Gives the variables of both programs of a training their values.
+        """Restores the variables of both programs of a training.
 
         Args:
           step: the training step, which has all variables.
           evaluation: the evaluation, which has only the model's variables.
 
         Raises:
-          CheckpointError: if there is no checkpoint; if it lacks a tensor of the model in its shape that no rule names;
-            or if a rule matches nothing. Nothing has changed then.
-          DamagedCheckpointError: if it is not as it was written.
+          CheckpointError: if there is no checkpoint; if a tensor that no rule names is missing or has another shape; or
+            if a rule matches nothing. No variable has changed then.
+          DamagedCheckpointError: if its content differs from what was written.
         """
         saved = open_checkpoint(place_of(self.path))
         saved.verify()
@@ -103,8 +103,8 @@ class InitialCheckpoint:
         return adapters
 
     def _new_names(self, source: TensorSource, step: mtf.Function, evaluation: mtf.Function) -> list[str]:
-        """Returns the tensors that begin anew, and that no rule names: state that is no weight, and the state of
-        quantization-aware training that the checkpoint lacks.
+        """Returns the tensors that keep their initial values and that no rule names: state that is not a weight, and
+        state of quantization-aware training that the checkpoint lacks.
         """
         names: list[str] = []
         for variable in step.graph.variables.values():

@@ -1,11 +1,11 @@
 """The training loop: steps, and the work between them on a schedule.
 
-Some steps run ahead: the loop starts a step before the results of the one before are there. But evaluations and
-checkpoints need the variables as they are after one step. So before such a step no further step is started. With an
-evaluation every 100 steps, the loop starts step 101 only when step 100 is evaluated.
+Steps run ahead: the loop starts a step before it has the results of the previous one. But an evaluation or a
+checkpoint needs the variables as they are right after its step, so the loop starts no later step until it is done. With
+an evaluation every 100 steps, step 101 starts only after the evaluation of step 100.
 
-In a cluster every process runs this loop. Wishes (to stop, to save) and failures of one process reach the others in
-`_agree`, which all call at the same places. So all processes always do the same.
+In a cluster every process runs this loop. Requests of one process (to stop or to save) and its failures reach the
+others through `_agree`, which all processes call at the same places. So all processes always do the same work.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ step {step}: variable "{name}" holds a NaN or an infinity, although the loss bef
 With Training.check_gradients = True training stops before the update that does this, and says where it began."""
 
 _NOTHING_COUNTS = """\
-step {step}: nothing counts for the loss in this batch, since every weight that the model gives is 0. Its loss of 0 \
-says nothing, and the step learns nothing. Other such batches are not reported."""
+step {step}: every weight that the model gives is 0 in this batch. Its loss of 0 means nothing, and the step learns \
+nothing. Further batches like this are not reported."""
 
 
 class TrainingRun:
-    """Takes the steps of a training from a start on, and writes down the results.
+    """Runs a training from a start, and records the results.
 
     Args:
       trainer: the programs. Their variables have the values of the start, or none yet at step 0.
       folder: the folder for checkpoints, metrics and the loss curve.
       start: where the run begins.
-      stop: the request to stop, which is looked at after each step.
-      callbacks: the callbacks that are told of it. The default is TensorBoard's and those of the training.
+      stop: the request to stop, which is checked after each step.
+      callbacks: the callbacks to run. The default is TensorBoard's and those of the training.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TrainingRun:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics so far, with those of earlier runs."""
+        """The lines of metrics so far, including those of earlier runs."""
         return self._log.lines
 
     def stop(self, reason: str) -> None:
@@ -138,9 +138,9 @@ class TrainingRun:
           NonFiniteError: if a loss, or a variable about to be saved, is not finite. The message says where that began.
           IndexRangeError: if an id or a label of a batch, or of the held-out examples, is outside of its range.
           CollectiveError: if a collective failed. The message says from where the same command resumes.
-          CallbackError: if a callback failed. A checkpoint was written first, and the message says from where it goes
-            on.
-          SaveError: if a checkpoint could not be written. Earlier ones are as they were.
+          CallbackError: if a callback failed. If it failed after a step, a checkpoint was written first. The message
+            says from where training resumes.
+          SaveError: if a checkpoint could not be written. Earlier ones are unchanged.
           OSError: if another file of the run could not be written.
         """
         try:
@@ -175,7 +175,7 @@ class TrainingRun:
             raise OSError(f"{error}. {self.how_to_resume()}") from error
 
     def _end(self, outcome: Outcome) -> CallbackError | None:
-        """Tells the callbacks of the end. A failure of theirs must not hide how the run ended."""
+        """Calls `on_end` of the callbacks. A failure there must not hide how the run ended."""
         try:
             self._callbacks.end(outcome)
         except CallbackError as failure:
@@ -187,7 +187,7 @@ class TrainingRun:
     def _train(self) -> None:
         training = self.training
         if _is_due(self.step, training.evaluate_every) and not self.is_finished:
-            self._evaluate()  # the run before was stopped in the step's place for it
+            self._evaluate()  # the previous run was stopped before this evaluation
         if self.is_finished:
             return
         batches = self.trainer.batches(self._start.position)
@@ -198,7 +198,7 @@ class TrainingRun:
                     self._take_steps(batches, display, saver)
             except (CallbackError, ProcessLostError) as error:
                 if self._agreement.cluster is not None and error is not self._shared_failure:
-                    raise  # the others know nothing of it yet, and save nothing
+                    raise  # the other processes do not know of it yet, and do not save
                 failure = error
             self._save(saver, batches.position)
             saver.wait()
@@ -223,8 +223,8 @@ class TrainingRun:
             raise
 
     def _steps_to_start(self, ahead: StepsAhead) -> int:
-        """Returns how many steps may be under way: none beyond a step after which something needs the variables
-        as they are.
+        """Returns how many steps may be in progress. None may go beyond a step after which an evaluation or a
+        checkpoint is due.
         """
         if self.is_finished or self._stop or (self._is_save_wanted and ahead):
             return 0
@@ -233,7 +233,7 @@ class TrainingRun:
         return min([training.num_steps - self.step, *(n - self.step % n for n in every)])
 
     def _do_what_is_due(self, ahead: StepsAhead, batches: Batches, saver: BackgroundSaver) -> None:
-        """Does the evaluations and checkpoints that are due between two steps, once all started steps are over."""
+        """Runs the evaluations and checkpoints that are due between two steps, once all started steps are done."""
         if _is_due(self.step, self.training.evaluate_every):
             self._agree()
             if not self._stop and not self.is_finished:
@@ -244,7 +244,7 @@ class TrainingRun:
         self._tell_of_checkpoint(saver)
 
     def _finish(self, ahead: StepsAhead) -> None:
-        """Waits for the steps that have been started. No callback is told of them."""
+        """Waits for the steps that have been started. Callbacks do not run for them."""
         while ahead:
             report = self._report(self._take_step(ahead, 0))
             if report.is_logged:
@@ -311,7 +311,7 @@ class TrainingRun:
         return f"The same command resumes from the checkpoint of step {steps[-1]}, {place}."
 
     def _evaluate(self, *, is_last: bool = False) -> Evaluation | None:
-        """Evaluates, unless this step was evaluated already. Returns None then, and if it was stopped."""
+        """Evaluates, unless the result is written and nothing needs it again. Returns None then, or if stopped."""
         is_written = self._log.has_evaluation(self.step)
         if is_written and not is_last and not self._callbacks.needs_evaluation(self.step):
             return None
@@ -348,7 +348,7 @@ class TrainingRun:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The hash of all variables at the end, each of which is read once."""
+        """The hash of all variables at the end of the run, computed once."""
         return self._agreement.digest_of(self.trainer.variables, lambda: self._checkpoints.open(self.step))
 
     def _draw(self, *, is_last: bool) -> None:
@@ -359,8 +359,8 @@ class TrainingRun:
             print(problem)
 
     def _tell(self, tell: Callable[[Value], None], value: Value) -> None:
-        """Tells callbacks of an event that all processes tell theirs. In a cluster, a failure there ends all
-        processes in `_agree`.
+        """Delivers to callbacks an event that happens in every process. In a cluster, a failure ends all
+        processes at the next `_agree`.
         """
         try:
             tell(value)
@@ -370,7 +370,7 @@ class TrainingRun:
             self._shared_failure = failure
 
     def _agree(self) -> None:
-        """Lets all processes do what callbacks of one process ask for. If one has failed, all end.
+        """Passes the requests of each process's callbacks to all processes. If one process has failed, all end.
 
         Raises:
           CallbackError: if the failure is one of this process's.
@@ -408,7 +408,7 @@ class TrainingRun:
         self._untold_checkpoints.append(self.step)
 
     def _tell_of_checkpoint(self, saver: BackgroundSaver) -> None:
-        """Tells callbacks of the checkpoints that are whole by now."""
+        """Calls `on_checkpoint` for the checkpoints that are complete by now."""
         while self._untold_checkpoints and not (saver.is_writing and self._untold_checkpoints[0] == self._saved_step):
             path = self._checkpoints.path(self._untold_checkpoints.popleft())
             if path.exists():

@@ -25,7 +25,7 @@ _NO_MODEL = """\
 
 
 def model_forms(file: Path) -> dict[str, SavedTensor]:
-    """Returns shape and type of each tensor in a checkpoint of a gin file's model: of its weights, not of an optimizer.
+    """Returns the shape and type of each weight in a checkpoint of a gin file's model, without optimizer state.
 
     The model is built over a batch of one short sequence or image, and nothing runs.
 
@@ -71,9 +71,9 @@ def model_of(file: Path) -> Any:
 
 
 def image_shape_of(model: object) -> Sequence[int] | None:
-    """The shape of an image that a model takes: [height, width, channels]. None if it is no model of images.
+    """The shape of a model's input image, [height, width, channels], or None if it takes no images.
 
-    A model that knows only the number of channels takes images of any size.
+    A model that fixes only the number of channels takes images of any size, so the size is arbitrary.
     """
     channels = getattr(model, "num_channels", None)
     return getattr(model, "image_shape", None if channels is None else (_SIDE, _SIDE, channels))

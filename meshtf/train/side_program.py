@@ -1,4 +1,4 @@
-"""Programs that run beside the training step, on the same variables: evaluation, calibration, the search for a NaN."""
+"""Programs that use the variables of the training step: evaluation, calibration, the search for a NaN."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def side_program(
     variables: mtf.VariableStore | None,
     more_inputs: Mapping[str, mtf.TensorSpec] | None = None,
 ) -> mtf.Function:
-    """Builds a program that is given the features of a batch, by name, with the seed and the dtypes of the training.
+    """Builds a program whose inputs are the features of a batch, by name. It has the training's seed and dtypes.
 
-    It may lack dimensions of the training step. So it does not warn of a rule for a missing dimension: the rules were
-    checked when the training step was built.
+    The program may lack dimensions of the training step, so it does not warn about layout rules for missing dimensions.
+    The training step has checked these rules.
 
     Args:
       fn: the body of the program.
-      training: the training whose task and batch the features are of.
+      training: the training whose task and batch define the features.
       mesh_impl: the mesh.
       variables: the store of the training step. None: a new store.
-      more_inputs: inputs beside the features, by name.
+      more_inputs: further inputs, by name.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LayoutWarning)

@@ -43,7 +43,7 @@ def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
     - "loss" is the mean over the batch before the update.
     - "gradient_norm", if gradients are checked, is the square root of the sum of the squares of all gradients.
     - The model's metrics that describe the batch as a whole are scalars, [n] or [layers, n].
-    - The last ones are the values that the model or the optimizer gives to `mtf.scalar_summary`.
+    - The others are the scalars that the model or the optimizer passes to `mtf.scalar_summary`.
 
     If the loss or the norm is a NaN or an infinity, the step assigns nothing and raises NonFiniteError.
 
@@ -78,7 +78,7 @@ def training_step(training: Training, mesh_impl: MeshImpl) -> mtf.Function:
 
 
 def training_step_on(mesh_impl: MeshImpl, step: mtf.Function) -> mtf.Function:
-    """Returns a training step on another mesh, or under another layout, with the same graph. Raises as the first."""
+    """Returns the same training step on another mesh or layout. Raises the layout errors of `training_step`."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", LayoutWarning)
         return step.on(mesh_impl)
@@ -142,7 +142,7 @@ def loss_and_gradients(training: Training, features: Mapping[str, mtf.Tensor]) -
 
 @dataclasses.dataclass(frozen=True)
 class _Measured:
-    """A batch before the update.
+    """The measurements of a batch before the update.
 
     Attributes:
       loss: the mean loss.
@@ -178,7 +178,7 @@ def _measured(training: Training, features: Mapping[str, mtf.Tensor]) -> _Measur
         ranged = {own[name]: x for name, x in ranges.items()}
         return {**seen, **ranged, LOSS: part.numerator, DENOMINATORS: part.denominator}
 
-    # Each part counts by its weights: the whole batch's denominator is known only after the last.
+    # Micro-batches return sums: the denominator of the whole batch is known only after the last of them.
     summed, outputs = mtf.serialize_training_step(features, microbatch, training.batch, training.num_microbatches)
     total = MetricSums(outputs[LOSS], outputs[DENOMINATORS])
     scale = MetricSums(mtf.ones_like(total.numerator), total.denominator).mean

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 Batch: TypeAlias = "dict[str, np.ndarray | tf.Tensor]"
-"""Features [batch, ...] by the name under which a model gets them."""
+"""Features [batch, ...] by the names that a model uses."""
 
 Position: TypeAlias = "dict[str, int]"
-"""How far training has come in its data: small, and of types that JSON keeps."""
+"""The progress of training through its data. It is small, and of types that JSON can hold."""
 
 Fingerprint: TypeAlias = "dict[str, dict[str, int | str]]"
-"""Facts about each part of the data, by its name: counts and checksums, of types that JSON keeps."""
+"""Counts and checksums of each part of the data, by its name, in types that JSON can hold."""
 
 WEIGHTS = "weights"
 """The feature of an evaluation that is 1 for an example and 0 for padding."""
 
 
 class Batches(Protocol):
-    """An endless iterator of batches that knows where it is."""
+    """An endless iterator of batches that has a position."""
 
     @property
     def position(self) -> Position:
-        """The position after the batches taken so far. Batches that wait to be taken do not count.
+        """The position after the batches taken so far. Prefetched batches do not count.
 
         `Task.training_batches`, with this position and the same seed, continues with the next batch, bit for bit.
         """
@@ -53,12 +53,12 @@ class Task(Protocol):
 
     @property
     def tokens_per_example(self) -> int | None:
-        """The number of tokens that a model sees with each example, with padding, or None if there are no tokens."""
+        """The number of tokens in an example, including padding, or None if there are no tokens."""
         ...
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """The meaning of the ids of tokens, or None if the examples are no text."""
+        """The vocabulary of the token ids, or None if the examples are not text."""
         ...
 
     def inputs(self, batch: mtf.Dimension) -> dict[str, mtf.TensorSpec]:
@@ -70,7 +70,7 @@ class Task(Protocol):
         position.
 
         Raises:
-          ConfigurationError: if the position is in other data.
+          ConfigurationError: if the position belongs to other data.
         """
         ...
 
@@ -82,39 +82,39 @@ class Task(Protocol):
         ...
 
     def num_bytes(self, features: Mapping[str, np.ndarray | tf.Tensor]) -> int | None:
-        """Returns how many bytes of text the targets of a batch stand for, where their weight is not 0. None for
-        no text.
+        """Returns how many bytes of text a batch's targets stand for, where their weight is not 0. Returns None if
+        there is no text.
         """
         ...
 
 
 @runtime_checkable
 class TaskByRows(Task, Protocol):
-    """A task that can make some examples of a batch without the others. Each process of a cluster needs some."""
+    """A task that can make some rows of a batch without the others. A process of a cluster needs only some."""
 
     def training_rows(self, rows: slice, batch_size: int, seed: int, position: Position | None = None) -> Batches:
         """Returns the same as `training_batches`, but makes only the rows `slice(start, stop)` of each batch. The
         others are 0.
 
-        There may be no rows, if the batch does not divide and a process only has padding. A row is the same whichever
-        other rows are made with it.
+        `rows` is empty if the batch does not divide evenly and a process has only padding. A row does not depend on
+        which other rows are made with it.
         """
         ...
 
     def evaluation_rows(self, rows: slice, batch_size: int) -> Iterable[Batch]:
-        """Yields the same as `evaluation_batches`, with only these rows. The feature `weights` is whole."""
+        """Yields the same as `evaluation_batches`, with only these rows. The feature `weights` has all rows."""
         ...
 
 
 @runtime_checkable
 class TaskOfKnownData(Task, Protocol):
-    """A task that recognises its data. A run stops if they differ from the data of its checkpoint."""
+    """A task with a fingerprint of its data. A resumed run stops if they differ from the data of its checkpoint."""
 
     def fingerprint(self) -> Fingerprint:
         """Returns facts that differ if the examples, or their order, differ.
 
-        For each part of the data "contents" is a checksum, and "source" may say where it is from. A whole number is a
-        count, under the plural of the things counted.
+        For each part of the data, "contents" is a checksum, and "source" may say where the part is from. An integer is
+        a count, and its key names the counted things in the plural.
         """
         ...
 

@@ -22,7 +22,7 @@ from meshtf.train.training import Training
 
 
 class Trainer:
-    """A training's two programs: built, lowered and checked, as are its callbacks. Nothing has run.
+    """A training's two programs: built, lowered and checked, but not run. Its callbacks are checked as well.
 
     Raises:
       ConfigurationError: if a callback does not fit the training.
@@ -50,7 +50,7 @@ class Trainer:
         return self.train_step, self.evaluation_step
 
     def with_training(self, training: Training) -> Trainer:
-        """Returns the same programs and variables for a training of another task, length or callbacks.
+        """Returns the same programs and variables for a training with another task, length or callbacks.
 
         Model, batch size and mesh must be the same.
         """
@@ -59,7 +59,7 @@ class Trainer:
         return trainer
 
     def check(self) -> None:
-        """Checks the memory that is left, the first batch, and the held-out examples.
+        """Checks the free memory, the first batch, and the held-out examples.
 
         Raises:
           ConfigurationError: if there is no example to train on, or none held out.
@@ -75,7 +75,7 @@ class Trainer:
         self._evaluator.check()
 
     def begin(self) -> WarmStart | None:
-        """Gives the variables their first values. Returns the restored tensors, if an initial checkpoint has them.
+        """Restores the initial checkpoint, if the training has one. Returns which tensors it restored, or None.
 
         Raises:
           CheckpointError: if the initial checkpoint is missing, damaged, or of another model.
@@ -89,7 +89,7 @@ class Trainer:
         In a cluster, each process makes only the rows that its cores read, if the task can. The other rows are 0.
 
         Raises:
-          ConfigurationError: if the position is in other data.
+          ConfigurationError: if the position belongs to other data.
         """
         training, task = self.training, self.training.task
         if self._makes_all_rows or not isinstance(task, TaskByRows):
@@ -97,8 +97,8 @@ class Trainer:
         return task.training_rows(self._rows, training.batch_size, training.seed, position)
 
     def whole_batch(self, features: Batch, position: Position) -> Batch:
-        """Returns a batch with all of its rows, of which this process may have made only some. `position`: the
-        one before it.
+        """Returns a batch with all of its rows, even if this process has made only some. `position`: the position
+        before the batch.
         """
         training, task = self.training, self.training.task
         if self._makes_all_rows or not isinstance(task, TaskByRows):
@@ -115,7 +115,7 @@ class Trainer:
         return self._rows == slice(0, self.training.batch_size)
 
     def counts(self, features: Batch) -> bool:
-        """Tells whether anything in a full batch counts for the loss: whether some weight of the loss is not 0."""
+        """Tells whether the loss has a weight other than 0 in a full batch."""
         sums = self.evaluation_step(**features, **{WEIGHTS: np.ones(self.training.batch_size, np.float32)})
         return bool(np.any(sums[DENOMINATORS][LOSS]))
 
@@ -125,5 +125,5 @@ class Trainer:
 
 
 def mesh_of(training: Training, devices: tuple[str, ...] | None = None) -> mtf.SpmdMeshImpl:
-    """Returns the mesh that a training asks for, on these devices, or on the first devices there are."""
+    """Returns the mesh of a training, on these devices or on the first available ones."""
     return mtf.SpmdMeshImpl(training.mesh_shape, training.layout, devices, options=training.mesh_options)

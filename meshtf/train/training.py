@@ -29,15 +29,15 @@ Metric: TypeAlias = "mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor] | Mapping[str, m
 The two tensors of a pair have equal shapes. A metric without `batch` describes the batch as a whole: a scalar, or a
 vector [n] or [layers, n], such as each expert's load.
 
-A mapping {"scores": scores, "labels": labels}, both [batch], stands for the area under the curve: the share of pairs of
-an example with a positive label and one without in which the first has the larger score. An equal score counts half. An
+A mapping {"scores": scores, "labels": labels}, both [batch], stands for the area under the curve: among all pairs of a
+positive and a negative example, the share in which the positive one has the larger score. Equal scores count half. An
 evaluation keeps all scores, so the area is exact over all batches.
 """
 
 LOSS = "loss"
-"""The metric that training lowers, a mean."""
+"""The metric that training minimizes. It is a mean."""
 
-_AT = "\n  at "  # before a line, here one of meshtf's
+_AT = "\n  at "  # stands before a source line, here one of meshtf's
 
 _ACTIVATION_DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
@@ -52,12 +52,12 @@ class Model(Protocol):
 
 @runtime_checkable
 class ModelOfWholeEvaluations(Model, Protocol):
-    """A model with metrics that are no means over examples, such as the average precision of a detector."""
+    """A model with metrics that are not means over examples, such as the average precision of a detector."""
 
     def held_out_metrics(self, vectors: dict[str, np.ndarray]) -> dict[str, float]:
         """Returns metrics of all held-out examples together, from the means of the model's vectors over them.
 
-        It may take vectors out that nobody is to see.
+        It may remove vectors that should not be shown.
         """
         ...
 
@@ -67,8 +67,8 @@ class ModelOfWholeEvaluations(Model, Protocol):
 class Training(MeshOptionFields):
     """A training: its model, its task, its optimizer, its mesh, and the times at which to write results.
 
-    The options of its mesh are parameters of its own: `mtf.MeshOptions` describes them. None, which older
-    configurations may have, is the default of an option. In gin a layout is text.
+    The options of its mesh are parameters of its own: `mtf.MeshOptions` describes them. The value None, which older
+    configurations may have, means the default of an option. In gin a layout is text.
 
     Attributes:
       model: turns features into metrics, with "loss" among them.
@@ -80,22 +80,23 @@ class Training(MeshOptionFields):
       batch_size: size of the dimension `batch`.
       num_steps: how many batches to train on.
       seed: the seed of the program and of the order of the examples.
-      num_microbatches: parts in which a batch is computed, one after the other, with the results of the whole batch.
-      activation_dtype: "float32" or "bfloat16", in which variables are read. They are kept in float32.
+      num_microbatches: the number of parts in which a batch is computed, one after the other. The results are those of
+        the whole batch.
+      activation_dtype: the dtype in which variables are read, "float32" or "bfloat16". They are kept in float32.
       evaluate_every: steps between evaluations. None: only at the end.
       checkpoint_every_steps: steps between checkpoints. None: only by time. One is written at the end in any case.
       checkpoint_every_minutes: minutes between checkpoints. None: only by steps.
       keep_checkpoints: how many of the newest checkpoints are kept.
       log_every: steps between two lines of metrics, shown and written.
-      check_gradients: whether a step whose gradients are not finite ends training before it is taken, although its loss
-        is; their norm is then written, too. This wants whole gradients, where updates may need parts of them only.
-      initial_checkpoint: from which a training at step 0 takes its weights: the path of an imported folder, of a run
-        or of a checkpoint, or an `InitialCheckpoint`, which has rules.
-      quantization: the form in which a run that meshtf-quantize wrote keeps its kernels. Such a run is not trained.
+      check_gradients: whether non-finite gradients end training before the step is taken, even if the loss is finite.
+        The gradients' norm is then written as well. The check needs whole gradients, where updates may need only parts.
+      initial_checkpoint: the source of the weights at step 0: the path of an imported folder, of a run or of a
+        checkpoint, or an `InitialCheckpoint`, which has rules.
+      quantization: the form in which a run written by meshtf-quantize keeps its kernels. Such a run cannot be trained.
       quantization_aware: the rounding with which the model learns, for quantization after training. Evaluations and
         decoding round in the same way.
-      callbacks: are told of steps, evaluations and checkpoints, and may end training; TensorBoard's is there anyway.
-      peak_flops_per_core: what a core can do in a second, in FLOPs; with it the share that training reaches is shown.
+      callbacks: run at steps, evaluations and checkpoints, and may end training. TensorBoard's always runs.
+      peak_flops_per_core: the peak FLOPs per second of a core. If given, training shows what share of it is reached.
     """
 
     model: Model
@@ -187,11 +188,11 @@ class Training(MeshOptionFields):
             )
 
     def _check_mesh(self) -> None:
-        """Refuses what is no mesh, no layout or no option of a mesh, here where the bindings are known."""
+        """Rejects an invalid mesh shape, layout or mesh option here, where the bindings are known."""
         parts: dict[str, Callable[[], object]] = {
             "Training.mesh_shape: ": lambda: MeshShapeRule.parse(self.mesh_shape),
             "Training.layout: ": lambda: mtf.convert_to_layout_rules(self.layout),
-            "Training.": lambda: self.mesh_options,  # whose errors begin with the option's name
+            "Training.": lambda: self.mesh_options,  # its errors begin with the option's name
         }
         for name, make in parts.items():
             try:
@@ -200,13 +201,13 @@ class Training(MeshOptionFields):
                 raise ConfigurationError(f"{name}{str(error).rpartition(_AT)[0] or error}") from error
 
     def _check_vocabulary(self) -> None:
-        """Refuses ids that the model has no row for: a model of text has a `vocabulary` with a `vocab_size`."""
+        """Rejects a task with more ids than the rows of a model of text, its `vocabulary.vocab_size`."""
         rows = getattr(getattr(self.model, "vocabulary", None), "vocab_size", None)
         if self.task.vocabulary is not None and rows is not None and self.task.vocabulary.size > rows:
             raise ConfigurationError(
-                f"the vocabulary of Training.task has {counted(self.task.vocabulary.size, 'id')}, and that of "
-                f"Training.model {rows}: {self.task.vocabulary} does not fit; give the model a vocab_size of at least "
-                f"{self.task.vocabulary.size}"
+                f"the vocabulary of Training.task has {counted(self.task.vocabulary.size, 'id')}, but that of "
+                f"Training.model has {rows}: {self.task.vocabulary} does not fit; give the model a vocab_size of at "
+                f"least {self.task.vocabulary.size}"
             )
 
     def _check_callbacks(self) -> None:
@@ -217,8 +218,8 @@ class Training(MeshOptionFields):
         for number, callback in enumerate(self.callbacks):
             if not isinstance(callback, Callback):
                 raise ConfigurationError(
-                    f"Training.callbacks[{number}] is no callback: {callback!r}; it is an instance of a subclass of "
-                    f"meshtf.train.Callback, and in gin @Name() makes one, parentheses included"
+                    f"Training.callbacks[{number}] is no callback: {callback!r}; it must be an instance of a "
+                    f"subclass of meshtf.train.Callback, and in gin @Name() makes one, parentheses included"
                 )
 
     def _check_is(self, what: str, holds: bool) -> None:

@@ -126,7 +126,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
     """Returns the command's name, its paths and its flags. `arguments` begin with the program's name.
 
     Raises:
-      FlagError: if there is no such command or flag, with the nearest; or if there are too few or too many paths.
+      FlagError: for an unknown command or flag, with the nearest name, or for too few or too many paths.
     """
     values = define_flags()
     try:

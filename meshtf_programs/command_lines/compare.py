@@ -78,6 +78,6 @@ def parse(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
         return paths, None
     output = user_path(values.output)
     if output.suffix.lower() != ".png" or not output.parent.is_dir():
-        wrong = "ends otherwise than in .png" if output.parent.is_dir() else "is in a folder that is not there"
+        wrong = "does not end in .png" if output.parent.is_dir() else "is in a folder that is not there"
         raise FlagError(f"--output={values.output} {wrong}")
     return paths, output

@@ -69,7 +69,7 @@ def define_text_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_bool(
         "resume",
         False,
-        "Whether to go on behind the scores that --output has already, as after a run that was broken off.",
+        "Whether to continue after the scores that --output already has, as when a run was interrupted.",
         flag_values=values,
     )
     define_path(values, "output", None, "The file to write results to; by default standard output.")

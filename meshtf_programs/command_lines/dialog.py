@@ -67,7 +67,7 @@ def _define_dialog_flags(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_integer(
-        "batch_size", 16, "How many dialogs go on at a time.", lower_bound=1, upper_bound=4096, flag_values=values
+        "batch_size", 16, "How many dialogs run at a time.", lower_bound=1, upper_bound=4096, flag_values=values
     )
     define_path(values, "output", None, "The file to write results to; by default standard output.")
     flags.DEFINE_enum(

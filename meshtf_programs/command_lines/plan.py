@@ -43,7 +43,7 @@ def command_line() -> CommandLine:
         line.flags,
         "model_dir",
         None,
-        "A run, or an imported folder, whose configuration comes before the files'.",
+        "A run, or an imported folder, whose configuration is read before the gin files.",
     )
     define_trust_config(line.flags)
     define_gin_flags(line.flags)

@@ -61,7 +61,7 @@ def command_line() -> CommandLine:
         "activations",
         None,
         ["static", "dynamic"],
-        "Quantizes the inputs of kernels, to float8_e4m3 where kernels are so, else to int8: with a scale for each row "
+        "Quantizes the inputs of kernels, to float8_e4m3 if the kernels are, else to int8: with a scale for each row "
         "(dynamic), or for each kernel (static), which calibration or quantization-aware training finds.",
         flag_values=line.flags,
     )
@@ -76,7 +76,7 @@ def command_line() -> CommandLine:
         "cache",
         None,
         ["int8"],
-        "The numbers of the keys and values that decoding keeps; by default they are as the activations.",
+        "The numbers of the keys and values that decoding keeps; by default the same as for the activations.",
         flag_values=line.flags,
     )
     flags.DEFINE_bool(

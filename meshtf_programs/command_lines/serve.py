@@ -25,7 +25,7 @@ def answer(arguments: Sequence[str]) -> int | None:
 
 
 def with_run(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments with a run that stands by itself as --model_dir."""
+    """Returns the arguments. A run that is given without a flag becomes the value of --model_dir."""
     if len(arguments) > 1 and not arguments[1].startswith("-"):
         return [arguments[0], f"--model_dir={arguments[1]}", *arguments[2:]]
     return list(arguments)
@@ -78,16 +78,16 @@ def define_address_flags(values: flags.FlagValues) -> None:
         "chat_template",
         None,
         "A file with a chat template in Jinja2, as Hugging Face's tokenizers have it; by default the one that "
-        "came with the checkpoint. Without any there are completions, and no chats.",
+        "came with the checkpoint. Without one there are completions, but no chats.",
     )
 
 
 def define_bound_flags(values: flags.FlagValues) -> None:
-    """Defines the flags for the sizes and times that requests must keep."""
+    """Defines the flags for the limits on the sizes and times of requests."""
     flags.DEFINE_integer("max_body_bytes", 1 << 20, "The most bytes of a request's body.", 1024, flag_values=values)
     flags.DEFINE_integer("max_connections", 1024, "The most connections at once.", 1, flag_values=values)
     flags.DEFINE_float(
-        "request_seconds", 600.0, "The seconds after which a generation ends as it is.", 0.001, flag_values=values
+        "request_seconds", 600.0, "The seconds after which a generation is cut off.", 0.001, flag_values=values
     )
     flags.DEFINE_float(
         "form_seconds",
@@ -113,7 +113,7 @@ def define_engine_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "num_prompt_tokens",
         None,
-        "The number of prompt tokens that a step reads beside the generations; 32 by default.",
+        "The number of prompt tokens that a step reads in addition to the generations; 32 by default.",
         1,
         flag_values=values,
     )
@@ -128,8 +128,8 @@ def define_engine_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "num_lengths",
         None,
-        "The most lengths of texts for which steps are compiled, the greatest, its quarter and so on; 2 by default. "
-        "Short texts take shorter steps, and the start takes longer.",
+        "For how many lengths of texts steps are compiled, at most: the greatest, a quarter of it and so on; 2 by "
+        "default. With more, short texts take shorter steps, but the start takes longer.",
         1,
         flag_values=values,
     )

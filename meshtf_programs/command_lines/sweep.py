@@ -22,7 +22,7 @@ def command_line() -> CommandLine:
     line = CommandLine(
         program=PROGRAM,
         summary="trains with every combination of some bindings, or with samples of them, and ranks the results.\n"
-        "The same command again goes on where it stopped; finished trials are kept.",
+        "The same command again continues where it stopped; finished trials are kept.",
         usage=f"{PROGRAM} --gin_file=NAME ... --sweep_file=FILE [--samples=N] [--jobs=N | --write_jobs=FILE]",
         examples=[
             f"{PROGRAM} --gin_file=digits_mlp.gin --sweep_file=rates.gin",

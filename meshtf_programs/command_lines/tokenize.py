@@ -22,7 +22,7 @@ def command_line() -> CommandLine:
     line = CommandLine(
         program=PROGRAM,
         summary="makes the tokens of a configuration's text, once, in the folder TextTask.tokens.\n"
-        "Training reads them there, and not the text. The same command again goes on where it was interrupted.",
+        "Training reads them there, and not the text. The same command again continues where it was interrupted.",
         usage=f"{PROGRAM} --gin_file=NAME [--gin_param=BINDING ...] [--output=FOLDER] [--processes=N] [--verify]",
         examples=[
             f"{PROGRAM} --gin_file=books.gin --output=data/books.tokens --processes=16",

@@ -66,15 +66,15 @@ def command_line() -> CommandLine:
     flags.DEFINE_bool(
         "from_scratch",
         False,
-        "Whether training begins at step 0 although the folder holds a run. That run moves into a folder inside, "
-        "superseded_1 or the next that is free. Other programs read it there as before.",
+        "Whether training begins at step 0 although the folder holds a run. That run moves into a subfolder, "
+        "superseded_1 or the next that is free. Other programs can still read it there.",
         flag_values=line.flags,
     )
     flags.DEFINE_bool(
         "allow_changed_data",
         False,
-        "Whether a run goes on although its data have changed since its last checkpoint. It goes on from the same "
-        "place in the new data's order. Without this flag changed data are an error, which says what has changed.",
+        "Whether to continue a run although its data have changed since its last checkpoint. It continues from the "
+        "same place in the new data's order. Without this flag changed data are an error, which says what has changed.",
         flag_values=line.flags,
     )
     flags.DEFINE_bool(

@@ -66,7 +66,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.ssh and not options.hosts:
         raise UsageFault("--ssh starts processes on the hosts that --hosts=A,B names; give them")
     if options.elastic and not options.max_restarts:
-        raise UsageFault("--elastic says how to start again; --max_restarts=N says how often, and is 0")
+        raise UsageFault("--elastic needs --max_restarts=N, which is 0")
     for name, least in (("processes", 1), ("cores_per_process", 1), ("max_restarts", 0), ("port", 1)):
         value = getattr(options, name)
         if value is not None and value < least:
@@ -85,7 +85,7 @@ def _ssh_names(text: str) -> list[str]:
         try:
             names.append(f"{user}{at}{bare_host(host)}")
         except AddressFault as fault:
-            raise UsageFault(f"--hosts={text}: {fault}. Hosts stand without ports; --port=N is that of all") from None
+            raise UsageFault(f"--hosts={text}: {fault}. Give hosts without ports; --port=N is for all") from None
     if len(set(names)) < len(names):
         raise UsageFault(f"--hosts={text} names a host twice")
     return names

@@ -1,4 +1,4 @@
-"""Finds free ports of the loopback."""
+"""Finds free ports on the loopback interface."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def free_ports(number: int) -> list[int]:
-    """Returns this many different ports. If another program takes one before its use, the process reports it."""
+    """Returns this many different free ports. If another program takes one first, the process that needs it fails."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for one in sockets:

@@ -1,4 +1,4 @@
-"""Kills the processes of a launcher that has died in any way. SIGKILL leaves the launcher no time to do so itself."""
+"""Kills a launcher's processes if the launcher dies. After a SIGKILL the launcher cannot do that itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BEGUN, _ENDED = "begun", "ended"
 
 
 class Guard:
-    """A small process in a session of its own. It reads from a pipe until the launcher's end of it closes."""
+    """A small process in a session of its own. It reads a pipe until the launcher closes it, or dies."""
 
     def __enter__(self) -> Guard:
-        # Python runs this file by its path, without the user's packages: it starts at once, and shares nothing.
+        # Python runs this file by its path, without the user's packages. So it starts fast, and shares no state.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE,
@@ -39,12 +39,12 @@ class Guard:
         self._tell(_BEGUN, group)
 
     def ended(self, group: int) -> None:
-        """Tells the guard that the group is gone, and that its number may become another's."""
+        """Tells the guard that the group has ended. Its number may now be used by another group."""
         self._tell(_ENDED, group)
 
     def _tell(self, what: str, group: int) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody has ended the guard: there is none then
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed the guard, so the job continues without it
             self._process.stdin.write(f"{what} {group}\n")
             self._process.stdin.flush()
 

@@ -1,4 +1,4 @@
-"""The processes of one start: they begin together, are watched, and end together."""
+"""Runs the processes of one start: starts them together, watches them, and ends them together."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Ended:
 
     Attributes:
       status: the exit status of the process that failed first.
-      is_asked: whether a signal to the launcher had asked for it.
-      left: the processes that were not lost, by index. Lost are those that a signal had ended, those that the launcher
-        had to end, and those whose host was not reached.
-      words: sentences to print about it.
+      is_asked: whether a signal to the launcher requested it.
+      left: the indices of the processes that were not lost. A process is lost if a signal ended it, if the launcher
+        had to end it, or if its host was not reached.
+      words: sentences to print about the end.
     """
 
     status: int
@@ -47,9 +47,9 @@ class Job:
 
     Args:
       command: the command, the same for all.
-      launched: the facts that each process is told.
-      starters: starts each process.
-      grace_seconds: the time from the failure of one to SIGTERM for the others, and from that to SIGKILL.
+      launched: the facts that each process receives.
+      starters: the objects that start the processes.
+      grace_seconds: the time from the first failure to SIGTERM for the others, and then to SIGKILL.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Job:
                     self._begin(starter.start(self._command, launched))
                 first = self._wait_for_a_failure()
                 if first is not None:
-                    self._wait(self._grace)  # the others notice the loss themselves, and report it
+                    self._wait(self._grace)  # meanwhile the others notice the loss and report it
                     own_ends = self._looked_at()
                     self._send(signal.SIGTERM)
                     self._wait(self._grace)
@@ -100,7 +100,7 @@ class Job:
             self._last_lines[index] = last
 
     def _wait_for_a_failure(self) -> int | None:
-        """Returns the process that failed first, or None when all have ended well."""
+        """Returns the index of the process that failed first, or None when all have succeeded."""
         while True:
             ended = self._looked_at()
             failed = next((i for i, status in enumerate(ended) if status), None)
@@ -114,7 +114,7 @@ class Job:
             time.sleep(_LOOK_EVERY_SECONDS)
 
     def _looked_at(self) -> list[int | None]:
-        """Returns the status of each process, or None while it runs. The guard forgets those that have ended."""
+        """Returns the status of each process, or None while it runs. The guard forgets ended processes."""
         statuses = [process.popen.poll() for process in self._processes]
         for process, status in zip(self._processes, statuses, strict=True):
             if status is not None and process.popen.pid in self._guarded:
@@ -130,8 +130,8 @@ class Job:
         self._looked_at()
 
     def _read_to_the_end(self) -> None:
-        """Reads the last output of the processes, for a limited time: their children may hold the pipes open for
-        ever.
+        """Reads the last output of the processes. The time is limited, because their children may hold the pipes open
+        for ever.
         """
         end = time.monotonic() + _LONGEST_READING_SECONDS
         for reader in self._readers:
@@ -156,10 +156,10 @@ class Job:
 
 
 def _shells(returncode: int) -> int:
-    """Returns the status as a shell gives it."""
+    """Returns the exit status that a shell would report."""
     return returncode if returncode >= 0 else _SIGNALLED - returncode
 
 
 def _is_loss(returncode: int | None) -> bool:
-    """Tells whether a process was lost, by its status after the time of grace. None: it had not ended."""
+    """Tells whether a process was lost, from its status after the grace period. None: it had not ended."""
     return returncode is None or returncode == UNREACHABLE or _shells(returncode) > _SIGNALLED

@@ -21,7 +21,7 @@ __all__ = ["PROGRAM", "help_text", "main", "run"]
 
 _NO_PROGRAM = 127
 _OWN_FOLDER = os.path.dirname(sys.executable)
-"""The folder of meshtf's programs, if their environment is not activated."""
+"""The folder of meshtf's programs. It may be missing from PATH if their environment is not activated."""
 
 
 def run() -> None:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_once(options: argparse.Namespace, command: Sequence[str], starters: Sequence[Starter]) -> Ended:
-    """Runs all processes from their start to their end, with a token that nobody else knows."""
+    """Runs all processes from start to end, with a new secret token."""
     token, number = secrets.token_hex(16), len(starters)
     ports = [options.port] * number if options.hosts else free_ports(number)
     addresses = tuple(starter.address(port) for starter, port in zip(starters, ports, strict=True))
@@ -65,7 +65,7 @@ def run_once(options: argparse.Namespace, command: Sequence[str], starters: Sequ
 
 
 def commands_for_hosts(options: argparse.Namespace, hosts: Sequence[Host]) -> str:
-    """Returns the commands to type by hand: one of ssh for each host, in the same folder as here."""
+    """Returns the commands to type by hand: one ssh command for each host, in the same folder as here."""
     token = secrets.token_hex(16)
     addresses = tuple(host.address(options.port) for host in hosts)
     lines = [f"# {len(hosts)} processes; start all of them. Whoever knows the token can join: keep it to yourself."]

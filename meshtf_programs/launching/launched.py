@@ -1,4 +1,4 @@
-"""The facts that meshtf-launch tells each process that it starts, in one environment variable."""
+"""The facts that meshtf-launch passes to each process that it starts, in one environment variable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Launched:
       process_index: the index of this process, from 0.
       addresses: the addresses of all, as "host:port", by index.
       token: a token that all share.
-      cores_per_process: the number that the user gave. None: as many as the mesh needs.
+      cores_per_process: the number of cores that the user gave. None: as many as the mesh needs.
     """
 
     process_index: int
@@ -30,7 +30,7 @@ class Launched:
 
     @classmethod
     def from_text(cls, text: str) -> Launched:
-        """Reads the text of `to_text`. Raises ValueError if it is another."""
+        """Reads a text that `to_text` made. Raises ValueError for any other text."""
         try:
             values: dict[str, Any] = json.loads(text)
             found = cls(**{**values, "addresses": tuple(values["addresses"])})

@@ -12,7 +12,7 @@ _LOCK = threading.Lock()
 
 
 def colour_of(index: int, stream: TextIO) -> str:
-    """Returns the number of a terminal's colour. It is empty if nobody sees colours, or NO_COLOR is set."""
+    """Returns the code of a terminal's colour. It is empty if the stream is no terminal, or NO_COLOR is set."""
     return _COLOURS[index % len(_COLOURS)] if stream.isatty() and not os.environ.get("NO_COLOR") else ""
 
 
@@ -23,7 +23,7 @@ class PrefixedLines:
     Attributes:
       prefix: the text before each line.
       colour: the colour of the prefix, or an empty text.
-      stream: the stream that they are written to.
+      stream: the stream that receives the lines.
     """
 
     prefix: str
@@ -33,7 +33,7 @@ class PrefixedLines:
     def copy(self, source: IO[bytes]) -> str:
         """Copies all lines of a source until its end, and returns the last.
 
-        It reads on even if nobody takes the lines, since the source's writer would stop otherwise.
+        It continues even if nobody reads the stream, since otherwise the process that writes to the source would stop.
         """
         text = ""
         with source:

@@ -1,4 +1,4 @@
-"""Starts a job again after a failure: how often, how soon, and with which processes.
+"""Restarts a job after a failure, and decides how often, how soon and with which processes.
 
 With --max_restarts=3 and --elastic, suppose process 2 of 4 dies. After one second, processes 0, 1 and 3 start again. If
 three processes do not fit the mesh, two are started. After the next failure the wait is two seconds.
@@ -28,7 +28,7 @@ class Restarts:
     Attributes:
       number: how many processes the first start has.
       max_restarts: after how many failures to start again.
-      is_elastic: whether only the processes that are left start again, as many of them as the program takes.
+      is_elastic: whether only the remaining processes start again, as many of them as fit the program's mesh.
     """
 
     number: int
@@ -58,7 +58,7 @@ class Restarts:
             left = [present[i] for i in ended.left]
             present = (left or everybody) if self.is_elastic else everybody
             again = f"start {restarts} of {self.max_restarts} again in {wait:g} s{self._with(present)}"
-            _say(f"{again}; training goes on from its last checkpoint")
+            _say(f"{again}; training continues from its last checkpoint")
             if (number := signal_within(wait)) is not None:
                 return 128 + number
             wait = min(2 * wait, _LONGEST_WAIT)
@@ -70,7 +70,7 @@ class Restarts:
 
 
 def signal_within(seconds: float) -> int | None:
-    """Returns the signal that comes in this time, or None."""
+    """Returns the signal that arrives within this time, or None."""
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in numbers}

@@ -10,7 +10,7 @@ from meshtf_programs.addresses import Address
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 
 UNREACHABLE = 255
-"""The status of ssh if it failed itself, and not the command."""
+"""The exit status of ssh if ssh itself failed, and not the command."""
 
 _OPTIONS = (
     "-T",
@@ -43,8 +43,8 @@ exit "$status"
 name in a line."""
 
 _KEY_REFUSED = """\
-the host does not accept your key. Give it yours (ssh-copy-id {host}), or load it (ssh-add): nobody is asked for a \
-password"""
+the host does not accept your key. Give it yours (ssh-copy-id {host}), or load it (ssh-add): meshtf-launch does not \
+ask for a password"""
 _UNKNOWN_KEY = "the host's own key is not known. Log in once by hand, ssh {host}, and accept it"
 _NO_NAME = "there is no host of this name"
 _NOT_REACHED = "is the host up, and does this work: ssh -o BatchMode=yes {host} true"
@@ -59,12 +59,12 @@ _MEANINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A host as ssh knows it.
+    """A host that ssh reaches.
 
     Attributes:
       name: its name, as `node7`, `user@node7` or `user@2001:db8::1`. ssh takes no brackets.
       folder: the folder in which the command runs.
-      programs: a folder where the command is looked for, after the host's own PATH.
+      programs: a folder in which the host looks for the command, after its own PATH.
     """
 
     name: str
@@ -72,16 +72,16 @@ class Host:
     programs: str
 
     def address(self, port: int) -> str:
-        """Returns the address at which other processes reach one there."""
+        """Returns the address at which other processes reach a process on this host."""
         return str(Address(self.name.rpartition("@")[2], port))
 
     def arguments(self, command: Sequence[str]) -> list[str]:
-        """Returns the arguments of ssh."""
+        """Returns the arguments for ssh."""
         remote = shlex.join(["sh", "-c", _REMOTE, "meshtf-launch", self.folder, self.programs, *command])
         return [*_OPTIONS, "--", self.name, f"exec {remote}"]
 
     def command_by_hand(self, command: Sequence[str], launched: Launched) -> str:
-        """Returns a complete command for a user's own shell."""
+        """Returns the complete command, for the user to run in a shell."""
         told = f"cd {shlex.quote(self.folder)} && {MESHTF_LAUNCH}={shlex.quote(launched.to_text())} "
         return f"ssh {shlex.quote(self.name)} {shlex.quote(told + shlex.join(command))}"
 

@@ -1,4 +1,4 @@
-"""One process of a job: on this machine, or on a host that ssh reaches."""
+"""Starts one process of a job, on this machine or over ssh."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SECONDS_TO_HANG_UP = 5.0
 
 
 class StartedProcess(Protocol):
-    """The interface of a process that a job needs.
+    """The interface that a job needs of a process.
 
     Attributes:
       index: the index of the process in its job.
-      popen: the process itself, or the ssh before it. It has a session of its own, and pipes for both outputs.
+      popen: the process itself, or the ssh that runs it. It has a session of its own, and pipes for both outputs.
     """
 
     index: int
@@ -32,7 +32,7 @@ class StartedProcess(Protocol):
         ...
 
     def kill(self) -> None:
-        """Has it and its children end by SIGKILL."""
+        """Ends it and its children with SIGKILL."""
         ...
 
     def wait(self) -> None:
@@ -40,7 +40,10 @@ class StartedProcess(Protocol):
         ...
 
     def explained(self, last_line: str) -> str:
-        """Returns a sentence on how the process ended, mostly an empty one. `last_line`: its last line of errors."""
+        """Returns a sentence on how the process ended, or mostly an empty text.
+
+        `last_line`: the last line that it wrote to standard error.
+        """
         ...
 
 
@@ -48,11 +51,11 @@ class Starter(Protocol):
     """Starts one of the processes."""
 
     def address(self, port: int) -> str:
-        """Returns the address where it is reached, with a port of its own."""
+        """Returns the address, with this port, at which other processes reach it."""
         ...
 
     def start(self, command: Sequence[str], launched: Launched) -> StartedProcess:
-        """Starts the command, and tells it of the others."""
+        """Starts the command, and passes it the facts about the job."""
         ...
 
 
@@ -102,10 +105,10 @@ class There:
 
 
 class RemoteProcess:
-    """A process behind ssh. Standard input brings it the variable and then signals. When it ends, everything there is
-    killed.
+    """A process on another host, run by ssh. Its variable and then its signals travel over standard input. When
+    standard input ends, all its processes there are killed.
 
-    So the token is in no command line, and a launcher that has died leaves nothing behind.
+    So the token is in no command line, and a launcher that dies leaves no process behind.
     """
 
     def __init__(self, ssh: str, host: Host, command: Sequence[str], launched: Launched) -> None:

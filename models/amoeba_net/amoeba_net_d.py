@@ -37,11 +37,11 @@ class AmoebaNetD(ImageClassifier):
     So images of 224 x 224 become 7 x 7. This stem gives GPipe's numbers of parameters. The papers do not describe it.
     Small images may have a plain stem, as CIFAR's have in Real et al.
 
-    With a `pipeline`, the stages hold the normal cells but the first two of each group, which differ from the rest. The
-    other cells stand between the pipelines. A layout such as "stage:stages;batch:stages;microbatch:stages" splits the
-    batch for them over the same cores, and what waits to enter a pipeline. Inside of it the batch is called
-    `piped_batch`. There a micro-batch has statistics of its own, and the moving averages take their mean (GPipe,
-    section 2.1).
+    With a `pipeline`, the stages hold the normal cells, except the first two of each group, which differ from the rest.
+    The other cells run between the pipelines. A layout such as "stage:stages;batch:stages;microbatch:stages" splits
+    their batch, and the micro-batches that wait to enter a pipeline, over the same cores. Inside a pipeline the batch
+    is called `piped_batch`. Each micro-batch has its own statistics there, and the moving averages take their mean
+    (GPipe, section 2.1).
 
     You may split `height` and `width`, and `filters` for the weights.
 
@@ -51,12 +51,12 @@ class AmoebaNetD(ImageClassifier):
       num_filters: D, the filters of a state in the first group.
       pipeline: the stages and micro-batches of each group; None: one cell after the other.
       recompute: what the gradient keeps of each cell, or of each step of a pipeline; see `mtf.layer_stack`. "nested"
-        keeps what enters a pipeline, and of the cells between two pipelines only what the first is given. They are
-        computed again twice.
-      batch_norm_momentum: the share of the moving averages that a step leaves in them.
+        keeps the inputs of each pipeline. It keeps no other values of the cells between two pipelines than the
+        inputs of the first, and computes these cells again twice.
+      batch_norm_momentum: the share of the moving averages that each step keeps.
       batch_norm_epsilon: the number added to variances.
-      label_smoothing: the share of a label that all classes get alike in the loss.
-      check_labels: whether a step with a label that is no class raises IndexRangeError; else its loss is 0.
+      label_smoothing: the share of each label that the loss divides equally among all classes.
+      check_labels: whether a label that is no class raises IndexRangeError; if not, its loss is 0.
       stem: "reduced", which makes the image eight times smaller; or "plain", a 3x3 convolution with D filters that
         leaves small images as large as they are.
     """
@@ -152,7 +152,7 @@ class AmoebaNetD(ImageClassifier):
     def _single(
         self, name: str, cell: Cell, x: mtf.Tensor, before: mtf.Tensor, filters: int, normalize: Normalization
     ) -> mtf.Tensor:
-        """The result of one cell, whose gradient computes it again if `recompute` says so."""
+        """The result of one cell, whose gradient computes it again if `recompute` is set."""
         inside = dataclasses.replace(normalize, moments=[])
 
         def made(x: mtf.Tensor, before: mtf.Tensor) -> list[mtf.Tensor]:
@@ -167,7 +167,7 @@ class AmoebaNetD(ImageClassifier):
         return y
 
     def _policy(self, normalize: Normalization) -> str | None:
-        """Returns the policy of what the gradient keeps of a cell, or of each step of a pipeline."""
+        """Returns the recomputation policy of a cell, or of each step of a pipeline."""
         if not normalize.is_training:
             return None
         return "nothing" if self.recompute == NESTED else self.recompute

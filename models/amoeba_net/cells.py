@@ -13,10 +13,10 @@ Pair = tuple[tuple[str, int], tuple[str, int]]
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A cell makes five states of two, and puts some of all together along the filters.
+    """A cell makes five states from two, and concatenates some of the seven along the filters.
 
-    State 0 is the result of the cell before, and state 1 that of the cell before it. Both have been brought to the
-    cell's number of filters.
+    State 0 is the result of the cell before, and state 1 that of the cell before it, both brought to the cell's number
+    of filters.
 
     Attributes:
       pairs: how each further state is made.

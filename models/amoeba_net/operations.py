@@ -21,7 +21,7 @@ _INITIALIZER = VarianceScalingInitializer(scale=2.0, mode="fan_out", distributio
 
 @dataclasses.dataclass
 class Normalization:
-    """Batch normalization that records its statistics, for whoever can assign averages of them.
+    """Batch normalization that records its statistics, so that the caller can assign moving averages of them.
 
     Attributes:
       is_training: whether statistics are those of the batch.
@@ -36,7 +36,7 @@ class Normalization:
     moments: list[tuple[str, mtf.Tensor]] = dataclasses.field(default_factory=list)
 
     def __call__(self, x: mtf.Tensor) -> mtf.Tensor:
-        """x [.., batch, height, width, filters], normalized over all but its filters and what is before the batch."""
+        """x [.., batch, height, width, filters], normalized over its batch, height and width."""
         mesh, shape, wide = x.mesh, x.shape[-1:], x if x.dtype == tf.float64 else x.astype(tf.float32)
         with mtf.variable_scope("batch_norm") as scope:
             averages = [
@@ -60,8 +60,8 @@ class Normalization:
 def applied(name: str, x: mtf.Tensor, stride: int, normalize: Normalization) -> mtf.Tensor:
     """The operation of this name, which keeps the number of filters: [.., height, width, filters] -> divided by stride.
 
-    Convolutions are a rectifier, the convolution, and normalization. Windows that are larger than an element have a
-    quarter of the filters, between two 1x1 convolutions.
+    Each convolution follows a rectifier and is normalized. Convolutions larger than 1x1 have a quarter of the filters,
+    between two 1x1 convolutions.
     """
     filters = x.shape[-1].size
     if name == "none":
@@ -103,7 +103,7 @@ def convolved(
 def halved(x: mtf.Tensor, filters: int, normalize: Normalization, *, name: str) -> mtf.Tensor:
     """Half the filters from the pixels of even rows and columns, and half from those of odd ones, normalized.
 
-    So no pixel of the diagonal is lost, as it would be by a 1x1 convolution with a stride.
+    A 1x1 convolution with a stride would drop the pixels of odd rows and columns.
     """
     x = mtf.relu(x)
     height, width = x.shape[-3:-1]

@@ -1,4 +1,4 @@
-"""Average precision as COCO measures it: counts on the mesh, which add up over batches, and means of them."""
+"""Average precision as COCO measures it: counts on the mesh, which are averaged over batches, and means of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from meshtf.models.detection.boxes import overlaps
 from meshtf.models.detection.suppression import Detections
 
 LEAST_OVERLAPS = tuple(round(0.5 + 0.05 * n, 2) for n in range(10))
-"""The intersections over union from which a detection is right: 0.5 to 0.95."""
+"""The least intersections over union at which a detection counts as right: 0.5 to 0.95."""
 
 NUM_BINS = 512
-"""Scores are told apart to 1/512."""
+"""The number of bins of scores, each 1/512 wide."""
 
 _RECALLS = np.linspace(0.0, 1.0, 101)
 _THRESHOLDS = mtf.Dimension("thresholds", len(LEAST_OVERLAPS))
@@ -22,7 +22,8 @@ _THRESHOLDS = mtf.Dimension("thresholds", len(LEAST_OVERLAPS))
 def hits(found: Detections, boxes: mtf.Tensor, labels: mtf.Tensor) -> mtf.Tensor:
     """1 for each detection that finds an object, at each least overlap: [detections, batch, thresholds].
 
-    In order of scores, a detection takes the object of its class that it overlaps most, among those that no other took.
+    Detections choose in the order of their scores. Each takes the object of its class that it overlaps most, if no
+    earlier detection took that object.
 
     Args:
       found: the detections.
@@ -71,7 +72,7 @@ def detection_counts(found: Detections, boxes: mtf.Tensor, labels: mtf.Tensor, c
 def average_precisions(counts: np.ndarray, num_classes: int) -> np.ndarray:
     """The average precision [thresholds, classes] of counts [counts], and NaN for a class without an object.
 
-    It is the mean of the best precisions at 101 recalls or beyond them, as COCO's evaluation has it (Lin et al. 2014).
+    It is the mean over 101 recalls of the best precision at this recall or beyond, as in COCO (Lin et al. 2014).
     """
     sizes = [len(LEAST_OVERLAPS) * num_classes * NUM_BINS, num_classes * NUM_BINS, num_classes]
     right, every, objects = np.split(np.asarray(counts, np.float64), np.cumsum(sizes)[:-1])
@@ -85,7 +86,7 @@ def average_precisions(counts: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def _area(right: np.ndarray, every: np.ndarray, count: float) -> float:
-    """The mean precision of right detections among all, [bins], by falling score, of so many objects."""
+    """The average precision for `count` objects, from right and all detections so far, [bins] by falling score."""
     recall, precision = right / count, right / np.maximum(every, np.finfo(np.float64).tiny)
     best = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.0)
     # Counts are means over images, so that a recall may be off by rounding.
@@ -93,9 +94,9 @@ def _area(right: np.ndarray, every: np.ndarray, count: float) -> float:
 
 
 def mean_average_precision(counts: np.ndarray, num_classes: int) -> dict[str, float]:
-    """The "mean_average_precision" over all least overlaps, and that of 0.5, over the classes that have objects.
+    """The "mean_average_precision" over all least overlaps, and "average_precision_50" at 0.5.
 
-    There is none if no class has.
+    Both are means over the classes that have objects; if no class has any, the dict is empty.
     """
     found = average_precisions(counts, num_classes)
     if np.isnan(found).all():

@@ -15,7 +15,7 @@ _SMALLEST = 1e-6
 
 
 def overlaps(first: mtf.Tensor, second: mtf.Tensor) -> mtf.Tensor:
-    """The intersection over union of boxes [..., coordinates], over the union of their other dimensions.
+    """The intersection over union of boxes [..., coordinates]. The result has all other dimensions of both.
 
     It is 0 for two boxes without an area.
     """

@@ -1,4 +1,4 @@
-"""Default boxes: the boxes of several sizes and forms round each cell of a detector's feature maps."""
+"""Default boxes: the boxes of several sizes and aspect ratios around each cell of a detector's feature maps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import gin
 import numpy as np
 
 _DIFFERENT = """\
-DefaultBoxes: steps, aspect_ratios, scales are for {steps}, {ratios} and {scales} feature maps (scales has one
-number more); give each as many"""
+DefaultBoxes: steps, aspect_ratios and scales must be for the same number of feature maps (scales has one number
+more), and are for {steps}, {ratios} and {scales}"""
 
 
 @gin.configurable(module="meshtf.models")
@@ -18,8 +18,8 @@ number more); give each as many"""
 class DefaultBoxes:
     """The boxes from which a detector predicts offsets (Liu et al. 2016, section 2.2), by default those of SSD300.
 
-    A cell has a square box of the map's scale, one of the geometric mean of its scale and the next map's, and for each
-    aspect ratio a broad and a tall box. Nothing is larger than the image.
+    A cell has a square box of the map's scale, and one of the geometric mean of this scale and the next map's. For each
+    aspect ratio it has a wide and a tall box. No box is larger than the image.
 
     Attributes:
       image_size: the pixels on each side of an image.
@@ -49,7 +49,7 @@ class DefaultBoxes:
     def corners(self, map_sizes: Sequence[tuple[int, int]]) -> np.ndarray:
         """The boxes, float32 [anchors, coordinates], of maps of these heights and widths.
 
-        The order is by map, then by row, by column, and by form.
+        The order is by map, then by row, by column, and by aspect ratio.
         """
         return np.concatenate([self._of_map(number, *size) for number, size in enumerate(map_sizes)]).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Which object each default box is to find."""
+"""Matches each default box to the object that it is to find."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def matched_objects(
     """The object of each anchor, int32 [batch, anchors], and its label, 0 for an anchor without one.
 
     An anchor takes the object that it overlaps most, if that is more than `least_overlap`. Each object also takes the
-    anchor that overlaps it most, so that none is without one (Liu et al. 2016, section 2.2). If two objects take one
-    anchor, the later gets it.
+    anchor that overlaps it most, so that every object has one (Liu et al. 2016, section 2.2). If two objects take the
+    same anchor, the later object gets it.
 
     Args:
       anchors: [anchors, coordinates].

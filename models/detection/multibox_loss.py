@@ -18,14 +18,14 @@ def multibox_loss(
 ) -> mtf.Tensor:
     """The loss [batch] of Liu et al. (2016), section 2.2, divided by the number of anchors with an object.
 
-    It is the smooth L1 loss of the offsets of anchors with an object, and the cross-entropy of the classes of these and
-    of the negatives that are hardest. An image without an object has the loss 0.
+    It is the smooth L1 loss of the offsets of anchors with an object, plus the cross-entropy of the classes of these
+    anchors and of the hardest negatives. An image without an object has the loss 0.
 
     Args:
       logits: [batch, anchors, classes].
       offsets: [batch, anchors, coordinates].
       labels: int32 [batch, anchors]; 0 for none.
-      wanted: the right offsets, where there is a label; finite elsewhere.
+      wanted: the right offsets where an anchor has a label, and any finite numbers elsewhere.
       negatives_per_positive: how many anchors without an object count, for each with one.
     """
     anchors, classes = labels.shape[-1], logits.shape[-1]
@@ -39,9 +39,9 @@ def multibox_loss(
 
 
 def hardest(losses: mtf.Tensor, positive: mtf.Tensor, count: mtf.Tensor) -> mtf.Tensor:
-    """1 for the negatives of the largest losses [batch, anchors], `count` [batch] of them if there are so many; else 0.
+    """1 for the `count` [batch] negatives of largest loss [batch, anchors], or for all if they are fewer; else 0.
 
-    The first of equal losses counts. It is exact, wherever the anchors are: all are sorted together.
+    The first of equal losses counts. The result is exact under every layout, because all anchors are sorted together.
     """
     anchors = losses.shape[-1]
     of_negatives = mtf.where(mtf.greater(positive, 0.5), -1.0, losses)

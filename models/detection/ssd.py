@@ -35,19 +35,19 @@ class SSD:
     for no object.
 
     You may split `batch`, `height` and `width`, and `filters` for the weights. Sizes need not divide. Small maps are
-    made from maps that are not split: their dimensions are `small_height` and `small_width`. The boxes of all of an
-    image are put together, so that they can be sorted.
+    made from maps that are not split: their dimensions are `small_height` and `small_width`. The boxes of all maps are
+    concatenated, so that an image's boxes can be sorted.
 
     Attributes:
       num_classes: the classes of objects, and one for the background.
-      backbone: the residual network that makes the first feature map. Its classifier is not made.
+      backbone: the residual network that makes the first feature map. Its classifier is left out.
       default_boxes: the boxes of each cell.
       further_maps: the filters of a 1x1 and of a 3x3 convolution, and the stride of the latter, for each feature map
-        after the first. With stride 1, the windows are within the map, which becomes smaller by 2.
+        after the first. With stride 1 there is no padding, and the map becomes smaller by 2.
       small_size: feature maps that are made from one of at most this height or width are small.
-      least_overlap: the intersection over union from which a default box has an object.
+      least_overlap: default boxes match objects that they overlap by more than this intersection over union.
       negatives_per_positive: how many default boxes without an object count in the loss, for each with one.
-      num_candidates: how many boxes of a class are looked at.
+      num_candidates: how many boxes of each class are considered.
       num_detections: how many boxes of an image are returned.
       least_score: detections of at most this probability are dropped.
       max_overlap: the largest intersection over union of two detections of a class.
@@ -76,7 +76,7 @@ class SSD:
         check_parts(self, backbone=ResNet, default_boxes=DefaultBoxes)
         if len(self.further_maps) + 1 != len(self.default_boxes.steps):
             raise ValueError(
-                f"SSD: there are {len(self.further_maps) + 1} feature maps, with the backbone's, and default_boxes are "
+                f"SSD: there are {len(self.further_maps) + 1} feature maps, with the backbone's, but default_boxes are "
                 f"for {len(self.default_boxes.steps)}; give steps, scales and aspect_ratios for each"
             )
 
@@ -109,7 +109,7 @@ class SSD:
     def metrics(
         self, features: Mapping[str, mtf.Tensor], is_training: bool
     ) -> dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]]:
-        """The "loss" [batch]. In an evaluation also the counts of detections, for `held_out_metrics`."""
+        """The "loss" [batch]. An evaluation also has the counts of detections, for `held_out_metrics`."""
         logits, offsets, anchors = self.outputs(features["images"], is_training)
         boxes, labels = mtf.cast(features["boxes"], tf.float32), features["labels"]
         found, own = matched_objects(anchors, boxes, labels, least_overlap=self.least_overlap)
@@ -123,7 +123,7 @@ class SSD:
         return {"loss": loss, COUNTS: counts}
 
     def held_out_metrics(self, vectors: dict[str, np.ndarray]) -> dict[str, float]:
-        """Takes the counts of all held-out images from the vectors, and returns average precisions of them together."""
+        """Removes the counts of all held-out images from `vectors`, and returns the average precisions from them."""
         return mean_average_precision(vectors.pop(COUNTS), self.num_classes)
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:

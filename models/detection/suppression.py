@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of boxes that overlap, the one of the highest score."""
+"""Non-maximum suppression: keeps only the box with the highest score of boxes that overlap."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Detections:
 def kept(boxes: mtf.Tensor, scores: mtf.Tensor, *, max_overlap: float) -> mtf.Tensor:
     """1 for each candidate that no kept candidate before it overlaps too much, else 0: [..., candidates].
 
-    Candidates are in order of their scores. Each step of the loop settles one more candidate at least, and it ends when
-    nothing changes. So the result is that of the greedy algorithm.
+    Candidates are in order of their scores. Each step of the loop settles at least one more candidate, and the loop
+    ends when nothing changes. So the result is that of the greedy algorithm.
 
     Args:
       boxes: [..., candidates, coordinates].
-      scores: [..., candidates]; a candidate of score 0 is none.
+      scores: [..., candidates]; a candidate of score 0 is never kept.
       max_overlap: the largest intersection over union of two that are kept.
     """
     candidates = scores.shape[-1]
@@ -74,7 +74,7 @@ def best_detections(
     Args:
       boxes: [batch, anchors, coordinates].
       probabilities: [batch, anchors, classes].
-      num_candidates: how many boxes of each class are looked at.
+      num_candidates: how many boxes of each class are considered.
       num_detections: how many boxes are returned.
       least_score: boxes of at most this score are dropped.
       max_overlap: the largest intersection over union of two boxes of a class.

@@ -36,11 +36,11 @@ def test_dots_stand_for_any_other_dimensions(text: str, before: int, after: int 
 @pytest.mark.parametrize(
     ("text", "fact", "underline"),
     [
-        ("batch:64 1x", '"1x" is no dimension', "         ^^"),
-        ("batch:64x y", '"batch:64x" is no dimension', "^^^^^^^^^"),
+        ("batch:64 1x", '"1x" is not a dimension', "         ^^"),
+        ("batch:64x y", '"batch:64x" is not a dimension', "^^^^^^^^^"),
         ("a b a", 'dimension "a" stands twice', "    ^"),
         ("... a ...", '"..." stands twice', "      ^^^"),
-        ("a .. b", '".." is no dimension', "  ^^"),
+        ("a .. b", '".." is not a dimension', "  ^^"),
     ],
 )
 def test_the_token_at_fault_is_underlined(text: str, fact: str, underline: str) -> None:

@@ -38,7 +38,7 @@ def test_three_runs_have_a_result_by_the_rules(tmp_path: Path, capsys: pytest.Ca
     assert ("3 of 3 reached the target, all right by mlperf-logging" in printed) == (checker_name() is not None)
     assert (NOT_INSTALLED in printed) == (checker_name() is None)
     assert run(tmp_path / "out") == ExitStatus.BAD_CONFIGURATION
-    assert "is not empty, and results of different commands do not go together" in capsys.readouterr().err
+    assert "is not empty, and results of different commands must not be mixed" in capsys.readouterr().err
 
 
 def test_a_misspelt_task_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

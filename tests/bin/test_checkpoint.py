@@ -188,7 +188,7 @@ def test_what_is_not_there(run: Run, tmp_path: Path) -> None:
     for command in ("list", "show", "verify"):
         ended = run(command, tmp_path)
         assert ended.status == BAD_USAGE
-        assert f"{tmp_path} is neither the folder of a checkpoint, as step_00001000, nor has it any" in ended.err
+        assert f"{tmp_path} is not the folder of a checkpoint, such as step_00001000, and contains none" in ended.err
     ended = run("show", tmp_path / "no.npz")
     assert (ended.status, "no.npz cannot be read as an .npz file: No such file or directory" in ended.err) == (
         BAD_USAGE,
@@ -203,10 +203,10 @@ def test_outputs_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended = run("convert", saved, f"--output={tmp_path / 'a.txt'}")
-    assert (ended.status, "a.txt ends in .txt, and no format does" in ended.err) == (BAD_USAGE, True), ended.err
+    assert (ended.status, "a.txt ends in .txt, which no format uses" in ended.err) == (BAD_USAGE, True), ended.err
     (tmp_path / "there").mkdir()
     ended = run("convert", saved, f"--output={tmp_path / 'there'}")
-    assert (ended.status, "is there already; give another output" in ended.err) == (BAD_USAGE, True)
+    assert (ended.status, "already exists; give another output" in ended.err) == (BAD_USAGE, True)
     ended = run("convert", saved, f"--output={tmp_path / 'no' / 'file.npz'}")
     assert (ended.status, "cannot be written: No such file or directory" in ended.err) == (BAD_FILE, True)
 

@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     write_run("words", [{"step": 1, "loss": "low"}, {"step": 2, "held_out_loss": [1]}])
     assert status_of("a", "damaged", "empty", "folder", "words", "--output=c.png") == ExitStatus.DONE
     out = capsys.readouterr().out
-    assert "damaged/metrics.jsonl: 1 of 6 lines is damaged, and passed over\n" in out
+    assert "damaged/metrics.jsonl: 1 of 6 lines is damaged, and skipped\n" in out
     assert "empty has no metrics yet\n" in out
     assert out.count("folder/metrics.jsonl cannot be read: ") == 1
     assert Path("c.png").exists()
@@ -129,15 +129,15 @@ def test_without_matplotlib_a_word_says_how_to_install_it(
 
 
 MISTAKES: list[tuple[list[str], str]] = [
-    ([], "two runs or more are compared, and 0 "),
-    (["a"], "two runs or more are compared, and 1 "),
+    ([], "give at least two runs to compare, not 0: meshtf-compare RUN"),
+    (["a"], "give at least two runs to compare, not 1: meshtf-compare RUN"),
     (["a", "a"], "a is given twice"),
     (["a", "./a/../a"], "./a/../a is given twice, as a before"),
     (["a", "link"], "link is given twice, as a before"),
     (["a", "gone"], "gone is not the folder of a run: it has no such folder."),
     (["a", "."], ". is not the folder of a run: it has no operative_config.gin."),
     (["a", "a/metrics.jsonl"], "is not the folder of a run"),
-    (["a", "b", "--output=x.txt"], "--output=x.txt ends otherwise than in .png"),
+    (["a", "b", "--output=x.txt"], "--output=x.txt does not end in .png"),
     (["a", "b", "--output=gone/x.png"], "--output=gone/x.png is in a folder that is not there"),
     (["a", "b", "--ouput=x.png"], "Unknown command line flag 'ouput'. Did you mean: output ?"),
 ]

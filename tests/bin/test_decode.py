@@ -123,20 +123,20 @@ def test_scoring_goes_on_where_it_was_broken_off(
         one, other = json.loads(one), json.loads(other)
         assert (one["text"], one["num_tokens"]) == (other["text"], other["num_tokens"])
         assert_close(one["log_likelihood"], other["log_likelihood"], terms=TERMS, dtype="float32")
-    for content, message in ((b"{}\n", "line 1 of .* is no score in JSON"), (whole[::-1], "is no score in JSON")):
+    for content, message in ((b"{}\n", "line 1 of .* is not a score in JSON"), (whole[::-1], "is not a score in JSON")):
         scores.write_bytes(content)
         assert status_of(*command, *options) == ExitStatus.BAD_FILE
         assert re.search(message, capsys.readouterr().err)
     scores.write_bytes(of_step_2 := whole.replace(b'"step": 3', b'"step": 2'))
     assert status_of(*command, *options) == ExitStatus.BAD_FILE
-    assert f"the scores in {scores} are of step 2, and this model is of step 3" in capsys.readouterr().err
+    assert f"the scores in {scores} are from step 2, but this model is from step 3" in capsys.readouterr().err
     assert scores.read_bytes() == of_step_2 != whole
     scores.write_bytes(whole.replace(b'"de"', b'"ed"'))
     assert status_of(*command, *options) == ExitStatus.BAD_FILE
-    assert f"is the score of another text than line 2 of {lines} ('de')" in capsys.readouterr().err
+    assert f"is not the score of line 2 of {lines} ('de'), but of another text" in capsys.readouterr().err
     assert scores.read_bytes() == whole.replace(b'"de"', b'"ed"')
     assert status_of(*command[:-2], "--resume") == ExitStatus.BAD_CONFIGURATION
-    assert "--resume goes on with scores in JSON lines: give --score" in capsys.readouterr().err
+    assert "--resume continues a file of scores in JSON lines: give --score" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -148,26 +148,29 @@ def test_scoring_goes_on_where_it_was_broken_off(
         (["--model_dir={folder}", "--prompt=x", "--method=gredy"], "flag --method=gredy: value should be one of"),
         (
             ["--model_dir={folder}", "--prompt=x", "--beam_size=3"],
-            "--beam_size says nothing to --method=greedy; it is for --method=beam",
+            "--beam_size has no effect with --method=greedy; it is for --method=beam",
         ),
         (
             ["--model_dir={folder}", "--prompt=x", "--draft_tokens=3"],
-            "--draft_tokens says nothing without --draft, the run of the model that drafts",
+            "--draft_tokens has no effect without --draft, the run of the model that drafts",
         ),
-        (["--model_dir={folder}", "--prompt=x", "--score", "--draft={folder}"], "--draft says nothing to --score"),
+        (["--model_dir={folder}", "--prompt=x", "--score", "--draft={folder}"], "--draft has no effect with --score"),
         (["--model_dir={folder}", "--prompt=x", "--draft={folder}/no"], "/no is not the folder of a run"),
         (
             ["--model_dir={folder}", "--prompt=x", "--draft={folder}", "--method=rank"],
             "--draft is for --method=greedy and --method=sample, and --method is rank",
         ),
-        (["--model_dir={folder}", "--prompt=x", "--score", "--top_k=3"], "--top_k says nothing to --score; it is for"),
+        (
+            ["--model_dir={folder}", "--prompt=x", "--score", "--top_k=3"],
+            "--top_k has no effect with --score; it is for",
+        ),
         (
             ["--model_dir={folder}", "--prompt=x", "--method=beam", "--beam_rules=transformers", "--alpha=1"],
-            "--alpha says nothing to --beam_rules=transformers; it is for --beam_rules=gnmt",
+            "--alpha has no effect with --beam_rules=transformers; it is for --beam_rules=gnmt",
         ),
         (
             ["--model_dir={folder}", "--prompt=x", "--stop=ab", "--method=beam"],
-            "beam search stops at single tokens, and the stop 'ab' is written as the ids",
+            "beam search can only stop at a single token, but the stop 'ab' is the ids",
         ),
         (
             ["--model_dir={folder}", "--prompt=x", "--top_p=2", "--method=sample"],

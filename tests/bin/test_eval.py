@@ -123,7 +123,10 @@ def test_a_run_that_may_only_be_read_is_evaluated(
     assert status_of(f"--model_dir={folder}") == ExitStatus.DONE
     captured = capsys.readouterr()
     assert "held out:      loss " in captured.out
-    assert f"it is only shown, and not in {folder}/evaluations.jsonl: Read-only file system" in captured.out
+    assert (
+        f"the result is only shown, and could not be written to {folder}/evaluations.jsonl: Read-only file system"
+        in captured.out
+    )
     assert not captured.err
 
 

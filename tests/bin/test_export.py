@@ -102,14 +102,14 @@ def prompt_flags() -> list[str]:
         (["--model_dir={folder}"], "--output is needed"),
         (["--model_dir={folder}", "--output={folder}"], "is there already; give another, or remove it"),
         (["--model_dir={folder}", "--output=s3://me:word@b/x"], "--output=s3://b/x must be a folder of this machine"),
-        (["--model_dir={folder}", "--output=x", "--alpha=1"], "--alpha says nothing to --method=greedy"),
+        (["--model_dir={folder}", "--output=x", "--alpha=1"], "--alpha has no effect with --method=greedy"),
         (
             ["--model_dir={folder}", "--output=x", f"--max_length={LENGTH + 1}"],
-            "and the model has learnt from sequences",
+            "but the model was trained on sequences",
         ),
         (
             ["--model_dir={folder}", "--output=x", "--max_gib=0.000001"],
-            "of them variables, and the limit is 1e-06 GiB.",
+            "GiB of variables, and the limit is 1e-06 GiB.",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def test_strict_writes_nothing_where_a_line_has_no_counterpart(
     assert imported(tmp_path, text, "--strict") == ("", ExitStatus.BAD_CONFIGURATION)
     strict = capsys.readouterr().err
     assert lenient in strict
-    assert "Nothing was written; without --strict the rest is." in strict
+    assert "Nothing was written. Without --strict the other lines are written." in strict
     assert imported(tmp_path, SIZES, "--strict")[1] == ExitStatus.DONE
     assert capsys.readouterr().err == ""
 

@@ -50,8 +50,8 @@ FLAGS = [
     ("meshtf-train", [DIGITS, "--gin_param= "], "is empty; it takes a binding, as 'Training.num_steps=100'"),
     ("meshtf-train", [DIGITS, "--model_dir="], "--model_dir is empty"),
     ("meshtf-train", [DIGITS, "--mesh_shape="], "--mesh_shape is empty"),
-    ("meshtf-train", [DIGITS, "--layout=batch:rows", "--layout="], "--layout is given 2 times, and has one value"),
-    ("meshtf-train", [DIGITS, "--model_dir=a", "--model_dir=b"], "--model_dir is given 2 times, and has one value"),
+    ("meshtf-train", [DIGITS, "--layout=batch:rows", "--layout="], "--layout is given 2 times, but takes one value"),
+    ("meshtf-train", [DIGITS, "--model_dir=a", "--model_dir=b"], "--model_dir is given 2 times, but takes one value"),
     ("meshtf-train", [DIGITS, "--report", "--noreport"], "--report is given 2 times"),
     ("meshtf-train", [DIGITS, "--report=perhaps"], "flag --report=perhaps"),
     ("meshtf-train", [DIGITS, "--backend="], "value should be one of <cpu|gpu|tpu>"),
@@ -104,7 +104,7 @@ PARAMETERS = [
     ("Trainin.num_steps=3", ["No configurable matching 'Trainin'", 'did you mean "Training"?']),
     ("meshtf.trian.Training.num_steps=3", ["No configurable matching", 'did you mean "Training"?']),
     ("Training.optimizer=@AdamOptimiser()", ["@AdamOptimiser()", 'did you mean "AdamOptimizer"?']),
-    ("Training.num_steps=%steps", ["the macro %steps has no value", "`steps = ...` gives it"]),
+    ("Training.num_steps=%steps", ["the macro %steps has no value", "set it with `steps = ...`"]),
     ("Training.num_steps=%gin.REQUIRD", ["gin.REQUIRD"]),
     ("nothing", ["Couldn't parse statement", "A value is a Python literal"]),
     ("=3", ["Unexpected token"]),
@@ -116,8 +116,8 @@ PARAMETERS = [
     ("include digits_mlp.gin", ["digits_mlp is no value", "include digits_mlp.gin"]),
     # values that are none
     ("Training.layout=batch:rows", ["batch is no value", "a string in quotes of its own"]),
-    ("Training.seed=2**70", ["Expected newline", "Nothing is computed"]),
-    ("Training.seed=1+1", ["Expected newline", "Nothing is computed"]),
+    ("Training.seed=2**70", ["Expected newline", "It cannot be an expression"]),
+    ("Training.seed=1+1", ["Expected newline", "It cannot be an expression"]),
     ("Training.seed=nan", ["nan is no value"]),
     ("Training.seed=true", ["true is no value"]),
     ("Training.seed=", ["Unable to parse value"]),
@@ -286,9 +286,11 @@ def of_model(name: str, body: str, *words: str) -> Files:
 
 FILES = [
     Files(
-        "undecodable", {"mine.gin": b"# a\nTraining.layout = '\xff'\n"}, ("mine.gin is no gin file", "line 2", "0xff")
+        "undecodable",
+        {"mine.gin": b"# a\nTraining.layout = '\xff'\n"},
+        ("mine.gin is not a gin file", "line 2", "0xff"),
     ),
-    Files("not_text", {"mine.gin": b"\x89PNG\r\n\x1a\n\0"}, ("mine.gin is no gin file", "byte 0")),
+    Files("not_text", {"mine.gin": b"\x89PNG\r\n\x1a\n\0"}, ("mine.gin is not a gin file", "byte 0")),
     Files("a_null", {"mine.gin": "Training.seed = 1\0\n"}, ("mine.gin:1",)),
     Files("includes_itself", {"mine.gin": "include 'mine.gin'\n"}, ("mine.gin:1", "mine.gin includes mine.gin")),
     Files(
@@ -396,7 +398,7 @@ FILES = [
             "mine.gin": "include 'lm_tiny.gin'\nimport meshtf.models.mlp_classifier\n"
             "Training.model = @MLPClassifier()\nMLPClassifier.num_classes = 10\nTraining.layout = 'batch:rows'\n"
         },
-        ('MLPClassifier asks for the feature "images"', "targets", "do not go together"),
+        ('MLPClassifier asks for the feature "images"', "targets", "do not fit together"),
     ),
     Files(
         "text_on_digits",

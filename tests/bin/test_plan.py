@@ -77,7 +77,7 @@ def test_a_layout_is_found_for_a_mesh_and_a_machine(capsys: pytest.CaptureFixtur
     assert "layout of train_step on v5e" in text
     assert "(4 cores)" in text
     assert main(digits) == 2
-    assert "no machine is given to predict its time on" in capsys.readouterr().err
+    assert "there is no machine to predict its time on" in capsys.readouterr().err
 
 
 def test_a_layout_is_found_beside_another_and_says_what_ended_the_search(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,10 +90,10 @@ def test_a_layout_is_found_beside_another_and_says_what_ended_the_search(capsys:
     assert main([*digits[:3], "--layout=auto", "--machine=v5e", "--search_operations=300"]) == 0
     text = capsys.readouterr().out
     assert "it reached its limit of 300 planned operations, " in text
-    assert "; --search_operations=1200 (max_planned_operations of auto_layout) lets it go on" in text
+    assert "; --search_operations=1200 (max_planned_operations of auto_layout) lets it continue" in text
     assert main([*digits, "--compare=auto"]) == 2
     assert (
-        "--compare='auto' is not possible: Training.layout is \"auto\", and no machine is given"
+        "--compare='auto' is not possible: Training.layout is \"auto\", but there is no machine"
         in capsys.readouterr().err
     )
 
@@ -185,7 +185,7 @@ def test_layouts_are_compared_and_one_that_is_not_possible_is_named(
 def test_what_cannot_be_compared_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*DIGITS, f"--compare={text}"]) == 2
     error = capsys.readouterr().err
-    assert f"--compare={text!r} is no recipe, no layout and no settings" in error
+    assert f"--compare={text!r} is not a recipe, a layout or settings" in error
     assert "megatron_sequence" in error
 
 

@@ -42,9 +42,9 @@ def test_a_probe_writes_a_machine_that_predicts(tmp_path: Path, capsys: pytest.C
     ("arguments", "message"),
     [
         ([], "--out"),
-        (["--out=here.txt"], "--out=here.txt: the file of a machine ends in .toml"),
+        (["--out=here.txt"], "--out=here.txt: the name of a machine file must end in .toml"),
         (["--out=none/here.toml"], "--out=none/here.toml: there is no folder none"),
-        (["--out=here.toml", "--cores=3"], "--cores=3: an even number is measured, as in --cores=4"),
+        (["--out=here.toml", "--cores=3"], "--cores=3: it must be an even number, as in --cores=4"),
         (["--out=here.toml", "--cores=0"], "--cores"),
     ],
 )

@@ -95,13 +95,18 @@ def test_a_signal_stops_the_trials_which_wait_for_the_next_command(tmp_path: Pat
 
 
 MISTAKES: list[tuple[list[object], list[str], str, str]] = [
-    ([1], [], 'Sweep.metric = "held_out_los"', 'has the metric "held_out_los", by which Sweep.metric judges; did you'),
+    ([1], [], 'Sweep.metric = "held_out_los"', 'has the metric "held_out_los", which Sweep.metric names; did you'),
     ([1], [], "Sweep.mode = 3", "Sweep.mode must be"),
     ([], [], "", "must be a list of one value or more"),
     ([1], ["--gin_param=Training.seed=3"], "", "holds a sweep of another training"),
     ([1], ["--launch=a 'b"], "", "--launch=a 'b is no command: No closing quotation"),
-    ([1], ["--launch=no-such-program --"], "", "--launch=no-such-program -- names no program of this machine"),
-    ([1], ["--write_jobs=no/such/jobs.sh"], "", "--write_jobs=no/such/jobs.sh: the folder is not there; make it"),
+    (
+        [1],
+        ["--launch=no-such-program --"],
+        "",
+        "--launch=no-such-program -- names a program that is not on this machine",
+    ),
+    ([1], ["--write_jobs=no/such/jobs.sh"], "", "--write_jobs=no/such/jobs.sh: the folder does not exist; create it"),
 ]
 
 

@@ -70,7 +70,9 @@ def test_a_process_that_dies_is_named(configuration: Path) -> None:
     reader = TextReader(ByteVocabulary(), LanguageModel(), skip_undecodable=False)
     shards = [(shard, 0.5) for shard in shards_of(JsonLines(str(configuration.parent / "*.jsonl")), 500)]
     answers = tokens_of(KillsItself(reader), shards, 2)
-    with pytest.raises(ExecutionError, match=r"has died \(exit code -9\); was there memory for 2\?\n.*--processes=N"):
+    with pytest.raises(
+        ExecutionError, match=r"has died \(exit code -9\); was there enough memory for 2\?\n.*--processes=N"
+    ):
         list(answers)
 
 

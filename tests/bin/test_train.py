@@ -223,7 +223,7 @@ def test_a_layout_that_was_found_is_kept_by_the_run(tmp_path: Path, capsys: pyte
         (["digits_mlp.gin"], "unexpected argument 'digits_mlp.gin': meshtf-train --gin_file=NAME"),
         ([DIGITS, "--backend=tpu", "--mesh_shape=rows:8;cols:4"], "has 32 cores, and the virtual TPU 8"),
         ([DIGITS, "--backend=tpu", "--virtual=0"], "mtf.virtual_tpu(0): a virtual TPU has from 1 to 4,096 cores"),
-        ([DIGITS, "--virtual=8"], "--virtual=8 is of --backend=gpu and --backend=tpu, and the backend is cpu"),
+        ([DIGITS, "--virtual=8"], "--virtual=8 is only for --backend=gpu and --backend=tpu, but the backend is cpu"),
         ([DIGITS, "--backend=gpu", "--mesh_shape=rows:4;cols:4"], "has 16 cores, and 8 virtual GPUs are there"),
         ([DIGITS, "--backend=cuda"], "flag --backend=cuda: value should be one of <cpu|gpu|tpu>"),
         ([DIGITS, "--model_dir=/dev/null/run"], "the model folder /dev/null/run cannot be made: "),
@@ -279,7 +279,7 @@ def test_a_run_is_taken_up_with_what_may_change_and_not_with_another_model(capsy
     message = capsys.readouterr().err
     assert "hidden_0/kernel" in message
     assert (
-        "run holds a run of another model or optimizer. Nothing was started or changed. Choose another --mo" in message
+        "run holds a run of another model or optimizer. Nothing was started or changed. Give the old values" in message
     )
     assert "warm_start" not in message
     assert evaluation.main(["meshtf-eval", "--model_dir=run", "--gin_param=MLPClassifier.hidden_sizes=(16,)"]) == 2

@@ -56,8 +56,8 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_flags_that_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Did you mean: size" in refused(capsys, "--siz=300")
-    assert "either --files or --python_library" in refused(capsys, "--output=a.model")
-    assert "either --files or --python_library" in refused(capsys, "--output=a", "--files=b", "--python_library")
+    assert "give either --files or --python_library" in refused(capsys, "--output=a.model")
+    assert "give either --files or --python_library" in refused(capsys, "--output=a", "--files=b", "--python_library")
     assert "--output is needed" in refused(capsys, "--python_library")
     assert "unexpected argument 'b.txt'" in refused(capsys, "b.txt")
     assert "unigram|bpe" in refused(capsys, "--python_library", "--output=a.model", "--model_type=words")

@@ -105,7 +105,7 @@ def check_failed_save(folder: CheckpointFolder, store: mtf.VariableStore, reason
     assert f"the checkpoint of step 2 cannot be written to {folder.path(2)}: " in text
     assert reason in text
     assert "It would take 800,000 bytes" in text
-    assert "Earlier checkpoints are as they were." in text
+    assert "Earlier checkpoints are unchanged." in text
     assert names_in(folder.folder) == ["step_00000001"]
     folder.open(1).verify()
 
@@ -164,7 +164,7 @@ def test_old_ones_that_cannot_be_deleted_are_only_complained_of(
     monkeypatch.setattr("meshtf.checkpoint.checkpoint_folder.delete_folder", refuse)
     folder.save(2, store, {})
     assert folder.steps() == [1, 2]
-    assert "step_00000002 is whole, and" in caplog.text
+    assert "step_00000002 is complete, but" in caplog.text
     assert "Permission denied" in caplog.text
 
 
@@ -196,11 +196,11 @@ def test_arguments(store: mtf.VariableStore, tmp_path: Path) -> None:
         (lambda folder: CheckpointFolder(folder / "no").open(3), "has no checkpoint of step 3; there are: none"),
         (
             lambda folder: CheckpointFolder(folder).save(mtf.VariableStore(), 3, {}),
-            "a store of variables is saved, such as step.variables, not int",
+            "save() takes a store of variables, such as step.variables, not int",
         ),
         (
             lambda folder: CheckpointFolder(folder).save(3, {"w": 1}, {}),
-            "a store of variables is saved, such as step.variables, not dict",
+            "save() takes a store of variables, such as step.variables, not dict",
         ),
     ],
 )

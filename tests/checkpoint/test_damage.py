@@ -52,7 +52,7 @@ def test_a_damaged_file_is_named_and_passed_over(
     assert saved is not None
     assert saved.folder == copies.path(2)
     assert f"{name} " in caplog.text
-    assert "passed over for the one before it" in caplog.text
+    assert "the checkpoint before it is used instead" in caplog.text
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -94,7 +94,7 @@ def test_a_checkpoint_of_a_later_version_is_not_called_damaged(copies: Checkpoin
     content = json.loads(path.read_text())["content"]
     content["format"] = 2
     path.write_text(manifest._with_checksum(content))
-    with pytest.raises(CheckpointError, match="is of format 2; this meshtf reads format 1") as caught:
+    with pytest.raises(CheckpointError, match="has format 2; this version of meshtf reads format 1") as caught:
         SavedCheckpoint.open(copies.path(3))
     assert not isinstance(caught.value, DamagedCheckpointError)
 

@@ -97,7 +97,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no files": (drop("files"), "it lacks files"),
     "no tensors": (drop("tensors"), "it lacks tensors"),
     "no state": (drop("state"), "it lacks state"),
-    "more than there is": (put("more", value=1), 'it has "more", which means nothing'),
+    "more than there is": (put("more", value=1), 'it has "more", which is not a known key'),
     "state is a list": (put("state", value=[1]), "state is [1], and must be an object"),
     "files is a list": (put("files", value=[]), "files is [], and must be an object"),
     "tensors is text": (put("tensors", value="w"), 'tensors is "w", and must be an object'),
@@ -130,11 +130,17 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a nested shape": (put("tensors", W, "shape", value=NESTED), f'tensors["{W}"].shape is [[[[['),
     "a shape beyond the data": (tensor([2**31, 2**31]), f'"{W}" with shape [2147483648, 2147483648] is the largest'),
     "a shape beyond 64 bits": (tensor([2**62, 2**62]), "bytes, and the files of data have "),
-    "a type of no numbers": (tensor([5, 4], "string"), f'tensors["{W}"].dtype is "string", which is no type that a'),
-    "a type of resources": (tensor([5, 4], "resource"), '.dtype is "resource", which is no type'),
-    "a type of references": (tensor([5, 4], "float32_ref"), '.dtype is "float32_ref", which is no type'),
-    "an unknown type": (tensor([5, 4], "float31"), '.dtype is "float31", which is no type'),
-    "a type as number": (put("tensors", W, "dtype", value=1), ".dtype is 1, which is no type"),
+    "a type of no numbers": (
+        tensor([5, 4], "string"),
+        f'tensors["{W}"].dtype is "string", and no variable can have this type',
+    ),
+    "a type of resources": (tensor([5, 4], "resource"), '.dtype is "resource", and no variable can have this type'),
+    "a type of references": (
+        tensor([5, 4], "float32_ref"),
+        '.dtype is "float32_ref", and no variable can have this type',
+    ),
+    "an unknown type": (tensor([5, 4], "float31"), '.dtype is "float31", and no variable can have this type'),
+    "a type as number": (put("tensors", W, "dtype", value=1), ".dtype is 1, and no variable can have this type"),
     "no box": (boxes(), f'the 0 boxes of tensors["{W}"] do not make up its shape [5, 4]'),
     "a box is left out": (boxes([[0, 0], [5, 2]]), f'the 1 boxes of tensors["{W}"] do not make up its shape [5, 4]'),
     "a box twice": (boxes([[0, 0], [5, 2]], [[0, 0], [5, 2]]), "the 2 boxes of"),
@@ -155,9 +161,9 @@ def test_what_cannot_be_is_named(own: SavedCheckpoint, fault: str) -> None:
     spoil(own, change)
     with pytest.raises(DamagedCheckpointError) as caught:
         SavedCheckpoint.open(own.folder)
-    assert str(caught.value).startswith(f"checkpoint {own.folder} is damaged: manifest.json cannot be right: ")
+    assert str(caught.value).startswith(f"checkpoint {own.folder} is damaged: manifest.json is wrong: ")
     assert words in str(caught.value)
-    assert str(caught.value).endswith("take another checkpoint, or copy this one again from its source")
+    assert str(caught.value).endswith("use another checkpoint, or copy this one again from its source")
     assert CheckpointFolder(own.folder.parent).steps() == [2]
 
 
@@ -211,7 +217,7 @@ def test_only_regular_files_are_opened(
         printed = capsys.readouterr()
         assert f"is damaged: {name} " in printed.out + printed.err
         assert (
-            f"is {kind.replace('a link to /dev/zero', 'a symbolic link')}, and no regular file"
+            f"is {kind.replace('a link to /dev/zero', 'a symbolic link')}, not a regular file"
             in printed.out + printed.err
         )
 

@@ -42,7 +42,7 @@ def test_the_newest_are_kept(url: str) -> None:
     assert open_source(RemoteFolder.open(url)).step == 5
     with pytest.raises(CheckpointError, match=rf"{url} has no checkpoint of step 1; there are: 2, 5"):
         folder.open(1)
-    with pytest.raises(CheckpointError, match="is neither the folder of a checkpoint"):
+    with pytest.raises(CheckpointError, match="is not the folder of a checkpoint"):
         all_checkpoints([RemoteFolder.open(f"{url}/nothing")])
 
 
@@ -153,7 +153,9 @@ def test_storage_that_fails_is_no_damage(url: str, monkeypatch: pytest.MonkeyPat
                 use()
     with monkeypatch.context() as patch:
         patch.setattr(storage, "put_file", refuse)
-        with pytest.raises(SaveError, match=r"step 2 cannot be written to .*reset by peer\nIt is whole in") as caught:
+        with pytest.raises(
+            SaveError, match=r"step 2 cannot be written to .*reset by peer\nA complete copy is in"
+        ) as caught:
             save(folder, 2)
         assert str(folder.path(2)) in str(caught.value)
     assert folder.steps() == [1]

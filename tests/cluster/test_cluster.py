@@ -34,7 +34,7 @@ def test_a_barrier_is_passed_when_all_have_come() -> None:
 def test_who_does_not_come_is_named() -> None:
     found = in_each(3, lambda cluster: cluster.barrier("b", timeout_seconds=0.2), present=2)
     for error in found:
-        assert "process 2 (host2:4000) did not come to barrier/b within 0.2 seconds" in str(error)
+        assert "process 2 (host2:4000) did not reach barrier/b within 0.2 seconds" in str(error)
     (missing,) = in_each(1, lambda cluster: cluster.get("key", timeout_seconds=0.1))
     assert 'no process has put "key"' in str(missing)
 

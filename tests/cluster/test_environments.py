@@ -80,7 +80,7 @@ def test_slurms_first_host(hosts: str, first: str) -> None:
 
 def test_two_texts_of_one_address() -> None:
     """The same place twice is refused however it is written; processes of one host are counted."""
-    with pytest.raises(ClusterError, match=r"\[::1\]:4000 stands twice"):
+    with pytest.raises(ClusterError, match=r"\[::1\]:4000 appears twice"):
         ProcessAddresses.listed(["[::1]:4000", "[0:0::1]:4000"], 0, "test")
     assert ProcessAddresses.listed(["[::1]:4000", "[0:0::1]:4001", "a:1"], 0, "test").num_on_this_host == 2
 
@@ -89,27 +89,33 @@ def test_two_texts_of_one_address() -> None:
     ("environment", "words"),
     [
         ({}, ["initialize_cluster(addresses=", "torchrun"]),
-        ({"TF_CONFIG": "{"}, ["TF_CONFIG: it is no JSON", '"task"']),
+        ({"TF_CONFIG": "{"}, ["TF_CONFIG: it is not JSON", '"task"']),
         ({"TF_CONFIG": "[]"}, ['no "cluster" and "task"']),
         ({"TF_CONFIG": '{"cluster": {}}'}, ['no "cluster" and "task"']),
         (tf_config(task={"type": "wroker", "index": 0}), ["'wroker'", 'did you mean "worker"']),
-        (tf_config(task={"type": "worker", "index": 2}), ["number 2 of job 'worker', which has 2"]),
-        (tf_config(task={"type": "worker", "index": "1"}), ["number '1'"]),
+        (
+            tf_config(task={"type": "worker", "index": 2}),
+            ["index 2 in job 'worker', which has 2 tasks, counted from 0"],
+        ),
+        (tf_config(task={"type": "worker", "index": "1"}), ["index '1'"]),
         (tf_config(cluster={"worker": TWO, "ps": ["c:1"]}), ["job 'ps' does not compute here"]),
         (tf_config(cluster={"worker": "a:4000"}), ["must be a list of addresses", "'a:4000'"]),
-        (tf_config(cluster={"worker": ["a:4000", "a:4000"]}), ["a:4000 stands twice"]),
+        (tf_config(cluster={"worker": ["a:4000", "a:4000"]}), ["a:4000 appears twice"]),
         (tf_config(cluster={"worker": ["a:4000", "b"]}), ["'b' is no address", '"10.0.0.1:4000"']),
         (tf_config(cluster={"worker": ["a:4000", "b:99999"]}), ["'b:99999' is no address"]),
         ({k: v for k, v in TORCHRUN.items() if k != "MASTER_PORT"}, ["RANK is set and MASTER_PORT is not"]),
         (TORCHRUN | {"RANK": "one"}, ["RANK must be a number, and is 'one'"]),
-        (TORCHRUN | {"RANK": "4"}, ["process 4 does not exist where there are 4"]),
+        (TORCHRUN | {"RANK": "4"}, ["process 4 does not exist: there are 4, counted from 0"]),
         (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, ["4 processes, 2 of them on this host", "leader="]),
-        (SLURM | {"SLURM_STEP_NODELIST": "[]"}, ["'[]'", "no list of hosts", "a number is missing", "    []\n     ^"]),
-        (SLURM | {"SLURM_STEP_NODELIST": "a:[1-2]"}, ["'a:[1-2]'", "no list of hosts", "'a:1' is no IPv6 address"]),
+        (
+            SLURM | {"SLURM_STEP_NODELIST": "[]"},
+            ["'[]'", "not a list of hosts", "a number is missing", "    []\n     ^"],
+        ),
+        (SLURM | {"SLURM_STEP_NODELIST": "a:[1-2]"}, ["'a:[1-2]'", "not a list of hosts", "'a:1' is no IPv6 address"]),
         (TORCHRUN | {"MASTER_ADDR": "a:4000"}, ["MASTER_ADDR is 'a:4000'", "nor a host without a port"]),
         (TORCHRUN | {"MASTER_PORT": "four"}, ["MASTER_PORT must be a number, and is 'four'"]),
         (TORCHRUN | {"MASTER_PORT": "70000"}, ["MASTER_PORT 70000", "between 1 and 65535"]),
-        (tf_config(cluster={"worker": ["::1:4000", "b:1"]}), ["TF_CONFIG: '::1:4000'", "stands in brackets"]),
+        (tf_config(cluster={"worker": ["::1:4000", "b:1"]}), ["TF_CONFIG: '::1:4000'", "in brackets before its port"]),
     ],
 )
 def test_wrong_variables(environment: dict[str, str], words: list[str]) -> None:

@@ -70,7 +70,7 @@ def test_the_first_of_a_trillion() -> None:
     ("n1,,n2", "the name of a host is missing", 3),
     ("n1, n2", "a name has no spaces", 3),
     ("n[1-2", "a bracket is not closed", 1),
-    ("n1]", "a bracket is closed that was not opened", 2),
+    ("n1]", "a closing bracket has no opening bracket", 2),
     ("n[]", "a number is missing", 2),
     ("n[1,]", "a number is missing", 4),
     ("n[1-]", "a number is missing", 4),

@@ -145,7 +145,7 @@ def test_addresses_that_nobody_knows_or_that_are_elsewhere() -> None:
     elsewhere = ProcessAddresses.listed([f"192.0.2.1:{port}", f"192.0.2.2:{port}"], 0, "TF_CONFIG")
     found = joined((unknown, options()))[0], joined((elsewhere, options()))[0]
     assert "TF_CONFIG: the host of no-such-host.invalid:4000 is unknown here" in str(found[0])
-    assert "192.0.2.1 is no address of this machine" in str(found[1])
+    assert "192.0.2.1 is not an address of this machine" in str(found[1])
 
 
 def test_another_token() -> None:
@@ -154,7 +154,7 @@ def test_another_token() -> None:
         (listed(0, ports), options("one", timeout_seconds=5.0)), (listed(1, ports), options("two", timeout_seconds=5.0))
     )
     assert f"process 1 (127.0.0.1:{ports[1]}) did not come" in str(leader)
-    assert f"process 0 (127.0.0.1:{ports[0]}) has another token" in str(other)
+    assert f"process 0 (127.0.0.1:{ports[0]}) has a different token" in str(other)
 
 
 def test_what_contradicts_ends_all_at_once() -> None:

@@ -22,9 +22,9 @@ ADDRESSES = ("a:1", "b:2", "c:3")
 def test_who_does_not_wait_is_waited_for() -> None:
     waits, stuck = Stand("in a collective", 40, True), Stand("at x.py:3 in load", 41, False, "after step 7")
     assert described({1: waits, 2: stuck}, ADDRESSES) == (
-        "process 2 (c:3), which told that it stood for 41 seconds at x.py:3 in load, after step 7"
+        "process 2 (c:3), which reported no progress for 41 seconds at x.py:3 in load, after step 7"
     )
-    assert described({1: waits, 2: None}, ADDRESSES) == "process 2 (c:3), which has not said where it stands"
+    assert described({1: waits, 2: None}, ADDRESSES) == "process 2 (c:3), which has not reported where it is"
     assert "process 1 (b:2)" in described({1: waits, 2: waits}, ADDRESSES)
     assert "process 2 (c:3)" in described({1: waits, 2: waits}, ADDRESSES)
 

@@ -55,7 +55,7 @@ def test_a_death_after_all_have_met_ends_the_others(tmp_path: Path) -> None:
         if victim == 0:
             assert processes[1].exitcode == 5
             assert "process 0 (127.0.0.1:" in said
-            assert "has not answered since all had met" in said
+            assert "has not answered since all processes met" in said
         else:
             assert processes[0].exitcode == -signal.SIGKILL
             assert "process 0 is killed: TensorFlow's server has not started" in said

@@ -230,7 +230,7 @@ def test_checkpoints_are_written_by_all_and_read_by_any_number(two_processes: Jo
         assert "process 1 (127.0.0.1:" in own["full"]
         assert "No space left on device" in own["full"]
         assert own["steps"] == [STEPS]
-        assert "is not one folder for all processes: process 1 (127.0.0.1:" in own["unshared"]
+        assert "is not the same folder in all processes: process 1 (127.0.0.1:" in own["unshared"]
     files = sorted(path.name for path in (tmp_path / f"step_{STEPS:08d}").iterdir())
     assert not [name for name in files if name.startswith(("process_", "part_"))]
     assert not list(tmp_path.glob(".*"))

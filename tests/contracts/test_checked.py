@@ -161,7 +161,7 @@ def test_a_wrong_number_of_arguments_is_python_s_own_error() -> None:
     ("annotation", "message"),
     [
         ("mtf.f33['n']", "the annotation of \"x\" of f, mtf.f33['n'], cannot be evaluated: AttributeError"),
-        ("mtf.f32['n:']", 'cannot be evaluated: "n:" is no dimension'),
+        ("mtf.f32['n:']", 'cannot be evaluated: "n:" is not a dimension'),
         ("Unknown", "cannot be evaluated: NameError: name 'Unknown' is not defined"),
         ("float", 'no annotation of f says anything of a tensor; write one, as in def f(x: mtf.f32["batch hidden"])'),
     ],

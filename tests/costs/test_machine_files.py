@@ -43,7 +43,7 @@ def test_an_unknown_machine_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(MachineError) as refused:
         load_machine("v5pp")
     assert str(refused.value).startswith('there is no machine "v5pp". Did you mean "v5p"?')
-    assert "Known are: a100, h100, h200, v2, v3, v4, v5e, v5p" in str(refused.value)
+    assert "The known machines are a100, h100, h200, v2, v3, v4, v5e, v5p" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_an_unknown_machine_is_refused_with_those_that_there_are() -> None:
         ),
         (
             "memory_bandwidth|memory_bandwith",
-            '"memory_bandwith" is no field of a machine; did you mean "memory_bandwidth"',
+            '"memory_bandwith" is not a field of a machine; did you mean "memory_bandwidth"',
         ),
         ("name = |#", "name is missing"),
-        ("[torus]|[tours]", r"links are a table \[torus\] or tables \[\[levels\]\], one of the two"),
-        ("axes = |axis = ", r'\[torus\] "axis" is no field of a machine; did you mean "axes"'),
+        ("[torus]|[tours]", r"links must be a table \[torus\] or tables \[\[levels\]\], exactly one of the two"),
+        ("axes = |axis = ", r'\[torus\] "axis" is not a field of a machine; did you mean "axes"'),
         ("name = |name ", "is not TOML: "),
         ('name = "v3"|name = 3', "Machine.name is a text, not empty, and not 3"),
         ("source = |source = '' #", "Machine.source is a text, not empty, and not ''"),
@@ -84,7 +84,7 @@ def test_what_is_wrong_in_a_file_is_told_with_its_path(changed: str, message: st
 def test_links_that_are_no_tables_are_told(links: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(links)
-    with pytest.raises(MachineError, match=r"mine.toml: links are a table \[torus\] or tables \[\[levels\]\], and not"):
+    with pytest.raises(MachineError, match=r"mine.toml: links must be a table \[torus\] or tables \[\[levels\]\], not"):
         load_machine(str(path))
 
 

@@ -69,7 +69,7 @@ def test_many_parameters_are_listed() -> None:
         names = [p.name for p in parameters(thing)]
         text = docstring(thing)
         text += "".join(
-            docstring(attrgetter(other)(mtf)) for other in re.findall(r"`mtf\.([\w.]+)` describes them", text)
+            docstring(attrgetter(other)(mtf)) for other in re.findall(r"`mtf\.([\w.]+)` describes the", text)
         )
         if len(names) >= MANY and "Args:" not in text and "Attributes:" not in text:
             yield "does not list its parameters"

@@ -31,11 +31,11 @@ def step() -> mtf.Function:
         ({"images": IMAGES[:3]}, ['input "images" must be [batch:4 pixels:6] float32, and has shape [3, 6]']),
         ({"images": IMAGES.T}, ["has shape [6, 4]"]),
         ({"images": 1.0}, ["has shape []"]),
-        ({"images": [[1, 2], [3]]}, ["is a list that is no array: its parts differ in length"]),
+        ({"images": [[1, 2], [3]]}, ["is a list that is not an array: its parts differ in length"]),
         ({"images": IMAGES.astype(np.float64)}, ["has dtype float64; convert it, as in x.astype('float32')"]),
         ({"images": tf.ones([4, 6], tf.bfloat16)}, ["has dtype bfloat16; convert it, as in tf.cast(x, tf.float32)"]),
-        ({"images": tf.ragged.constant([[1.0], []])}, ["is a RaggedTensor, which must be made dense first"]),
-        ({"images": "a name"}, ["is no array of numbers but a str of <U6"]),
+        ({"images": tf.ragged.constant([[1.0], []])}, ["is a RaggedTensor; make it dense first"]),
+        ({"images": "a name"}, ["is a str of <U6, not an array of numbers"]),
         ({"labels": [0, 1, 2, 3.5]}, ['input "labels" must be [batch:4] int32, and has float64 values']),
         ({"labels": [0, 1, 2, 1 << 40]}, ["has values from 0 to 1099511627776, beyond int32"]),
         ({"labels": [True, False, True, True]}, ["has bool values"]),
@@ -49,7 +49,7 @@ def test_the_message(read: Callable[..., str], step: mtf.Function, feeds: dict[s
         step(**{"images": IMAGES, "labels": LABELS, **feeds})
 
     text = read(FeedError, call)
-    assert 'program "train_step" was fed wrongly:\n  ' in text
+    assert 'program "train_step" was given wrong inputs:\n  ' in text
     for part in parts:
         assert part in text
 

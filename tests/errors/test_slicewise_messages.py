@@ -47,7 +47,7 @@ def test_a_wrong_dtype_or_number_of_outputs() -> None:
 
     assert "tf_fn returned bool for the slice of output" in raised(dtype, mtf.errors.DtypeError)
     assert "give output_dtype=tf.bool" in raised(dtype)
-    assert "tf_fn returned 2 tensors, and the operation has 1 output" in raised(number, mtf.errors.ShapeError)
+    assert "tf_fn returned 2 tensors, but the operation has 1 output" in raised(number, mtf.errors.ShapeError)
 
 
 def test_an_error_in_the_function() -> None:

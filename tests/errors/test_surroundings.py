@@ -32,7 +32,10 @@ def test_under_a_tape(read: Callable[..., str], step: mtf.Function) -> None:
             step(X)  # here
 
     text = read(UsageError, call)
-    assert 'program "train_step" was called while a tf.GradientTape is recording, which cannot see into it' in text
+    assert (
+        'program "train_step" was called while a tf.GradientTape is recording. The tape cannot see into the program'
+        in text
+    )
     assert "Take gradients inside the program, with mtf.gradients, and call it outside the tape" in text
     assert "total" not in step.variables
     with tf.GradientTape() as tape, tape.stop_recording():

@@ -84,7 +84,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("mlp activation", lambda: mtf.models.MLPClassifier(10, (5,), "rel"),
      GraphError, 'activation \'rel\' is not a function; did you mean "relu"?; there are celu, elu,'),
     ("attention heads", lambda: mtf.layers.AttentionConfig(num_heads=3, num_kv_heads=2, d_kv=4),
-     ValueError, "AttentionConfig: num_heads=3 does not divide by num_kv_heads=2; each head"),
+     ValueError, "AttentionConfig: num_heads=3 is not a multiple of num_kv_heads=2; each head"),
     ("learned positions", lambda: mtf.layers.learned_positions(mtf.range(MESH, ("length", 9)), 4, D_MODEL),
      ShapeError, "there are 4 learned positions, fewer than length:9; make max_length larger"),
     ("pipeline layers", lambda: mtf.layers.pipeline(3, X),
@@ -120,7 +120,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("cosine", lambda: mtf.optimize.CosineSchedule(0.1, 0),
      ValueError, "CosineSchedule: num_steps must be a number above 0, and is 0"),
     ("piecewise", lambda: mtf.optimize.PiecewiseSchedule([5, 3], [0.1, 0.2]),
-     ValueError, "PiecewiseSchedule: 2 boundaries need 3 pieces, and there are 2"),
+     ValueError, "PiecewiseSchedule: 2 boundaries need 3 pieces, but there are 2"),
 ]
 # fmt: on
 

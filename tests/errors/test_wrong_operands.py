@@ -102,7 +102,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("reshape to a number", lambda: X.reshape(3),
      ShapeError, "x.reshape: not a shape: 3; give an mtf.Shape, a list of dimensions"),
     ("clip swapped", lambda: mtf.clip_by_value(X, 1.0, -1.0),
-     UsageError, "clip_value_min is 1.0, above clip_value_max, -1.0; exchange them"),
+     UsageError, "clip_value_min is 1.0, above clip_value_max, -1.0; swap them"),
     ("clip numpy", lambda: mtf.clip_by_value(X, ARRAY, 1.0),
      GraphError, "the operand must be an mtf.Tensor, not ndarray; bring values in as inputs"),
 ]

@@ -18,10 +18,10 @@ def make_socket(path: Path) -> None:
 
 
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a folder": (Path.mkdir, "it is a folder, and no regular file"),
-    "a pipe": (os.mkfifo, "it is a named pipe, and no regular file"),
-    "a socket": (make_socket, "it is a socket, and no regular file"),
-    "a link to a device": (lambda path: path.symlink_to("/dev/zero"), "it is a device, and no regular file"),
+    "a folder": (Path.mkdir, "it is a folder, not a regular file"),
+    "a pipe": (os.mkfifo, "it is a named pipe, not a regular file"),
+    "a socket": (make_socket, "it is a socket, not a regular file"),
+    "a link to a device": (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a regular file"),
     "a link to nothing": (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
     "a link to itself": (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
     "nothing": (lambda path: None, "No such file or directory"),
@@ -42,14 +42,14 @@ def test_links_are_followed_where_they_may_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"text")
     (tmp_path / "link").symlink_to("file")
     assert read_regular(tmp_path / "link", 4) == b"text"
-    with pytest.raises(OSError, match="it is a symbolic link, and no regular file"):
+    with pytest.raises(OSError, match="it is a symbolic link, not a regular file"):
         open_regular(tmp_path / "link", follows_links=False)
 
 
 def test_no_more_is_read_than_there_may_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"text")
-    with pytest.raises(OSError, match="it has 4 bytes, and may have 3"):
+    with pytest.raises(OSError, match="it has 4 bytes, and the limit is 3"):
         read_regular(tmp_path / "file", 3)
     os.truncate(tmp_path / "file", 2**42)
-    with pytest.raises(OSError, match="it has 4,398,046,511,104 bytes, and may have 10"):
+    with pytest.raises(OSError, match="it has 4,398,046,511,104 bytes, and the limit is 10"):
         read_regular(tmp_path / "file", 10)

@@ -94,7 +94,7 @@ def test_what_is_no_mark() -> None:
     ids=["zip", "7z", "tar", "gzipped tar", "Parquet", "PDF"],
 )
 def test_what_is_no_text(content: bytes, what: str) -> None:
-    with pytest.raises(NoTextError, match=rf"its content is {what}, and no text"):
+    with pytest.raises(NoTextError, match=rf"its content is {what}, not text"):
         text(content)
     assert refused(content, "a.zip")
 

@@ -66,7 +66,7 @@ REFUSING: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", REFUSING)
 def test_links_are_refused_where_content_is_kept(folder: Path, precious: Path, what: str) -> None:
-    with pytest.raises(OSError, match="it is a symbolic link, which is not written through"):
+    with pytest.raises(OSError, match="it is a symbolic link, and meshtf does not write through links"):
         REFUSING[what](folder)
     assert precious.read_bytes() == b"precious"
 
@@ -97,7 +97,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "it")
     with pytest.raises(OSError, match=r"."):
         append_to_file(tmp_path / "it", b"new")
-    with pytest.raises(OSError, match="it is no regular file"):
+    with pytest.raises(OSError, match="it is not a regular file"):
         open_for_lock(tmp_path / "it")
     replace_file(tmp_path / "it", b"new")
     assert (tmp_path / "it").read_bytes() == b"new"
@@ -116,7 +116,7 @@ def test_two_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced_file(tmp_path / "it")).write(b"first")
         replace_file(tmp_path / "it", b"second")
-        with pytest.raises(OSError, match="another process writes it, too"):
+        with pytest.raises(OSError, match="another process also writes it"):
             stack.close()
     assert (tmp_path / "it").read_bytes() == b"second"
     assert len(list(tmp_path.iterdir())) == 1

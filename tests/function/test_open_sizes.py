@@ -137,7 +137,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[MeshtfError], str]] = [
     ("dtype", lambda: pair()(x=np.ones([2, 2], np.float32), y=np.ones([2], np.float32)),
      FeedError, 'input "y" must be [batch:2] int32, and has dtype float32; convert it'),
     ("no such size", lambda: pair().at(bach=2),
-     UsageError, 'the inputs of program "step" leave no "bach" open; open are: batch'),
+     UsageError, 'the inputs of program "step" leave no size "bach" open; the open sizes are: batch'),
     ("a size missing", lambda: pair().at(),
      UsageError, 'program "step" needs the size of "batch", too: at(batch=...)'),
     ("negative", lambda: pair().at(batch=-1),

@@ -405,9 +405,11 @@ def same(xs: list[mtf.Tensor], _: list[mtf.Tensor]) -> list[mtf.Tensor]:
 def test_sizes_that_do_not_fit_are_refused_with_those_that_do() -> None:
     with pytest.raises(ShapeError, match=r'"layers:9" does not divide into 2 rounds; these fit: \[1, 3, 9\]'):
         built(same, schedule=PipelineSchedule(4, 4, 2), layers=9)
-    with pytest.raises(ShapeError, match=r'"layers:3" in 4 stages: 3 layers leave stages .*; have at most 3 stages'):
+    with pytest.raises(
+        ShapeError, match=r'"layers:3" in 4 stages: 3 layers would leave stages .*; use at most 3 stages'
+    ):
         built(same, schedule=PipelineSchedule(4, 2), layers=3)
-    with pytest.raises(ShapeError, match=r"3 layers in each of 2 rounds leave stages with nothing to do"):
+    with pytest.raises(ShapeError, match=r"3 layers in each of 2 rounds would leave stages without work"):
         built(same, schedule=PipelineSchedule(4, 4, 2), layers=6)
     with pytest.raises(ShapeError, match=r'"batch:6" does not divide into 4 micro-batches; these fit: \[1, 2, 3, 6\]'):
         built(same, schedule=PipelineSchedule(2, 4), batch=6)
@@ -419,11 +421,11 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
     with graph:
         for shape, message in (
             ([D_MODEL], 'has no dimension "batch" to cut into micro-batches'),
-            ([BATCH, ("stage", 2)], 'has dimension "stage", which the pipeline makes; rename it'),
+            ([BATCH, ("stage", 2)], 'has dimension "stage", a name that pipelines use; rename it'),
         ):
             with pytest.raises(ShapeError, match=re.escape(message)):
                 pipeline(same, mtf.zeros(mesh, shape), LAYERS, PipelineSchedule(2, 2))
-        x, message = mtf.zeros(mesh, [BATCH, D_MODEL]), r'its part of \[d_model:6\], which does not begin with "layers:'
+        x, message = mtf.zeros(mesh, [BATCH, D_MODEL]), r'\[d_model:6\] must begin with "layers:'
         with pytest.raises(ShapeError, match=message):
             pipeline_with_sums(lambda xs, _: (xs, []), x, LAYERS, TWO_STAGES, sliced=[mtf.zeros(mesh, [D_MODEL])])
         with pytest.raises(ShapeError, match="at least one carried value"):
@@ -433,7 +435,7 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
 def test_a_sum_that_has_the_batch_is_refused() -> None:
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph)
-    message = r'a sum over the micro-batch has dimension "batch" itself: \[stage:2 batch:4 d_model:6\]'
+    message = r'a sum over the micro-batch still has dimension "batch": \[stage:2 batch:4 d_model:6\]'
     with graph, pytest.raises(ShapeError, match=message):
         pipeline_with_sums(lambda xs, _: (xs, xs), mtf.zeros(mesh, [BATCH, D_MODEL]), LAYERS, TWO_STAGES)
 

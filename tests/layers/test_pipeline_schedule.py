@@ -52,5 +52,6 @@ def test_what_a_schedule_refuses() -> None:
         PipelineSchedule(2, 0)
     with pytest.raises(ValueError, match=r"num_stages must be a positive integer, and is 2\.0"):
         PipelineSchedule(2.0, 4)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"which do not divide 10; the nearest that fit: \[8, 12\]; or use one round"):
+    fact = r"num_microbatches must be a multiple of num_stages, 4, and is 10"
+    with pytest.raises(ValueError, match=rf"{fact}; the nearest that fit: \[8, 12\]; or use one round"):
         PipelineSchedule(4, 10, 2)

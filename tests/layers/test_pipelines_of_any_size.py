@@ -144,7 +144,7 @@ def test_sizes_of_micro_batches_and_rounds_are_refused_with_those_that_fit(drawn
     if count % stages:
         below = count - count % stages
         nearest = [n for n in (below, below + stages) if n]
-        taken = f"{stages} stages take as many micro-batches at a time, which do not divide {count}"
+        taken = f"num_microbatches must be a multiple of num_stages, {stages}, and is {count}"
         with pytest.raises(ValueError, match=re.escape(f"{taken}; the nearest that fit: {nearest}; or use one round")):
             PipelineSchedule(stages, count, 2)
 

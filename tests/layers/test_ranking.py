@@ -28,5 +28,5 @@ def test_labels_that_are_all_equal_have_no_weight() -> None:
 
 
 def test_other_shapes_are_refused() -> None:
-    with pytest.raises(ShapeError, match="the same one dimension"):
+    with pytest.raises(ShapeError, match="have one dimension, the same for both"):
         interpret(lambda x: mtf.layers.area_under_curve(x, x)[0], {"x": ("a:1 b:2", np.ones((1, 2)))}, "all:1", "")

@@ -123,14 +123,14 @@ def test_where_nothing_fits_it_says_what_is_too_large_and_which_mesh_would_do() 
     split = pricing.price(MeshLayout(mtf.convert_to_shape(MESH), rules))
     assert split is not None
     message = (
-        r'(?s)no layout of program "step" that was tried on mesh \[rows:2 cols:2\] fits [\d.]+ KiB a core: the least '
-        r'takes [\d.]+ KiB, [\d.]+ KiB too much, with layout ".*"\.?.*\n'
+        r'(?s)no layout of program "step" that was tried on mesh \[rows:2 cols:2\] fits into [\d.]+ KiB per core: the '
+        r'smallest takes [\d.]+ KiB, [\d.]+ KiB too much, with layout ".*"\.?.*\n'
         r"The largest parts of it on each core: \[.*\] float32 of .*, "
         r"[\d.]+ KiB; .*\nOn mesh \[rows:\d+ cols:\d+\] the same rules take [\d.]+ KiB"
     )
     with pytest.raises(LayoutError, match=message):
         auto_layout(program, MESH, "v5e", memory_per_core=0.6 * split.peak_bytes)
-    with pytest.raises(LayoutError, match="No mesh up to 256 times as large would do"):
+    with pytest.raises(LayoutError, match="No mesh up to 256 times as large would be enough"):
         auto_layout(perceptron(), MESH, "v5e", memory_per_core=1)
 
 
@@ -177,9 +177,9 @@ def test_places_have_rules_of_their_own_where_that_pays() -> None:
 def test_a_search_that_is_cut_short_says_so() -> None:
     found = auto_layout(perceptron(), MESH, "v5e", max_planned_operations=60)
     assert found.was_cut_short
-    assert "as the search had to end before it was through" in str(found)
+    assert "as the search had to end before it finished" in str(found)
     assert "it reached its limit of 60 planned operations, " in str(found)
-    assert "--search_operations=240 (max_planned_operations of auto_layout) lets it go on" in str(found)
+    assert "--search_operations=240 (max_planned_operations of auto_layout) lets it continue" in str(found)
     limit = r"60 planned operations \(--search_operations\)"
     with pytest.raises(LayoutError, match=rf"(?s)no layout .*\nThe search reached its limits, {limit}, before it"):
         auto_layout(perceptron(), MESH, "v5e", max_planned_operations=60, memory_per_core=1)

@@ -23,7 +23,7 @@ def test_each_layout_is_told_with_the_best_so_far() -> None:
     layout = str(found.layout.layout) or "nothing is split"
     assert f"{len(told)} tried in " in str(told[-1])
     assert f": rows:2;cols:2, {layout}" in str(told[-1])
-    assert "every layout was planned" in str(found)
+    assert "every layout with rules for the whole program was planned" in str(found)
 
 
 def test_while_nothing_fits_it_says_so_and_in_which_way_another_program_is_tried() -> None:
@@ -41,7 +41,7 @@ def test_what_ended_the_search_is_named_with_what_gives_it_more_time(monkeypatch
     slow = SearchEnd("seconds", 60, 5, 60.4)
     assert str(slow) == (
         "the search ended after 60.4 s: it reached its limit of 60 seconds, 5 layouts after the best; "
-        "--search_seconds=240 (max_seconds of auto_layout) lets it go on"
+        "--search_seconds=240 (max_seconds of auto_layout) lets it continue"
     )
 
 

@@ -102,7 +102,7 @@ WRONG: dict[str, tuple[type[MeshtfError], str, Callable[[mtf.Tensor], object]]] 
     "no input": (FeedError, r'input "x" \[batch:4 hidden:3\] float32 is missing', lambda x: (x + 1.0).eval()),
     "misspelt": (FeedError, r'no input "xs"; did you mean "x"', lambda x: (x + 1.0).eval(xs=X)),
     "wrong shape": (FeedError, r'input "x" must be \[batch:4 hidden:3\]', lambda x: x.eval(x=X[:2])),
-    "in a scan": (GraphError, r"is inside .*, where it has another value in each run.*mtf\.print_tensor", in_scan),
+    "in a scan": (GraphError, r"is inside .*: it has another value in each run there.*mtf\.print_tensor", in_scan),
     "too large": (
         UsageError,
         r"needs 4\.0 GiB of tensors and variables, and the limit is 1\.0 GiB; the largest is .*n:1073741824\]"

@@ -52,7 +52,7 @@ def test_the_vocabulary_is_that_of_the_targets() -> None:
 
 
 def test_two_tables_of_one_name_are_refused() -> None:
-    with pytest.raises(GraphError, match=r'"embedding/weights" exists .* give one of them another name'):
+    with pytest.raises(GraphError, match=r'"embedding/weights" already exists .* give one of them another name'):
         tables(model(VocabularyEmbedding(5, multiple=4)))
 
 

@@ -229,7 +229,7 @@ def test_bad_sizes() -> None:
     with pytest.raises(ValueError, match=r"ResNet: padding is one of SAME, SYMMETRIC, not 'VALID'"):
         ResNet(10, padding="VALID")
     other = ResNet(num_classes=4, stage_sizes=(1,), width=4, num_channels=1)
-    with pytest.raises(ShapeError, match=r"ResNet: images \[batch:8 .* channels:3\] do not have 1 channels"):
+    with pytest.raises(ShapeError, match=r"takes 1 channel, but the images are \[batch:8 .* channels:3\]"):
         graph_of(other, IMAGES, is_training=False)
     with pytest.raises(ValueError, match=r"ResNet: version is one of 1, 1\.5, not 1\.5"):
         ResNet(10, version=1.5)  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def test_a_step_whose_gradient_is_no_number_is_seen() -> None:
         (lambda: optimize.ClipByValue(-1.0), r"ClipByValue: limit must be a number above 0, and is -1\.0"),
         (
             lambda: optimize.ClippedOptimizer(optimize.SgdOptimizer(0.1), [1.0]),
-            r"clips must be a sequence such as \[ClipByGlobalNorm\(1\.0\)\], and has 1\.0",
+            r"clips must be a sequence such as \[ClipByGlobalNorm\(1\.0\)\], and contains 1\.0",
         ),
         (
             lambda: optimize.ClippedOptimizer(optimize.SgdOptimizer, [optimize.ClipByValue(1.0)]),

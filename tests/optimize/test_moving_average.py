@@ -69,7 +69,7 @@ def test_means_of_narrow_weights_are_wider() -> None:
 
     program = mtf.function(step, mtf.SpmdMeshImpl("all:1", ""))
     program()
-    with pytest.raises(GraphError, match=r"w is bfloat16 and its mean w/ema float32; .*evaluate narrow weights"):
+    with pytest.raises(GraphError, match=r"w is bfloat16, but its mean w/ema is float32, .*evaluate narrow weights"):
         optimize.averaged(program.variables)
 
 

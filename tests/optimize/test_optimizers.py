@@ -117,7 +117,10 @@ def test_minimize_without_variables() -> None:
             lambda: optimize.AdamWOptimizer(1e-3, exclude_from_weight_decay="bias"),
             r"exclude_from_weight_decay must be a sequence of regular expressions, and is 'bias'",
         ),
-        (lambda: optimize.LionOptimizer(1e-3, exclude_from_weight_decay=["["]), r"has '\[', no regular expression"),
+        (
+            lambda: optimize.LionOptimizer(1e-3, exclude_from_weight_decay=["["]),
+            r"has '\[', which is not a regular expression",
+        ),
         (lambda: optimize.AdafactorOptimizer(decay_exponent=0), r"decay_exponent must be a number above 0, and is 0"),
         (lambda: optimize.AdafactorOptimizer(factored="no"), r"factored must be True or False, and is 'no'"),
         (lambda: optimize.SgdOptimizer(10**400), r"SgdOptimizer: learning_rate must be 0 or more, and is 1000"),

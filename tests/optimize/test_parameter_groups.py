@@ -77,7 +77,7 @@ def test_one_norm_for_all_groups() -> None:
         ),
         (
             optimize.ParameterGroups([("coder", SGD), ("^decoder", SGD)], SGD),
-            r"all that '\^decoder' finds is taken by groups before it, such as 'coder'; put the narrower .* first",
+            r"earlier groups, such as 'coder', take every variable that '\^decoder' finds; put the narrower .* first",
         ),
         (
             optimize.AdamWOptimizer(0.1, exclude_from_weight_decay=["bais"]),
@@ -101,7 +101,10 @@ def test_a_rule_inside_a_group_may_name_variables_of_another() -> None:
     ("make", "message"),
     [
         (lambda: optimize.ParameterGroups(["bias"], SGD), r"groups must be pairs .*, and is \['bias'\]"),
-        (lambda: optimize.ParameterGroups([("(", SGD)], SGD), r"groups has '\(', no regular expression: missing \)"),
+        (
+            lambda: optimize.ParameterGroups([("(", SGD)], SGD),
+            r"groups has '\(', which is not a regular expression: missing \)",
+        ),
         (lambda: optimize.ParameterGroups([("bias", None)], SGD), r"groups must be an optimizer, and is None"),
         (lambda: optimize.ParameterGroups([], "sgd"), r"default must be an optimizer, and is 'sgd'"),
     ],

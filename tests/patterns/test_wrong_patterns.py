@@ -33,7 +33,7 @@ WRONG: list[tuple[Wrong, str, str]] = [
      "batch (heads:2 d_kv:3) -> batch heads d_kv\n"
      "      ^^^^^^^^^^^^^^^^"),
     (lambda: mtf.rearrange(X, "batch (heads:4 d_kv) -> batch heads d_kv", heads=2),
-     '"heads" has size 4 here, and 2 is given too',
+     '"heads" has size 4 here, but 2 is given too',
      "batch (heads:4 d_kv) -> batch heads d_kv\n"
      "       ^^^^^^^"),
     (lambda: mtf.rearrange(X, "batch (heads d_kv) -> batch heds d_kv", heads=2),
@@ -49,11 +49,11 @@ WRONG: list[tuple[Wrong, str, str]] = [
      "batch ... -> batch\n"
      "      ^^^"),
     (lambda: mtf.rearrange(X, "batch heads d_kv -> batch (heads d_kv)"),
-     "[batch:4 hidden:8] has 2 dimensions, and the left side 3",
+     "[batch:4 hidden:8] has 2 dimensions, but the left side has 3",
      "batch heads d_kv -> batch (heads d_kv)\n"
      "^^^^^^^^^^^^^^^^"),
     (lambda: mtf.rearrange(X, "batch -> batch"),
-     '[batch:4 hidden:8] has 2 dimensions, and the left side 1; name each in order, or write "..." for several',
+     '[batch:4 hidden:8] has 2 dimensions, but the left side has 1; name each in order, or write "..." for several',
      "batch -> batch\n"
      "^^^^^"),
     (lambda: mtf.rearrange(X, "batch hidden -> (batch hidden)"),
@@ -89,11 +89,11 @@ WRONG: list[tuple[Wrong, str, str]] = [
      "batch hidden\n"
      "            ^"),
     (lambda: mtf.rearrange(X, "batch hidden -> batch -> hidden"),
-     'a pattern has one "->"',
+     'a pattern has only one "->"',
      "batch hidden -> batch -> hidden\n"
      "                      ^^"),
     (lambda: mtf.rearrange(X, "batch; hidden -> hidden"),
-     '";" has no place here; separate names by spaces',
+     '";" is not allowed here; separate names by spaces',
      "batch; hidden -> hidden\n"
      "     ^"),
     (lambda: mtf.rearrange(X, "batch hidden -> batch hidden 1"),
@@ -105,7 +105,7 @@ WRONG: list[tuple[Wrong, str, str]] = [
      "batch (4 b) -> batch b\n"
      "       ^"),
     (lambda: mtf.rearrange(X, "batch ... ... -> batch ..."),
-     '"..." stands once for all dimensions not named',
+     '"..." may occur only once; it stands for all dimensions not named',
      "batch ... ... -> batch ...\n"
      "          ^^^"),
     (lambda: mtf.rearrange(X, "batch hidden -> ... batch"),
@@ -125,7 +125,7 @@ WRONG: list[tuple[Wrong, str, str]] = [
      "batch hidden -> hidden (hidden: batch)\n"
      "                       ^^^^^^^^^^^^^^^"),
     (lambda: mtf.rearrange(X, "batch () -> batch"),
-     "a group has at least one factor",
+     "a group needs at least one factor",
      "batch () -> batch\n"
      "      ^^"),
     (lambda: mtf.rearrange(X, "batch ((a b) c) -> batch a b c"),
@@ -133,11 +133,11 @@ WRONG: list[tuple[Wrong, str, str]] = [
      "batch ((a b) c) -> batch a b c\n"
      "       ^"),
     (lambda: mtf.rearrange(X, "batch (a k: b) -> batch a b"),
-     'the name of a group stands first, as in (k: a b); a size follows ":" without a space',
+     'the name of a group comes first, as in (k: a b); a size follows ":" without a space',
      "batch (a k: b) -> batch a b\n"
      "         ^^"),
     (lambda: mtf.rearrange(X, "k: batch hidden -> batch hidden"),
-     'a name before ":" stands in a group, as in (k: a b)',
+     'a name before ":" must be in a group, as in (k: a b)',
      "k: batch hidden -> batch hidden\n"
      "^^"),
     (lambda: mtf.rearrange(X, "batch (... b) -> batch b"),
@@ -145,7 +145,7 @@ WRONG: list[tuple[Wrong, str, str]] = [
      "batch (... b) -> batch b\n"
      "      ^^^^^^^"),
     (lambda: mtf.rearrange(X, "batch hidden, hidden -> batch"),
-     "one tensor is rearranged, and this is a second one",
+     "only one tensor is rearranged, but this is a second one",
      "batch hidden, hidden -> batch\n"
      "              ^^^^^^"),
     (lambda: mtf.rearrange(X, "batch (a b) -> a b batch", a=2, bb=3),
@@ -167,7 +167,7 @@ WRONG: list[tuple[Wrong, str, str]] = [
      "batch hidden, hidden d_ff -> batch dff\n"
      "                                   ^^^"),
     (lambda: mtf.einsum("batch hidden, hidden d_ff, d_ff -> batch d_ff", X, W),
-     "the pattern has 3 operands, and 2 tensors came",
+     "the pattern has 3 operands, but 2 tensors are given",
      "batch hidden, hidden d_ff, d_ff -> batch d_ff\n"
      "^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"),
     (lambda: mtf.einsum("batch, hidden d_ff -> batch d_ff", X, W),
@@ -236,11 +236,11 @@ def test_what_is_given_in_place_of_a_pattern() -> None:
     ]  # type: ignore[call-arg, arg-type]
     for wrong, words in forgotten:
         assert words in read(UsageError, wrong)
-    assert "a pattern is text such as" in read(UsageError, lambda: mtf.rearrange(X, ["batch"]))  # type: ignore[arg-type]
+    assert "a pattern must be text such as" in read(UsageError, lambda: mtf.rearrange(X, ["batch"]))  # type: ignore[arg-type]
     text = read(UsageError, lambda: mtf.reduce(X, "batch hidden -> batch", "maximum"))
-    assert 'reduction \'maximum\' is none of "sum", "mean", "max", ' in text
+    assert 'reduction \'maximum\' is not one of "sum", "mean", "max", ' in text
     text = read(UsageError, lambda: mtf.einsum("... -> ...", X, output_shape="batch"))  # type: ignore[call-overload]
-    assert "a pattern says what the result is; give no output_shape or reduced_dims beside it" in text
+    assert "a pattern already says what the result is; leave out output_shape and reduced_dims" in text
     assert "too many positional arguments" in read(UsageError, lambda: mtf.einsum([X], "batch", None, "n", 5))  # type: ignore[call-overload]
     text = read(UsageError, lambda: mtf.einsum([X], "batch", output_shape="batch"))  # type: ignore[call-overload]
     assert "multiple values for argument 'output_shape'" in text

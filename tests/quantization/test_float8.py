@@ -90,5 +90,7 @@ def test_mistakes_are_told() -> None:
             DtypeError, match="must be int8 or float8_e4m3, and are 'float8'; did you mean \"float8_e4m3\""
         ):
             quantize(x, "hidden", numbers="float8")
-        with pytest.raises(DtypeError, match="numbers of float8_e4m3 and of int8 have no product; quantize both alike"):
+        with pytest.raises(
+            DtypeError, match="float8_e4m3 and int8 numbers cannot be multiplied; quantize both to one format"
+        ):
             quantized_einsum(quantize(x, "hidden", numbers="float8_e4m3"), quantize(x, "hidden"), [])

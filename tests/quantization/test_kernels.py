@@ -127,12 +127,12 @@ def test_the_range_of_an_input_is_its_largest_magnitude() -> None:
 
 def test_a_range_that_is_missing_or_unknown_is_told() -> None:
     program = mtf.function(product, mtf.PlanMeshImpl("all:1", ""), SPECS)
-    with pytest.raises(GraphError, match="static activations need the range of each kernel's input, and input_ranges "):
+    with pytest.raises(GraphError, match="static activations need the range of each kernel's input, but input_ranges "):
         quantize_store(program, STATIC)
-    with pytest.raises(GraphError, match='input_ranges has "kernl", which is no kernel; did you mean "kernel"'):
+    with pytest.raises(GraphError, match='input_ranges has "kernl", which is not a kernel; did you mean "kernel"'):
         quantize_store(program, STATIC, {"kernl": 1.0})
     for value in (-1.0, np.nan, np.inf):
-        with pytest.raises(GraphError, match=r'\["kernel"\] must be finite, and 0 or more, and is (-1|nan|inf)'):
+        with pytest.raises(GraphError, match=r'\["kernel"\] must be finite and at least 0, and is (-1|nan|inf)'):
             quantize_store(program, STATIC, {"kernel": value})
     with pytest.raises(GraphError, match=r"are for static activations, and Quantization\.activations is 'dynamic'; le"):
         quantize_store(program, Quantization(activations="dynamic"), {"kernel": 1.0})

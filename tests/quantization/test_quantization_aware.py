@@ -141,7 +141,7 @@ def test_layers_are_left_floating() -> None:
     x = mtf.ones(mtf.Mesh(mtf.Graph()), "batch:3 hidden:24")
     with (
         x.graph,
-        pytest.raises(GraphError, match="is no scope of the kernels first/kernel, second/kernel"),
+        pytest.raises(GraphError, match="is not a scope of the kernels first/kernel, second/kernel"),
         quantization_aware(QuantizationAware(unknown), is_training=True),
     ):
         layers(x)
@@ -225,7 +225,7 @@ def test_it_keeps_more_than_quantization_after_training() -> None:
 def test_mistakes_are_told() -> None:
     with pytest.raises(GraphError, match=r"QuantizationAware\.start_step must be an integer, 0 or more, and is -1"):
         QuantizationAware(start_step=-1)
-    with pytest.raises(GraphError, match="momentum must be a number from 0 up to 1, without 1, and is 1"):
+    with pytest.raises(GraphError, match="momentum must be a number of at least 0 and below 1, and is 1"):
         QuantizationAware(momentum=1)
     with mtf.Graph(), pytest.raises(GraphError, match="needs a program with one mesh, and this one has 0"):
         move_ranges(POLICY, {})

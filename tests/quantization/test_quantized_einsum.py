@@ -98,10 +98,12 @@ def test_mistakes_are_told() -> None:
     with mtf.Graph() as graph:
         mesh = mtf.Mesh(graph)
         x, w = mtf.ones(mesh, "batch:4 hidden:8"), mtf.ones(mesh, "hidden:8 d_ff:2")
-        with pytest.raises(ShapeError, match=r'in other groups along "hidden", which is summed; give both the same gr'):
+        with pytest.raises(
+            ShapeError, match=r'have different groups along "hidden", which is summed; give both the same gr'
+        ):
             quantized_einsum(quantize(x, "hidden", group_size=4), quantize(w, "hidden", group_size=2), "batch d_ff")
         with pytest.raises(ShapeError, match=r'in groups along "batch", a dimension of the result; multiply'):
             quantized_einsum(quantize(x, "batch", group_size=2), quantize(w, "d_ff hidden"), "batch hidden")
         long = quantize(mtf.ones(mesh, "hidden:131072"), "hidden")
-        with pytest.raises(ShapeError, match="a sum of 131072 products of int8, over hidden, may be more than int32"):
+        with pytest.raises(ShapeError, match="a sum of 131072 products of int8, over hidden, may overflow int32"):
             quantized_einsum(long, long, [])

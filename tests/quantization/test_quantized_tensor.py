@@ -90,7 +90,7 @@ def test_mistakes_are_told() -> None:
             quantize(x, "hiden")
         with pytest.raises(ShapeError, match=r'group_size 3 does not divide dimension "hidden" of size 8'):
             quantize(x, "hidden", group_size=3)
-        with pytest.raises(ShapeError, match=r"along one dimension, and reduced_dims are \[batch:4 hidden:8\]"):
+        with pytest.raises(ShapeError, match=r"along one dimension, but reduced_dims are \[batch:4 hidden:8\]"):
             quantize(x, "batch hidden", group_size=2)
         with pytest.raises(DtypeError, match="values of int8 and a scale of float32, not float32 and float32"):
             QuantizedTensor(x, x)

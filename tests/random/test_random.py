@@ -262,5 +262,5 @@ def test_bad_input() -> None:
         random.uniform(KEY, [0], [3], [3], tf.int32, 0, 1.5)
     with pytest.raises(ValueError, match="not within int32"):
         random.uniform(KEY, [0], [3], [3], tf.int32, 0, 2**32)
-    with pytest.raises(ValueError, match="is no probability"):
+    with pytest.raises(ValueError, match="is not a probability"):
         random.keep_mask(KEY, [0], [3], [3], 1.5)

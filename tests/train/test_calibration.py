@@ -32,7 +32,7 @@ def test_a_model_without_such_products_is_told(tiny_training: Callable[..., Trai
             return {"loss": mtf.square(x * mtf.get_variable(x.mesh, "w", [], initializer=mtf.ones))}
 
     with pytest.raises(
-        ConfigurationError, match="dense layers and projections of attention do, and\nexperts and recur"
+        ConfigurationError, match="dense layers and projections of attention have one, and\nexperts and recur"
     ):
         calibrated_ranges(
             tiny_training(model=Scaled()), mtf.PlanMeshImpl("rows:2", "batch:rows"), mtf.VariableStore(), 1

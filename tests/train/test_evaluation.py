@@ -174,7 +174,7 @@ def test_a_model_that_cannot_be_built_for_the_last_examples_is_refused_before_an
     with pytest.raises(ConfigurationError) as caught:
         trainer.check()
     message = str(caught.value)
-    assert "the last held-out examples are 3" in message
+    assert "the last batch of held-out examples has only 3" in message
     assert 'the model\'s metric "loss" wrong' in message
     assert "choose Training.batch_size so that it divides the number of" in message
     Trainer(tiny_training(model=Weighted(in_pairs), batch_size=2, task=first_held_out(tiny_training(), 10))).check()
@@ -194,7 +194,7 @@ def first_held_out(training: Training, count: int, **changes: np.ndarray) -> Arr
         (
             lambda x, w: {"loss": (w, w * 0.0), "all": w},
             MetricError,
-            "nothing counts for the loss on 11 held-out examp",
+            "the loss has no mean on 11 held-out examp",
         ),
         (
             lambda x, w: {"loss": mtf.reduce_mean(x) * np.nan},
@@ -248,7 +248,9 @@ def test_a_mean_of_nothing_is_refused(tiny_training: Make, name: str) -> None:
     def metrics(x: mtf.Tensor, w: mtf.Tensor) -> dict[str, Any]:
         return {"loss": x, name: mtf.slice(x, 0, 0, "length")}
 
-    with pytest.raises(MetricError, match=rf'"{name}" .* \[batch:8 length:0 d_model:4\], so it is the mean of nothing'):
+    with pytest.raises(
+        MetricError, match=rf'"{name}" .* \[batch:8 length:0 d_model:4\], so it has no mean: a dimension'
+    ):
         Trainer(tiny_training(model=Weighted(metrics)))
 
 

@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_named_and_nothing_begins(tiny_training: Make, tmp_
     refusals: list[tuple[Any, str]] = [
         (given, r"(?s)hidden/kernel is \[4, 8\] float32 there and \[4, 6\].*InitialCheckpoint\.rules = "),
         (InitialCheckpoint(given, [("nothing", None)]), "nothing"),
-        (str(tmp_path / "absent"), "is neither the folder of a checkpoint"),
+        (str(tmp_path / "absent"), "is not the folder of a checkpoint"),
     ]
     for initial, message in refusals:
         trainer = Trainer(tiny_training(model=TinyModel(hidden=6), initial_checkpoint=initial))

@@ -303,7 +303,7 @@ def test_a_batch_of_which_nothing_counts_is_told_of_once(
             return {"loss": (features["targets"] * w, features["targets_weights"] * 0.0)}
 
     ended = run(tiny_training(model=Model(), num_steps=3), tmp_path)
-    assert capsys.readouterr().out.count("step 1: nothing counts for the loss in this batch, since every weight") == 1
+    assert capsys.readouterr().out.count("step 1: every weight that the model gives is 0 in this batch. Its loss") == 1
     assert ended.evaluation is not None
-    with pytest.raises(MetricError, match="nothing counts for the loss on 11 held-out examples"):
+    with pytest.raises(MetricError, match="the loss has no mean on 11 held-out examples"):
         ended.evaluation.check()

@@ -1,4 +1,4 @@
-"""Adam by hand in JAX (Kingma & Ba 2015), and the decay of weights apart (Loshchilov & Hutter 2019)."""
+"""Adam, hand-written in JAX (Kingma & Ba 2015), with decoupled weight decay (Loshchilov & Hutter 2019)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def started(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def updated(
     state: dict[str, Any], grads: Mapping[str, jax.Array], learning_rate: float, decay: Mapping[str, float]
 ) -> dict[str, Any]:
-    """`decay`: the share that `learning_rate` times as much takes off, by weight."""
+    """The state after a step. `decay` is the weight decay by name of weight, to be multiplied by `learning_rate`."""
     m = jax.tree.map(lambda m, g: BETA_1 * m + (1 - BETA_1) * g, state["m"], grads)
     v = jax.tree.map(lambda v, g: BETA_2 * v + (1 - BETA_2) * g * g, state["v"], grads)
     power_1, power_2 = state["powers"]

@@ -1,4 +1,4 @@
-"""Decoding by hand in JAX: the prompts in one pass, then one compiled loop with the same cache."""
+"""Decoding, hand-written in JAX: the prompts in one pass, then one compiled loop with the same cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cache = list[tuple[jax.Array, jax.Array]]  # of each layer: k and v, [batch, hea
 
 
 def jax_by_hand(rows: int, cols: int) -> Step:
-    """The step written by hand in JAX. It returns the mean log-likelihood of the added tokens."""
+    """The step, hand-written in JAX. It returns the mean log-likelihood of the added tokens."""
     mesh = jax_mesh(rows=rows, cols=cols)
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("rows"))
     of_weights = {name: NamedSharding(mesh, PartitionSpec(*map(RULES.get, dims))) for name, dims in NAMES.items()}
@@ -31,7 +31,7 @@ def jax_by_hand(rows: int, cols: int) -> Step:
 
 def _generated(w: Weights, given: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Prompts [batch, PROMPT] -> ids [batch, LENGTH], and the mean over prompts of the log-likelihood."""
-    # A token's logits come from the one before it; before the first is 0.
+    # The logits of a token depend on the token before it. Before the first token is 0.
     before = jnp.pad(given, ((0, 0), (1, 0)))[:, :-1]
     empty = jnp.zeros([BATCH, HEADS, LENGTH, D_KV])
     _, cache = _logits(w, before, 0, [(empty, empty)] * LAYERS)
@@ -52,8 +52,7 @@ def _generated(w: Weights, given: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _logits(w: Weights, tokens: jax.Array, start: int | jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-    """The logits [batch, vocab] of the last of the tokens [batch, some] from `start` on, and the cache with the
-    tokens."""
+    """The logits [batch, vocab] after the last of the tokens [batch, some], which begin at `start`; the new cache."""
     positions = start + jnp.arange(tokens.shape[1])
     hidden = jnp.where(jnp.arange(LENGTH) <= positions[:, None], 0.0, -1e9)  # [some, LENGTH]
     x, new = w[EMBEDDING][tokens], []
@@ -77,7 +76,7 @@ def _norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def _rotary(x: jax.Array, positions: jax.Array) -> jax.Array:
-    """[batch, heads, some, d_kv], element i paired with i + half (Su et al. 2021)."""
+    """Rotates [batch, heads, some, d_kv] by position, with element i paired with i + half (Su et al. 2021)."""
     half = D_KV // 2
     angles = positions[:, None] * 10000.0 ** (-np.arange(half) / half)
     cos, sin = jnp.cos(angles), jnp.sin(angles)

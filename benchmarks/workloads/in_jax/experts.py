@@ -1,5 +1,8 @@
-"""A layer of experts by hand in JAX, with the routing of `Top2Router`: first choices before second ones, earlier tokens
-before later ones, and a fixed number of places for each expert and sequence."""
+"""A layer of experts, hand-written in JAX, with the routing of `Top2Router`.
+
+First choices come before second ones, and earlier tokens before later ones. Each expert has a fixed number of places
+for each sequence.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from benchmarks.workloads.in_jax.transformer import donating, jax_mesh
 
 
 def in_jax(cores: int) -> Step:
-    """Sequences and experts are split over the same axis."""
+    """The step in JAX. Sequences and experts are split over the same axis."""
     mesh = jax_mesh(all=cores)
     split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["all"], []))
     of_weights = {"router": whole, "wi": split, "wo": split}
@@ -32,14 +35,14 @@ def in_jax(cores: int) -> Step:
 
 
 def _mixture(w: Mapping[str, jax.Array], x: jax.Array, mesh: Mesh) -> jax.Array:
-    """[batch, length, d_model] -> the same shape."""
+    """Applies the layer to [batch, length, d_model]."""
 
     def by(array: jax.Array, *axes: str | None) -> jax.Array:
         return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec(*axes)))
 
     batch, length, d_model = x.shape
     places, gates = jax.vmap(_routed)(jax.nn.softmax(x @ w["router"]))
-    # Place EXPERTS * CAPACITY is that of tokens for which there is no room.
+    # Place EXPERTS * CAPACITY is for tokens that find no room.
     tokens = jnp.full([batch, sizes.EXPERTS * sizes.CAPACITY + 1], length)
     numbers = jnp.broadcast_to(jnp.arange(length)[:, None], [length, 2])
     tokens = jax.vmap(lambda taken, place: taken.at[place].set(numbers))(tokens, places)[:, :-1]
@@ -54,7 +57,7 @@ def _mixture(w: Mapping[str, jax.Array], x: jax.Array, mesh: Mesh) -> jax.Array:
 
 
 def _routed(probabilities: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The two places of each token of a sequence [length, experts] among all experts' places, and their weights."""
+    """The two places of each token among the places of all experts, and their weights, from [length, experts]."""
     weights, experts = jax.lax.top_k(probabilities, 2)
     weights /= jnp.sum(weights, -1, keepdims=True)
     in_order = jax.nn.one_hot(experts.T.reshape(-1), sizes.EXPERTS, dtype=jnp.int32)  # first choices, then second ones

@@ -17,7 +17,7 @@ Arrays = dict[str, jax.Array]
 
 
 def in_jax(rows: int, cols: int) -> Step:
-    """The batch over `rows`, the height of the images over `cols`."""
+    """The step in JAX. The batch is split over `rows`, the height of the images over `cols`."""
     mesh = jax_mesh(rows=rows, cols=cols)
     whole, labels = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("rows"))
     images = NamedSharding(mesh, PartitionSpec("rows", "cols"))
@@ -48,7 +48,7 @@ def _step(state: dict[str, Arrays], images: jax.Array, labels: jax.Array) -> tup
 
 
 def _loss(w: Arrays, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, tuple[Arrays, Arrays]]:
-    """The loss, and the mean and the variance of each normalization over the whole batch."""
+    """The loss, and each normalization's mean and variance over the whole batch."""
     means: Arrays = {}
     variances: Arrays = {}
 

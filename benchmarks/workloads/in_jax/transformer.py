@@ -1,4 +1,4 @@
-"""The training step of `transformer_step` in JAX: a `shard_map` by hand, or the same shardings told to XLA."""
+"""The training step of `transformer_step` in JAX: a hand-written `shard_map`, or shardings that XLA partitions."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ RULES = {"batch": "rows", "heads": "cols", "d_ff": "cols", "vocab": "cols"}
 
 
 def jax_by_hand(cores: int, sizes: Sizes = SMALL) -> Step:
-    """The program that one writes for several devices: each takes a step on its part of the batch, and gradients are
-    summed."""
+    """The usual data-parallel program: each device computes on its part of the batch, and gradients are summed."""
     return _data_parallel(jax_mesh(all=cores), sizes)
 
 
 def joined(index: int, addresses: Sequence[str]) -> Step:
-    """The same in one of several processes, which have four devices each; sums go through Gloo."""
+    """The data-parallel program in one of several processes with four devices each. Gloo does the sums."""
     jax.config.update("jax_num_cpu_devices", 4)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         addresses[0], len(addresses), index, heartbeat_timeout_seconds=600, shutdown_timeout_seconds=20
     )
-    Finalize(None, jax.distributed.shutdown, exitpriority=LAST - 1)  # which waits for the other's
+    Finalize(None, jax.distributed.shutdown, exitpriority=LAST - 1)  # it waits for the other process's shutdown
     return _data_parallel(Mesh(np.array(jax.devices("cpu")), "all"), SMALL)
 
 
@@ -55,7 +54,7 @@ def _data_parallel(mesh: Mesh, sizes: Sizes) -> Step:
 
 
 def jax_partitioned(rows: int, cols: int, sizes: Sizes = SMALL) -> Step:
-    """The program that one writes for data and model: it shards weights and batch, and XLA places the collectives."""
+    """The usual program for data and model parallelism: it shards weights and batch, and XLA places the collectives."""
     mesh = jax_mesh(rows=rows, cols=cols)
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("rows"))
     of_weights = {
@@ -74,8 +73,7 @@ def jax_partitioned(rows: int, cols: int, sizes: Sizes = SMALL) -> Step:
 
 
 def jax_mesh(**axes: int) -> Mesh:
-    """A mesh of as many devices as the axes need: virtual CPUs, which the function sets up, unless JAX was told of
-    another platform."""
+    """A mesh with as many devices as the axes need. It sets up virtual CPUs, unless JAX uses another platform."""
     count, platform = int(np.prod(list(axes.values()))), (jax.config.jax_platforms or "cpu").split(",")[0]
     if platform == "cpu":
         jax.config.update("jax_num_cpu_devices", count)
@@ -83,7 +81,7 @@ def jax_mesh(**axes: int) -> Mesh:
 
 
 def donating(step: Callable[..., tuple[Any, jax.Array]], state: Any, *batch: np.ndarray | jax.Array) -> Step:
-    """The step of a state that it keeps; it returns the loss."""
+    """Makes a step that keeps its state and returns the loss."""
 
     def run() -> jax.Array:
         nonlocal state

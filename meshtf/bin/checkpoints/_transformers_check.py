@@ -1,4 +1,4 @@
-"""The `--check` of an import: it compares the logits of a few tokens or images with those of Transformers."""
+"""Checks an import (`--check`): compares the logits of a few tokens or images with those of Transformers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _MISSING = """\
 --check compares with Transformers, and the package {package} is not installed. \
 Install both with the project's extra: pip install 'meshtf[test-transformers]'. Nothing was written."""
 _NO_CLASS = """\
-{where} has no architectures, so --check does not know with which of Transformers' models to compare; write there the \
-name of a class, or leave out --check. The model was imported all the same, and not compared."""
+{where} has no architectures, so --check does not know which of Transformers' models to compare with; write the name \
+of its class there, or leave out --check. The model was imported, but not compared."""
 _OTHER = """\
 the logits of {path} differ from Transformers' by {error:.2g}, where the largest is {largest:.3g}: the imported \
-model is another one. {output} was written all the same; do not use it, and report {path}/config.json"""
+model computes something else. {output} was written nevertheless; do not use it, and report {path}/config.json"""
 
 
 def check_installed() -> None:
@@ -93,7 +93,7 @@ def _opened(path: Path) -> tuple[Any, Any]:
 
 
 def _of_transformers(path: Path, ids: np.ndarray, own: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns logits [2, 12, vocab], or [2, classes], and the features with which the own model gives the same."""
+    """Returns Transformers' logits, [2, 12, vocab] or [2, classes], and the same inputs as features of meshtf."""
     torch, model = _opened(path)
     fed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     features = {"inputs": ids}

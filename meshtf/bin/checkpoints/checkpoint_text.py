@@ -20,7 +20,7 @@ _WIDTH = 120
 
 
 def list_row(folder: Path | RemoteFolder) -> Sequence[str] | str:
-    """Returns the cells of a checkpoint's line, or a sentence on what is wrong with a damaged one."""
+    """Returns the cells of a checkpoint's line. For a damaged checkpoint it returns a sentence on the damage."""
     try:
         saved = SavedCheckpoint.open(folder)
         saved.check_files()
@@ -58,7 +58,7 @@ def contents_text(source: TensorSource, pattern: re.Pattern[str]) -> str:
 
 
 def printable(name: str) -> str:
-    """Returns a name without characters that control a terminal. The name may be a stranger's."""
+    """Returns a name without characters that control a terminal. The name may come from an untrusted file."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
 

@@ -25,19 +25,19 @@ _OPENERS = {
 }
 
 _NO_STATE = """\
---optimizer_state is for --format=mesh_tensorflow and google_bert: folders of {format_name} have weights alone.
+--optimizer_state is for --format=mesh_tensorflow and google_bert: folders of {format_name} have only weights.
 Nothing was written."""
 
 _NO_KEYS = """\
 --ignore_key is for --format=huggingface: an import of {format_name} reads no config.json. Nothing was written."""
 
-_NO_CHECK = "--check is for --format=huggingface: no Transformers opens {format_name}. Nothing was written."
+_NO_CHECK = "--check is for --format=huggingface: Transformers cannot open {format_name}. Nothing was written."
 
 _NO_CONFIGURATION = """\
 {path} does not name its model of Transformers: it is neither an import, nor a checkpoint of a training that began with
 one. Give --config: the folder that was imported, a folder of Transformers, or a config.json."""
 
-_UNMATCHED = "meshtf-decode has no counterpart of {settings}, and continues text without"
+_UNMATCHED = "meshtf-decode has no counterpart of {settings}, and continues text without them"
 
 
 def import_weights(source: Path, output: Path, options: Options) -> str:
@@ -78,7 +78,7 @@ def _slots_text(slots: OptimizerSlots | None) -> list[str]:
 
 
 def export_weights(path: Path, output: Path, options: Options) -> str:
-    """Exports a checkpoint as a folder of Transformers; returns what came of it, in words."""
+    """Exports a checkpoint as a folder for Transformers. Returns text on the result."""
     source = open_source(path)
     original = Original.of(user_path(options.config) if options.config else _imported(path))
     dtype, ignored = FLOATING[options.dtype] if options.dtype else None, options.ignored_keys
@@ -87,9 +87,9 @@ def export_weights(path: Path, output: Path, options: Options) -> str:
 
 
 def _imported(path: Path, seen: frozenset[Path] = frozenset()) -> Path:
-    """Returns the imported folder that a checkpoint is of, or that its training, or an earlier one, began with.
+    """Returns the imported folder of a checkpoint, or the one that its training, or an earlier training, began with.
 
-    `seen`: the configurations of runs that were already followed. One that comes again leads nowhere.
+    `seen`: the configurations of runs that were already followed. They are not followed again.
     """
     for folder in (path, path.parent, path.parent.parent):
         if ImportedFolder(folder).is_there:

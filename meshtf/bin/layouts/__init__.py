@@ -1,1 +1,1 @@
-"""Layouts that programs find, and plan."""
+"""Search for layouts, and plans of layouts, for the programs."""

@@ -1,4 +1,4 @@
-"""Reads a configuration with `--layout=auto`: a layout is found for it."""
+"""Reads a configuration. With `--layout=auto` a search finds its layout."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ def read_with_layout(
     *,
     is_told: bool = True,
 ) -> ChosenLayout | None:
-    """Reads a configuration. If it asks for a layout to be found, reads it again with that layout, and returns the
-    layout.
+    """Reads a configuration. If it asks for a search, reads it again with the layout found, and returns that layout.
 
     Args:
       values: the values of the flags, with --machine, --search_operations and --search_seconds.
       files, parameters: the configuration.
       run_before: returns the operative configuration of the run that is resumed, if one is.
-      is_told: whether the progress of the search is shown on standard error.
+      is_told: whether to show the progress of the search on standard error.
 
     Raises:
       ConfigurationError, LayoutError, MachineError: as `chosen_layout`.

@@ -1,6 +1,4 @@
-"""Plans layouts of a configured training: as configured, with bindings of --compare, and with the settings of a
-page.
-"""
+"""Plans layouts of a training: as configured, with bindings of --compare, and with settings from the plan's page."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ _OF_THE_MESH = {"mesh_shape", "layout", *(field.name for field in dataclasses.fi
 _NO_LAYOUTS = {"Training.parameter_layout": "None", "Training.activation_layout": "None"}
 _MOST_CORES = 1 << 17
 _NOT_COMPARED = """\
---compare={text!r} is no recipe, no layout and no settings. It is the name of a recipe ({recipes}), auto, a layout as \
+--compare={text!r} is not a recipe, a layout or settings. Give the name of a recipe ({recipes}), auto, a layout as \
 "batch:rows;d_ff:cols", or settings of {names}, as "mesh_shape=rows:4;cols:2 layout=batch:rows"."""
 _TOO_MANY_CORES = "a page plans meshes of at most {most:,} cores, and [{shape}] has {cores:,}; meshtf-plan plans any"
 
@@ -58,7 +56,7 @@ class LayoutPlanner:
 
     Attributes:
       files, parameters: the configuration.
-      processes: how many processes the mesh is laid over. None: as configured.
+      processes: the number of processes that share the mesh. None: as configured.
       machine: the machine for predictions, or None.
       allow_unread: whether bindings that nothing reads are allowed.
       effort: the limits of searches for a layout, if one is asked for beside the configured one.
@@ -74,32 +72,32 @@ class LayoutPlanner:
     _built: tuple[Training, mtf.Function] | None = dataclasses.field(default=None, init=False, repr=False)
 
     def as_configured(self, label: str) -> tuple[Training, PlannedLayout]:
-        """Returns the training and its plan. From then on gin has its configuration.
+        """Returns the training and its plan. Afterwards gin holds this configuration.
 
         Raises:
-          MeshtfError, LayoutWarning: if it is impossible.
+          MeshtfError, LayoutWarning: if the plan is impossible.
         """
         training, planned = self._configured(label, self.parameters)
         self._configured_as = training
         return training, planned
 
     def compared(self, texts: Iterable[str]) -> list[PlannedLayout]:
-        """Returns one layout for each value of --compare. An impossible one has its error.
+        """Returns one layout for each value of --compare. An impossible layout has an error.
 
         Raises:
-          FlagError: if a value is nothing of the kind.
+          FlagError: if a value has the wrong form.
         """
         return [self._compared(text, _bindings(text)) for text in texts]
 
     def again(
         self, training: Training, settings: Settings, progress: Callable[[SearchProgress], None] | None = None
     ) -> PlannedLayout:
-        """Returns a plan with other settings, which are its label. If they are impossible, it has the error.
+        """Returns a plan with other settings, and a label that lists them. Impossible settings give it an error.
 
         Args:
           training: the training as configured.
-          settings: the settings. "auto" as a layout asks for the one of least predicted time.
-          progress: is told how far that search is.
+          settings: the settings. The layout "auto" asks for a search for the shortest predicted time.
+          progress: a function that receives the progress of this search.
         """
         label = settings_text(settings, _settings_of(training))
 
@@ -114,7 +112,7 @@ class LayoutPlanner:
     def _found(
         self, training: Training, settings: Settings, progress: Callable[[SearchProgress], None] | None
     ) -> PlannedLayout:
-        """Returns the layout that a search finds. Afterwards gin's configuration is as it was."""
+        """Returns the layout that a search finds. It leaves gin's configuration as it was."""
         if self.machine is None:
             raise ConfigurationError(_NO_MACHINE)
         own = [Parameter(_PAGE, f"Training.{name} = {value!r}") for name, value in _of_training(settings).items()]
@@ -140,7 +138,7 @@ class LayoutPlanner:
         return training, planned
 
     def _compared(self, text: str, given: Mapping[str, str]) -> PlannedLayout:
-        """Returns the layout of one value of --compare. `given`: values of gin's, by parameter."""
+        """Returns the layout of one value of --compare. `given`: gin's values by parameter."""
         own = [Parameter(FLAG, f"{name} = {value}") for name, value in given.items()]
         changes, training = _of_layout_alone(given), self._configured_as
         if training is not None and changes is not None and changes.get("layout") != AUTO:
@@ -183,8 +181,8 @@ class LayoutPlanner:
 
 
 def _of_layout_alone(given: Mapping[str, str]) -> dict[str, object] | None:
-    """Returns the fields of Training that values of gin's set, or None if some are not literals of the mesh and
-    the layout.
+    """Returns the fields of Training that gin's values set. Returns None if some are not about the mesh and the
+    layout, or are not literals.
     """
     changes = {name.removeprefix("Training."): value for name, value in given.items()}
     try:
@@ -198,7 +196,7 @@ def _of_layout_alone(given: Mapping[str, str]) -> dict[str, object] | None:
 
 
 def _is_of_one_program(a: Training, b: Training) -> bool:
-    """Tells whether only their layouts differ. A field counts as different unless it is known to be the same."""
+    """Tells whether two trainings differ only in their layouts. Fields that cannot be compared count as different."""
     names = [field.name for field in dataclasses.fields(Training) if field.name not in _OF_THE_MESH]
     return all(
         x is y or (isinstance(x, bool | int | float | str) and type(x) is type(y) and x == y)
@@ -231,13 +229,13 @@ def _or_error(
     plan: Callable[[], PlannedLayout],
     written: Callable[[str, Sequence[str]], str] | None = None,
 ) -> PlannedLayout:
-    """Returns the plan, or if it is impossible, its error with the settings that were asked for.
+    """Returns the plan. An impossible plan becomes an error, with the requested settings.
 
     Args:
       label: the label of the layout.
-      asked: settings; or gin's values by parameter, where gin's configuration has the other settings.
+      asked: the requested settings, or gin's values of some. gin's configuration then has the others.
       plan: makes the plan.
-      written: returns lines on where the bindings in a message, and those of further names, were written.
+      written: returns lines that say where the bindings in a message, and those of further names, were written.
     """
     try:
         return plan()
@@ -262,7 +260,7 @@ def _literal(value: str) -> object:
 
 
 def _from_page(settings: Settings, message: str, names: Sequence[str]) -> str:
-    """Returns the same lines as `where_written`, for settings that a page asked for."""
+    """Returns lines like those of `where_written`, for settings that a page asked for."""
     asked = {f"Training.{name}": value for name, value in dataclasses.asdict(settings).items() if value}
     spoken = [name for name in asked if name in names or name in message]
     others = [line for line in where_written(message).splitlines() if line and line.split()[0] not in asked]
@@ -277,7 +275,7 @@ def settings_text(settings: Settings, others: Settings) -> str:
 
 
 def _of_training(settings: Settings) -> dict[str, Any]:
-    """Returns the fields of Training that the settings are."""
+    """Returns the settings as fields of Training."""
     return {name: value or None if name in _OPTIONAL else value for name, value in dataclasses.asdict(settings).items()}
 
 
@@ -296,7 +294,7 @@ def _settings_of(training: Training) -> Settings:
 
 
 def _check_cores(mesh_shape: str) -> None:
-    """Raises DeviceError for more cores than a page can wait for."""
+    """Raises DeviceError if planning this many cores would take too long for a page."""
     if (any_mesh := AUTO_MESH.fullmatch(mesh_shape)) is not None:
         shape, cores = mesh_shape, int(any_mesh[1])
     elif (rule := MeshShapeRule.parse(mesh_shape)).is_open:

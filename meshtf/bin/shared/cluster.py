@@ -40,28 +40,28 @@ def wants_cluster(values: flags.FlagValues) -> bool:
 def is_left_to_process_0() -> bool:
     """Tells whether meshtf-launch started this process beside process 0, for a program without a mesh.
 
-    Then all processes would do the same, and process 0 does it alone.
+    All processes would do the same work, so process 0 does it alone.
     """
     return MESHTF_LAUNCH in os.environ and addresses_from(os.environ).process_index > 0
 
 
 def num_local_processors(processes_here: int = 1) -> int:
-    """Returns how many virtual CPUs a process has for a mesh that takes all, if `processes_here` of them are on this
-    machine.
+    """Returns the number of virtual CPUs of each process, if a mesh uses all processors of this machine and
+    `processes_here` processes share them.
     """
     return max(1, num_processors() // processes_here)
 
 
 def join_cluster(backend: str, rule: MeshShapeRule, virtual: int | None = None) -> None:
-    """Joins the others, each with its part of the cores of a mesh, and says so.
+    """Joins the other processes of a cluster. Each has its part of the cores of a mesh.
 
-    From then on only the output of process 0 is shown, and the errors of all.
+    Afterwards only process 0 writes to standard output. All processes show their errors.
 
     `virtual`: how many virtual GPUs, or virtual cores of a TPU, each process has.
 
     Raises:
       DeviceError: if the mesh cannot be divided among the processes.
-      ClusterError: if the environment does not name the processes, or they do not come.
+      ClusterError: if the environment does not name the processes, or if some do not join.
     """
     processes = addresses_from(os.environ)
     each = virtual

@@ -1,4 +1,4 @@
-"""The files and bindings that the flags of configurations stand for."""
+"""Converts the flags of configurations to gin files and bindings."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from meshtf_programs.packaged_configurations import recipe_file
 
 
 def gin_files(values: flags.FlagValues) -> list[Path]:
-    """Returns the files of --gin_file, and the recipe's, whose bindings win."""
+    """Returns the files of --gin_file, and then the recipe's file, whose bindings win."""
     recipe = [] if values.recipe is None else [str(recipe_file(values.recipe))]
     return [find_gin_file(name) for name in [*values.gin_file, *recipe]]
 
 
 def run_files(values: flags.FlagValues) -> list[Path]:
-    """The configuration of the run, or of the imported folder, that --model_dir names, if it names one.
+    """Returns the configuration of the run or imported folder that --model_dir names, or nothing without that flag.
 
     Raises:
-      ConfigurationError: it is none, or its configuration needs trust.
+      ConfigurationError: if it names no such folder, or if the configuration needs trust.
     """
     if values.model_dir is None:
         return []
@@ -30,6 +30,6 @@ def run_files(values: flags.FlagValues) -> list[Path]:
 
 
 def mesh_bindings(values: flags.FlagValues) -> list[Parameter]:
-    """Returns the gin bindings that --mesh_shape and --layout stand for."""
+    """Returns the gin bindings for --mesh_shape and --layout."""
     names = [name for name in ("mesh_shape", "layout") if values[name].value is not None]
     return [Parameter(f"--{name}", f"Training.{name} = {values[name].value!r}") for name in names]

@@ -1,4 +1,4 @@
-"""The flags that stand for fields of gin's `Decoding`: how text is continued."""
+"""The flags that override fields of gin's `Decoding`, which says how text is continued."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from meshtf.train.training import Training
 OF_ALL_METHODS = ("max_length", "max_new_tokens", "batch_size", "seed")
 
 _NO_EFFECT = """\
---{option} says nothing to --{what}; {where}."""
+--{option} has no effect with --{what}; {where}."""
 
 
 def given_options(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the fields of `Decoding` that flags give, and "stop" if there is one."""
+    """Returns the fields of `Decoding` that flags set, and "stop" if it is given."""
     of_methods = [name for names in OPTIONS_OF.values() for name in names]
     names = dict.fromkeys(["method", *of_methods, *OF_ALL_METHODS, "stop"])
     given = {name: values[name].value for name in names if values[name].value not in (None, [])}
@@ -44,7 +44,7 @@ def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool 
 
 
 def check_effect(given: Sequence[str], method: str, beam_rules: str, *, is_score: bool) -> None:
-    """Raises ConfigurationError for an option, of these that were given, that would have no effect."""
+    """Raises ConfigurationError if one of the given options would have no effect."""
     for option in given:
         methods = [name for name, options in OPTIONS_OF.items() if option in options]
         if is_score and option not in ("batch_size", "max_length"):

@@ -24,7 +24,7 @@ from meshtf.train.training import Training
 from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.native_output import NATIVE_OUTPUT
 
-_NO_VIRTUAL_CPUS = "--virtual={virtual} is of --backend=gpu and --backend=tpu, and the backend is cpu"
+_NO_VIRTUAL_CPUS = "--virtual={virtual} is only for --backend=gpu and --backend=tpu, but the backend is cpu"
 
 
 def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
@@ -33,7 +33,7 @@ def mesh_for(values: flags.FlagValues, training: Training) -> MeshImpl:
     Raises:
       FlagError: for --virtual with --backend=cpu, whose cores are virtual anyway.
       DeviceError: if there are no such devices or too few, or the mesh does not fit a TPU's torus or the processes.
-      ClusterError: if the others do not come, or the environment does not name them.
+      ClusterError: if the other processes do not join, or the environment does not name them.
     """
     is_on_cpus, rule = values.backend == "cpu", MeshShapeRule.parse(training.mesh_shape)
     if values.virtual is not None and is_on_cpus:

@@ -43,7 +43,7 @@ No file, flag or code of yours is known to be the cause: this is a fault of mesh
 above say where it was raised."""
 
 _OWN_LINE = re.compile(rf"\n  at {re.escape(str(Path(__file__).parents[1]))}/.*")
-"""The line in a message where a program called the library. The user knows nothing of that call."""
+"""The line of a message that says where a program called the library. This call is not in the user's code."""
 
 _ABOUT_LAYOUTS = (LayoutError, LayoutWarning, DeviceError)
 _LAYOUT_BINDINGS = ("Training.mesh_shape", "Training.layout", "Training.parameter_layout", "Training.activation_layout")
@@ -60,7 +60,7 @@ _OF_FILES = (
     tf.errors.UnimplementedError,
     tf.errors.UnknownError,
 )
-"""Errors that reading and writing of files raise."""
+"""The errors of reading and writing files."""
 
 
 def run_program(
@@ -70,8 +70,8 @@ def run_program(
 
     Args:
       command_line: its flags.
-      prepare: reads the configuration from the flags' values, and builds and checks everything. It returns the function
-        that runs.
+      prepare: reads the configuration from the flags' values, and builds and checks everything. It returns a function
+        that does the work.
       arguments: the arguments of the command, with its name first.
     """
     otherwise = ExitStatus.BAD_CONFIGURATION
@@ -116,10 +116,10 @@ def status_of(error: BaseException, otherwise: ExitStatus) -> ExitStatus:
 
 
 def error_message(error: Exception, written: Callable[[str, Sequence[str]], str] | None = None) -> str:
-    """Returns the message of an error. A traceback is printed before it only if nothing of the user's can be named.
+    """Returns the message of an error. It prints a traceback first only if the message can name nothing of the user's.
 
-    `written`: returns lines on where the bindings in a message, and those of further names, were written. It replaces
-    the lines on gin files and flags.
+    `written`: returns lines that say where the bindings in a message, and those of further names, were written. They
+    replace the lines on gin files and flags.
     """
     if isinstance(error, MeshtfError | LayoutWarning):
         names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()

@@ -1,4 +1,4 @@
-"""Says on standard error that something takes time: one line that changes on a terminal, else a few lines."""
+"""Shows progress on standard error: one changing line on a terminal, and a few lines elsewhere."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class _Lines:
 
 @contextlib.contextmanager
 def news(first: str, console: Console | None = None) -> Iterator[Callable[[object], None]]:
-    """Yields a function to be called with the latest news, as often as one likes.
+    """Yields a function that shows the latest news. It may be called as often as you like.
 
     Args:
-      first: the text until then, on a terminal.
+      first: the text before the first call, on a terminal.
       console: the console. The default is standard error.
     """
     console = console or Console(stderr=True)

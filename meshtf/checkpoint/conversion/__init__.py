@@ -1,1 +1,1 @@
-"""Weights of other libraries: which of their tensors are which here, as rules, and reading and writing by them."""
+"""Converts weights of other libraries. Rules map their tensors to meshtf's, for import and for export."""

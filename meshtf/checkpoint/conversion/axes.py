@@ -1,7 +1,7 @@
-"""Shapes as text: `d_model (heads d_kv)` has two dimensions, the second of which is two axes together, row by row.
+"""Shapes as text: `d_model (heads d_kv)` has two dimensions. The second one joins two axes in row-major order.
 
-In `(heads + queries d_kv)` the axes behind the plus are a part of what one place of `heads` has: all rules that name
-this tensor have a part each, in the order of the rules. So `(+ heads d_kv)` is a part of the dimension.
+In `(heads + queries d_kv)` the axes after the plus are one part of the elements at each index of `heads`. Each rule
+that names this tensor has one part, in the order of the rules. `(+ heads d_kv)` is a part of the whole dimension.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from meshtf.checkpoint._box import Box
 
 Region = Mapping[str, tuple[int, int]]
-"""The first index of each axis, and the index behind its last."""
+"""The range of each axis: its first index, and the index after its last one."""
 
 _TOKEN = re.compile(r"[a-z_][a-z_0-9]*|[()+1]|\S")
 
@@ -30,9 +30,9 @@ class Part:
     """A part of a dimension that several rules share.
 
     Attributes:
-      outer: the number of axes that all rules have; each place of these holds the parts of all rules.
-      start: the place of this part's first element among those of all parts.
-      total: the number of elements of all parts.
+      outer: the number of axes before the plus. All rules share them, and each index of them holds all parts.
+      start: the index of this part's first element among the elements of all parts.
+      total: the number of elements of all parts together.
     """
 
     outer: int
@@ -42,11 +42,11 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-    """The axes that each dimension of a tensor is made of; a dimension of none has size 1.
+    """The axes that each dimension of a tensor joins. A dimension without axes has size 1.
 
     Attributes:
-      groups: the axes, by dimension.
-      parts: the parts of dimensions that several rules share, by the dimension's number.
+      groups: the axes of each dimension.
+      parts: this rule's part of each dimension that several rules share, by the dimension's number.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -57,7 +57,7 @@ class Axes:
         """Reads axes from a text such as `d_model (heads d_kv)`.
 
         Raises:
-          RuleFault: the text has another form; says where.
+          RuleFault: if the text has another form. The message marks the place.
         """
         groups: list[tuple[str, ...]] = []
         inner: list[str] | None = None
@@ -76,12 +76,12 @@ class Axes:
             elif token[0].isalpha() or token[0] == "_":
                 (groups.append((token,)) if inner is None else inner.append(token))
             else:
-                raise RuleFault(f"{token!r} cannot stand here:\n    {text}\n    {' ' * match.start()}^")
+                raise RuleFault(f"{token!r} is not allowed here:\n    {text}\n    {' ' * match.start()}^")
         if inner is not None:
             raise RuleFault(f"a bracket is not closed:\n    {text}")
         found = cls(tuple(groups), parts)
         if len(set(found.names)) < len(found.names):
-            raise RuleFault(f"an axis is there twice:\n    {text}")
+            raise RuleFault(f"an axis appears twice:\n    {text}")
         return found
 
     @property
@@ -89,25 +89,25 @@ class Axes:
         return tuple(name for group in self.groups for name in group)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape of the whole tensor, whatever part of it these axes are."""
+        """The shape of the whole tensor, with the parts of all rules."""
         whole = [math.prod(sizes[name] for name in group) for group in self.groups]
         for number, part in self.parts.items():
             whole[number] = math.prod(sizes[name] for name in self.groups[number][: part.outer]) * part.total
         return tuple(whole)
 
     def part_size(self, number: int, sizes: Mapping[str, int]) -> int:
-        """The number of elements of this part of a dimension, in each place that all rules have."""
+        """The number of elements of this part of a dimension, at each index of the axes that all rules share."""
         return math.prod(sizes[name] for name in self.groups[number][self.parts[number].outer :])
 
     def placed(self, starts: Mapping[int, int], totals: Mapping[int, int]) -> Axes:
-        """The same axes with the start of each part and the number of elements of all parts."""
+        """The same axes, where each part has its start and the number of elements of all parts."""
         parts = {n: dataclasses.replace(p, start=starts[n], total=totals[n]) for n, p in self.parts.items()}
         return dataclasses.replace(self, parts=parts)
 
     def region_of(self, box: Box, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """The smallest region that has all of a box and is whole in all axes but the first of each dimension.
+        """The smallest region that covers a box. It has the full range of every axis but the first of each dimension.
 
-        The region is empty if the box has nothing of a part.
+        The region is empty if the box has no element of this part.
         """
         region: dict[str, tuple[int, int]] = {}
         for number, (group, start, size) in enumerate(zip(self.groups, box.start, box.size, strict=True)):
@@ -124,7 +124,7 @@ class Axes:
         return region
 
     def box_of(self, region: Region, sizes: Mapping[str, int]) -> tuple[Box, dict[str, tuple[int, int]]]:
-        """A box of the tensor that has all of a region, and the region that this box is."""
+        """A box of the tensor that covers a region, and the larger region that fills this box."""
         covered: dict[str, tuple[int, int]] = {}
         start, size = [], []
         for number, group in enumerate(self.groups):
@@ -155,7 +155,7 @@ class Axes:
 
 
 def _flat(names: tuple[str, ...], region: Region, sizes: Mapping[str, int]) -> np.ndarray:
-    """The numbers of a region's places in axes that are one dimension together."""
+    """The row-major indices of a region's elements, in a dimension that joins these axes."""
     found = np.zeros(1, np.int64)
     for name in names:
         found = (found[:, None] * sizes[name] + np.arange(*region[name])).reshape(-1)

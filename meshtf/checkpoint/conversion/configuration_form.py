@@ -1,7 +1,7 @@
-"""A `config.json` as Transformers reads it: defaults, other names, older places, and no key that nobody understands.
+"""Reads a `config.json` as Transformers does: with its defaults, other names and older places of keys.
 
 Transformers fills in absent keys, lets one key win over another, and moves keys to new places. Rules see the result.
-A rule consumes each key, or the key is listed as having no effect, or the import refuses it by name.
+A key must be used by a rule, or listed as having no effect. Otherwise the import refuses it by name.
 With `aliases = {hidden_size = "n_embd"}`, `defaults = {n_head = 12}` and `fallbacks = {n_inner = "4 * n_embd"}`
 
     {"hidden_size": 8, "n_inner": null}  is read as  {"n_embd": 8, "n_head": 12, "n_inner": 32}
@@ -38,11 +38,11 @@ READERS = {
 }
 _FIELDS = ("aliases", "defaults", "defaults_of", "fallbacks", "optional", "readers", "without_effect")
 _UNKNOWN = """\
-the configuration {where} has {keys}, of which the rules {rules} know nothing: the model may compute something else. \
-If you know that a key changes no result, give {flags}"""
+the configuration {where} has {keys}, which the rules {rules} do not know: the model may compute something else. \
+If you know that a key does not change the results, give {flags}"""
 _NULL = """\
-the configuration {where} has {key} = null, and Transformers' models of this type have a value there; write the value \
-that the model was trained with"""
+the configuration {where} has {key} = null, but Transformers' models of this type need a value; write the value that \
+the model was trained with"""
 
 
 @functools.cache
@@ -54,15 +54,15 @@ def _known_without_effect() -> Mapping[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class ConfigurationForm:
-    """The form of one family's configurations, by which they are read.
+    """The rules for reading one family's configurations.
 
     Attributes:
-      aliases: other names of keys. Where both are there the alias counts, as in Transformers.
-      defaults: the values of keys that are absent.
-      defaults_of: the same for one `model_type`, which count before the others.
-      fallbacks: the source, as in settings, of a key that is null, or that is absent without a default.
+      aliases: other names of keys. If both names are present, the alias wins, as in Transformers.
+      defaults: the values of absent keys.
+      defaults_of: the defaults of single `model_type`s, which win over `defaults`.
+      fallbacks: the source, as in settings, of a key that is null, or that is absent and has no default.
       optional: keys that may be null.
-      readers: names of `READERS`, which bring older forms into today's, in order.
+      readers: names of `READERS`, which convert older forms to today's form, in order.
       without_effect: keys that change no result, each with the reason.
     """
 
@@ -79,7 +79,7 @@ class ConfigurationForm:
         """Reads the table `[configuration]` of a file of rules.
 
         Raises:
-          RuleFault: the table has an entry that is not known.
+          RuleFault: if the table has an unknown entry.
         """
         if unknown := [key for key in content if key not in _FIELDS]:
             raise RuleFault(f"[configuration] has {unknown[0]!r}{nearest(unknown[0], _FIELDS)}")
@@ -89,10 +89,10 @@ class ConfigurationForm:
         return cls(**{**content, **lists})
 
     def read(self, configuration: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """The configuration as rules want it.
+        """The configuration in the form that rules read.
 
         Raises:
-          CheckpointError: a reader cannot read its keys.
+          CheckpointError: if a reader cannot read its keys.
         """
         found = {**self.defaults, **self.defaults_of.get(str(configuration.get("model_type")), {})}
         found |= {key: value for key, value in configuration.items() if key not in self.aliases}
@@ -115,14 +115,14 @@ class ConfigurationForm:
         """Checks the keys of a configuration.
 
         Args:
-          configuration: the configuration as its file has it.
-          consumed: keys, and dotted keys of tables, that rules ask for.
-          ignored: keys that the user does not care for.
+          configuration: the configuration as it is in its file.
+          consumed: keys that rules use. Keys in tables are dotted.
+          ignored: keys that the user allows to be unknown.
           rules: the name of the rules in messages.
           where: the name of the configuration in messages.
 
         Raises:
-          CheckpointError: some keys are not known (the message names all of them), or a key is null that may not be.
+          CheckpointError: if keys are unknown (the message names all of them), or if a key is null that must not be.
         """
         known = {*consumed, *ignored, *self.aliases, *self.without_effect, *_known_without_effect()}
         readers = [READERS[name] for name in self.readers]
@@ -141,9 +141,9 @@ class ConfigurationForm:
 def _all_keys(
     configuration: Mapping[str, Any], known: Collection[str], tables: Mapping[str, str]
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yields each key with today's name and its value. Null keys outside of tables are left out.
+    """Yields each key, its name today, and its value. Null keys outside of tables are left out.
 
-    The keys of a table that is not known as a whole are dotted.
+    A table that is not a known key itself yields its keys, dotted.
     """
     for key, value in configuration.items():
         if isinstance(value, Mapping) and key not in known:

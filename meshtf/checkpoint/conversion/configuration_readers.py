@@ -1,6 +1,6 @@
-"""Older and longer forms of a configuration's keys, brought into the one that rules ask for.
+"""Converts older and longer forms of a configuration's keys to the form that rules read.
 
-Each reader does what the configuration class of Transformers 5 does when it is made, in the same order of precedence.
+Each reader does what the constructor of Transformers 5's configuration class does, with the same precedence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from meshtf.errors import CheckpointError
 Configuration = Mapping[str, Any]
 
 _PATTERN = """\
-the configuration {where} has {count} entries of {key} for {num_layers} layers; Transformers refuses it, too"""
+the configuration {where} has {count} entries of {key} for {num_layers} layers; Transformers refuses this, too"""
 ODD = """\
 the configuration {where} rotates {rotated} of {size} elements of a head (a part of {fraction}); here elements are \
 rotated in pairs, so there is no such model"""
@@ -24,12 +24,12 @@ _LLAMA_3 = ("llama3", "yarn", "longrope")
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A reader.
+    """A function that converts a configuration, and the keys that it reads.
 
     Attributes:
-      read: a configuration, and what messages call it -> the configuration in today's form.
+      read: a function from a configuration, and its name in messages, to the configuration in today's form.
       keys: the keys that it understands.
-      tables: for older names of tables today's.
+      tables: the names of tables today, by their older names.
     """
 
     read: Callable[[Configuration, str], dict[str, Any]]
@@ -41,8 +41,11 @@ class Reader:
 
 
 def _rotary(theta_key: str, fraction_key: str) -> Callable[[Configuration, str], dict[str, Any]]:
-    """Brings what is said of rotary embeddings into the table `rope_parameters`: `rope_scaling` wins over the table,
-    what stands in the table wins over keys beside it."""
+    """Makes a reader that collects the settings of rotary embeddings in the table `rope_parameters`.
+
+    A table `rope_scaling` replaces this table. The table's entries win over keys beside it. The exception is
+    `original_max_position_embeddings` beside a table of type llama3, yarn or longrope.
+    """
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
         beside = ("rope_scaling", theta_key, fraction_key, "original_max_position_embeddings")
@@ -68,7 +71,7 @@ def _rotary(theta_key: str, fraction_key: str) -> Callable[[Configuration, str],
 
 
 def _neox_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Does what `_rotary` does, for GPT-NeoX's keys. Transformers rounds down how much of a head is rotated."""
+    """Does the same as `_rotary`, for GPT-NeoX's keys. It rounds down the rotated part of a head like Transformers."""
     found = _rotary("rotary_emb_base", "rotary_pct")(configuration, where)
     table, width, heads = found["rope_parameters"], found.get("hidden_size"), found.get("num_attention_heads")
     fraction = table.get("partial_rotary_factor")
@@ -85,7 +88,7 @@ def _is_part(fraction: object) -> bool:
 
 
 def _layer_pattern(key: str, num_layers: str) -> Callable[[Configuration, str], dict[str, Any]]:
-    """Adds `layer_pattern`, the shortest sequence of kinds of layers that, repeated, gives the list under a key."""
+    """Makes a reader that adds `layer_pattern`: the shortest sequence of kinds that, repeated, gives the list `key`."""
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
         kinds, count = configuration.get(key), configuration.get(num_layers)
@@ -100,8 +103,8 @@ def _layer_pattern(key: str, num_layers: str) -> Callable[[Configuration, str], 
 
 
 def _neo_layers(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Writes GPT-Neo's `attention_types`, [[["global", "local"], 12]], as a list of layers. The list
-    `attention_layers`, where it is there, counts in its place."""
+    """Converts GPT-Neo's `attention_types`, [[["global", "local"], 12]], to the list `attention_layers`. If this list
+    is present already, it wins."""
     types = configuration.get("attention_types")
     types = [[["global", "local"], 12]] if types is None else types
     try:
@@ -113,12 +116,15 @@ def _neo_layers(configuration: Configuration, where: str) -> dict[str, Any]:
             f"the configuration {where} has attention_types = {types!r}; it must be a list of [kinds, how often]"
         ) from None
     if not is_possible:
-        raise CheckpointError(f"the configuration {where} has attention_types of {num_layers:,} layers; it was changed")
+        raise CheckpointError(
+            f"the configuration {where} has attention_types of {num_layers:,} layers; the file was probably edited"
+        )
     return {"attention_layers": layers, **configuration}
 
 
 def _sparse_steps(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Says of Switch in which layers its experts are: in every `encoder_sparse_step`-th."""
+    """Adds Switch's `encoder_sparse_step` and `decoder_sparse_step` if they are absent: every so many layers have
+    experts."""
     del where
     found = dict(configuration)
     for stack, num_layers in (("encoder", "num_layers"), ("decoder", "num_decoder_layers")):
@@ -129,7 +135,7 @@ def _sparse_steps(configuration: Configuration, where: str) -> dict[str, Any]:
 
 
 def _t5_scale(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Says whether T5 divides by d_model^0.5 before it asks for logits, by `scale_decoder_outputs`."""
+    """Sets `scale_decoder_outputs`: whether T5 divides the decoder's output by d_model^0.5 before the logits."""
     del where
     scales = configuration.get("scale_decoder_outputs", configuration.get("tie_word_embeddings") is not False)
     return {**configuration, "scale_decoder_outputs": bool(scales) and configuration.get("model_type") != "mt5"}

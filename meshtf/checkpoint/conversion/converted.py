@@ -1,4 +1,4 @@
-"""Tensors of one side as those of the other, each part made when it is read."""
+"""Converts tensors between another library and meshtf by rules. Each part is computed when it is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DOES_NOT_FIT = """\
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """The size of each axis of a model, and the names of the places of some axes."""
+    """The size of each axis of a model, and the labels of axes that have names instead of numbers."""
 
     axes: Mapping[str, int]
     labels: Labels
@@ -36,7 +36,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class _Made:
-    """A tensor that is made, or a part of it: the sides of its rule, and its numbers among the rule's tensors."""
+    """A tensor that a rule makes, or a part of it: the sides of the rule, and the numbers in the tensor's name."""
 
     source: Side
     target: Side
@@ -44,22 +44,22 @@ class _Made:
 
 
 class ConvertedSource:
-    """A `TensorSource` of the tensors that rules make of another's.
+    """A `TensorSource` whose tensors are made by rules from those of another source.
 
-    Memory is needed for what one `read` gives, and for the part of the source that has it.
+    A `read` needs memory for its result, and for the part of the source that it reads.
 
     Args:
       source: the source whose tensors are read.
       rules: pairs (source, target).
       sizes: the sizes of the model.
-      dtype: the dtype of floating tensors; None leaves each as it is.
-      dtypes: the dtypes of single tensors that have another one, by their new names.
+      dtype: the dtype of floating tensors. None keeps the dtype of each.
+      dtypes: the dtypes of tensors that need another one, by their new names.
       state: the state of the result. Its step is the source's.
 
     Attributes:
-      missing: tensors that rules name and that the source lacks.
-      other_form: lines about tensors whose shape differs from what the sizes say.
-      unused: tensors of the source that no rule takes.
+      missing: tensors that rules read but the source lacks.
+      other_form: lines about tensors with another shape than the sizes require.
+      unused: tensors of the source that no rule reads.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ConvertedSource:
         return self._of_region(made, region).reshape(around.size)[wanted.relative_to(around).slices]
 
     def _joined(self, parts: Sequence[_Made], wanted: Box) -> np.ndarray:
-        """A box of a tensor of which several rules make a part each."""
+        """A box of a tensor that several rules make, each a part."""
         found: np.ndarray | None = None
         for made in parts:
             region = made.target.axes.region_of(wanted, self._sizes.axes)
@@ -115,7 +115,7 @@ class ConvertedSource:
         return found
 
     def _of_region(self, made: _Made, region: Region) -> np.ndarray:
-        """The numbers of a region, in the order of the target's axes."""
+        """The values of a region, in the order of the target's axes."""
         region = {**region, **{axis: (number, number + 1) for axis, number in made.numbers.items()}}
         value, order = self._gathered(made, region)
         kept = [axis for axis in order if axis in made.target.axes.names]
@@ -123,19 +123,19 @@ class ConvertedSource:
         return value.transpose([kept.index(axis) for axis in made.target.axes.names])
 
     def _gathered(self, made: _Made, region: Region) -> tuple[np.ndarray, list[str]]:
-        """A region of the axes, from all tensors of the source that have parts of it, and the order of its axes."""
+        """The values of a region, read from all tensors of the source that have a part of it, and the order of axes."""
         side, axes = made.source, self._sizes.axes
         box, covered = side.axes.box_of(region, axes)
         inside = tuple(slice(region[a][0] - covered[a][0], region[a][1] - covered[a][0]) for a in side.axes.names)
         whole = [covered[axis][1] - covered[axis][0] for axis in side.axes.names]
-        # An axis in the name, such as a layer's number, says which tensors; the other axes say which box of each.
+        # Axes in the name, such as a layer's number, select the tensors. The other axes select a box of each.
         ranges = [range(*region[axis]) for axis in side.name.axes]
         parts = []
         for numbers in itertools.product(*ranges):
             name = side.name.at(dict(zip(side.name.axes, numbers, strict=True)), self._sizes.labels)
             read = self._source.read(name, box).numpy()
             if side.axes.parts:
-                # The elements lie among those of other tensors, as a query's lie beside keys and values.
+                # The elements are interleaved with those of other rules, such as queries with keys and values.
                 places = side.axes.indices(covered, axes)
                 read = read[np.ix_(*(at - start for at, start in zip(places, box.start, strict=True)))]
             parts.append(read.reshape(whole)[inside])
@@ -144,7 +144,7 @@ class ConvertedSource:
         return value.reshape(shape), [*side.name.axes, *side.axes.names]
 
     def _add(self, from_side: Side, to_side: Side) -> set[str]:
-        """Takes a rule in; returns the names of the source that it asks for."""
+        """Adds a rule. Returns the names of the tensors that it reads from the source."""
         axes, labels = self._sizes.axes, self._sizes.labels
         used: set[str] = set()
         shape = from_side.axes.shape(axes)
@@ -164,7 +164,7 @@ class ConvertedSource:
         return used
 
     def _fit(self, names: Sequence[str], shape: tuple[int, ...]) -> bool:
-        """Whether the source has these tensors in this shape. Tensors that it lacks are noted."""
+        """Whether the source has these tensors in this shape. Records those that it lacks or has in another shape."""
         found = self._source.tensors
         missing = [name for name in names if name not in found]
         other = [
@@ -177,7 +177,7 @@ class ConvertedSource:
         return not (missing or other)
 
     def check(self, what: str, remedy: str, *, allows_unused: bool = False) -> None:
-        """Raises CheckpointError if a tensor is missing, of another shape or, unless allowed, taken by no rule."""
+        """Raises CheckpointError if a tensor is missing, has another shape or, unless allowed, is read by no rule."""
         unused = [] if allows_unused else [f"{name} {self._source.tensors[name]}" for name in self.unused]
         lines = [
             *listed("missing", self.missing),
@@ -189,7 +189,7 @@ class ConvertedSource:
 
 
 def listed(title: str, entries: Sequence[str]) -> list[str]:
-    """Lines of a message, not too many; none for no entries."""
+    """Lines of a message that list entries, up to a limit. Without entries there are no lines."""
     if not entries:
         return []
     more = [f"    and {len(entries) - _MOST_LINES} more"] if len(entries) > _MOST_LINES else []
@@ -197,10 +197,10 @@ def listed(title: str, entries: Sequence[str]) -> list[str]:
 
 
 def to_here(rule: TensorRule) -> tuple[Side, Side]:
-    """A rule for import."""
+    """The source and the target of a rule for import."""
     return rule.there, rule.here
 
 
 def to_there(rule: TensorRule) -> tuple[Side, Side]:
-    """A rule for export."""
+    """The source and the target of a rule for export."""
     return rule.here, rule.there

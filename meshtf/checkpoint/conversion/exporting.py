@@ -1,4 +1,4 @@
-"""Export from a checkpoint to the weights of another library."""
+"""Exports a checkpoint to the weights of another library."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.errors import CheckpointError
 
 SHARD_BYTES = 5 * 10**9
-"""The greatest size of a file of weights, which is Transformers' default."""
+"""The largest size of a file of weights, in bytes. It is Transformers' default."""
 
 FLOATING = {"float32": tf.float32, "float16": tf.float16, "bfloat16": tf.bfloat16}
 
 _REMEDY = """\
-Nothing was written. The checkpoint must be of a model with this configuration; with --nostrict what no rule takes is
-left out, as an optimizer's state is anyway."""
+Nothing was written. The checkpoint must be of a model with this configuration; with --nostrict, tensors that no rule
+takes are left out. An optimizer's state is always left out."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Original:
-    """The things that an export needs beside weights.
+    """The configuration and files that an export needs beside the weights.
 
     Attributes:
       configuration: the configuration of the other library.
-      where: the file that it is from.
-      rules: a file of rules; None for the one of its `model_type`.
+      where: the file of the configuration.
+      rules: a file of rules. None means the file for its `model_type`.
       companions: the folder with its tokenizer, if there is one.
-      dtypes: the dtypes of an imported folder's original tensors by name, if they were not all of one dtype.
-      is_imported: whether the configuration is an imported folder's, whose keys the import has checked.
+      dtypes: the dtypes of an imported folder's original tensors by name, if they had several dtypes.
+      is_imported: whether the configuration is from an imported folder. The import has checked its keys.
     """
 
     configuration: Mapping[str, Any]
@@ -74,20 +74,20 @@ def export_huggingface(
     is_strict: bool,
     ignored_keys: Collection[str] = (),
 ) -> list[str]:
-    """Writes a folder that Transformers opens; returns the names of its files.
+    """Writes a folder that Transformers can open. Returns the names of its files.
 
     Args:
-      source: a checkpoint of the model. Low-rank adapters become a part of its kernels.
+      source: a checkpoint of the model. Low-rank adapters are merged into its kernels.
       original: the model's configuration.
       output: the folder.
-      dtype: the dtype of floating tensors; by default what each had, or else the configuration's.
+      dtype: the dtype of floating tensors. By default each keeps its original dtype, or has the configuration's.
       is_strict: whether every tensor of the model must have a rule.
-      ignored_keys: keys that may be unknown, of a configuration that was not imported.
+      ignored_keys: keys that may be unknown, in a configuration that was not imported.
 
     Raises:
-      CheckpointError: the checkpoint is of another model, the configuration has keys of which nothing is known, or the
-        output is there already.
-      SaveError: it cannot be written.
+      CheckpointError: if the checkpoint is of another model, the configuration has unknown keys, or the output exists
+        already.
+      SaveError: if the folder cannot be written.
     """
     source, configuration = MergedAdapters(source), dict(original.configuration)
     rules = original.rules
@@ -110,12 +110,12 @@ def _dtype_of(configuration: Mapping[str, Any]) -> tf.DType:
     name = str(configuration.get("dtype") or configuration.get("torch_dtype") or "float32")
     if name not in FLOATING:
         raise CheckpointError(
-            f"the configuration has dtype {name!r}, which weights cannot have here; give --dtype, one of "
+            f"the configuration has dtype {name!r}, which exported weights cannot have; give --dtype, one of "
             f"{', '.join(FLOATING)}"
         )
     return FLOATING[name]
 
 
 def _is_state(name: str, source: TensorSource) -> bool:
-    """Whether a tensor is what an optimizer keeps of another, or a counter of the run."""
+    """Whether a tensor is an optimizer's state for another tensor, or a counter of the run."""
     return name.rpartition("/")[0] in source.tensors or tf.as_dtype(source.tensors[name].dtype).is_integer

@@ -1,6 +1,6 @@
-"""A family of models: a file of rules that says which of another library's tensors are which here.
+"""A family of models: a file of rules that map another library's tensors to meshtf's.
 
-Users write such files, too.
+Users can write such files as well.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ _KEYS = (
 )
 _MOST_TENSORS = 100_000
 _NO_SIZE = """\
-the configuration {where} gives {what} = {value!r}, which is no size; it was changed, or is of another family"""
+the configuration {where} gives {what} = {value!r}, which is not a size; the file was probably edited, or belongs \
+to another family"""
 
 
 @dataclasses.dataclass(frozen=True)
 class GinPart:
-    """A part of the model's gin file, where its conditions hold; `{name}` in it stands for a setting."""
+    """A part of the model's gin file, written if its conditions hold. `{name}` in it stands for a setting."""
 
     text: str
     when: tuple[str, ...] = ()
@@ -63,20 +64,20 @@ class Family:
       path: the path of the file.
       format: the format of the other library: "huggingface", "mesh_tensorflow" or "google_bert".
       model_types: the names of this family's models in configurations.
-      prefix: a prefix that names of the other library may have or lack. Written names have it.
-      old_endings: endings of names in older files, with the endings that are written today.
+      prefix: a prefix that names of the other library may have or lack. An export writes it.
+      old_endings: endings of names in older files, with their replacements today.
       settings: the settings of a model.
-      required: keys of the configuration, and their values for models that meshtf has.
-      needs: keys of the configuration that mean nothing without one of other keys, and these other keys.
-      axes: the setting that is the size of each axis.
-      labels: the names of places, for axes that have them.
+      required: keys of the configuration, and the values for which meshtf has a model.
+      needs: keys of the configuration, each with other keys. Without one of these, the key means nothing.
+      axes: the setting that gives the size of each axis.
+      labels: the labels of axes that have names instead of numbers.
       rules: the rules for tensors.
-      ignored: names in the other library that mean nothing here, such as masks that a program keeps.
-      kept: the same, of tensors that an export writes again, such as counts of steps.
+      ignored: names of tensors that meshtf does not need, such as stored masks.
+      kept: the same, for tensors that an export writes again, such as counts of steps.
       gin: the model as gin.
       form: how its configurations are read.
-      tied: tensors of the other library that are copies where `is_tied` holds, and the tensors that they copy.
-      layers: the layers, where they are of several kinds.
+      tied: tensors of the other library that are copies if `is_tied` holds, each with its original.
+      layers: the layers, if they are of several kinds.
     """
 
     path: Path
@@ -106,7 +107,7 @@ class Family:
         """Reads a file of rules.
 
         Raises:
-          CheckpointError: the file cannot be read, or has what no such file has.
+          CheckpointError: if the file cannot be read, or has unknown or wrong entries.
         """
         try:
             return _parsed(path, read_rules(path))
@@ -124,7 +125,7 @@ class Family:
           where: the name of the configuration in messages.
 
         Raises:
-          CheckpointError: the configuration lacks something, or is of a model that there is not here.
+          CheckpointError: if the configuration lacks something, or describes a model that meshtf lacks.
         """
         configuration = self.form.read(configuration, where)
         for key, allowed in self.required.items():
@@ -132,13 +133,13 @@ class Family:
             if found is not None and found not in allowed:
                 raise CheckpointError(
                     f"the configuration {where} has {key} = {found!r}; models of these rules, {self.name}, have "
-                    f"{' or '.join(map(repr, allowed)) or 'none'}: there is no such model here"
+                    f"{' or '.join(map(repr, allowed)) or 'none'}: meshtf has no such model"
                 )
         for key, others in self.needs.items():
             if evaluated(key, configuration) is not None and all(evaluated(o, configuration) is None for o in others):
                 raise CheckpointError(
-                    f"the configuration {where} has {key}, and says nothing of {' or '.join(others)}, without which it "
-                    "means nothing; write there what the model was trained with"
+                    f"the configuration {where} has {key} but not {' or '.join(others)}, without which it "
+                    "means nothing; add what the model was trained with"
                 )
         settings = {setting.name: setting.value(configuration, shapes, where) for setting in self.settings}
         plan = None if self.layers is None else self.layers.plan(configuration, where)
@@ -151,7 +152,7 @@ class Family:
         return model
 
     def check_keys(self, configuration: Mapping[str, Any], ignored: Collection[str], where: str) -> None:
-        """Raises CheckpointError if the configuration has keys that rules do not know, but for `ignored`."""
+        """Raises CheckpointError if the configuration has keys, other than `ignored`, that are unknown to the rules."""
         sources = (*self.required, *self.needs, *itertools.chain(*self.needs.values()), *self.form.fallbacks.values())
         consumed = {key for source in sources for key in keys_of(source)}
         consumed |= {key for setting in self.settings for key in setting.keys}
@@ -159,12 +160,12 @@ class Family:
         self.form.check_keys(configuration, consumed, ignored, self.path.name, where)
 
     def is_tied(self, configuration: Mapping[str, Any], where: str) -> bool:
-        """Whether the tensors in `tied` are copies, if the weights do not say otherwise."""
+        """Whether the configuration says that the tensors in `tied` are copies. The weights may show otherwise."""
         (setting,) = [setting for setting in self.settings if setting.name == "is_tied"]
         return bool(setting.value(self.form.read(configuration, where), {}, where))
 
     def todays_name(self, name: str, known: Collection[str]) -> str:
-        """The whole name of a tensor of the other library, as it is today. `known` are the names that rules have."""
+        """The full name of a tensor of the other library in today's form. `known`: the names in the rules."""
         for old, new in self.old_endings.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
@@ -196,7 +197,7 @@ class FamilyModel:
 
     @property
     def asked_axes(self) -> list[str]:
-        """The family's axes that rules of this model have."""
+        """The family's axes that occur in this model's rules."""
         asked = {axis for rule in self._rules for axis in rule.there.all_axes}
         return [axis for axis in self.family.axes if axis in asked]
 
@@ -211,13 +212,13 @@ class FamilyModel:
         return frozenset(n for rule in self.rules for n in rule.there.names({}, sizes.axes, sizes.labels))
 
     def check_counts(self, where: str) -> None:
-        """Raises CheckpointError if the configuration has so many layers that their names alone would take hours."""
+        """Raises CheckpointError if the configuration has so many layers that listing their names would take hours."""
         axes = self.sizes.axes
         for side in (side for rule in self.rules for side in (rule.there, rule.here)):
             if (count := math.prod(axes[axis] for axis in side.name.axes)) > _MOST_TENSORS:
                 raise CheckpointError(
                     f"the configuration {where} asks for {counted(count, 'tensor')} {side.name.text}, and no model has "
-                    f"more than {_MOST_TENSORS:,} of a kind; it was changed"
+                    f"more than {_MOST_TENSORS:,} of a kind; the file was probably edited"
                 )
 
     @property
@@ -232,12 +233,12 @@ class FamilyModel:
 
 
 def type_of(configuration: Mapping[str, Any]) -> str:
-    """The type of a model: its `model_type`, or without one the `architecture` that timm writes."""
+    """The type of a model: its `model_type`, or else the `architecture` that timm writes."""
     return str(configuration.get("model_type", configuration.get("architecture")))
 
 
 def packaged_families(format_name: str) -> list[Path]:
-    """The files of rules that meshtf brings along, for one library."""
+    """The files of rules for one library that come with meshtf."""
     return sorted((Path(__file__).parent / "families" / format_name).glob("*.toml"))
 
 
@@ -245,7 +246,7 @@ def find_family(format_name: str, model_type: str) -> Family:
     """The family of a configuration's `model_type`.
 
     Raises:
-      CheckpointError: there is none; names those that there are.
+      CheckpointError: if there is no such family. The message lists the known types.
     """
     families = [Family.read(path) for path in packaged_families(format_name)]
     for family in families:
@@ -288,7 +289,7 @@ def _parsed(path: Path, content: Mapping[str, Any]) -> Family:
 
 
 def _check_names(family: Family) -> None:
-    """Raises RuleFault if there is no such axis, setting or label."""
+    """Raises RuleFault if rules or gin parts use an unknown axis, setting or label."""
     settings = [setting.name for setting in family.settings]
     conditions = [c for part in (*family.rules, *family.gin) for c in part.when]
     asked = [name for condition in conditions for name, _ in alternatives(condition)]

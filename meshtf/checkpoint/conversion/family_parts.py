@@ -1,7 +1,7 @@
-"""Parts that files of rules have in common: `parts = ["rotary"]` takes in `parts/rotary.toml` beside the file.
+"""Parts that files of rules share: `parts = ["rotary"]` includes `parts/rotary.toml`, beside the file or from meshtf.
 
-Tables are put together, and the file's own entries count before a part's. Lists in `_APPENDED` follow each other, the
-part's first. A file's own readers, however, read before those of parts. Other lists are entries like numbers.
+Tables are merged, and the file's own entries win over a part's. Lists in `_APPENDED` are joined, the part's first, but
+a file's own readers come before those of its parts. Any other list of the file replaces the part's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meshtf.errors import nearest
 from meshtf.files.regular_file import read_regular
 
 LARGEST = 1 << 20
-"""The greatest size of a file of rules, in bytes."""
+"""The largest size of a file of rules, in bytes."""
 _PARTS, _FOLDER = "parts", "parts"
 _APPENDED = ("tensors", "gin", "ignored", "optional", "readers")
 _OF_TABLES = ("configuration", "layers")
@@ -24,11 +24,11 @@ _PACKAGED = Path(__file__).parent / "families" / "huggingface"
 
 
 def read_rules(path: Path) -> dict[str, Any]:
-    """The content of a file of rules, parts included.
+    """The content of a file of rules, including its parts.
 
     Raises:
-      RuleFault: a part is missing.
-      OSError, ValueError: a file cannot be read, or is no TOML.
+      RuleFault: if a part is missing.
+      OSError, ValueError: if a file cannot be read, or is no TOML.
     """
     content = tomllib.loads(read_regular(path, LARGEST).decode())
     found: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def _part_files(path: Path, content: Mapping[str, Any]) -> list[Path]:
 
 
 def _together(part: Mapping[str, Any], own: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
-    """The entries of a file and of its part. `depth` is how deep tables in tables are put together, too."""
+    """Merges the entries of a part and of the file. `depth`: how many levels of tables in tables are merged as well."""
     found = dict(part)
     for key, value in own.items():
         before = found.get(key)

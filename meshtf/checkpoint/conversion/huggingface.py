@@ -1,4 +1,4 @@
-"""Folders of models as Hugging Face's Transformers writes them: `config.json`, and safetensors in one file or more."""
+"""Folders of models as Hugging Face's Transformers writes them: `config.json`, and one or more safetensors files."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _COMPANIONS = (
     "merges.txt",
     "spiece.model",
 )
-"""The files of a model beside its weights, which are copied as they are."""
+"""The files beside a model's weights that are copied unchanged."""
 
 _NO_WEIGHTS = """\
 {folder} has no weights in the format safetensors: neither {whole} nor {index}.{pickled}"""
 
 _NO_SHARD = """\
-{folder} lacks {name}, one of the {count} files of its weights; bring it from where the others came"""
+{folder} lacks {name}, one of the {count} files of its weights; copy it from where the others came from"""
 
 _PICKLED = """
-It has {name}, a file of PyTorch's, which runs code of its author when it is read; meshtf reads none. In an environment
-with torch, transformers writes the same weights as safetensors:
+It has {name}, a PyTorch file. Reading such a file can run its author's code, so meshtf does not. Where torch
+is installed, transformers writes the same weights as safetensors:
     AutoModel.from_pretrained("{folder}").save_pretrained("{folder}", safe_serialization=True)"""
 
 
@@ -74,10 +74,10 @@ class HuggingFaceFolder:
         """Opens a folder.
 
         Raises:
-          CheckpointError: it is no such folder, or a shard is missing, damaged, or lacks what the index says it has.
+          CheckpointError: if it is no such folder, or a shard is missing, damaged, or lacks a tensor of the index.
         """
         configuration = read_json(path / CONFIGURATION)
-        if (path / _WHOLE).is_file():  # which counts where an index is there, too, as in Transformers
+        if (path / _WHOLE).is_file():  # wins over an index, as in Transformers
             file = SafetensorsFile.open(path / _WHOLE)
             return cls(path, configuration, dict.fromkeys(file.tensors, file), file.tensors)
         if not (path / _INDEX).is_file():
@@ -105,14 +105,14 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is no JSON: {error}") from None
+        raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} has no object, but {type(content).__name__}")
+        raise CheckpointError(f"{path} must have a JSON object, not {type(content).__name__}")
     return content
 
 
 def copy_companions(source: Path, target: Path) -> list[str]:
-    """Copies the tokenizer and what else belongs to a model; returns the names of the files."""
+    """Copies the tokenizer and the other files beside the weights. Returns the names of the files."""
     copied = []
     for name in _COMPANIONS:
         try:
@@ -127,24 +127,24 @@ def copy_companions(source: Path, target: Path) -> list[str]:
 def write_folder(
     source: TensorSource, folder: Path, configuration: Mapping[str, Any], companions: Path | None, shard_bytes: int
 ) -> list[str]:
-    """Writes weights, configuration and what else belongs to the model, as a folder that was not there.
+    """Writes weights, configuration and companion files of a model into a new folder.
 
     Args:
       source: the tensors, which are written part by part.
       folder: the folder to be made.
       configuration: the content of `config.json`.
       companions: the folder that has the tokenizer, if there is one.
-      shard_bytes: the greatest size of a file of weights, but each file holds one tensor at least.
+      shard_bytes: the largest size of a file of weights. Each file holds at least one tensor, however large.
 
     Returns:
       The names of its files.
 
     Raises:
-      CheckpointError: it is there already.
-      SaveError: it cannot be written, and there is none.
+      CheckpointError: if the folder exists already.
+      SaveError: if it cannot be written. Then no folder is left.
     """
     if folder.exists():
-        raise CheckpointError(f"{folder} is there already; give another output, or remove it first")
+        raise CheckpointError(f"{folder} already exists; give another output, or remove it first")
     try:
         with atomic_folder(folder) as temporary:
             _write_weights(source, temporary, shard_bytes)
@@ -188,20 +188,22 @@ def _shards(source: TensorSource, shard_bytes: int) -> list[list[str]]:
 
 
 def _sharded(path: Path) -> dict[str, SafetensorsFile]:
-    """The file of each tensor, as the index says, and as the files say that it is true."""
+    """The file of each tensor by the index, after checking that the files agree with the index."""
     weight_map = read_json(path / _INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise CheckpointError(f"{path / _INDEX} has no weight_map from tensors to files; take it anew")
+        raise CheckpointError(f"{path / _INDEX} has no weight_map from tensors to files; download it again")
     shards: dict[str, SafetensorsFile] = {}
     for name in sorted(set(weight_map.values())):
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise CheckpointError(f"{path / _INDEX} names {name!r}, which is no file of safetensors beside it")
+            raise CheckpointError(f"{path / _INDEX} names {name!r}, which is not a safetensors file in the same folder")
         if not (path / name).exists():
             raise CheckpointError(_NO_SHARD.format(folder=path, name=name, count=len({*weight_map.values()})))
         shards[name] = SafetensorsFile.open(path / name)
     for tensor, name in weight_map.items():
         if tensor not in shards[name].tensors:
-            raise CheckpointError(f"{path / _INDEX} says that {name} has {tensor}, and it has not; take both anew")
+            raise CheckpointError(
+                f"{path / _INDEX} says that {name} has {tensor}, but it does not; download both again"
+            )
     return {tensor: shards[name] for tensor, name in weight_map.items()}
 
 

@@ -16,7 +16,7 @@ from meshtf_programs.strict_json import json_text
 
 MODEL_GIN, ORIGINAL, RULES, DTYPES = "model.gin", "original", "rules.toml", "dtypes.json"
 ALONE_GIN = "operative_config.gin"
-"""The name that runs have for their configuration, so that programs take the folder for a run."""
+"""The name of a run's configuration. With it, programs accept the folder as a run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +41,12 @@ class ImportedFolder:
 
     @property
     def alone_gin(self) -> Path:
-        """The gin file for use of the model without a training, for --model_dir."""
+        """The gin file for using the model without training it, for --model_dir."""
         return self.path / ALONE_GIN
 
     @property
     def original(self) -> Path:
-        """The folder of what came with the weights: configuration, tokenizer, and the rules by which they came."""
+        """The folder with the original configuration and tokenizer, and the rules of the import."""
         return self.path / ORIGINAL
 
     @property
@@ -58,11 +58,11 @@ class ImportedFolder:
         return (self.original / CONFIGURATION).is_file() and self.rules.is_file()
 
     def configuration(self) -> dict[str, Any]:
-        """The other library's configuration. Raises CheckpointError if it is gone."""
+        """The other library's configuration. Raises CheckpointError if it is missing."""
         return read_json(self.original / CONFIGURATION)
 
     def dtypes(self) -> dict[str, tf.DType]:
-        """The dtypes of the original's tensors by name, if they were not all of one dtype."""
+        """The dtypes of the original tensors by name, if they had several dtypes."""
         path = self.original / DTYPES
         return {name: tf.as_dtype(dtype) for name, dtype in read_json(path).items()} if path.exists() else {}
 
@@ -73,7 +73,7 @@ class ImportedFolder:
             (self.original / DTYPES).write_text(f"{text}\n", "utf-8")
 
     def keep_original(self, configuration: Mapping[str, Any] | None, rules: Path, source: Path) -> list[str]:
-        """Keeps the rules, the tokenizer, and the configuration, if there is one for an export.
+        """Copies the rules and the tokenizer, and writes the configuration if an export can use it.
 
         Returns the names of the tokenizer's files.
         """

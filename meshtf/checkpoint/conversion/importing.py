@@ -1,4 +1,4 @@
-"""Import from another library's weights to a checkpoint and the model's gin file."""
+"""Imports another library's weights as a checkpoint and the model's gin file."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ OPERATIVE_CONFIG, BERT_CONFIG = "operative_config.gin", "bert_config.json"
 """The configuration beside a checkpoint of Mesh TensorFlow, and beside one of Google's BERT."""
 
 _TWICE = """\
-the weights have {canonical} twice, as {first} and as {second}; remove that which is not of the model"""
+the weights have {canonical} twice, as {first} and as {second}; remove the one that does not belong to the model"""
 
 _PRECISION = {tf.float16: (10, 16), tf.bfloat16: (7, 128), tf.float32: (23, 128), tf.float64: (52, 1024)}
-"""Bits of a fraction, and the largest exponent of 2."""
+"""The number of fraction bits of each dtype, and its largest exponent of 2."""
 
 ModelForms = Callable[[Path], Mapping[str, SavedTensor]]
-"""Gives shape and type of each tensor that a checkpoint of the model in a gin file has."""
+"""Returns the shape and type of each tensor in a checkpoint of the model that a gin file describes."""
 
 SidesOf = Callable[[Path], FactoredSides]
-"""Gives the sides over which Adafactor takes means, of each weight of the model in a gin file."""
+"""Returns the two sides of each weight over which Adafactor takes means, for the model that a gin file describes."""
 
 _REMEDY = """\
-Nothing was written. The weights must be all of one model of this family, with its own configuration; with --nostrict
-what no rule takes is left out."""
+Nothing was written. All weights must belong to one model of this family, with its own configuration; with --nostrict,
+tensors that no rule takes are left out."""
 
 _NO_MODEL = """\
-of the gin file {gin} that the rules {rules} make no model can be built:
+no model can be built from the gin file {gin} that the rules {rules} make:
 {error}{line}
-Nothing was written. The rules, or the configuration that they read, must be changed."""
+Nothing was written. Change the rules, or the configuration that they read."""
 
 _OTHER_MODEL = """\
 the rules {rules} and the model of their gin file do not fit:
 {lines}
-Nothing was written. A model of other variables needs other rules."""
+Nothing was written. A model with other variables needs other rules."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """The things that an import wrote beside model and weights.
+    """The parts that an import wrote beside the model and the weights.
 
     Attributes:
       tokenizer: the names of the tokenizer's files.
-      slots: the optimizer's state, where that was asked for.
-      unmatched: settings of generation that have no counterpart here.
+      slots: the optimizer's state, if it was requested.
+      unmatched: settings of generation that have no counterpart in meshtf.
     """
 
     tokenizer: tuple[str, ...]
@@ -74,15 +74,15 @@ class Written:
 
 @dataclasses.dataclass(frozen=True)
 class Import:
-    """Weights that were checked against rules and sizes; nothing is written.
+    """An import that is ready to be written. The weights have been checked against the rules and sizes.
 
     Attributes:
       path: the folder of the source.
-      configuration: the configuration of Transformers, where an export can be made.
+      configuration: the configuration for Transformers. None if the model cannot be exported.
       model: the model of a family.
-      source: all tensors that were there, under their own names.
-      weights: the weights as meshtf has them.
-      export_rules: the rules by which an export is made.
+      source: all tensors of the source, under their own names.
+      weights: the weights in meshtf's form.
+      export_rules: the rules for an export.
     """
 
     path: Path
@@ -103,11 +103,11 @@ class Import:
           rules: a file of rules; by default the one for the configuration's `model_type`.
           dtype: the dtype of floating variables.
           is_strict: whether every tensor must have a rule.
-          ignored_keys: keys of the configuration that rules need not know.
+          ignored_keys: keys of the configuration that may be unknown to the rules.
 
         Raises:
-          CheckpointError: there is no such folder, no such family, the configuration has keys that no rule knows, or
-            the weights do not fit.
+          CheckpointError: if there is no such folder or family, the configuration has unknown keys, or the weights do
+            not fit.
         """
         folder, where = HuggingFaceFolder.open(path), str(path / CONFIGURATION)
         said, source = without_blocks(folder.configuration, folder)
@@ -147,7 +147,7 @@ class Import:
 
     @property
     def left_out(self) -> list[str]:
-        """Tensors of the source that no rule takes."""
+        """Tensors of the source that no rule reads."""
         return self.weights.unused
 
     def write(self, output: Path, forms_of: ModelForms | None = None, sides_of: SidesOf | None = None) -> Written:
@@ -155,16 +155,16 @@ class Import:
 
         Args:
           output: the folder.
-          forms_of: gives the forms with which the variables are compared.
-          sides_of: gives the sides for the optimizer's state; without it, the state is left out.
+          forms_of: returns the shapes and types that the variables must have. Without it they are not checked.
+          sides_of: returns the sides for the optimizer's state. Without it the state is left out.
 
         Raises:
-          CheckpointError: it is there already, the model has other variables than the rules make, or the optimizer's
-            state does not fit.
-          SaveError: it cannot be written.
+          CheckpointError: if the folder exists already, the rules and the model have different variables, or the
+            optimizer's state does not fit.
+          SaveError: if the folder cannot be written.
         """
         if output.exists():
-            raise CheckpointError(f"{output} is there already; give another output, or remove it first")
+            raise CheckpointError(f"{output} already exists; give another output, or remove it first")
         try:
             with atomic_folder(output) as temporary:
                 folder = ImportedFolder(temporary)
@@ -192,7 +192,7 @@ class Import:
 
     @property
     def _other_dtypes(self) -> dict[str, tf.DType]:
-        """The dtypes of the source's floating tensors, if they are not all of one dtype."""
+        """The dtypes of the source's floating tensors, if they have several dtypes."""
         family, known = self.model.family, self.model.names_there
         found = {name: tensor.dtype for name, tensor in self.source.tensors.items() if tensor.dtype.is_floating}
         if len(set(found.values())) < 2:
@@ -201,21 +201,21 @@ class Import:
 
     @property
     def _kept(self) -> list[str]:
-        """The source's tensors that mean nothing here, and that an export writes again."""
+        """The source's tensors that meshtf does not need, but that an export writes again."""
         return [name for name in self.source.tensors if any(p.matches(name) for p in self.model.family.kept)]
 
     def rounded_to(self, dtype: tf.DType) -> list[str]:
-        """The dtypes of the source that have numbers which this one does not hold."""
+        """The dtypes of the source that have numbers which `dtype` cannot hold exactly."""
         found = {tensor.dtype for tensor in self.source.tensors.values() if tensor.dtype.is_floating}
         digits, exponent = _PRECISION[dtype]
-        wide = {d: _PRECISION[d] for d in found if d in _PRECISION}  # any other has eight bits, which all others hold
+        wide = {d: _PRECISION[d] for d in found if d in _PRECISION}  # any other has eight bits, which all dtypes hold
         return sorted(d.name for d, (own_digits, own) in wide.items() if own_digits > digits or own > exponent)
 
     def _slots(self, factored: FactoredSides) -> OptimizerSlots:
         return OptimizerSlots.of(str(self.path), self.source, self.model.rules, self.model.sizes, factored)
 
     def _forms(self, forms_of: ModelForms, model_gin: Path) -> Mapping[str, SavedTensor]:
-        """The forms of the model's tensors. An error shows the line of the gin file, which is then removed."""
+        """The shapes and types of the model's tensors. An error shows the line of the gin file, which is deleted."""
         try:
             return forms_of(model_gin)
         except MeshtfError as error:
@@ -230,7 +230,7 @@ class Import:
 
     @property
     def _title(self) -> str:
-        """The title of the gin file, one line whatever the folder is called."""
+        """The title of the gin file. It is one line, whatever characters the folder's name has."""
         return f"The model of {self.path.resolve().name!r}, imported by the rules {self.model.family.path.name!r}."
 
     def _check_forms(self, wanted: Mapping[str, SavedTensor]) -> None:
@@ -252,7 +252,7 @@ class Import:
 
 @dataclasses.dataclass(frozen=True)
 class _Canonical(OfAnother):
-    """A source under the names that rules have for its tensors, without the ignored ones."""
+    """A source whose tensors have their names from the rules, without ignored tensors."""
 
     names: Mapping[str, str]
     tensors: Mapping[str, SavedTensor]
@@ -301,7 +301,7 @@ def _family(format_name: str, model_type: object, rules: Path | None, where: str
 
 
 def _bert_of_transformers(configuration: Mapping[str, Any], model: FamilyModel) -> dict[str, Any]:
-    """`config.json` of the same model."""
+    """Transformers' `config.json` of the same model."""
     written = {**configuration, "model_type": "bert", "dtype": "float32", "layer_norm_eps": model.settings["epsilon"]}
     if not model.settings["is_classifier"]:
         return {**written, "architectures": ["BertForMaskedLM"]}
@@ -310,7 +310,7 @@ def _bert_of_transformers(configuration: Mapping[str, Any], model: FamilyModel) 
 
 
 def _with_dtype(configuration: Mapping[str, Any], source: TensorSource) -> dict[str, Any]:
-    """The configuration, in which `dtype` is that of the weights where all have one."""
+    """The configuration, with the dtype of the weights as `dtype` if all have the same."""
     dtypes = {tensor.dtype for tensor in source.tensors.values() if tensor.dtype.is_floating}
     own = {key: value for key, value in configuration.items() if key != "torch_dtype" or len(dtypes) > 1}
     return {**own, "dtype": dtypes.pop().name} if len(dtypes) == 1 else own

@@ -1,4 +1,4 @@
-"""Kernels with their low-rank adapters as kernels alone, part by part."""
+"""Merges low-rank adapters into their kernels, part by part."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ A, B, SCALE = "_lora_a", "_lora_b", "_lora_scale"
 
 @dataclasses.dataclass(frozen=True)
 class MergedAdapters(OfAnother):
-    """A `TensorSource` in which kernel + lora_scale · lora_a · lora_b has the place of the four."""
+    """A `TensorSource` in which kernel + lora_scale · lora_a · lora_b replaces these four tensors."""
 
     @property
     def tensors(self) -> Mapping[str, SavedTensor]:
         return {name: tensor for name, tensor in self.source.tensors.items() if not self._is_adapter(name)}
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """A tensor, or a part of it, in the type of the kernel; the sum is float64."""
+        """A tensor, or a part of it, in the type of the kernel. The sum is computed in float64."""
         value = self.source.read(name, box)
         if name + A not in self.source.tensors:
             return value
@@ -36,7 +36,7 @@ class MergedAdapters(OfAnother):
     def _factor(self, name: str, part: Box, *, is_first: bool) -> np.ndarray:
         """The piece of a factor that a part of the product needs."""
         shape = self.source.tensors[name].shape
-        own = len(shape) - 1  # its dimensions beside the rank: the first of the product, or the last
+        own = len(shape) - 1  # its dimensions beside the rank, which are the product's first or last ones
         if is_first:
             box = Box((*part.start[:own], 0), (*part.size[:own], shape[-1]))
         else:

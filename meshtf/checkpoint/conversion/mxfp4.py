@@ -1,4 +1,4 @@
-"""Tensors of numbers of four bits in blocks of 32, each block with a power of 2 (OCP Microscaling Formats, MXFP4).
+"""Tensors of four-bit numbers in blocks of 32, each block with a power of 2 (OCP Microscaling Formats, MXFP4).
 
 A number is value · 2^(scale - 127), and bfloat16 holds it exactly. Each byte has two values, the lower half first:
 
@@ -29,7 +29,7 @@ _POSITIVE = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _VALUES = np.array([*_POSITIVE, *(-value for value in _POSITIVE)], np.float32)
 _UNFIT = """\
 the weights have {name}_blocks {blocks}, and {scales}; MXFP4 has uint8 [experts, outputs, blocks, 16], and \
-{name}_scales uint8 [experts, outputs, blocks]; take the files anew"""
+{name}_scales uint8 [experts, outputs, blocks]; download the files again"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Mxfp4Source(OfAnother):
 
     @classmethod
     def of(cls, source: TensorSource) -> Mxfp4Source:
-        """Finds all pairs. Raises CheckpointError if one does not fit together."""
+        """Finds all pairs of blocks and scales. Raises CheckpointError if a pair does not fit together."""
         tensors = dict(source.tensors)
         for name in [n.removesuffix(_BLOCKS) for n in source.tensors if n.endswith(_BLOCKS)]:
             blocks, scales = tensors.pop(name + _BLOCKS), tensors.pop(name + _SCALES, None)
@@ -68,12 +68,12 @@ class Mxfp4Source(OfAnother):
 
 
 def without_blocks(configuration: Mapping[str, Any], source: TensorSource) -> tuple[dict[str, Any], TensorSource]:
-    """Configuration and tensors of a model without blocks of four bits, if it has any.
+    """The configuration and tensors of a model, with bfloat16 tensors instead of four-bit blocks, if it has any.
 
-    An export of it is an ordinary model, so its configuration no longer speaks of them.
+    An export writes an ordinary model, so the configuration no longer mentions the blocks.
 
     Raises:
-      CheckpointError: blocks and scales do not fit together.
+      CheckpointError: if blocks and scales do not fit together.
     """
     said = configuration.get(QUANTIZATION)
     is_in_blocks = isinstance(said, Mapping) and said.get("quant_method") == _METHOD

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from meshtf.checkpoint.conversion.axes import RuleFault
 
 Labels = Mapping[str, tuple[str, ...]]
-"""The names of an axis's places; for `layer:scope`, the texts that `{layer:scope}` stands for."""
+"""The labels of an axis, by index. For the key `layer:scope`, the texts that `{layer:scope}` stands for."""
 
 _PLACE = re.compile(
     r"\{(?:(?P<factor>\d+)\*)?(?P<axis>[a-z_][a-z_0-9]*)(?:\+(?P<offset>\d+))?(?::(?P<view>3|[a-z_]+))?\}"
@@ -20,8 +20,8 @@ _PLACE = re.compile(
 class NamePattern:
     """A name with places for numbers.
 
-    `{layer}` is a number from 0 on, `{2*layer+1}` is made from it, and `{layer:3}` has three digits. If the axis has
-    labels, its label is written. `{layer:scope}` is the label under this name.
+    `{layer}` is a number from 0 on, `{2*layer+1}` is computed from it, and `{layer:3}` has three digits. An axis with
+    labels is written as its label. `{layer:scope}` is the label of this name.
     """
 
     text: str
@@ -29,7 +29,8 @@ class NamePattern:
     def __post_init__(self) -> None:
         if left := re.search(r"[{}]", _PLACE.sub("", self.text)):
             raise RuleFault(
-                f"{left[0]!r} in {self.text!r} is part of no place for a number; those are written {{layer}}, "
+                f"{left[0]!r} in {self.text!r} is not part of a placeholder for a number; placeholders are "
+                f"written {{layer}}, "
                 f"{{layer:3}}, {{layer:scope}} or {{2*layer+1}}"
             )
 
@@ -40,12 +41,12 @@ class NamePattern:
 
     @property
     def labelled(self) -> tuple[str, ...]:
-        """The labels that it asks for by name, such as `layer:scope`."""
+        """The labels that the pattern uses by name, such as `layer:scope`."""
         found = (f"{match['axis']}:{match['view']}" for match in _PLACE.finditer(self.text))
         return tuple(name for name in found if not name.endswith((":None", ":3")))
 
     def at(self, numbers: Mapping[str, int], labels: Labels) -> str:
-        """The name of one tensor."""
+        """The name of the tensor with these numbers."""
 
         def written(match: re.Match[str]) -> str:
             number, view = numbers[match["axis"]], match["view"]
@@ -59,6 +60,6 @@ class NamePattern:
         return _PLACE.sub(written, self.text)
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern gives this name with some numbers; `*` is any text."""
+        """Whether the pattern gives this name for some numbers. `*` matches any text."""
         pieces = _PLACE.split(self.text)[:: _PLACE.groups + 1]
         return re.fullmatch(r"\w+".join(map(re.escape, pieces)).replace(r"\*", ".*"), name) is not None

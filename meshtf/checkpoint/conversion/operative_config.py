@@ -1,4 +1,4 @@
-"""Gin files of Mesh TensorFlow's programs, read as text: nothing that they name is imported."""
+"""Reads gin files of Mesh TensorFlow's programs as text. It imports nothing that they name."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Binding:
       line: the number of the line, from 1.
       name: the name of the parameter or macro, without modules, with its scope: `encoder/SelfAttention.num_heads`.
       text: the text that it is bound to.
-      value: the value of a literal, or of a macro that stands for one; else None.
-      resolved: the text; for a macro, the text that the macro is bound to.
-      file: the name of the file, where it is an included one.
+      value: the value of a literal, or of a macro that stands for a literal, else None.
+      resolved: the text, or for a macro the text that the macro is bound to.
+      file: the name of the file, if it is an included one.
     """
 
     line: int
@@ -52,7 +52,7 @@ class Binding:
 
 @dataclasses.dataclass(frozen=True)
 class UnreadLine:
-    """A line that binds nothing, and why nothing was read of it."""
+    """A line that was not read as a binding, and the reason."""
 
     line: int
     text: str
@@ -66,7 +66,7 @@ class GinSource:
 
     Attributes:
       bindings: the bindings, in order.
-      unread: lines of which nothing was read.
+      unread: lines that were not read.
     """
 
     bindings: tuple[Binding, ...]
@@ -74,10 +74,10 @@ class GinSource:
 
 
 def read_source(path: Path) -> GinSource:
-    """Reads the statements of a file. An included file is looked for beside it, and then in the folders above.
+    """Reads the statements of a file. It looks for an included file beside it, and then in the folders above.
 
     Raises:
-      CheckpointError: there is no such file, or it is no text.
+      CheckpointError: if there is no such file, or it is no text.
     """
     statements = list(_statements_of(path, "", frozenset()))
     found = [each for each in statements if isinstance(each, Binding)]
@@ -90,7 +90,7 @@ def read_source(path: Path) -> GinSource:
 
 
 def read_bindings(path: Path) -> list[Binding]:
-    """Every binding of a file, and of those that it includes, in order. Raises as `read_source`."""
+    """Every binding of a file and of the files that it includes, in order. Raises the errors of `read_source`."""
     return list(read_source(path).bindings)
 
 
@@ -107,7 +107,7 @@ def _statements_of(path: Path, file: str, within: frozenset[Path]) -> Iterator[B
         elif match := _BINDING.fullmatch(statement):
             yield Binding(line, _without_modules(match[1]), match[2].strip(), None, file=file)
         elif not _IMPORT.match(statement):
-            yield UnreadLine(line, statement, "this is no binding that meshtf-import-gin understands", file)
+            yield UnreadLine(line, statement, "this is not a binding that meshtf-import-gin understands", file)
 
 
 def _included(path: Path, name: str, where: UnreadLine, within: frozenset[Path]) -> Iterator[Binding | UnreadLine]:
@@ -115,7 +115,7 @@ def _included(path: Path, name: str, where: UnreadLine, within: frozenset[Path])
     found = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if found is None:
         yield dataclasses.replace(
-            where, reason="there is no such file beside this one, nor above: its lines are missing"
+            where, reason="there is no such file in the folder of this one, or above it: its lines are missing"
         )
     elif found.resolve() in within:
         yield dataclasses.replace(where, reason="the file includes itself")
@@ -124,7 +124,7 @@ def _included(path: Path, name: str, where: UnreadLine, within: frozenset[Path])
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each statement with the number of its first line; it goes on while a bracket is open, or after a backslash."""
+    """Each statement with the number of its first line. It continues while a bracket is open, or after a backslash."""
     held: list[str] = []
     start = depth = 0
     for number, line in enumerate(text.splitlines(), start=1):
@@ -143,7 +143,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _resolved(text: str, texts: Mapping[str, str]) -> str:
-    """The text that a macro stands for, perhaps by way of other macros."""
+    """The text that a macro stands for, possibly through other macros."""
     for _ in texts:
         if not text.startswith("%") or text[1:] not in texts:
             break
@@ -154,17 +154,17 @@ def _resolved(text: str, texts: Mapping[str, str]) -> str:
 def read_gin(path: Path) -> dict[str, Any]:
     """The literal values of a gin file, by parameter: `d_ff`, or `encoder/SelfAttention.num_heads`.
 
-    The latter is there without its scope, too. A macro stands for its value. Values that a configurable makes are left
-    out.
+    The latter is also present without its scope. A macro has the value that it stands for. Values that a configurable
+    makes are left out.
 
     Raises:
-      CheckpointError: there is no such file.
+      CheckpointError: if there is no such file.
     """
     return values_of(read_bindings(path))
 
 
 def values_of(bindings: Iterable[Binding]) -> dict[str, Any]:
-    """The values that `read_gin` gives, from bindings."""
+    """The values that `read_gin` returns, from bindings."""
     values = {b.name: b.value for b in bindings}
     plain = {name.rpartition("/")[2]: value for name, value in values.items()}
     return {name: value for name, value in {**plain, **values}.items() if value is not None}

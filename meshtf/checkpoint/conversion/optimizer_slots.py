@@ -1,8 +1,8 @@
 """The state of Mesh TensorFlow's optimizers, converted to that of meshtf's optimizers.
 
 Adam's moments, and Adafactor's mean of updates, have the axes of their variable. Adafactor's second moment is whole, or
-it is two means. They are over one of the two largest dimensions there, and over one side of a matrix here. They are the
-same numbers where these are the same axes.
+is kept as two means. In Mesh TensorFlow each mean is over one of the two largest dimensions. In meshtf it is over one
+side of a matrix. If these are the same axes, the numbers are the same.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from meshtf.checkpoint.manifest import SavedTensor
 from meshtf.errors import CheckpointError
 
 Sides = tuple[tuple[int, ...], tuple[int, ...]]
-"""The dimensions of a weight, by number, that are the smaller side of the matrix that it is, and the larger side."""
+"""The two sides of a weight as a matrix, the smaller one first. Each side is a list of the weight's dimensions."""
 
 FactoredSides = Mapping[str, Sides | None]
-"""The two sides of each weight over which the second moment is kept as means; None if it is kept whole."""
+"""The two sides of each weight over which its second moment is averaged. None if the moment is kept whole."""
 
 STEP = "global_step"
 
@@ -35,19 +35,19 @@ _MOMENT, _ROWS, _COLUMNS = "_slot_v", "_slot_vr", "_slot_vc"
 _SLOT = re.compile(r".*(_slot_(?:m|v|vr|vc)|/adam_[mv])")
 
 _NOTHING = """\
-{what} has no optimizer's state that meshtf has, too: no *_slot_v, *_slot_vr and *_slot_vc of Adafactor, no */adam_m
-and */adam_v of Adam. Nothing was written; leave out --optimizer_state to begin with a new one."""
+{what} has no optimizer's state that meshtf can use: no *_slot_v, *_slot_vr and *_slot_vc of Adafactor, no */adam_m
+and */adam_v of Adam. Nothing was written; leave out --optimizer_state to start with a new one."""
 _REMEDY = """\
 Nothing was written. Leave out --optimizer_state to import the weights alone."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerSlots:
-    """Optimizers' state that was found and checked.
+    """The state of optimizers that was found and checked.
 
     Attributes:
-      tensors: the tensors that are taken over, by their names here, steps among them.
-      left_out: the tensors that are not, each with the reason.
+      tensors: the tensors that are converted, by their names in meshtf, including the numbers of steps.
+      left_out: the tensors that are not converted, each with the reason.
     """
 
     _converted: ConvertedSource
@@ -62,13 +62,13 @@ class OptimizerSlots:
 
         Args:
           what: the name of the source in messages.
-          source: all tensors, under the names that they have there.
+          source: all tensors, under their names in Mesh TensorFlow.
           rules: the rules for the weights.
           sizes: the sizes of the model.
-          factored: the sides of weights, by their names here.
+          factored: the sides of weights, by their names in meshtf.
 
         Raises:
-          CheckpointError: there are none, some have other shapes than their weights, or the number of steps is missing.
+          CheckpointError: if there is no state, a shape does not fit its weight, or the number of steps is missing.
         """
         found: list[tuple[Side, Side]] = []
         reasons: dict[str, str] = {}
@@ -105,7 +105,7 @@ class OptimizerSlots:
 
 @dataclasses.dataclass(frozen=True)
 class WithSlots(OfAnother):
-    """Weights and the optimizer's state for them; step and state are those of the weights."""
+    """Weights and the optimizer's state for them. The step and the run's state are those of the weights."""
 
     slots: OptimizerSlots
 
@@ -121,7 +121,7 @@ class WithSlots(OfAnother):
 def _slots(
     rule: TensorRule, source: TensorSource, sizes: Sizes, factored: FactoredSides
 ) -> dict[str, tuple[Side, Side] | str]:
-    """The rule for each ending of slots that the weights of a rule have there, or why there is none."""
+    """The rule for each ending of slots that a rule's weights have in the source, or the reason why there is none."""
     names = list(rule.there.names({}, sizes.axes, sizes.labels))
 
     def has(ending: str) -> bool:
@@ -137,7 +137,7 @@ def _slots(
         slots[_MOMENT] = (
             (_side(rule.there, _MOMENT), _side(rule.here, "/adafactor_v"))
             if is_whole
-            else "it is whole there, and here it is kept as means of rows and columns"
+            else "the checkpoint keeps it whole, and meshtf as means of rows and columns"
         )
     if has(_ROWS) or has(_COLUMNS):
         slots.update(_means(rule, sizes, kinds))
@@ -145,23 +145,23 @@ def _slots(
 
 
 def _means(rule: TensorRule, sizes: Sizes, kinds: set[Sides | None]) -> dict[str, tuple[Side, Side] | str]:
-    """The rules for both means: the first is over the largest dimension there, and over the larger side here."""
+    """The rules for both means. The first is over the largest dimension there, and over the larger side here."""
     groups = rule.there.axes.groups
     largest, second = (
         sorted(groups, key=lambda g: -Axes((g,)).shape(sizes.axes)[0])[:2] if len(groups) > 1 else ((), ())
     )
     kind = next(iter(kinds)) if len(kinds) == 1 else None
     if kind is None:
-        why = "it is kept as means there, and here it is whole"
+        why = "the checkpoint keeps it as means, and meshtf keeps it whole"
         return dict.fromkeys((_ROWS, _COLUMNS), why)
     smaller, larger = (tuple(a for i in side for a in rule.here.axes.groups[i]) for side in kind)
     if {frozenset(largest), frozenset(second)} != {frozenset(smaller), frozenset(larger)}:
         why = (
-            f"its means are over ({' '.join(largest)}) and ({' '.join(second)}) there, and over "
-            f"({' '.join(larger)}) and ({' '.join(smaller)}) here"
+            f"its means are over ({' '.join(largest)}) and ({' '.join(second)}) in the checkpoint, and over "
+            f"({' '.join(larger)}) and ({' '.join(smaller)}) in meshtf"
         )
         return dict.fromkeys((_ROWS, _COLUMNS), why)
-    # Of two sides of one size there the first is the largest; here it is the smaller one.
+    # If both have the same size, the first one counts as the largest there, but as the smaller one here.
     is_swapped = frozenset(largest) != frozenset(larger)
     rows, columns = ("/adafactor_vc", "/adafactor_vr") if is_swapped else ("/adafactor_vr", "/adafactor_vc")
     return {

@@ -1,4 +1,4 @@
-"""One rule: which tensors of one side are which of the other, and how their axes lie in each."""
+"""A rule that maps tensors of another library to tensors of meshtf, and the order of their axes on each side."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from meshtf.checkpoint.conversion.names import Labels, NamePattern
 
 _LINE = re.compile(r"(\S+) \[([^\]]*)\] = (\S+)(?: \[([^\]]*)\])?")
 _NO_RULE = """\
-this is no rule:
+this is not a rule:
     {line}
-A rule is "name there [axes] = name here [axes]"; the last axes may be left out where both are alike"""
+A rule is "name there [axes] = name here [axes]"; the last axes may be left out if both are the same"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +43,10 @@ class TensorRule:
     Attributes:
       there: the tensors in the other library.
       here: the tensors in meshtf's checkpoints.
-      when: settings that must hold for the rule to be one of a model's.
+      when: conditions on settings. The rule applies only to models that satisfy them.
 
     Raises:
-      RuleFault: an axis is on one side alone.
+      RuleFault: if an axis is on only one side, or is in both the name and the shape of a tensor.
     """
 
     there: Side
@@ -59,12 +59,12 @@ class TensorRule:
                 raise RuleFault(f"{side.name.text}: {', '.join(sorted(both))} is in its name and in its shape")
         if other := self.there.all_axes ^ self.here.all_axes:
             raise RuleFault(
-                f"{self.there.name.text} and {self.here.name.text}: {', '.join(sorted(other))} is on one side alone"
+                f"{self.there.name.text} and {self.here.name.text}: {', '.join(sorted(other))} is on one side only"
             )
 
 
 def placed(rules: Sequence[TensorRule], sizes: Mapping[str, int]) -> list[TensorRule]:
-    """The rules in the same order, with the place of each part of a tensor that several rules share."""
+    """The rules in the same order. Each part of a tensor that several rules share now has its start."""
     totals: dict[tuple[str, int], int] = {}
     starts = []
     for rule in rules:
@@ -86,10 +86,10 @@ def _with_parts(side: Side, starts: Mapping[int, int], totals: Mapping[tuple[str
 
 
 def rules_of(entry: Mapping[str, Any]) -> list[TensorRule]:
-    """The rules of a table with `rules`, a line each, and `when`.
+    """The rules of a table. Its `rules` has one rule on each line, and `when` has their conditions.
 
     Raises:
-      RuleFault: a line is no rule; shows it.
+      RuleFault: if a line is no rule. The message shows the line.
     """
     if unknown := sorted(set(entry) - {"rules", "when"}):
         raise RuleFault(f"[[tensors]] has {unknown[0]!r}; there are rules and when")

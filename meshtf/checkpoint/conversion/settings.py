@@ -1,4 +1,4 @@
-"""Settings of a model from the configuration beside its weights: numbers and choices, as a family names them."""
+"""Settings of a model: numbers and choices, read from the configuration beside its weights, under a family's names."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ ACTIVATIONS: Mapping[str, Value] = {
     "sigmoid": "sigmoid",
     "relu2": "squared_relu",
 }
-"""Transformers' names of activations, with the names here; `values = "activations"` in a file of rules."""
+"""meshtf's names of activations, by Transformers' names. `values = "activations"` in a file of rules means these."""
 
 _LARGEST = 2.0**63
 _LARGEST_POWER = 4
 _UNKNOWN = """\
-the configuration {where} lacks {keys}, from which {setting} comes{null}: it is of another family, or of a version \
-of the library that calls it otherwise; or the model has none, and a value must be chosen and written there"""
+the configuration {where} lacks {keys}, from which {setting} comes{null}: it belongs to another family, or to a \
+version of the library that uses another name. If the model has no such value, choose one and write it there"""
 
 
 _TOO_FEW = """\
-the configuration {where} gives {setting} = {value}{source}, and there is such a model here for {least} or more{why}"""
+the configuration {where} gives {setting} = {value}{source}, and meshtf has such a model for {least} or more{why}"""
 _REGRESSION = """\
-. In Transformers one class is a regression, which there is not here"""
+. In Transformers one class means a regression, which meshtf does not have"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +50,17 @@ class Setting:
 
     Attributes:
       name: the name of the setting.
-      sources: the sources of the value, of which the first that is there counts. A source is a key, a dotted path of
+      sources: the sources of the value. The first one that has a value counts. A source is a key, a dotted path of
         keys, or a value that is no text. It may also be keys, numbers and quoted texts with operators between them
         (`+`, `-`, `*`, `/`, `**` or `==`), evaluated from left to right.
-      values: the names here of the configuration's values. If they are given, no other value is known.
-      shape_of: the names of tensors and the number of a dimension, if the setting is this size of the first that is
-        there. Without these tensors the sources count.
-      is_given: whether the setting only says that the configuration has a value.
-      has_tensor: names of tensors, if the setting says whether one of them is there.
-      below: the key of a number that a value must be below. If it is not, the next source counts.
-      least: the smallest value that there is a model for.
-      counts: whether the setting is the number of entries, where the value is a list or a table.
+      values: meshtf's name for each value of the configuration. If it is given, any other value is an error.
+      shape_of: the names of tensors, and the number of a dimension. The setting is the size of this dimension in the
+        first tensor that exists. If none exists, the sources count.
+      is_given: whether the setting only says if the configuration has a value.
+      has_tensor: names of tensors. The setting only says whether one of them exists.
+      below: the key of an upper bound. A value that is not below it is skipped, and the next source counts.
+      least: the smallest value that meshtf's model supports.
+      counts: whether the setting is the number of entries, if the value is a list or a table.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Setting:
 
     @classmethod
     def parse(cls, name: str, content: Any) -> Setting:
-        """Reads a source, a list of them, or a table of a file of rules. Raises RuleFault if it is none of them."""
+        """Reads a setting in a file of rules: a source, a list of sources, or a table. Raises RuleFault otherwise."""
         if isinstance(content, str | int | float | bool):
             return cls(name, (content,))
         if isinstance(content, list):
@@ -117,7 +117,7 @@ class Setting:
 
     @property
     def keys(self) -> set[str]:
-        """The keys of the configuration from which the setting comes, dotted if they are of a table."""
+        """The keys of the configuration that the setting reads. Keys in tables are dotted."""
         found = {key for source in self.sources for key in keys_of(source)}
         return found if self.below is None else {*found, self.below}
 
@@ -125,9 +125,9 @@ class Setting:
         """The value of the setting.
 
         Raises:
-          CheckpointError: the configuration has none of the sources, or a value that is not known here.
+          CheckpointError: if the configuration has none of the sources, or if it has an unknown value.
         """
-        # Some settings are seen in the weights: by a tensor that is there, or by a size of its shape.
+        # Some settings come from the weights: from the existence of a tensor, or from a size of its shape.
         if self.has_tensor:
             return any(name in shapes for name in self.has_tensor)
         if self.shape_of is not None:
@@ -137,7 +137,7 @@ class Setting:
                 return found_shapes[0][dimension]
             if not self.sources:
                 raise CheckpointError(f"the weights lack {tensors[0]}, whose shape gives {self.name}")
-        # The others are in the configuration, under the first of their keys that has a value.
+        # The others come from the configuration, from the first source that has a value.
         values = (evaluated(source, configuration) for source in self.sources)
         found = next((v for v in values if v is not None and self._is_below(v, configuration)), None)
         if self.is_given:
@@ -155,14 +155,14 @@ class Setting:
             keys = " and ".join(str(s) for s in self.sources)
             null = ", and has null in its place" if any(str(s) in configuration for s in self.sources) else ""
             raise CheckpointError(_UNKNOWN.format(where=where, keys=keys, setting=self.name, null=null))
-        # A rule may list the values that it knows, each with what it stands for here.
+        # A rule may list the known values, each with its name in meshtf.
         if not self.values:
             return found
         if str(found) not in self.values:
             key = next(source for source in self.sources if evaluated(source, configuration) is not None)
             raise CheckpointError(
                 f"the configuration {where} has {key} = {found!r}, and these rules know "
-                f"{', '.join(self.values)}: there is no such model here"
+                f"{', '.join(self.values)}: meshtf has no such model"
             )
         return self.values[str(found)]
 
@@ -173,7 +173,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class _Constant:
-    """A value that no configuration has to have; a text among the sources would be a key."""
+    """A constant value, such as a default. It is a class because a plain text among the sources would be a key."""
 
     value: Value
 
@@ -187,7 +187,7 @@ def _names(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def keys_of(source: Any) -> list[str]:
-    """The keys of a source; an entry of a list stands for the list."""
+    """The keys of a source. A key of a list's entry becomes the key of the list."""
     if not isinstance(source, str):
         return []
     words = source.split()[::2]
@@ -196,7 +196,7 @@ def keys_of(source: Any) -> list[str]:
 
 
 def evaluated(source: Any, configuration: Mapping[str, Any]) -> Value:
-    """The value of a source; None if the configuration lacks a key of it."""
+    """The value of a source, or None if the configuration lacks one of its keys."""
     if isinstance(source, _Constant):
         return source.value
     if not isinstance(source, str):
@@ -256,7 +256,7 @@ def _operand(text: str, configuration: Mapping[str, Any]) -> Any:
 
 
 def holds(conditions: Sequence[str], settings: Mapping[str, Value]) -> bool:
-    """Whether all of these conditions hold: `tied`, `!tied` for the opposite, `tied|shared` where one will do."""
+    """Whether all conditions hold. Their forms are `tied`, `!tied` for the opposite, and `tied|shared` for either."""
     return all(
         any(bool(settings[name]) is not is_negated for name, is_negated in alternatives(condition))
         for condition in conditions

@@ -1,4 +1,4 @@
-"""Checkpoints in TensorFlow's own format, of either version: those of Mesh TensorFlow, and of Google's BERT."""
+"""Reads checkpoints in TensorFlow's own format, of either version, such as Mesh TensorFlow's and Google's BERT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from meshtf.errors import CheckpointError, DamagedCheckpointError
 _STEP = re.compile(r"(.*\.ckpt(?:-(\d+))?)(?:\.index|-\d{5}-of-\d{5})?")
 
 _NO_CHECKPOINT = """\
-{path} is no checkpoint of TensorFlow's: give its prefix, as model.ckpt-1000, or the folder that has it"""
+{path} is not a TensorFlow checkpoint: give its prefix, such as model.ckpt-1000, or the folder that contains it"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TensorFlowCheckpoint:
         """Opens the checkpoint with a prefix, or the newest in a folder.
 
         Raises:
-          CheckpointError: there is none, or it is damaged.
+          CheckpointError: if there is none, or it is damaged.
         """
         prefix = _newest(path) if path.is_dir() else path
         index = prefix.with_name(f"{prefix.name}.index")
@@ -53,7 +53,7 @@ class TensorFlowCheckpoint:
         except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
             if not index.exists() and not list(prefix.parent.glob(f"{prefix.name}*")):
                 raise CheckpointError(_NO_CHECKPOINT.format(path=path)) from None
-            raise unreadable(prefix, "a checkpoint of TensorFlow's", error) from None
+            raise unreadable(prefix, "a TensorFlow checkpoint", error) from None
         tensors = {name: described(shapes[name], dtypes[name]) for name in sorted(shapes) if dtypes[name] != tf.string}
         return cls(prefix, tensors)
 
@@ -69,7 +69,7 @@ class TensorFlowCheckpoint:
         """A tensor, or a part of it.
 
         Raises:
-          DamagedCheckpointError: the values are not those that were written.
+          DamagedCheckpointError: if the values are not those that were written.
         """
         tensor = self.tensors[name]
         try:

@@ -1,7 +1,7 @@
-"""Tensors that a file holds twice, as an embedding and as the table for logits.
+"""Tied tensors, which a file may hold twice, such as an embedding that is also the table for logits.
 
-Transformers ties two tensors where the configuration says so, unless the file has both and they differ. It ties both
-ways: where only the copy is in the file, it is taken for the original.
+Transformers ties two tensors if the configuration says so, unless the file has both and they differ. If the file has
+only the copy, the copy is used as the original.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PART_BYTES = 32 << 20
 
 @dataclasses.dataclass(frozen=True)
 class WithoutCopies(OfAnother):
-    """A source without the tensors that are equal to those to which they are tied.
+    """A source without copies: a tensor is left out if it equals the tensor to which it is tied.
 
     Attributes:
       names: the name of each tensor in the source.

@@ -1,4 +1,4 @@
-"""The facts that meshtf writes into files of other formats beside the tensors: the step, and the run's state."""
+"""The metadata that meshtf writes beside the tensors into files of other formats: the step, and the run's state."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class About:
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"its metadata are no JSON: {error}") from None
+            raise ValueError(f"its metadata are not JSON: {error}") from None
         if not isinstance(content, dict):
-            raise ValueError(f"its metadata are {shown(content)}, and no object")
+            raise ValueError(f"its metadata are {shown(content)}, not an object")
         step, state, bfloat16 = content.get("step", 0), content.get("state", {}), content.get("bfloat16", [])
         if not is_count(step):
             raise ValueError(f"its step is {shown(step)}, and must be a whole number, 0 or more")

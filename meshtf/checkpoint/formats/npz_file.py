@@ -25,7 +25,7 @@ from meshtf.files.regular_file import open_regular
 
 _ABOUT = "__meshtf__"
 _LONGEST_ABOUT = 16 << 20
-"""The most characters of the facts beside the tensors."""
+"""The most characters of the metadata beside the tensors."""
 
 
 @dataclasses.dataclass
@@ -60,7 +60,7 @@ class NpzFile:
         return cls(path, about.step, about.state, tensors, entries)
 
     def read(self, name: str, box: Box | None = None) -> tf.Tensor:
-        """Returns a tensor, or a part of it. The last tensor is kept, since readers ask for its parts one after the
+        """Returns a tensor, or a part of it. The last tensor is cached, since readers read its parts one after the
         other.
 
         Raises:
@@ -88,7 +88,9 @@ class NpzFile:
 def write_npz(source: TensorSource, path: Path) -> None:
     """Writes an .npz file, part by part. Raises SaveError if it cannot."""
     if _ABOUT in source.tensors:
-        raise SaveError(f'{path}: in an .npz file of meshtf no tensor is called "{_ABOUT}"; convert to .safetensors')
+        raise SaveError(
+            f'{path}: a tensor in an .npz file of meshtf cannot be called "{_ABOUT}"; convert to .safetensors'
+        )
     widened = tuple(name for name, tensor in source.tensors.items() if tensor.dtype == tf.bfloat16)
     about = About(source.step, source.state, widened).text()
     with atomic_file(path) as file, zipfile.ZipFile(file, "w") as archive:
@@ -115,7 +117,7 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, str]:
     for entry in archive.namelist():
         name = name_of(entry)
         if name in found:
-            raise ValueError(f"array {shown(name)} is there twice")
+            raise ValueError(f"array {shown(name)} appears twice")
         found[name] = entry
     return found
 
@@ -127,7 +129,7 @@ def _about(archive: zipfile.ZipFile, entry: str | None) -> About:
         header = read_header(file)
     check_can_be_held(archive, archive.getinfo(entry), header, _ABOUT)
     if header.dtype.kind != "U" or header.shape or header.num_bytes > 4 * _LONGEST_ABOUT:
-        raise ValueError(f'"{_ABOUT}" is no text of meshtf\'s, but {header}')
+        raise ValueError(f'"{_ABOUT}" must be a text that meshtf wrote, not {header}')
     with archive.open(entry) as file:
         return About.of_text(str(np.lib.format.read_array(file, allow_pickle=False)))
 
@@ -139,7 +141,7 @@ def _tensor(archive: zipfile.ZipFile, entry: str, name: str, about: About) -> Sa
     if header.dtype.kind not in "biufc" or header.dtype.itemsize > 8 * (1 + (header.dtype.kind == "c")):
         raise ValueError(f"array {shown(name)} is of type {header.dtype}, which no variable can have")
     if is_narrow and header.dtype != np.float32:
-        raise ValueError(f"array {shown(name)} is said to be bfloat16 kept as float32, and is of type {header.dtype}")
+        raise ValueError(f"array {shown(name)} should be bfloat16 kept as float32, but is of type {header.dtype}")
     check_can_be_held(archive, archive.getinfo(entry), header, name)
     dtype = tf.as_dtype(header.dtype.newbyteorder("="))
     return described(header.shape, tf.bfloat16 if is_narrow else dtype)

@@ -1,7 +1,7 @@
 """Checkpoints as safetensors files.
 
-The library of https://github.com/huggingface/safetensors reads them. It refuses headers whose offsets, shapes and types
-contradict each other. It can only write all tensors at once, from memory. So files are written here, part by part:
+The library https://github.com/huggingface/safetensors reads them. It refuses headers whose offsets, shapes and types
+contradict each other. But it can only write all tensors at once, from memory. So this module writes them part by part:
 - eight bytes with the length of the header;
 - the header in JSON, such as {"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}};
 - the tensors in row-major order, little-endian.
@@ -100,7 +100,7 @@ class SafetensorsFile:
 def write_safetensors(source: TensorSource, path: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Writes a safetensors file, part by part. Raises SaveError if it cannot.
 
-    `metadata` replaces meshtf's own, which has step and state.
+    `metadata` replaces meshtf's own metadata, which has the step and the state.
     """
     own = {"format": "tf", _ABOUT: About(source.step, source.state).text()}
     header: dict[str, Any] = {_METADATA: dict(own if metadata is None else metadata)}
@@ -112,7 +112,7 @@ def write_safetensors(source: TensorSource, path: Path, metadata: Mapping[str, s
         if tensor.dtype not in _NAMES:
             raise SaveError(f'{path}: safetensors has no type for tensor "{name}" {tensor}; convert to .npz')
         if name == _METADATA:
-            raise SaveError(f'{path}: in a safetensors file no tensor is called "{name}"; convert to .npz')
+            raise SaveError(f'{path}: a tensor in a safetensors file cannot be called "{name}"; convert to .npz')
         begin, end = end, end + tensor.num_bytes
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json_text(header).encode()
@@ -125,9 +125,9 @@ def write_safetensors(source: TensorSource, path: Path, metadata: Mapping[str, s
 
 
 def _check_names_are_different(path: Path) -> None:
-    """Raises ValueError if a name is there twice. The format forbids it, and the library would take the last one.
+    """Raises ValueError if a name occurs twice. The format forbids it, and the library would use the last one.
 
-    The header is known to be JSON.
+    The header must be valid JSON.
     """
     with open_regular(path) as file:
         json.loads(file.read(int.from_bytes(file.read(8), "little")), object_pairs_hook=_pairs)
@@ -137,13 +137,13 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{shown(next(name for name in names if names.count(name) > 1))} is there twice in its header")
+        raise ValueError(f"{shown(next(name for name in names if names.count(name) > 1))} appears twice in its header")
     return found
 
 
 def _tensor(file: safe_open, name: str) -> SavedTensor:
     if not is_name(name):
-        raise ValueError(f"a tensor is called {shown(name)}, as no variable can be")
+        raise ValueError(f"a tensor is called {shown(name)}, which cannot be the name of a variable")
     found = file.get_slice(name)
     if found.get_dtype() not in _TYPES:
         raise ValueError(f"tensor {shown(name)} is of type {found.get_dtype()}, which no variable can have")

@@ -13,7 +13,7 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk
 
 BYTES_AT_ONCE = 128 << 20
-"""The bytes that TensorFlow is given at once. Saving needs this much memory beside the slices."""
+"""The number of bytes that TensorFlow receives at once. Saving needs this much memory beside the slices."""
 
 _PATTERN = frozenset("*?[]\\")
 
@@ -71,7 +71,7 @@ def _read(prefix: Path, tensor: str, specification: str, dtype: tf.DType) -> tf.
 
 @contextlib.contextmanager
 def _without_pattern(prefix: Path) -> Iterator[str]:
-    """Yields a path to the same files without pattern characters, since TensorFlow takes paths to read for patterns."""
+    """Yields a path to the same files without pattern characters. TensorFlow treats a path to read as a pattern."""
     if not _PATTERN.intersection(str(prefix)):
         yield str(prefix)
         return

@@ -1,8 +1,8 @@
 """Reads and checks the index of a TensorFlow checkpoint. A slice that starts before 0 would make TensorFlow crash.
 
 The index is a table in LevelDB's format. First come blocks of keys and values, then a block with the places of these
-blocks, and last a footer with the place of that block. A key leaves out the beginning that it shares with the key
-before. So "layer_0/w" and "layer_0/b" are stored as (shares 0, "layer_0/b") and (shares 8, "w"), each with its value.
+blocks, and last a footer with the place of that block. A key omits the beginning that it shares with the key before
+it. So "layer_0/w" and "layer_0/b" are stored as (shares 0, "layer_0/b") and (shares 8, "w"), each with its value.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def stored_boxes(path: Path) -> tuple[dict[str, list[StoredBox]], int]:
         whole = {key: BundleEntryProto.FromString(value) for key, value in entries.items()}
         return {key.decode(): list(_boxes(key, whole)) for key in whole if key[:1] != b"\0"}, header.num_shards
     except (IndexError, struct.error, DecodeError, KeyError, UnicodeDecodeError):
-        raise ValueError("is no index of TensorFlow's") from None
+        raise ValueError("is not an index of TensorFlow's") from None
 
 
 def _boxes(key: bytes, entries: dict[bytes, BundleEntryProto]) -> Iterator[StoredBox]:
@@ -76,7 +76,10 @@ def _slice_key(name: bytes, extents: list[tuple[int, int]]) -> bytes:
 
 
 def _ordered(number: int) -> bytes:
-    """Returns an integer in as few bytes as hold it. As many bits as it has bytes are set at the front."""
+    """Returns an integer in as few bytes as possible. The first bits tell the number of bytes.
+
+    At the front, as many bits as there are bytes are set, or clear if the integer is negative.
+    """
     length = ((number if number >= 0 else ~number).bit_length()) // 7 + 1
     sign_extended = number.to_bytes(10, "big", signed=True)[-length:]
     front = (((1 << length) - 1) << (16 - length)).to_bytes(2, "big") + b"\0" * 8
@@ -96,7 +99,7 @@ def check_index(path: Path) -> None:
             if key:  # the entry with an empty key describes the whole index
                 _check_entry(key, BundleEntryProto.FromString(value))
     except (IndexError, struct.error, DecodeError):
-        raise ValueError("is no index of TensorFlow's") from None
+        raise ValueError("is not an index of TensorFlow's") from None
 
 
 def _check_entry(key: bytes, entry: BundleEntryProto) -> None:
@@ -113,7 +116,7 @@ def _check_entry(key: bytes, entry: BundleEntryProto) -> None:
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(content) < _FOOTER_BYTES or content[-len(_MAGIC) :] != _MAGIC:
-        raise ValueError("is no index of TensorFlow's")
+        raise ValueError("is not an index of TensorFlow's")
     footer = content[-_FOOTER_BYTES:]
     _, at = _place(footer, 0)
     for _, place in _block(content, _place(footer, at)[0]):
@@ -121,7 +124,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _place(data: bytes, at: int) -> tuple[slice, int]:
-    """Returns the bytes of a block, and where the next number begins."""
+    """Returns the range of a block's bytes, and the position after its numbers."""
     start, at = _number(data, at)
     size, at = _number(data, at)
     return slice(start, start + size), at
@@ -129,7 +132,7 @@ def _place(data: bytes, at: int) -> tuple[slice, int]:
 
 def _block(content: bytes, place: slice) -> Iterator[tuple[bytes, bytes]]:
     if place.stop > len(content) - _FOOTER_BYTES or content[place.stop] != 0:
-        raise ValueError("is no index of TensorFlow's, or is compressed")
+        raise ValueError("is not an index of TensorFlow's, or is compressed")
     block, key, at = content[place], b"", 0
     end = len(block) - 4 * (1 + struct.unpack("<I", block[-4:])[0])
     while at < end:
@@ -137,18 +140,18 @@ def _block(content: bytes, place: slice) -> Iterator[tuple[bytes, bytes]]:
         own, at = _number(block, at)
         size, at = _number(block, at)
         if shared > len(key) or shared + own > _LONGEST_KEY or at + own + size > end:
-            raise ValueError("is no index of TensorFlow's")
+            raise ValueError("is not an index of TensorFlow's")
         key = key[:shared] + block[at : at + own]
         yield key, block[at + own : at + own + size]
         at += own + size
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a number whose bytes have seven bits each, and where the next one begins."""
+    """Returns a number whose bytes hold seven bits each, and the position after it."""
     number = shift = 0
     while data[at] & 0x80:
         number |= (data[at] & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if shift > 63:
-            raise ValueError("is no index of TensorFlow's")
+            raise ValueError("is not an index of TensorFlow's")
     return number | data[at] << shift, at + 1

@@ -1,4 +1,4 @@
-"""Sources of named tensors that can be read part by part: a checkpoint, a file of another format, a mean of several."""
+"""Sources of named tensors that can be read part by part, such as checkpoints, files of other formats, and means."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TensorSource(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class OfAnother:
-    """A source that changes the tensors of another source, and has its step and state."""
+    """The base of sources that change the tensors of another source, and keep its step and state."""
 
     source: TensorSource
 
@@ -76,7 +76,7 @@ def parts_of(tensor: SavedTensor) -> Iterator[Box]:
 
 
 def described(shape: Sequence[int], dtype: tf.DType) -> SavedTensor:
-    """Returns the description of a tensor that lies in a file of another format in one piece."""
+    """Returns the description of a tensor that a file of another format holds in one piece."""
     return SavedTensor(tuple(shape), dtype, (Box.whole(tuple(shape)),))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from meshtf.errors import CheckpointError
 
-_REMEDY = "it was cut short or changed, or never was one; copy it again from its source"
+_REMEDY = "it is cut short or damaged, or was never such a file; copy it again from its source"
 
 
 def unreadable(path: Path, kind: str, error: BaseException) -> CheckpointError:

@@ -1,1 +1,1 @@
-"""Reading a checkpoint: its values, and restoring them into variables."""
+"""Reads checkpoints, and restores their values into variables."""

@@ -1,4 +1,4 @@
-"""Checks that a checkpoint is of the model that programs have, and lists the differences if not."""
+"""Checks that a checkpoint fits the variables of programs. If not, it lists the differences."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from meshtf.ops.variables.variable import Variable
 _SHOWN = 20
 
 _REMEDY = """\
-Restore into programs of the model that was saved; to take over a part of it, use warm_start with rules for the names; \
-with ignore_unused=True, tensors that no program has are ignored."""
+Restore into programs of the model that was saved. To use only a part of it, call warm_start with rules for the names.
+With ignore_unused=True, tensors that no program has are ignored."""
 
 
 def check_fits(
@@ -30,9 +30,9 @@ def check_fits(
     Args:
       saved: the checkpoint.
       variables: the variables of the programs.
-      sources: the checkpoint's name of each tensor of the programs that is to be restored.
+      sources: for each tensor of the programs to be restored, its name in the checkpoint.
       program: the programs' name in the message.
-      ignore_unused: whether the checkpoint may have tensors that nothing is restored from.
+      ignore_unused: whether the checkpoint may have tensors that are not used.
     """
     wanted = _wanted(variables, sources)
     missing = [f"{name} {form}{nearest(name, saved.tensors)}" for name, form in wanted if name not in saved.tensors]

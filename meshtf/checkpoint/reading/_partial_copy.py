@@ -1,4 +1,4 @@
-"""A checkpoint on remote storage, whose parts come to this machine when they are read."""
+"""A partial copy of a checkpoint on remote storage. Parts are fetched to this machine when they are read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from meshtf.files.remote.working_folder import PassingFolder
 
 
 class PartialCopy:
-    """A folder with the small files of a checkpoint, and data files with holes in place of unread parts.
+    """A folder with the small files of a checkpoint, and data files with holes where parts have not been read.
 
     TensorFlow reads from these files and compares its checksums, as for a checkpoint on this machine.
 
     Args:
       remote: the checkpoint's folder.
       passing: the folder for the copy.
-      sizes: the sizes of the data files, by name, as the manifest has them.
+      sizes: the sizes of the data files by name, from the manifest.
       prefix: the beginning of their names.
 
     Raises:
@@ -36,10 +36,10 @@ class PartialCopy:
         self._here: set[StoredBox] = set()
 
     def bring(self, tensor: str, box: Box) -> None:
-        """Brings the bytes that TensorFlow reads for a part of a tensor.
+        """Fetches the bytes that TensorFlow reads for a part of a tensor.
 
         Raises:
-          FileNotFoundError: if the checkpoint is gone.
+          FileNotFoundError: if the checkpoint has been deleted.
           OSError: if the storage cannot be read, or the copy not written.
         """
         for stored in self._stored.get(tensor, ()):

@@ -1,4 +1,4 @@
-"""A checkpoint together with tensors that replace some of its own, such as adapters that were saved apart."""
+"""A checkpoint together with tensors that replace some of its own, such as adapters that were saved separately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshtf.files.remote.remote_folder import RemoteFolder
 
 
 class Restorable(TensorSource, Protocol):
-    """A source that variables can be restored from: named tensors in some place."""
+    """A source from which variables can be restored: named tensors, and the place where they are."""
 
     @property
     def place(self) -> Path | RemoteFolder:
@@ -27,7 +27,7 @@ class Restorable(TensorSource, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class JoinedCheckpoint:
-    """All tensors of both sources. If both have a tensor, it is that of `first`."""
+    """All tensors of two sources. If both have a tensor of the same name, `first` wins."""
 
     first: TensorSource
     saved: SavedCheckpoint

@@ -25,7 +25,7 @@ class NameRules:
             try:
                 self._rules.append((re.compile(pattern), replacement))
             except re.error as error:
-                raise CheckpointError(f'name rule "{pattern}" is no regular expression: {error}') from None
+                raise CheckpointError(f'name rule "{pattern}" is not a regular expression: {error}') from None
 
     def sources(self, names: Iterable[str]) -> dict[str, str]:
         """Returns the name that each name comes from, without those that are left out.
@@ -44,7 +44,8 @@ class NameRules:
             if number not in used:
                 raise CheckpointError(
                     f'name rule "{pattern.pattern}" applies to none of the {len(listed)} names, such as '
-                    f"{', '.join(listed[:3])}; it must match a whole name, and the first rule that does so applies"
+                    f"{', '.join(listed[:3])}; a rule must match a whole name, and only the first rule that "
+                    "matches a name applies to it"
                 )
         return found
 

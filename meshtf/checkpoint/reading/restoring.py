@@ -1,8 +1,8 @@
 """Restores the variables of programs from a checkpoint, slice by slice, in whatever layouts the programs plan.
 
 A core needs a box of a variable. The checkpoint has one tensor for each layer of the variable, in boxes of the layout
-in which it was saved. So for each core's box the part of each layer is read, TensorFlow joins it from the saved boxes,
-and the layers are stacked. No process ever holds more than the boxes of its own cores.
+in which it was saved. So for each core's box, TensorFlow joins the part of each layer from the saved boxes. Then the
+layers are stacked. No process ever holds more than the boxes of its own cores.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WarmStart:
 
     Attributes:
       restored: the tensor of the checkpoint that each restored tensor of the programs came from.
-      initial: the tensors of the programs that kept the values they had, or their initial ones.
+      initial: the tensors of the programs that kept their values, or got initial ones.
     """
 
     restored: Mapping[str, str]
@@ -44,7 +44,7 @@ class WarmStart:
 
 @dataclasses.dataclass(frozen=True)
 class _Planned:
-    """A variable of a program, and where it is to be."""
+    """A variable of a program, and the mesh and layout in which it is planned."""
 
     variable: Variable
     layout: TensorLayout
@@ -61,21 +61,21 @@ def restore(
 ) -> None:
     """Gives every variable of the programs its value in the checkpoint.
 
-    Variables that their store lacks are made in the layouts that the programs plan, and no initial value is computed.
-    Variables of the store that none of the programs has are left as they are.
+    Variables that the store lacks are made in the layouts that the programs plan, without computing initial values.
+    Variables of the store that no program has are left unchanged.
 
     Args:
       saved: a checkpoint from `CheckpointFolder.newest_readable`, which has verified it.
       programs: programs that share one store. If two would make a variable in different layouts, the first decides.
       ignore_unused: whether the checkpoint may have tensors that no program has. An evaluation needs no optimizer
         state.
-      renamed: the names in the checkpoint of tensors that have other names in the programs.
+      renamed: for tensors with other names in the checkpoint, these names, by the names in the programs.
 
     Raises:
       CheckpointError: if it is of another model. The message names the tensors that are missing, unexpected, or of
         another shape or type. Nothing has changed.
-      DamagedCheckpointError: if the values are not those that were written. New variables are gone again, and values of
-        old variables may be replaced.
+      DamagedCheckpointError: if the values are not those that were written. New variables are removed again, but values
+        of old variables may have been replaced.
       DeviceError: if a program needs more memory than there is. Nothing has changed.
     """
     _check_arguments(saved, programs)
@@ -93,7 +93,7 @@ def restore(
                 made.append(name)
             _assign(store.slices(name), _whole_reader(saved, store.slices(name), sources))
     except BaseException:
-        # A variable without its value must not be taken for one that has it.
+        # A new variable without its value must not look like a restored one.
         for name in made:
             del store[name]
         raise
@@ -106,9 +106,9 @@ def warm_start(saved: Restorable, programs: Sequence[Function], rules: Sequence[
       saved: a checkpoint, of this model or another.
       programs: programs that share one store.
       rules: pairs of a regular expression and a name. For each tensor of the programs, the first rule whose expression
-        matches its whole name counts. The rule's name is the tensor of the checkpoint that it comes from, where `\\1`
-        stands for the first group. None keeps the initial value. A tensor that no rule matches comes from the tensor of
-        its own name.
+        matches its whole name counts. The rule's name is the tensor's name in the checkpoint, where `\\1` stands for
+        the first group. None keeps the initial value. A tensor that no rule matches has the same name in the
+        checkpoint.
 
     Raises:
       CheckpointError: if a tensor to be restored is missing, or has another shape or type, or if a rule matches
@@ -130,20 +130,24 @@ def warm_start(saved: Restorable, programs: Sequence[Function], rules: Sequence[
 
 
 def _check_arguments(saved: object, programs: object) -> None:
-    """Raises CheckpointError for arguments that are easily given in place of a checkpoint, or of a list of programs."""
+    """Raises CheckpointError for common mistakes: no checkpoint where one is needed, or no list of programs."""
     if saved is None:
-        raise CheckpointError("there is no checkpoint to restore, but None: newest_readable() has found none")
+        raise CheckpointError(
+            "there is no checkpoint to restore: the checkpoint is None, as newest_readable() found none"
+        )
     if isinstance(saved, str | Path):
-        raise CheckpointError(f"give the checkpoint, as newest_readable() of its CheckpointFolder, and not {saved!r}")
+        raise CheckpointError(f"give a checkpoint, such as newest_readable() of a CheckpointFolder, not {saved!r}")
     if isinstance(programs, Function):
-        raise CheckpointError(f'the programs are a list, also where there is one: give [program "{programs.name}"]')
+        raise CheckpointError(
+            f'the programs must be a list, even if there is only one: give [program "{programs.name}"]'
+        )
 
 
 def _planned(programs: Sequence[Function]) -> dict[str, _Planned]:
     if not programs or len({id(program.variables) for program in programs}) != 1:
         raise CheckpointError(
-            f"programs that are restored together share one store; these {len(programs)} do not: give each after the "
-            f"first the argument variables=first.variables of mtf.function"
+            f"programs that are restored together must share one store, and these {len(programs)} do not: give "
+            "mtf.function variables=first.variables for each after the first"
         )
     planned: dict[str, _Planned] = {}
     for program in programs:
@@ -159,7 +163,7 @@ def _planned(programs: Sequence[Function]) -> dict[str, _Planned]:
 def _check_agree(
     variable: Variable, planned: Mapping[str, _Planned], store: VariableStore, mesh_impl: MeshImpl
 ) -> None:
-    """Raises an error if the store, or an earlier program, has the variable in another form."""
+    """Raises an error if the store, or an earlier program, has another such variable, or has it on another mesh."""
     name = variable.full_name
     if name in store:
         store.check_fits(variable, mesh_impl.shape, mesh_impl.devices)
@@ -170,7 +174,7 @@ def _check_agree(
 
 
 def _assign(variable: StoreEntry, read: Callable[[Box], tf.Tensor]) -> None:
-    """Gives each core the value of its box, with zeros behind it where the slice is padded."""
+    """Gives each core the value of its box, followed by zeros if the slice is padded."""
     shape = variable.layout.slice_shape(variable.shape, variable.mesh_shape)
     with tf.init_scope():
         for box, cores in boxes(variable).items():
@@ -201,7 +205,7 @@ def _joined(variable: StoreEntry, box: Box, layers: Sequence[tf.Tensor]) -> tf.T
 
 
 def _partial_reader(saved: Restorable, variable: StoreEntry, sources: Mapping[str, str]) -> Callable[[Box], tf.Tensor]:
-    """Returns a function that reads the layers with a source, and keeps the other values of the variable."""
+    """Returns a function that reads a box. Layers without a source keep the variable's present values."""
     held = boxes(variable)
 
     def read(box: Box) -> tf.Tensor:

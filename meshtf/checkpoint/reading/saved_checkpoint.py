@@ -1,4 +1,4 @@
-"""One checkpoint on disk: its manifest, its values, and whether it is whole."""
+"""One checkpoint on disk: its manifest, its values, and checks that it is complete."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _NOT_READ = (
     *(tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError, tf.errors.UnavailableError),
     *(tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.InternalError),
 )
-"""Errors that say nothing about the bytes: they could not be read at all."""
+"""Errors that do not mean damage: the bytes could not be read at all."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
-    """A checkpoint whose manifest is intact. `verify` tells whether its values are intact, too."""
+    """A checkpoint whose manifest is intact. `verify` checks that its values are intact as well."""
 
     folder: Path
     manifest: Manifest
@@ -43,14 +43,14 @@ class SavedCheckpoint:
 
     @classmethod
     def open(cls, folder: Path | str | RemoteFolder) -> SavedCheckpoint:
-        """Reads the manifest of a checkpoint's folder. It checks that the data files are files, and opens none.
+        """Reads the manifest of a checkpoint's folder. It checks that the data files are regular files, but opens none.
 
-        On remote storage it only reads the small files. The parts that `read` asks for come into a temporary folder,
+        On remote storage it reads only the small files. Later reads fetch their parts into a temporary folder,
         `folder`, which is deleted with this object.
 
         Raises:
           DamagedCheckpointError: if the manifest or TensorFlow's index is missing, was changed, or has impossible
-            values; or if there is a link, or a pipe, where TensorFlow would read data.
+            values. Also if a data file is a link or a pipe.
           OSError: if one of them cannot be read.
           CheckpointError: if a later version of meshtf wrote it.
         """
@@ -96,7 +96,7 @@ class SavedCheckpoint:
 
     @property
     def is_there(self) -> bool:
-        """Whether nobody has deleted it since it was opened."""
+        """Whether the checkpoint still exists."""
         return self.folder.exists() if self._copy is None else self._copy.remote.has(MANIFEST)
 
     @property
@@ -152,7 +152,7 @@ class SavedCheckpoint:
         """Checks the files, but not the values.
 
         Raises:
-          DamagedCheckpointError: names a file that is missing, cut short, or an index that was changed.
+          DamagedCheckpointError: if a file is missing or cut short, or the index was changed. The message names it.
           OSError: if a file cannot be read.
         """
         for name, file in self.manifest.files.items():
@@ -164,7 +164,7 @@ class SavedCheckpoint:
         """Reads everything, chunk by chunk, and compares it with the checksums.
 
         Raises:
-          DamagedCheckpointError: names the file or the tensor that is not as it was written.
+          DamagedCheckpointError: if a file or a tensor is not as it was written. The message names it.
           OSError: if a file cannot be read.
         """
         self.check_files()
@@ -180,18 +180,18 @@ def described_file(path: Path) -> SavedFile:
 
 
 def _irregular(folder: Path) -> str | None:
-    """Returns what is wrong if a link, a pipe or the like has the name of a data file. TensorFlow would follow
-    it, or wait.
+    """Returns the problem if a link, a pipe or the like has the name of a data file, else None. TensorFlow would
+    follow the link, or wait for the pipe.
     """
     for path in sorted(folder.glob(f"{PREFIX}.*")):
         mode = path.lstat().st_mode
         if not stat.S_ISREG(mode):
-            return f"{path.name} is {kind_of(mode)}, and no regular file; put the file itself there"
+            return f"{path.name} is {kind_of(mode)}, not a regular file; put the file itself there"
     return None
 
 
 def _index_fault(path: Path) -> str | None:
-    """Returns what is wrong with the index, or None. TensorFlow might crash on a wrong one."""
+    """Returns the problem of the index, or None. A wrong index could crash TensorFlow."""
     try:
         check_index(path)
     except FileNotFoundError:

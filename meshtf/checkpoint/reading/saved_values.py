@@ -1,4 +1,4 @@
-"""Whole values of variables from a checkpoint, for a process that lacks some of their slices."""
+"""Reads whole values of variables from a checkpoint, for a process that lacks some of their slices."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from meshtf.lowering.variable_store import VariableStore
 
 @dataclasses.dataclass(frozen=True)
 class SavedValues(Mapping[str, np.ndarray]):
-    """The variables of a store, each with the value that it had when it was saved. Each is read when it is asked
-    for.
+    """The saved value of each variable of a store, by name. A value is read from the checkpoint at each
+    access.
     """
 
     saved: SavedCheckpoint

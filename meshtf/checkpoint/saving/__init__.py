@@ -1,1 +1,1 @@
-"""Saving a checkpoint: in the background, and by several processes together."""
+"""Saves checkpoints in the background, and from several processes together."""

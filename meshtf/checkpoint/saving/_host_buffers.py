@@ -1,4 +1,4 @@
-"""Copies of slices on the host, in memory that every save uses again."""
+"""Copies slices to the host, into memory that every save reuses."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class HostBuffers:
 
 
 def _cores(variable: StoreEntry) -> list[int | None]:
-    """Returns one core for each different slice that this process writes, or None for a variable that is put
-    together.
+    """Returns one core for each distinct slice that this process writes, or None for a variable that is saved as
+    one chunk.
     """
     if is_put_together(variable):
         return [None] if 0 in variable.slices else []

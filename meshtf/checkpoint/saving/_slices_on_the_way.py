@@ -1,7 +1,7 @@
-"""Slices in several processes that TensorFlow cannot put together (`WHOLE_TYPES`).
+"""Collects slices from several processes for types that TensorFlow cannot join (`WHOLE_TYPES`).
 
-Each process leaves its own slices as files in the folder that all write into. Process 0 puts them together and saves
-the whole tensors.
+Each process writes its own slices as files into the folder that all share. Process 0 joins them and saves the whole
+tensors.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlicesOnTheWay:
-    """The chunks of a checkpoint that are parts of tensors which must be saved whole. They are the same in all
-    processes.
+    """The chunks of a checkpoint that belong to tensors which must be saved whole. All processes have the same
+    chunks.
     """
 
     chunks: tuple[Chunk, ...]
@@ -41,7 +41,7 @@ class SlicesOnTheWay:
         return [dataclasses.replace(firsts[name], box=Box.whole(firsts[name].shape)) for name in sorted(firsts)]
 
     def put_together(self, folder: Path, whole: Chunk) -> tf.Tensor:
-        """Returns the value of a whole tensor, from the files that all processes left, and deletes these."""
+        """Joins a whole tensor from the files that all processes wrote, and deletes the files."""
         value = np.empty(whole.shape, whole.dtype.as_numpy_dtype)
         for number, chunk in enumerate(self.chunks):
             if chunk.tensor == whole.tensor:
@@ -52,7 +52,7 @@ class SlicesOnTheWay:
 
 
 def is_on_the_way(chunk: Chunk) -> bool:
-    """Tells whether it is a part of a tensor that must be saved whole."""
+    """Tells whether a chunk is a part of a tensor that must be saved whole."""
     return chunk.dtype in WHOLE_TYPES and chunk.box != Box.whole(chunk.shape)
 
 

@@ -1,4 +1,4 @@
-"""Saves checkpoints while training goes on."""
+"""Saves checkpoints while training continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BackgroundSaver:
             ...
             saver.save(step, store, state)
 
-    A process that ends by itself waits for the thread, too.
+    A process that ends normally also waits for the thread.
     """
 
     def __init__(self, folder: CheckpointFolder) -> None:
@@ -43,11 +43,11 @@ class BackgroundSaver:
         return self._thread is not None and self._thread.is_alive()
 
     def save(self, step: int, store: VariableStore, state: Mapping[str, Any]) -> None:
-        """Begins to save, between steps. If the save before is still being written, it waits for that first.
+        """Begins to save. Call it between steps. If the previous save is still being written, it waits for that first.
 
         Raises:
-          SaveError: if the save before this one failed. This one has begun all the same.
-          CheckpointError: if the store is empty, the step is no number of steps, or the state is not JSON.
+          SaveError: if the previous save failed. This save has begun nevertheless.
+          CheckpointError: if the store is empty, the step is no number of steps, or JSON cannot hold the state.
         """
         check_step(step)
         failure = self._join()
@@ -65,7 +65,7 @@ class BackgroundSaver:
         """Waits until nothing is being written.
 
         Raises:
-          SaveError: if the last save failed, and nobody has been told yet.
+          SaveError: if the last save failed, and no earlier call has raised the error.
         """
         failure = self._join()
         if failure is not None:
@@ -88,7 +88,7 @@ class BackgroundSaver:
             self._failure = error
 
     def _join(self) -> BaseException | None:
-        """Waits for the thread. If it failed, returns the failure to the first caller who asks."""
+        """Waits for the thread. If it failed, the first call returns the failure, and later calls return None."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

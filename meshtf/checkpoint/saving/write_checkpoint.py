@@ -1,4 +1,4 @@
-"""One checkpoint's folder: written whole, or not at all."""
+"""Writes one checkpoint's folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 
 _NOT_SAVED = """\
 the checkpoint of step {step} cannot be written to {folder}: {error}
-It would take {needed:,} bytes, and {free:,} are free there. Earlier checkpoints are as they were."""
+It would take {needed:,} bytes, and {free:,} are free there. Earlier checkpoints are unchanged."""
 
 
 def write_checkpoint(
@@ -33,10 +33,10 @@ def write_checkpoint(
     value_of: Callable[[Chunk], tf.Tensor],
     state: Mapping[str, Any],
 ) -> None:
-    """Writes chunks as a checkpoint, in place of one that is there. The values are asked for one after the other.
+    """Writes chunks as a checkpoint, and replaces an existing one. It calls `value_of` for one chunk after the other.
 
     Raises:
-      SaveError: if it cannot be written. An earlier checkpoint is as it was.
+      SaveError: if it cannot be written. The earlier checkpoint is unchanged.
       CheckpointError: if there is nothing to write, or if JSON cannot hold the state.
     """
     check_not_empty(chunks)
@@ -98,4 +98,6 @@ def _write_with_others(
 def check_not_empty(chunks: Sequence[Chunk]) -> None:
     """Raises CheckpointError if there is nothing to save."""
     if not chunks:
-        raise CheckpointError("there is nothing to save: a store is empty until a program has run, or was initialized")
+        raise CheckpointError(
+            "there is nothing to save: a store is empty until a program has run or has been initialized"
+        )

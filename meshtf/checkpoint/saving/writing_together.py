@@ -1,8 +1,8 @@
 """Writes one checkpoint's folder from all processes of a cluster: each writes its own slices, and all succeed or none.
 
-Process 0 makes a temporary folder. After a first meeting every process writes its files there. After a second one
-process 0 joins them and gives the folder its name. At each meeting a process may report a failure, and then all of them
-raise it. No process renames the folder unless all have written.
+Process 0 makes a temporary folder. After a first meeting every process writes its files there. After a second meeting
+process 0 joins them and renames the folder. At each meeting a process may report a failure, and then all processes
+raise it. The folder is renamed only if all processes have written.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from meshtf.cluster.cluster import Cluster
 from meshtf.errors import CheckpointError
 from meshtf.files.appearing import appears
 
-_NOT_SHARED = "process {process} ({address}) does not find there what process 0 wrote"
+_NOT_SHARED = "process {process} ({address}) does not see the file that process 0 wrote there"
 
 
 class ElsewhereError(OSError):
-    """A failure in some process, as all processes are told of it."""
+    """A failure in one or more processes, which all processes raise."""
 
 
 def write_together(
@@ -35,7 +35,7 @@ def write_together(
       cluster: the cluster of the processes.
       folder: the folder, on a disk that all share.
       write_own: writes this process's part into a temporary folder.
-      finish: the work of process 0 there, when all have written.
+      finish: the work of process 0 in this folder, after all have written.
 
     Raises:
       OSError: in every process, for a failure in any process.
@@ -75,7 +75,8 @@ def check_folder_is_shared(cluster: Cluster, folder: Path) -> None:
     if missing:
         named = "; ".join(_NOT_SHARED.format(process=i, address=cluster.addresses[i]) for i in missing)
         raise CheckpointError(
-            f"{folder} is not one folder for all processes: {named}. Give one on a disk that all share"
+            f"{folder} is not the same folder in all processes: {named}. Give a folder on a disk that all "
+            "processes share"
         )
 
 
@@ -90,7 +91,7 @@ def _sign(path: Path) -> Iterator[None]:
 
 
 class _Meetings:
-    """Meetings of the processes, at which each says that it has come so far, or what failed."""
+    """Meetings of the processes. At each one, every process reports success or a failure."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster, self._name, self._stage = cluster, name, 0
@@ -114,14 +115,14 @@ def _write_into(temporary: Path, write_own: Callable[[Path], None], cluster: Clu
 
 
 def own_prefix(cluster: Cluster) -> str:
-    """Returns the beginning of the names of this process's files, until all are one checkpoint."""
+    """Returns the prefix of the names of this process's files, before they are joined to one checkpoint."""
     return f"process_{cluster.process_index:05d}"
 
 
 def _fault(write: Callable[[], None]) -> str:
     try:
         write()
-    except Exception as error:  # whatever it is, the others must not wait for this process
+    except Exception as error:  # any error is reported, since the others must not wait for this process
         return _text(error)
     return ""
 

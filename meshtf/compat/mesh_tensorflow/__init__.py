@@ -1,6 +1,6 @@
-"""Mesh TensorFlow's names, for programs that people have: `import meshtf.compat.mesh_tensorflow as mtf`.
+"""Mesh TensorFlow's names, for existing programs: `import meshtf.compat.mesh_tensorflow as mtf`.
 
-A program builds a graph of TensorFlow's and a session runs it, as with the original.
+As in the original, a program builds a TensorFlow graph and a session runs it.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The gradients of convolutions and pooling as functions. A program of your own calls `mtf.gradients`."""
+"""The gradients of convolutions and pooling as functions. New programs should call `mtf.gradients` instead."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ def pool_backprop(
     pool_fn_string: str,
     name: str | None = None,
 ) -> Tensor:
-    """The gradient of `max_pool` or `avg_pool` with respect to x. The first of equal elements gets it.
+    """The gradient of `max_pool` or `avg_pool` with respect to x. Among equal maxima, the first gets the gradient.
 
     Args:
       x: the tensor that was pooled, with "VALID" padding.
       y: the result.
       dy: its gradient.
-      ksize: sizes of the windows by dimension, or of the last dimensions before the channels, in order.
+      ksize: the sizes of the windows, by dimension or in the order of the last dimensions before the channels.
       strides: the steps from one window to the next.
       pool_fn_string: "MAX_2D", "AVG_2D", "MAX_3D" or "AVG_3D": over two dimensions or three.
       name: the operation's name.
@@ -151,7 +151,7 @@ def pool_backprop(
 
 
 def _pulled_back(result: Tensor, operand: Tensor, dy: Tensor, name: str | None) -> Tensor:
-    """The gradient of an operand. No run computes `result`, which nothing needs."""
+    """The gradient of an operand. No run computes `result`, because nothing depends on it."""
     _check_shape("dy", dy, result)
     (gradient,) = gradients([result], [operand], [transpose(dy, result.shape)])
     assert gradient is not None  # the result is made of the operand

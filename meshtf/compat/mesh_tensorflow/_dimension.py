@@ -1,4 +1,4 @@
-"""Dimensions that are pairs too, and shapes with lists of dimensions. Programs of Mesh TensorFlow take both apart."""
+"""Dimensions that are also pairs, and shapes with lists of dimensions. Mesh TensorFlow programs unpack both."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Dimension(language.Dimension):
 
 
 class Shape(language.Shape):
-    """A `meshtf.Shape` with the original's two habits.
+    """A `meshtf.Shape` with two features of the original.
 
-    `shape - dims` ignores dimensions of the list that the shape lacks. `_dims` may be changed, which changes the shape.
+    `shape - dims` ignores dimensions of the list that the shape lacks. Changes of the list `_dims` change the shape.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -85,7 +85,7 @@ class Shape(language.Shape):
         object.__setattr__(self, "dims", Shape(value).dims)
 
     def cumprod_to_tensor_axis(self, cumprod: int) -> int | None:
-        """The number of the last dimension before which the sizes multiply to this number, or None."""
+        """The number of the last dimension for which the product of the sizes before it is `cumprod`, or None."""
         return max((i for i, n in enumerate(self.cumprod) if n == cumprod), default=None)
 
     def rename_dimension(self, old_name: str, new_name: str) -> Shape:
@@ -148,12 +148,12 @@ def convert_to_shape(x: ShapeLike | None) -> Shape:
 
 
 def combined_dimension(dims: Iterable[DimensionLike], name: str | None = None) -> Dimension:
-    """One dimension whose size is the product of the sizes. Without a name it is named like the first."""
+    """One dimension whose size is the product of the sizes. By default it has the name of the first dimension."""
     return own_dimension(language.combined_dimension(dims, name))
 
 
 def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dimension:
-    """The dimension itself, or the only one of a list, where a program may give either.
+    """The dimension itself, or the only dimension of a list, for arguments that may be either.
 
     Raises:
       ShapeError: the list has none or several.
@@ -169,7 +169,7 @@ def the_dimension(x: DimensionLike | Iterable[DimensionLike], what: str) -> Dime
 
 
 def dims_of(x: language.Dimension | Iterable[DimensionLike]) -> list[language.Dimension]:
-    """A list of dimensions, given one or several."""
+    """Returns one or several dimensions as a list."""
     return list(language.Shape([x] if isinstance(x, language.Dimension) else x))
 
 
@@ -178,7 +178,7 @@ def _is_pair(x: Any) -> bool:
 
 
 def _flat(dims: Any) -> Any:
-    """Joins the lists of dimensions that are among the dimensions."""
+    """Flattens lists of dimensions among the dimensions."""
     if not isinstance(dims, list | tuple) or not any(isinstance(d, list | language.Shape) for d in dims):
         return dims
     inner = [d if isinstance(d, list | language.Shape) and not _is_pair(d) else [d] for d in dims]

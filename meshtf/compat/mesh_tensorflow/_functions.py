@@ -1,6 +1,6 @@
 """The language's functions under the original's names and parameters.
 
-They need no `with graph`: the operands say which.
+They need no `with graph`, because the operands determine the graph.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ mtf_abs, mtf_pow, mtf_range, mtf_slice = abs, pow, range, slice
 def gather(weights: Tensor, indices: Tensor | int, dim: DimensionLike, output_shape: ShapeLike | None = None) -> Tensor:
     """Gathers `weights` at `indices` along a dimension.
 
-    The indices may have this dimension too. The result then has it from the indices. See `meshtf.gather`.
+    The indices may also have this dimension. Then the result has it from the indices. See `meshtf.gather`.
     """
     own = the_dimension(dim, "dim of mtf.gather")
     if not isinstance(indices, Tensor) or not indices.shape.has(own.name):
@@ -44,7 +44,7 @@ def gather(weights: Tensor, indices: Tensor | int, dim: DimensionLike, output_sh
 
 
 def list_product(l: Iterable[int]) -> int:  # noqa: E741  # its name there
-    """Multiplies numbers. The product of none is 1."""
+    """Multiplies numbers. The product of an empty list is 1."""
     return math.prod(l)
 
 
@@ -67,7 +67,7 @@ def dropout(
     noise_shape: ShapeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Zeroes elements at random and scales the others. Returns `x` itself where nothing is dropped."""
+    """Zeroes elements at random and scales the others. Returns `x` itself if nothing is dropped."""
     if not is_training or keep_prob == 1.0 or rate == 0.0:
         return x
     return ops.dropout(x, is_training, keep_prob, rate, noise_shape, name or "dropout")
@@ -75,11 +75,11 @@ def dropout(
 
 @language_function
 def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """Brings an array or a tensor of TensorFlow's into the graph. A session computes it in each run that needs it.
+    """Imports an array or a TensorFlow tensor into the graph. A session computes it in each run that needs it.
 
     Args:
       mesh: the mesh of the result.
-      tf_tensor: an array or a tensor, such as a placeholder's. Sizes that it does not know must be those of `shape`.
+      tf_tensor: an array or a tensor, such as a placeholder. Its unknown sizes must be those of `shape` at run time.
       shape: the named shape. None means a scalar.
       name: the operation's name.
 
@@ -95,7 +95,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
 
 
 def import_fully_replicated(mesh: Mesh, tf_tensor: Any, shape: ShapeLike, name: str | None = None) -> Tensor:
-    """Does the same as `import_tf_tensor`. The layout says which slice of the whole a core takes."""
+    """Does the same as `import_tf_tensor`. The layout determines each core's slice of the whole."""
     return import_tf_tensor(mesh, tf_tensor, shape, name)
 
 
@@ -105,7 +105,7 @@ def anonymous_shape(shape: ShapeLike) -> Shape:
 
 
 def anonymize(x: Tensor) -> Tensor:
-    """The tensor whole on every core. Its dimensions get names that no layout rule has."""
+    """The tensor, replicated on every core. Its dimensions get names that no layout rule has."""
     return reshape(x, anonymous_shape(x.shape))
 
 
@@ -129,7 +129,7 @@ def while_loop(
 ) -> list[Tensor]:
     """Repeats `body_fn` while `cond_fn` holds.
 
-    Only `maximum_iterations` has an effect among the options for tf.while_loop.
+    Only one option for tf.while_loop has an effect, `maximum_iterations`.
     """
     most = kwargs.get("maximum_iterations")
     loop = for_graphs(control_flow.while_loop)
@@ -137,7 +137,7 @@ def while_loop(
 
 
 def custom_gradient(fn: Callable[..., Any], grad_fn: Callable[..., Any], explicit_inputs: Sequence[Tensor]) -> Any:
-    """Returns `fn(*explicit_inputs)` with a gradient of the caller's.
+    """Returns `fn(*explicit_inputs)` with a gradient that the caller defines.
 
     `grad_fn(explicit_inputs=, all_inputs=, forward_operations=, outputs=, output_grads=)` returns one gradient for each
     of `all_inputs`.
@@ -151,7 +151,7 @@ def custom_gradient(fn: Callable[..., Any], grad_fn: Callable[..., Any], explici
 
 
 def recompute_grad(fn: Callable[..., Any], explicit_inputs: Sequence[Tensor], control_dependencies: bool = True) -> Any:
-    """Returns `fn(*explicit_inputs)`, which is computed again for its gradient. `control_dependencies` is ignored."""
+    """Returns `fn(*explicit_inputs)`, and recomputes it for its gradient. `control_dependencies` is ignored."""
     return for_graphs(control_flow.recompute_grad)(fn, explicit_inputs)
 
 

@@ -1,4 +1,4 @@
-"""Graphs of programs written for Mesh TensorFlow. Scopes and master variables are TensorFlow's own."""
+"""Graphs of programs for Mesh TensorFlow. Their scopes and master variables are TensorFlow's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
 
 
 class Tensor(language.Tensor):
-    """A `meshtf.Tensor` that is always true and equals only itself, as the original's.
+    """A `meshtf.Tensor` that is always true and equals only itself, like the original.
 
     Args:
       operation: the operation that makes it.
@@ -74,12 +74,12 @@ class Tensor(language.Tensor):
 
 
 class Graph(language.Graph):
-    """A `meshtf.Graph` that nobody opens with `with`. Operations find their graph by their operands.
+    """A `meshtf.Graph` that a program need not open with `with`. Operations find their graph from their operands.
 
     Attributes:
       masters: the TensorFlow variables by name. Sessions initialize, save and restore them; see `mtf.get_variable`.
-      step_count: the number of the step that optimizers read.
-      name_to_variable: variables by the program's names. Only the program reads it.
+      step_count: the number of the step, which optimizers read.
+      name_to_variable: the variables by the program's names. Only the program uses it.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -110,7 +110,7 @@ class Graph(language.Graph):
         return Tensor(operation, own_shape(shape), dtype, index=index)
 
     def label_variable(self, variable: language.Operation, name: str) -> None:
-        """Ignores a program's own label. The variable is stored and saved under its name."""
+        """Ignores a program's own label. The variable is stored and saved under its own name."""
 
     def attribute_of(self, operation: language.Operation, name: str) -> Any:
         """An attribute that the original's operations have and the language's lack."""
@@ -119,7 +119,7 @@ class Graph(language.Graph):
         return super().attribute_of(operation, name)
 
     def check_scope_of_tensorflow(self) -> None:
-        """Allows an open tf.variable_scope: here it names variables."""
+        """Allows an open tf.variable_scope, because here it names variables."""
 
     def operand(self, value: Any, beside: language.Tensor) -> Any:
         """Imports a scalar of TensorFlow's in the dtype of the tensor beside it."""
@@ -176,14 +176,14 @@ def graph_of(mesh: language.Mesh) -> Graph:
 
 
 def is_of_tensorflow(value: object) -> bool:
-    """Whether the value is a tensor or a variable of TensorFlow's."""
+    """Whether the value is a TensorFlow tensor or variable."""
     return isinstance(value, tf.Tensor | tf.Variable) or (
         tf.is_tensor(value) and not isinstance(value, language.Tensor)
     )
 
 
 def imported_scalar(value: Any, mesh: language.Mesh, dtype: tf.DType) -> language.Tensor:
-    """Imports a scalar of TensorFlow's.
+    """Imports a TensorFlow scalar.
 
     Raises:
       GraphError: the tensor is no scalar. Only `mtf.import_tf_tensor` can name its dimensions.

@@ -1,4 +1,4 @@
-"""The language's functions as programs of Mesh TensorFlow call them: outside any graph, beside TensorFlow's scalars."""
+"""Adapts the language's functions to Mesh TensorFlow programs, which call them outside a graph and on tf scalars."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
     """Wraps a function of the language for calls outside `with graph`.
 
-    The wrapper opens the graph of the operands. It imports scalars of TensorFlow's. Where one dimension is meant, it
-    also takes a list of one.
+    The wrapper opens the graph of the operands, and imports TensorFlow scalars. For an argument that is one dimension,
+    it also accepts a list of one dimension.
     """
 
     names = _dimension_parameters(fn)
@@ -51,7 +51,7 @@ def _dimension_parameters(fn: Callable[..., Any]) -> dict[int, str]:
 
 
 def _one(x: Any, name: str | None) -> Any:
-    """The dimension of a list of one. Mesh TensorFlow accepted such a list for a dimension."""
+    """Returns the only dimension of a list. Mesh TensorFlow accepted such a list as a dimension."""
     is_list = name is not None and isinstance(x, list | tuple) and any(isinstance(d, Dimension) for d in x)
     return the_dimension(x, f"`{name}`") if is_list and len(x) == 1 else x
 

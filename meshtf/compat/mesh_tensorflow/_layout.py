@@ -1,4 +1,4 @@
-"""Layout rules as pairs, and layouts of tensors as numbers of mesh axes."""
+"""Layout rules as pairs, and tensor layouts as numbers of mesh axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtf.layout import LayoutLike
 
 
 class LayoutRules(language.LayoutRules):
-    """A `meshtf.LayoutRules` that also answers the original's questions.
+    """A `meshtf.LayoutRules` that also has the original's methods.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -38,7 +38,7 @@ class LayoutRules(language.LayoutRules):
         return {(name, axis) for name, axes in self.rules for axis in axes}
 
     def tensor_dimension_to_mesh_axis(self, tensor_dimension: DimensionLike, mesh_shape: ShapeLike) -> int | None:
-        """The number of the mesh axis that splits a dimension, or None where no axis does."""
+        """The number of the mesh axis that splits a dimension, or None if no axis splits it."""
         mesh, (dim,) = shape_of(mesh_shape), shape_of([tensor_dimension])
         return next((mesh.axis(a) for a in self.axes(dim.name) if mesh.has(a)), None)
 
@@ -126,7 +126,7 @@ def convert_to_layout_rules(x: LayoutLike) -> LayoutRules:
 
 
 def rules_of_mesh(layout: LayoutLike, shape: Shape) -> LayoutRules:
-    """The rules for axes that the mesh has. In Mesh TensorFlow one text of rules serves several meshes.
+    """The rules for axes that the mesh has. In Mesh TensorFlow one text of rules can serve several meshes.
 
     Raises:
       LayoutError: two rules are for one dimension, and the mesh has both axes.

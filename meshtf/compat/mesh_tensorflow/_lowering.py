@@ -1,4 +1,4 @@
-"""Lowering into a graph of TensorFlow's, which a session runs."""
+"""Lowers a graph into a TensorFlow graph, which a session runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from meshtf.ops.slicewise.slicewise import SlicewiseOperation
 from meshtf.ops.variables.variable import Assign, Variable
 
 _PROGRAMS = threading.RLock()
-"""The lock that a running program of any lowering holds. A process runs one at a time, and sessions ask for several."""
+"""The lock that a running program of any lowering holds. A process runs one program at a time; sessions run several."""
 
 _NOT_HERE = {
     "tensors": "slices are not tensors of the session's graph; fetch whole ones with lowering.export_to_tf_tensor(x)",
@@ -45,11 +45,11 @@ _NOT_HERE = {
 
 
 class Lowering:
-    """A graph on a mesh, for sessions of TensorFlow.
+    """A graph on a mesh, for TensorFlow sessions.
 
     Exports and updates are nodes of TensorFlow's default graph. When a session runs one, the program runs on the mesh
-    and its results come back to the session. Exports that depend on the same inputs are one program. An update has a
-    program of its own and computes again what it needs of them.
+    and returns its results to the session. Exports that depend on the same inputs are one program. An update has its
+    own program, and recomputes the values that it shares with exports.
 
     All exports of one run have the values from before the updates. Updates that tf.group joins start from the same
     values.
@@ -139,17 +139,17 @@ class Lowering:
             self._exporting.check_fetches([x])
             self._check_functions([x])
             self._runs.add_export(x)
-            # A numpy_function has no known shape. Programs ask exported tensors for theirs.
+            # A numpy_function has no known shape, but programs read the shapes of exported tensors.
             node = self._node(functools.partial(self._runs.export, tensor=x), fed_inputs([x]), x.dtype, "export")
             self._exported[x] = tf.ensure_shape(node, x.shape.to_integer_list)
         return self._exported[x]
 
     @says_where
     def lowered_operation(self, op: Operation | Tensor | Updates) -> tf.Operation | None:
-        """The operation of TensorFlow's that does an assignment, or all assignments of an optimizer.
+        """The TensorFlow operation that does an assignment, or all assignments of an optimizer.
 
-        With eager execution the first call does all assignments of the graph at once, from the same values. Further
-        calls do nothing. Each returns None.
+        With eager execution the first call does all assignments of the graph at once, from the same values. Later
+        calls do nothing. All calls return None.
 
         Raises:
           GraphError: it is no assignment of this graph.
@@ -197,11 +197,11 @@ class Lowering:
             return tf.group([self._assigned_to_master(name) for name in self.graph.masters])
 
     def _check_functions(self, tensors: Sequence[Tensor]) -> None:
-        """Plans the program for these tensors if it has functions of the user's that no plan has traced yet.
+        """Plans the program for these tensors if it has functions of the user that no plan has traced yet.
 
-        Their errors then appear in the program's own lines and not inside a session's run.
+        Their errors then point to the program's own lines, and not into a session's run.
         """
-        # Other operations check their operands when they are made. Functions of the user's are only traced by a plan.
+        # Other operations check their operands when they are made. Only a plan traces the user's functions.
         own = {o for o in needed([t.operation for t in tensors]) if isinstance(o, SlicewiseOperation | OwnOperation)}
         if own - self._checked:
             with _PROGRAMS, eager_mode():
@@ -209,9 +209,9 @@ class Lowering:
             self._checked |= own
 
     def _masters_follow(self, node: tf.Operation, operations: Sequence[Operation]) -> tf.Operation:
-        """Adds copies to the masters on a mesh of one core.
+        """Adds copies from slices to the masters on a mesh of one core.
 
-        There the masters are the variables, in files and in the session.
+        On such a mesh the masters are the variables, in files and in the session.
         """
         if self._mesh_impl.shape.size > 1:
             return node
@@ -228,7 +228,7 @@ class Lowering:
     def _begun(self) -> tf.Tensor:
         """The node that each run of a session begins with. Its value is the run's number."""
         if self._begin is None:
-            # Every node of a run waits for this one, so it may not wait for anything that a program has open.
+            # Every node of a run waits for this one, so it must not wait for control dependencies of the program.
             with tf.name_scope("begin_run"), tf.control_dependencies(None):
                 wanted = tf.numpy_function(self._needs_masters, [], tf.bool)
                 # Not every run copies: see `_needs_masters`.
@@ -267,7 +267,7 @@ class Lowering:
 
     def _fill(self, name: str, value: np.ndarray) -> np.int64:
         with _PROGRAMS, eager_mode():
-            # The store takes a value only for a variable that it has. So all variables are made first.
+            # The store accepts a value only for an existing variable. So all variables are made first.
             if name not in self._store:
                 variables = [cast("Variable", self.graph.variables[n]) for n in self.graph.masters]
                 self._exporting.execution([v.value for v in variables], with_effects=False).initialize({})

@@ -1,6 +1,4 @@
-"""Meshes as programs for Mesh TensorFlow describe them: a backend of meshtf's that also answers the layers'
-questions.
-"""
+"""Meshes with Mesh TensorFlow's interface: a backend of meshtf that also has the methods which layers call."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from meshtf.planning.process_spans import ProcessOfCore
 
 
 class AnswersOfMesh(abc.ABC):
-    """Answers to the questions that layers and operations ask about a mesh."""
+    """The methods of a mesh that layers and operations call."""
 
     @property
     @abc.abstractmethod
@@ -80,7 +78,7 @@ class AnswersOfMesh(abc.ABC):
 
 
 class MeshImpl(AnswersOfMesh):
-    """A mesh without devices. It answers questions about sizes and layouts.
+    """A mesh without devices. It only computes sizes and layouts.
 
     Args:
       shape: the mesh's named shape.
@@ -178,5 +176,5 @@ class WrappedMeshImpl(MeshImpl):
 
 
 def named_shape(x: Any) -> Shape:
-    """The shape of a tensor, or makes one of a shape's description."""
+    """Returns the shape of a tensor, or makes a shape from its description."""
     return convert_to_shape(getattr(x, "shape", x))

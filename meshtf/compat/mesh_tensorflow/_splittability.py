@@ -1,4 +1,4 @@
-"""The dimensions of an operation that Mesh TensorFlow could split. Some programs choose their layouts by them."""
+"""The dimensions of an operation that Mesh TensorFlow could split. Some programs use them to choose layouts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _dims(operation: Any) -> frozenset[str]:
 
 
 def _said(operation: Any) -> Iterable[str]:
-    """The names that the last of several operations carries, if together they stand for one of Mesh
-    TensorFlow's.
+    """The names that are stored in the last of several operations, if these replace one operation of Mesh
+    TensorFlow.
     """
     return vars(operation).get("whole_names", ())
 
@@ -38,7 +38,7 @@ def _windows(operation: Any) -> Iterable[str]:
     return [operation.windows.image_dim, *_said(operation)]
 
 
-# The keys are names because some of these classes are private to their rooms.
+# The keys are names because some of these classes are private to their packages.
 _UNSPLITTABLE: dict[str, Callable[[Any], Iterable[str]]] = {
     "ConcatOperation": _one,
     "SliceOperation": _one,

@@ -43,19 +43,19 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
     trainable: bool = True,
     **kwargs: Any,
 ) -> Tensor:
-    """The variable of this name under the open tf.variable_scopes.
+    """Returns the variable of this name in the open tf.variable_scopes.
 
-    Makes it and its master if it does not exist yet.
+    It makes the variable and its master if they do not exist yet.
 
     Args:
       mesh: the mesh that holds its slices.
-      name: the name under TensorFlow's open scopes.
+      name: the name in TensorFlow's open scopes.
       shape: named shape.
       dtype: the default of the next three, or a `VariableDType` that has all three.
       master_dtype: the dtype of TensorFlow's variable and of its checkpoints.
       slice_dtype: the dtype that the mesh keeps and updates.
       activation_dtype: the dtype of the result.
-      initializer: an initializer of TensorFlow's. By default that of the open scope, else TensorFlow's own.
+      initializer: a TensorFlow initializer. By default the open scope's initializer, else TensorFlow's default.
       trainable: whether optimizers update it.
       **kwargs: passed to tf.compat.v1.get_variable.
 
@@ -80,7 +80,7 @@ def get_variable(  # noqa: PLR0913  # the original's parameters
                 use_resource=True,
                 **kwargs,
             )
-    with graph.root_scope():  # slices start with the master's value, which no initializer here knows
+    with graph.root_scope():  # slices start with the master's value, so they need no initializer here
         made = ops.get_variable(mesh, full_name, named, policy, initializer=ops.zeros, trainable=trainable)
         graph.name_to_variable.setdefault(full_name, made.operation)
         return made
@@ -104,7 +104,7 @@ def _policy(dtype: tf.DType | VariableDType, *each: tf.DType | None) -> Variable
 
 
 def get_master(variable: Assigned) -> tf.Variable:
-    """The variable of TensorFlow's that a variable is initialized from and saved in.
+    """The TensorFlow variable from which a variable is initialized, and in which it is saved.
 
     Raises:
       GraphError: the argument is no variable of a graph of this module.
@@ -137,7 +137,7 @@ def assign(var: Assigned, new_val: Any, assign_fn: AssignFn = assign_slice, name
 
     Args:
       var: the variable, or its tensor.
-      new_val: a tensor of its shape, or a scalar of TensorFlow's for a scalar variable.
+      new_val: a tensor of its shape, or a TensorFlow scalar for a scalar variable.
       assign_fn: `(variable, present value, new_val) -> value`, in the language and in the variable's `slice_dtype`.
       name: the operation's name; not used.
 

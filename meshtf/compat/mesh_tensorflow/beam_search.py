@@ -1,4 +1,4 @@
-"""Beam search and greedy decoding over a model of the user's: `mtf.beam_search.beam_search(logits_fn, ...)`.
+"""Beam search and greedy decoding with the user's model: `mtf.beam_search.beam_search(logits_fn, ...)`.
 
 A model is a function `logits_fn(step_num, ids, states) -> (logits, new_states)`. `step_num` is an int32 scalar that
 counts from 0. `ids` are the sequences so far, with 0 from that position on. `states` is the list of tensors that the
@@ -146,8 +146,8 @@ class _BeamSearch:
     def run(self) -> tuple[Tensor, Tensor]:
         ids, mesh = self.initial_ids, self.initial_ids.mesh
         rows = Shape([self._batch, self._beam])
-        # All beams start equal. With one live beam the first step finds different tokens and not the same one `beam`
-        # times.
+        # All beams start equal. So only one of them is live at first. Otherwise the first step would find the same
+        # token `beam` times.
         is_first = ops.equal(ops.range(mesh, self._beam, tf.int32), 0)
         nothing = ops.zeros(mesh, rows, self.dtype) - INF
         start = [
@@ -232,9 +232,9 @@ class _BeamSearch:
         return ops.pow((ops.cast(count, self.dtype) + 5.0) / 6.0, self.alpha)
 
     def _of_beams(self, state: Tensor, before: Tensor, sources: Tensor) -> Tensor:
-        """The state with the entries that each beam's source made.
+        """The state, reordered so that each beam has the entries of the beam that it came from.
 
-        Its dimensions keep the order that they had before.
+        Its dimensions keep their order.
         """
         rows = Dimension(self._batch.name, self._batch.size * self._beam.size)
         if state.shape.has(self._beam):

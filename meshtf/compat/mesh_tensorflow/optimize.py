@@ -80,7 +80,7 @@ class MomentumOptimizer(Optimizer):
 
 
 class AdamWeightDecayOptimizer(Optimizer):
-    """Adam without bias correction and with decoupled weight decay, as BERT has it (Devlin et al. 2018).
+    """Adam without bias correction and with decoupled weight decay, as in BERT (Devlin et al. 2018).
 
         m <- beta_1 m + (1 - beta_1) g
         v <- beta_2 v + (1 - beta_2) g^2
@@ -120,13 +120,13 @@ class AdamWeightDecayOptimizer(Optimizer):
 
 
 class AdafactorOptimizer(Optimizer):
-    """Adafactor as Mesh TensorFlow has it (Shazeer and Stern 2018). See `meshtf.optimize.AdafactorOptimizer`.
+    """Adafactor as in Mesh TensorFlow (Shazeer and Stern 2018). See `meshtf.optimize.AdafactorOptimizer`.
 
-    The step number is TensorFlow's global step, which the program counts.
+    The step number is TensorFlow's global step, which the program must increment.
 
     Args:
       multiply_by_parameter_scale: whether steps grow with the weights.
-      learning_rate: a number or a scalar. By default min(0.01, 1 / sqrt(step + 1)), and 0.05 of it where steps do not
+      learning_rate: a number or a scalar. By default min(0.01, 1 / sqrt(step + 1)), and 0.05 of this if steps do not
         grow with the weights.
       decay_rate: the decay of the second moment. By default 1 - (step + 1)^-0.8.
       beta1: the decay of the mean of updates. 0 means no mean.
@@ -192,7 +192,7 @@ class AdafactorOptimizer(Optimizer):
         smaller, larger = dims
         rows, kept_rows = self._moment(var, "vr", var.shape - larger, squares)
         columns, kept_columns = self._moment(var, "vc", var.shape - smaller, squares)
-        # The outer product of rows and columns has the mean of the squares as a factor twice. This divides it out once.
+        # The outer product of rows and columns contains the mean of the squares twice. This divides by it once.
         relative = rows / mtf.reduce_mean(rows, output_shape=rows.shape - smaller)
         return grad * mtf.rsqrt(relative) * mtf.rsqrt(columns), [kept_rows, kept_columns]
 

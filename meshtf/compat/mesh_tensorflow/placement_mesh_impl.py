@@ -21,11 +21,11 @@ class PlacementMeshImpl(WrappedMeshImpl):
     Args:
       shape: the mesh's named shape.
       layout: which dimension is split over which mesh axis. Rules for axes that the mesh lacks are left out.
-      devices: by core, row-major. Where they are all one, as in `[""] * n`, cores are the first n GPUs, else virtual
-        CPUs, which are set up here unless TensorFlow has started.
+      devices: the device of each core, row-major. If all are the same, as in `[""] * n`, the cores are the first n
+        GPUs. With too few GPUs they are virtual CPUs, which are made here unless TensorFlow has started.
 
     Raises:
-      DeviceError: a device does not exist, or there are fewer than cores, and TensorFlow has started.
+      DeviceError: a device does not exist, or TensorFlow has started with fewer devices than cores.
       LayoutError: the rules do not fit the mesh.
 
     Examples:

@@ -26,11 +26,11 @@ class SimdMeshImpl(WrappedMeshImpl):
       layout: which dimension is split over which mesh axis. Rules for axes that the mesh lacks are left out.
       devices: ignored. The mesh has the TPU's cores.
       device_assignment: ignored. This process starts the TPU itself.
-      logical_to_physical: ignored: cores are laid onto the TPU's torus so that neighbours have links, and no order of
-        them changes a result. `meshtf.TpuMeshImpl(.., physical_torus="4x4")` says what the torus is.
+      logical_to_physical: ignored. Cores are laid onto the TPU's torus so that neighbours have links, and their order
+        changes no result. `meshtf.TpuMeshImpl(.., physical_torus="4x4")` sets the torus.
 
     Raises:
-      DeviceError: there is no TPU, or `logical_to_physical` has another number of cores.
+      DeviceError: there is no TPU, or `logical_to_physical` does not have each core's number once.
       LayoutError: the rules do not fit the mesh.
     """
 

@@ -16,7 +16,7 @@ from meshtf.graph.tensor import Tensor
 
 
 class NumpyConverter:
-    """A graph on a mesh of one core. It makes tensors of arrays and evaluates tensors.
+    """A graph on a mesh of one core. It makes tensors from arrays, and evaluates tensors.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old

@@ -1,4 +1,4 @@
-"""Helpers around a program in a session."""
+"""Functions that programs call around a session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtf.errors import DeviceError, counted
 
 
 def outside_all_rewrites() -> contextlib.AbstractContextManager[None]:
-    """A context whose operations wait for no control dependency that is open outside."""
+    """A context whose operations do not wait for control dependencies that are open outside."""
     return tf.control_dependencies(None)
 
 
@@ -45,7 +45,7 @@ class BalancedVariablePlacer:
 
 
 def remove_summaries() -> None:
-    """Does nothing. The language's summaries are in no collection of TensorFlow's."""
+    """Does nothing, because the language's summaries are in no TensorFlow collection."""
 
 
 _REPLACEMENTS = {

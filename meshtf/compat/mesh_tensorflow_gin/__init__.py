@@ -1,1 +1,1 @@
-"""Translation of gin files of Mesh TensorFlow and T5 to gin files of meshtf."""
+"""Translates gin files of Mesh TensorFlow and T5 to gin files of meshtf."""

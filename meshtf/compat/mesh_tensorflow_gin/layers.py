@@ -47,7 +47,7 @@ _LEGACY = {
     "sublayer_legacy_final_rms_norm": "sublayer_rms_norm",
     "sublayer_legacy_dropout": "sublayer_dropout",
 }
-"""Other names of the same sublayers. They differ in the names of variables or in where the dropout rate is set."""
+"""Older names of the same sublayers. They differ in the names of variables, or in where the dropout rate is set."""
 
 
 def _layers(binding: Binding, source: Source) -> Outcome:
@@ -150,7 +150,7 @@ def _scaling(binding: Binding, source: Source) -> Outcome:
 
 
 def _old_dropout(binding: Binding, source: Source) -> Outcome:
-    """Translates the dropout rate of stacks from before there were sublayers.
+    """Translates the dropout rate of older stacks, which had no sublayers.
 
     They also dropped elements of their input.
     """
@@ -202,8 +202,8 @@ _UNITRANSFORMER: Mapping[str, Rule] = {
 
 
 def is_of_unused_layer(owner: str, source: Source) -> bool:
-    """Whether a parameter belongs to a kind of layer that no stack of the source has, as in a file of
-    defaults.
+    """Whether a parameter belongs to a kind of layer that is in no stack of the source. Files of defaults have such
+    parameters.
     """
     stacks = [b.resolved for b in source.bindings if b.plain_name == "make_layer_stack.layers"]
     is_layer = owner.endswith("Attention") or owner.startswith("MoE")

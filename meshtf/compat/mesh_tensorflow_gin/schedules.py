@@ -162,7 +162,7 @@ def _as_numbers(text: str) -> list[float] | None:
 
 
 def _numbers(source: Source, function: str) -> list[float] | None:
-    """The values of a function's parameters. None means another function, or a parameter that is no number."""
+    """The values of a function's parameters, or None for an unknown function or a parameter that is no number."""
     if function not in _DEFAULTS:
         return None
     values = [source.value(f"{function}.{name}", default=value) for name, value in _DEFAULTS[function].items()]

@@ -33,9 +33,9 @@ def lost(why: str) -> Outcome:
 
 
 class Source:
-    """Bindings as gin finds them.
+    """Finds bindings as gin does.
 
-    Within `encoder`, a binding of this scope comes before one without. The last of a name wins.
+    In the scope `encoder`, a binding with this scope wins over one without it. The last binding of a name wins.
     """
 
     def __init__(self, bindings: Sequence[Binding]) -> None:
@@ -60,7 +60,7 @@ class Source:
 
 
 Rule = Callable[[Binding, Source], Outcome]
-"""A rule translates a binding. It raises ValueError, or the like, if Mesh TensorFlow would not take the value."""
+"""A function that translates a binding. Raises ValueError, or the like, if Mesh TensorFlow would refuse the value."""
 
 
 def literal(binding: Binding) -> Any:
@@ -69,7 +69,7 @@ def literal(binding: Binding) -> Any:
 
 
 def reference(text: str) -> str:
-    """The name that a text refers to without its modules: `constant` for
+    """The name to which a reference points, without its modules: `constant` for
     `@learning_rate_schedules.constant`.
     """
     return text.strip().lstrip("@").removesuffix("()").rpartition("/")[2].rpartition(".")[2]
@@ -94,7 +94,7 @@ def truth(binding: Binding) -> str:
 
 
 def by_side(*targets: str, macro: str = "", read: Callable[[Binding], str] = number) -> Rule:
-    """Makes a rule for a parameter that encoder and decoder may have separately, in both libraries.
+    """Makes a rule for a parameter that encoder and decoder may set separately, in both libraries.
 
     `macro` is the macro that the targets have by default.
     """
@@ -153,7 +153,7 @@ def without_scope(*targets: str, macro: str = "", read: Callable[[Binding], str]
 
 
 def same(*values: Any, otherwise: str) -> Rule:
-    """Makes a rule for a parameter that has one of these values in meshtf too. Other values are lost."""
+    """Makes a rule for a parameter that has one of these values in meshtf as well. Other values are lost."""
 
     def rule(binding: Binding, source: Source) -> Outcome:
         found = literal(binding)

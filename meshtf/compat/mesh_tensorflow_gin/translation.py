@@ -1,4 +1,4 @@
-"""Translates a gin file of Mesh TensorFlow to one of meshtf: an encoder and a decoder, their training, and the losses.
+"""Translates a Mesh TensorFlow gin file to one of meshtf: encoder, decoder and training. It lists what is lost.
 
 Each line of the source has one of three outcomes. For example:
 
@@ -47,12 +47,12 @@ meshtf-train --list shows configurations of others"""
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A line that the translation lacks in whole or in part, with the meaning of that.
+    """A line that the translation lacks in whole or in part, and what this means.
 
     Attributes:
-      line: its number, from 1. 0 means that the source lacks the parameter and Mesh TensorFlow has a default.
+      line: its number, from 1. 0 means that the source lacks the parameter, and Mesh TensorFlow has a default.
       text: the line.
-      meaning: the meaning of the loss.
+      meaning: the meaning of the loss, in words.
       file: the name of the file if it is an included one.
     """
 
@@ -110,7 +110,7 @@ def _is_other_macro(binding: Binding) -> bool:
 
 def _outcome(binding: Binding, source: Source) -> Outcome:
     if source.is_replaced(binding):
-        return CARRIED  # the later line counts, in the source as well
+        return CARRIED  # only the later line counts, also in Mesh TensorFlow
     rule = _size if binding.name in _SIZES else _RULES.get(binding.plain_name)
     if rule is None:
         owner = binding.plain_name.partition(".")[0]
@@ -132,7 +132,7 @@ def _size(binding: Binding, source: Source) -> Outcome:
 
 
 def _outcome_of_macro(macro: Binding, source: Source, outcomes: dict[Binding, Outcome]) -> Outcome:
-    """Returns CARRIED if the translation has all lines that use the macro, directly or by other macros."""
+    """Returns CARRIED if the translation has all lines that use the macro, directly or through other macros."""
     users = [b for b in source.bindings if macro.name in _MACRO.findall(b.text)]
     if not users:
         return lost("a macro that no line of the source uses")

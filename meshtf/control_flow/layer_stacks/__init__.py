@@ -1,3 +1,4 @@
-"""Stacks of layers: one function, applied once for each layer with weights of its own, in turn or several layers at
-once.
+"""Stacks of layers: one function applied once for each layer, with that layer's weights.
+
+Layers run one after the other, or several at once.
 """

@@ -1,6 +1,6 @@
-"""The variables of a function that stands for several layers.
+"""The variables of a function that computes several layers.
 
-A rehearsal finds which it makes; later calls are given them.
+A rehearsal finds which variables the function makes. Later calls receive these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meshtf.ops.variables.variable import VariableSpec
 
 @contextlib.contextmanager
 def inside_layers(mesh: Mesh, scope: LayerScope, maker: MakesVariables) -> Iterator[None]:
-    """Enters the scope of the layers, in which `maker` gives the variables."""
+    """Enters the scope of the layers, in which `maker` provides the variables."""
     makers = mesh.graph.makes_variables
     makers.append(maker)
     try:
@@ -34,7 +34,7 @@ def inside_layers(mesh: Mesh, scope: LayerScope, maker: MakesVariables) -> Itera
 
 
 class RehearsedVariables:
-    """Records which variables a layer makes, and gives it stand-ins, with the dimensions `leading` in front."""
+    """Records which variables a layer makes, and returns placeholders, with the dimensions `leading` in front."""
 
     def __init__(self, mesh: Mesh, scope: LayerScope, leading: Sequence[Dimension] = ()) -> None:
         self._mesh, self._scope, self._leading = mesh, scope, tuple(leading)
@@ -53,14 +53,14 @@ class RehearsedVariables:
             assert spec.dtype.activation_dtype is not None
             shape = Shape([*self._leading, *spec.shape])
             given = stand_in(self._mesh, shape, spec.dtype.activation_dtype)
-            given.operation.place = self._place  # the layer's, whichever block in it asks first
+            given.operation.place = self._place  # the layer's place, even if an inner block is first to use it
             self._stand_ins[spec.full_name] = given
         return self._stand_ins[spec.full_name]
 
 
 @dataclasses.dataclass(frozen=True)
 class GivenVariables:
-    """Gives the function its parts of the variables, by the variables' names."""
+    """Returns the function's parts of the variables, by the variables' names."""
 
     scope: LayerScope
     parts: dict[str, Tensor]
@@ -78,7 +78,7 @@ class GivenVariables:
 
 
 def stand_in(mesh: Mesh, shape: Shape, dtype: tf.DType) -> Tensor:
-    """A tensor for a rehearsal, in the block that is being built."""
+    """A placeholder tensor for a rehearsal, in the block that is being built."""
     tensor = BlockInputOperation(mesh, shape, dtype, "given").outputs[0]
     tensor.operation.place = mesh.graph.place
     return tensor

@@ -42,29 +42,29 @@ def layer_stack(
     recompute: RecomputePolicy | str | bool | None = None,
     name: str = "layer",
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Applies a layer once for each element of a dimension, each time with variables of its own.
+    """Applies a layer once for each element of a dimension, each time with different variables.
 
-    By default this is a scan: it is built, traced and compiled once for all layers. `mtf.get_variable` then gives `fn`
-    one layer's part of a variable named `<scope>/<name>/...`, which has `dim` first. Unrolled, each layer has a
-    variable, `<scope>/<name>_000/...`, `..._001/...` and so on. Checkpoints of both have these names. Initial values,
-    random bits and results are the same.
+    By default this is a scan: it is built, traced and compiled once for all layers. `mtf.get_variable` then returns one
+    layer's part of a stacked variable `<scope>/<name>/...`, whose first dimension is `dim`. If unrolled, each layer has
+    its own variable, `<scope>/<name>_000/...`, `..._001/...` and so on. Checkpoints use these unrolled names in both
+    cases. Initial values, random bits and results are the same.
 
     Args:
-      fn: `fn(carried, parts) -> (carried, results)`, as for `mtf.scan`. A scan calls it twice. The first time shows
-        which variables it makes, and nothing else of it is kept. Unrolled, it is called once for each layer.
+      fn: `fn(carried, parts) -> (carried, results)`, as for `mtf.scan`. A scan calls it twice. The first call only
+        finds which variables it makes, and is then discarded. If unrolled, it is called once for each layer.
       carried: the first layer's inputs. Their shapes and dtypes stay the same from layer to layer.
       dim: the dimension that counts the layers.
-      sliced: tensors over `dim`; each layer gets its part.
-      unroll: whether each layer stands in the program by itself.
+      sliced: tensors that have `dim`; each layer receives its part.
+      unroll: whether each layer has its own operations in the program.
       recompute: what the gradient keeps of each layer, as for `mtf.scan`.
       name: the name of the layers' scope.
 
     Returns:
-      The values carried out of the last layer, and each layer's results, stacked over [dim, ...].
+      The values that the last layer carries out, and each layer's results, stacked over [dim, ...].
 
     Raises:
       ShapeError, DtypeError: as `mtf.scan`.
-      GraphError: `fn` makes other variables the second time, or, as a scan, assigns one.
+      GraphError: in a scan, `fn` makes different variables in its second call, or assigns a variable.
 
     Examples:
       >>> def layer(carried, parts):
@@ -97,8 +97,7 @@ class _Scanned:
     def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         mesh = initial[0].mesh
         scope = LayerScope(mesh.graph.scoped(self.name), self.dim)
-        # A scan slices whole stacks of variables. They must exist before its body is built, and only the body names
-        # them.
+        # A scan slices stacked variables. They must exist before its body is built, but only the body names them.
         variables = self._rehearsed(mesh, scope, initial, wholes)
         stacked = [make_variable(mesh, _stacked(spec, self.dim)) for spec in variables]
 
@@ -124,7 +123,7 @@ class _Scanned:
 
 @dataclasses.dataclass(frozen=True)
 class _Unrolled:
-    """Runs the layers one by one, each with operations of its own."""
+    """Runs the layers one by one, each with its own operations."""
 
     fn: LayerFn
     dim: Dimension
@@ -158,7 +157,7 @@ def _in_turn(
     policy: RecomputePolicy,
     carried: list[Tensor],
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The values carried out of the last layer, and the results of all layers, one layer's after the other's."""
+    """The values that the last layer carries out, and the results of all layers, in the order of the layers."""
     results = []
     for layer in layers:
         carried, more = _kept(layer, policy, carried)
@@ -169,7 +168,7 @@ def _in_turn(
 def _kept(
     fn: Callable[[list[Tensor]], tuple[list[Tensor], list[Tensor]]], policy: RecomputePolicy, carried: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """`fn(carried)`, with a gradient that keeps what the policy says."""
+    """`fn(carried)`, with a gradient that keeps the tensors of the policy."""
     if policy == KEEP_EVERYTHING:
         return fn(carried)
 
@@ -182,5 +181,5 @@ def _kept(
 
 
 def _stacked(spec: VariableSpec, dim: Dimension) -> VariableSpec:
-    """The variable of all layers, from one layer's."""
+    """The stacked variable of all layers, from the variable of one layer."""
     return dataclasses.replace(spec, shape=Shape([dim, *spec.shape]), unpadded_shape=Shape([dim, *spec.unpadded_shape]))

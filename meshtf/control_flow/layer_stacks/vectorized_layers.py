@@ -1,8 +1,8 @@
-"""Vectorized layers: several layers of a stack computed at once, each with weights and random bits of its own.
+"""Vectorized layers: several layers of a stack computed at once, each with its own weights and random bits.
 
-The layers are vectorized along a dimension, as a batch is. With `along` = stage:2, a dense layer of [batch, hidden]
+The layers are vectorized along a dimension, like a batch. With `along` = stage:2, a dense layer of [batch, hidden]
 multiplies [stage, batch, hidden] by weights [stage, hidden, hidden']. If a mesh axis splits `stage`, each core computes
-one layer. Pipelines are made of this.
+one layer. Pipelines use this.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ ManyLayersFn = Callable[[list[Tensor]], Sequence[Tensor]]
 class VectorizedLayers:
     """The layers of a stack, computed at once along one dimension.
 
-    A layer is an ordinary function over tensors that have one more dimension, `along`. Variables that it gets from
-    `mtf.get_variable` have `along` in front, and so have its random numbers. Under every layout the results are those
-    of `mtf.layer_stack`, layer by layer, with the same variables in files, initial values and random bits.
+    A layer is an ordinary function over tensors that have one more dimension, `along`. Variables from
+    `mtf.get_variable` and random numbers have `along` as first dimension. Under every layout, each layer's results,
+    variables in files, initial values and random bits are those of `mtf.layer_stack`.
 
     Attributes:
-      fn: `fn(inputs) -> outputs`, of one layer.
+      fn: `fn(inputs) -> outputs`, for one layer.
       along: the dimension of the layers that are computed at once.
       mesh: the mesh of the layers.
       scope: the layers' scope.
@@ -74,18 +74,19 @@ class VectorizedLayers:
         microbatched: Dimension | None = None,
         also_microbatched: Sequence[str] = (),
     ) -> list[Tensor]:
-        """One layer for each element of `along`.
+        """Computes one layer for each element of `along`.
 
         Args:
           inputs: the layers' inputs. An input that differs between the layers has `along`.
           weights: parts of `self.weights`, [along, ...].
-          numbers: int32 [along]: which layers they are, in row-major order of the variables' dimensions for layers.
+          numbers: int32 [along]: the number of each layer, in row-major order of the variables' layer dimensions.
           microbatches: int32 [along]: the micro-batch of each layer. Random bits are then the whole batch's.
-          microbatched: the dimension that is cut into `size` micro-batches. Inputs have every `size`-th element.
-          also_microbatched: names of dimensions that the layer makes of that one, with each element in its place.
+          microbatched: the name of the dimension that is divided, and the number of micro-batches as its size. Inputs
+            have every size-th element.
+          also_microbatched: names of dimensions that the layer makes from that one, in the same order of elements.
 
         Raises:
-          GraphError: the layer makes other variables than in the rehearsal, has side effects, or mixes layers.
+          GraphError: the layer makes different variables than in the rehearsal, has side effects, or mixes layers.
         """
         own = dict(zip((spec.full_name for spec in self.specs), weights, strict=True))
         cut = None if microbatched is None else _cut(inputs, microbatched, also_microbatched)
@@ -95,8 +96,7 @@ class VectorizedLayers:
         ):
             before = len(self.mesh.graph.operations)
             outputs = as_tensors(self.fn(list(inputs)), "a layer of mtf.vectorized_layers")
-            # The layers are one computation. An operation that loses `along` would mix different layers without an
-            # error.
+            # The layers are one computation. An operation that drops `along` would silently mix layers.
             for operation in with_nested(self.mesh.graph.operations[before:]):
                 _check_keeps_layers_apart(operation, self.along)
         return outputs
@@ -111,21 +111,21 @@ def vectorized_layers(
     along: Dimension,
     name: str = "layer",
 ) -> VectorizedLayers:
-    """Makes layers with variables of their own, to be computed several at once. Pipelines are made of them.
+    """Makes layers, each with its own variables, of which several are computed at once. Pipelines use them.
 
     Args:
       mesh: the mesh of the layers.
-      fn: `fn(inputs) -> outputs`, for one layer. It is called once here, in a rehearsal that is forgotten, to see which
-        variables it makes, and again whenever the result is called.
+      fn: `fn(inputs) -> outputs`, for one layer. It is called once here, in a rehearsal that only finds which variables
+        it makes, and again whenever the result is called.
       inputs: the shape and dtype of each input, with `along`.
       dims: the variables' dimensions that count the layers, in row-major order. In files each layer has its own name,
         `<scope>/<name>_000/...` and so on, as with `mtf.layer_stack`.
-      along: one of `dims`. If that counts more layers than are computed at once, a smaller dimension of its name.
+      along: one of `dims`, or a smaller dimension of the same name, if fewer layers are computed at once.
       name: the name of the layers' scope.
 
     Raises:
-      ShapeError: `along` is none of `dims`.
-      GraphError: the layers are inside other vectorized layers, or for the reasons of `VectorizedLayers`.
+      ShapeError: no dimension of `dims` has the name of `along`.
+      GraphError: the layers are inside other vectorized layers, or `fn` makes one variable in two ways.
 
     Examples:
       >>> stage, hidden = mtf.Dimension("stage", 2), mtf.Dimension("hidden", 8)
@@ -145,7 +145,7 @@ def vectorized_layers(
     total = Dimension(f"({name})", math.prod(d.size for d in dims))
     scope = LayerScope(graph.scoped(name), total, stacked=tuple(dims))
     rehearsal = RehearsedVariables(mesh, scope, [along])
-    # The variables must exist before the layers are called. The rehearsal finds out which ones there are.
+    # The variables must exist before the layers are called. The rehearsal finds which ones the layers make.
     with graph.rehearsal():
         numbers = stand_in(mesh, Shape([along]), tf.int32)
         layers = VectorizedLayers(fn, along, mesh, scope, (), ())
@@ -178,7 +178,7 @@ def _check_keeps_layers_apart(operation: Operation, along: Dimension) -> None:
 
 
 def _stacked(spec: VariableSpec, scope: LayerScope) -> VariableSpec:
-    """The variable of all layers, from one layer's."""
+    """The stacked variable of all layers, from the variable of one layer."""
     scopes = tuple(scope if own.vectorization is not None else own for own in spec.layer_scopes)
     shape, unpadded = (Shape([*scope.stacked, *s]) for s in (spec.shape, spec.unpadded_shape))
     return dataclasses.replace(spec, shape=shape, unpadded_shape=unpadded, layer_scopes=scopes)

@@ -1,1 +1,1 @@
-"""Loops: `scan`, `while_loop` and micro-batches are one operation. A `LoopSpec` says what it repeats."""
+"""Loops: `scan`, `while_loop` and micro-batches share one operation. A `LoopSpec` describes each loop."""

@@ -1,7 +1,7 @@
-"""The gradient of a loop: a loop that runs backwards over what the forward loop kept, and computes the rest again.
+"""The gradient of a loop: a loop in reverse order over tensors that the forward loop kept. It recomputes the others.
 
-For h[t+1] = f(h[t], x[t], w), the backward loop carries the gradient of h, from the last step to the first. It is given
-h[t] for each step, which the forward loop stacks for it. It gives dx[t] for each step, and sums dw over the steps:
+For h[t+1] = f(h[t], x[t], w), the backward loop carries the gradient of h, from the last step to the first. It reads
+h[t] for each step, which the forward loop stacks for it. It returns dx[t] for each step, and sums dw over the steps:
 
     for t in reversed(range(n)):
         dh, dx[t], dw_t = gradient_of_f(h[t], x[t], w, dh)
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Gradients of the loop's inputs: initial values, sliced tensors, captures (and None for the count).
+    """The gradients of the loop's inputs: initial values, sliced tensors, captures, and None for the count.
 
     Raises:
-      GraphError: the loop has a condition, and no greatest number of iterations.
+      GraphError: the loop has a condition, and no maximum number of iterations.
     """
     if loop.spec.iterations.condition is not None and loop.spec.dim.size == UNBOUNDED:
         raise GraphError(
@@ -77,7 +77,7 @@ class _LoopGradient:
         self.captures = [x for x in loop.captures if is_differentiable(x.dtype)]
 
     def _sums(self, grads: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> dict[Tensor, Tensor]:
-        """The gradient of each tensor of the block. A tensor that the loop returns twice has two parts to add."""
+        """The gradient of each tensor of the block. If the loop returns a tensor twice, its two gradients are added."""
         total: dict[Tensor, Tensor] = {}
         for t, grad in zip(tensors, grads, strict=True):
             if grad is not None:
@@ -86,10 +86,10 @@ class _LoopGradient:
         return total
 
     def _carried(self) -> list[CarriedTensor]:
-        """The values carried through which a gradient flows.
+        """The carried values through which a gradient flows.
 
-        Such a value gets a gradient from outside, or reaches a result of the block, or reaches another such value in a
-        later iteration. The last case is why the search repeats until it finds no more.
+        Such a value has a gradient from outside, or affects a result of the block, or affects another such value in a
+        later iteration. Because of the last case, the search repeats until it finds no more.
         """
         reached = {*self.stacked_grads, *self.accumulated_grads}
         chosen: set[Tensor] = set()
@@ -112,7 +112,7 @@ class _LoopGradient:
     def result(self) -> list[Tensor | None]:
         backward = self._backward()
         loop = self._backward_loop(backward)
-        # The backward loop carries the gradients of what the forward loop carries, and stacks those of what it slices.
+        # The backward loop carries gradients of the carried values, and stacks gradients of the sliced tensors.
         by_entering = dict(zip((c.entering for c in self.carried), loop.carried_outputs, strict=True))
         parts = [s.part for s in self.sliced if s.part in backward.leaving]
         by_part = dict(zip(parts, loop.stacked_outputs, strict=False))
@@ -135,7 +135,7 @@ class _LoopGradient:
             xs = [*carried, *(s.part for s in self.sliced), *self.captures]
             found = dict(zip(xs, differentiate(ys, xs, grad_ys, self.spec.operations), strict=True))
             for e in carried:
-                # A loop needs a value for everything it carries, also where no gradient flows in this iteration.
+                # A loop needs a value for everything that it carries, even if no gradient flows in an iteration.
                 if found[e] is None:
                     found[e] = zeros_like(e)
         leaving = {x: g for x, g in found.items() if g is not None}
@@ -145,12 +145,12 @@ class _LoopGradient:
         given = {c.entering for c in self.spec.carried} | {s.part for s in self.spec.sliced}
         used = [*(x for o in backward.operations for x in o.inputs), *backward.leaving.values()]
         wholes = {s.part: s.whole for s in self.spec.sliced}
-        # A tensor of the body is either stacked by the forward loop or computed again from those that are.
+        # The forward loop stacks some tensors of the body. The others are recomputed from them.
         kept, again = split_kept(used, given, self.spec.operations, self.spec.policy, there=wholes)
         sliced = [SlicedTensor(wholes[t] if t in wholes else self.loop.stack(t), t) for t in kept]
         sliced += [SlicedTensor(self.stacked_grads[t], part) for t, part in backward.parts.items()]
         own, leaving, policy = self.spec.iterations, backward.leaving, self.spec.policy
-        # The gradient goes through the iterations backwards, and only through those that took place.
+        # The gradient runs the iterations in reverse order, and only those that took place.
         iterations = Iterations(own.dim, not own.is_reversed, own.count if own.condition is None else self.loop.trips)
         spec = dataclasses.replace(
             self.spec,

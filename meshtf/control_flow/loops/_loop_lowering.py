@@ -1,7 +1,7 @@
 """Lowers loops to the plan's `Loop`.
 
-Values carried keep one layout, so that each iteration can start where the last one ended. Their sums over cores are
-done at the end of each iteration. Accumulated values stay pending until the loop is over, so their cores communicate
+A carried value keeps one layout, so that each iteration can use the result of the last one. Its sums over cores are
+done at the end of each iteration. Sums of accumulated values stay pending until the loop ends, so cores communicate
 once. Variables that the body assigns are carried as well.
 """
 
@@ -65,7 +65,7 @@ def lower_loop(operation: LoopOperation, planner: Planner) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """A value carried: before the loop, and as it enters an iteration."""
+    """A carried value, before the loop and at the start of an iteration."""
 
     initial: Value
     entering: Value
@@ -87,13 +87,12 @@ class _LoopLowering:
         entries = [self._enter(c) for c in spec.carried]
         variables = self._enter_variables(operations)
         lower_operations(operations, self.operation, inner, self.outer)
-        # The next iteration takes each value in the layout of this one.
+        # Each value leaves an iteration in the layout in which the next one reads it.
         leaving = [inner.read(c.leaving, self.outer.layouts[c.entering], None) for c in spec.carried]
         carried = [self._carry(entry, value) for entry, value in zip(entries, leaving, strict=True)]
         assigned = {name: self._carry(entry, inner.variables.assigned[name]) for name, entry in variables.items()}
         totals = zip(spec.accumulated, self.operation.accumulated_outputs, strict=True)
-        # Zeros that depend on a value entering the loop are made when the loop begins, and not at the start of the
-        # program.
+        # Zeros that depend on an initial value are made when the loop begins, not at the start of the program.
         first = [entry.initial for entry in entries[:1]]
         accumulated = [self._accumulate(term, output, first) for term, output in totals]
         checks = {check: self._carry_check(check) for check in inner.checks.open}
@@ -131,7 +130,7 @@ class _LoopLowering:
     # The number of the iteration
 
     def _index(self) -> Value:
-        """The number of the iteration, which random bits depend on."""
+        """The number of the iteration, on which random bits depend."""
         inner, outer, numbering = self.inner, self.outer, self.spec.numbering
         index = inner.record.value(*_SCALAR)
         around = outer.loops
@@ -145,10 +144,10 @@ class _LoopLowering:
         return index
 
     def _numbers(self, numbering: Numbering, around: tuple[Value, ...], index: Value) -> tuple[Value, ...]:
-        """The numbers of the iterations of the loops around, with this loop's.
+        """The iteration numbers of the enclosing loops, followed by this loop's.
 
-        A segment of a nested scan goes on counting from the segment before. Over the examples of a micro-batch, numbers
-        are those of the examples in the whole batch.
+        A segment of a nested scan continues the count of the previous segment. In a loop over the examples of a
+        micro-batch, each number is the example's position in the whole batch.
         """
         dim, inner = self.spec.dim, self.inner
         *outermost, number = (*around, index)
@@ -161,7 +160,7 @@ class _LoopLowering:
                 (number,) = inner.compute("index", emit, [number, microbatch], [_SCALAR])
         return (*outermost, number)
 
-    # What enters an iteration
+    # Inputs of an iteration
 
     def _slice(self, sliced: SlicedTensor) -> Sliced:
         whole, axis = sliced.whole, sliced.axis
@@ -174,11 +173,11 @@ class _LoopLowering:
         return Sliced(given, axis, part)
 
     def _layout_of_parts(self, sliced: SlicedTensor) -> TensorLayout:
-        """The layout in which a tensor enters the loop to be sliced.
+        """The layout in which a tensor that is sliced enters the loop.
 
-        Rules may keep a stack of weights split. It then enters as it is kept: each iteration gathers its part, and lets
-        it go. This does not hold inside a loop over anything but micro-batches, such as tokens to be decoded: that loop
-        would gather all of the stack again and again.
+        If rules keep a stack of weights split, it stays split: each iteration gathers its part and frees it. Inside
+        another loop, such as one over tokens to decode, it is gathered first, since that loop would repeat all the
+        gathering. Loops over layers or micro-batches are no such loops.
         """
         kept = _kept_elsewhere(sliced.whole, self.outer)
         if kept is None or kept.axes[sliced.axis] or self.outer.loops.iterations:
@@ -192,8 +191,8 @@ class _LoopLowering:
         return _Entry(self.outer.read(carried.initial, layout, None), entering)
 
     def _enter_variables(self, operations: list[Operation]) -> dict[str, _Entry]:
-        """The variables that the body assigns, by name; the loop carries them."""
-        # A variable that an iteration assigns must reach the next iteration, so it travels like a carried tensor.
+        """The variables that the body assigns, by name."""
+        # The next iteration needs the value that an iteration assigns, so the loop carries it like a tensor.
         entries = {}
         for name, variable in assigned_variables(operations).items():
             initial = self.outer.variables.stored(variable)
@@ -202,7 +201,7 @@ class _LoopLowering:
             entries[name] = _Entry(initial, entering)
         return entries
 
-    # What leaves it
+    # Results of an iteration
 
     def _carry(self, entry: _Entry, leaving: Value) -> Carried:
         initial, entering = entry.initial, entry.entering
@@ -214,7 +213,7 @@ class _LoopLowering:
         if accumulated.gradient_of is not None and _kept_elsewhere(accumulated.gradient_of, self.outer) is not None:
             wanted = self.outer.readers.layout_wanted(output)
         term = self.inner.tensors.left(tensor) if wanted is None else self.inner.read(tensor, wanted)
-        # Many terms of which none changes the sum's few digits would be lost in them.
+        # In a narrow dtype, many small terms would each be rounded away.
         return self._added_up(_converted(term, sum_dtype(tensor.dtype), self.inner), after)
 
     def _added_up(self, term: Value, after: Sequence[Value] = ()) -> Carried:
@@ -228,7 +227,7 @@ class _LoopLowering:
         return self._carry(_Entry(zeros, entering), leaving)
 
     def _carry_check(self, check: OpenCheck) -> list[Carried]:
-        """The number of failures in all iterations, and the place of the first."""
+        """Carries the number of failures in all iterations, and the place of the first failure."""
         return [self._added_up(check.failures), *(self._first(f.value) for f in check.findings)]
 
     def _first(self, place: Value) -> Carried:
@@ -245,16 +244,16 @@ class _LoopLowering:
         if of_gradient not in (None, own):
             part = self.inner.read(tensor, of_gradient, None)
         else:
-            # All iterations share one sum over the cores. In another layout than the tensor's own it would need more
-            # memory.
+            # The sum over cores stays pending and is done once for all iterations. In another layout than the tensor's
+            # own this would need more memory.
             part = self.inner.tensors.left(tensor)
             part = part if part.layout == own else self.inner.read(tensor, fill=None)
-        # The dimension of the iterations is whole, because every core runs all of them.
+        # The dimension of the iterations is not split, because every core runs all iterations.
         layout = TensorLayout(((), *part.layout.axes))
         return Stacked(part, self.outer.record.value(stacked.shape, tensor.dtype, layout, part.pending))
 
     def _layout_wanted_of_gradient(self, stacked: StackedTensor, output: Tensor) -> TensorLayout | None:
-        """The layout of each iteration's part of a gradient, if all readers want it split as its variable is kept."""
+        """The layout for each iteration's part of a gradient, if all readers use it split like the kept variable."""
         if stacked.gradient_of is None or _kept_elsewhere(stacked.gradient_of, self.outer) is None:
             return None
         wanted = self.outer.readers.layout_wanted(output)
@@ -262,14 +261,13 @@ class _LoopLowering:
             return None
         return TensorLayout(wanted.axes[1:])
 
-    # Whether there is another one
+    # Condition of the loop
 
     def _condition(self, index: Value, carried: list[Carried], assigned: dict[str, Carried]) -> Condition | None:
         block, outer = self.spec.iterations.condition, self.outer
         if block is None:
             return None
-        # The condition is a program of its own. It sees the values that enter an iteration, before the body changes
-        # them.
+        # The condition is planned separately. It reads the values as they enter an iteration, before the body runs.
         inner = outer.inside(block_sums(block, block.outputs, outer.layouts), block.captures)
         inner.loops = dataclasses.replace(outer.loops, iterations=(*outer.loops.iterations, index))
         values = [c.entering for c in [*carried, *assigned.values()]]
@@ -291,16 +289,16 @@ class _LoopLowering:
 def _place_in_batch(
     cut: MicrobatchCut, dim: Dimension, core: Core, position: tf.Tensor, microbatch: tf.Tensor
 ) -> tf.Tensor:
-    """The place in the whole batch of a position along a micro-batch's dimension."""
+    """Converts a position along a micro-batch's dimension to the position in the whole batch."""
     together = cut.neighbours_along(dim)
     return (position // together * cut.count + microbatch) * together + position % together
 
 
 def _kept_elsewhere(x: Tensor, planner: Planner) -> TensorLayout | None:
-    """The layout in which rules keep x, if x is a variable, and is computed with in another layout; else None.
+    """The layout in which rules keep x, if x is a variable that is used in a different layout; else None.
 
-    If the variable is kept in shares only because its update is divided, it is gathered once, and not in every pass
-    over the layers.
+    It is also None if the variable is split only because its update is divided. Such a variable is gathered once, and
+    not in every iteration.
     """
     if not isinstance(x.operation, Variable):
         return None

@@ -22,7 +22,7 @@ from meshtf.planning.planner import Planner
 
 
 class LoopOperation(Operation):
-    """Repeats a block. Its outputs are the values carried, stacked and accumulated, then the number of iterations."""
+    """Repeats a block. Its outputs are the carried, stacked and accumulated values, then the number of iterations."""
 
     takes_padding = True
 
@@ -59,14 +59,14 @@ class LoopOperation(Operation):
         return self.outputs[-1]
 
     def stack(self, part: Tensor) -> Tensor:
-        """Makes the loop return one more tensor of its block, stacked over all iterations."""
+        """Adds a tensor of the block to the loop's outputs, stacked over all iterations."""
         if part in self.spec.stacked_parts:
             return self.stacked_outputs[self.spec.stacked_parts.index(part)]
         stacked = StackedTensor(part, _iterations_dim(self.spec.dim.size, part.shape))
         added = Tensor(self, stacked.shape, part.dtype)
         place = len(self.spec.carried) + len(self.spec.stacked)
         self.outputs = (*self.outputs[:place], added, *self.outputs[place:])
-        # The new output stands among the others, so those behind it get new numbers.
+        # The new output is inserted before others, whose numbers change.
         for index, output in enumerate(self.outputs):
             output.index = index
         self.spec = dataclasses.replace(self.spec, stacked=(*self.spec.stacked, stacked))
@@ -99,10 +99,7 @@ class LoopOperation(Operation):
         ]
 
     def pending_sums(self, layouts: LayoutTable) -> PendingSums:
-        """The places where the body's sums over cores are done.
-
-        Values carried are summed at the end of each iteration.
-        """
+        """Says where the body's sums over cores are done. Carried values are summed at the end of each iteration."""
         leaving = [c.leaving for c in self.spec.carried]
         return block_sums(self.spec.body, leaving, layouts, self.spec.terms, max(1, self.spec.dim.size))
 
@@ -121,9 +118,9 @@ def _part_layout(sliced: SlicedTensor, layouts: LayoutTable) -> ResolvedLayout:
 
 
 def _iterations_dim(size: int, part: Shape) -> Dimension:
-    """A dimension for the tensors that a gradient keeps of all iterations.
+    """Makes a dimension to stack tensors that a gradient keeps from all iterations.
 
-    The part must not have its name (it may have the loop's own), and no layout rule must split it.
+    Its name must be new, since a part may already have the loop's dimension. No layout rule must split it.
     """
     name = "(iterations)"
     while part.has(name):

@@ -20,11 +20,10 @@ from meshtf.planning.pipeline_note import PipelineNote
 class Iterations:
     """The number of times a loop repeats its block, and their order.
 
-    dim: its size is how many iterations there are, or how many there are at most.
-    is_reversed: whether they go from the last element of `dim` to the first.
-    count: an int32 scalar, the number of iterations. It is for a number that is known before the loop and is not the
-      size of `dim`.
-    condition: a block over the values carried, with one bool scalar; the loop ends when it is false.
+    dim: the dimension of the iterations. Its size is their number, or the most that are possible.
+    is_reversed: whether the order is from the last element of `dim` to the first.
+    count: an int32 scalar with the number of iterations, if it is computed before the loop and differs from `dim`.
+    condition: a block from the carried values to a bool scalar. The loop ends when it is false.
     """
 
     dim: Dimension
@@ -34,10 +33,10 @@ class Iterations:
 
 
 class Counted(enum.Enum):
-    """The things that a loop counts. The number of an iteration decides which random bits are drawn in it."""
+    """The thing that a loop counts. The number of an iteration determines its random bits."""
 
     ITERATIONS = "iterations"
-    """Each iteration has bits of its own."""
+    """Each iteration has different bits."""
     LAYERS = "layers"
     """Each iteration has the bits that its layer of a stack would have if the stack were unrolled."""
     NOTHING = "nothing"
@@ -49,7 +48,7 @@ class Numbering:
     """The meaning of the numbers of a loop's iterations.
 
     counted: iterations, layers or nothing; or micro-batches, in which random bits are those of the whole batch.
-    is_segment: whether counting goes on from one iteration of the loop around to the next, as in one long loop.
+    is_segment: whether the count continues in the next iteration of the enclosing loop, as in one long loop.
     """
 
     counted: Counted | MicrobatchCut = Counted.ITERATIONS
@@ -57,7 +56,7 @@ class Numbering:
 
 
 EACH_BY_ITSELF = Numbering()
-"""Numbers each iteration by itself: each has random bits of its own."""
+"""Numbers each iteration separately, so that each has different random bits."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,9 +91,9 @@ class SlicedTensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StackedTensor:
-    """A tensor of the block that is returned for all iterations, over [dim, ...].
+    """A tensor of the block that the loop returns for all iterations, stacked over [dim, ...].
 
-    gradient_of: the sliced tensor whose gradient this is, if it is one.
+    gradient_of: the sliced tensor whose gradient this is; None if it is no gradient.
     """
 
     part: Tensor
@@ -108,12 +107,12 @@ class StackedTensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AccumulatedTensor:
-    """A tensor of the block that is returned summed over the iterations.
+    """A tensor of the block whose sum over the iterations the loop returns.
 
-    The sum is done in float32 at least. Sums over cores may stay pending inside.
+    The sum is computed in float32 at least. Sums over cores may stay pending inside the loop.
 
-    dtype: the dtype in which the sum is returned.
-    gradient_of: the variable's value whose gradient this is, if it is the gradient of a program's step.
+    dtype: the dtype of the returned sum.
+    gradient_of: the value of the variable whose gradient this is, if it is a gradient of a training step.
     """
 
     term: Tensor
@@ -128,8 +127,8 @@ class LoopSpec:
     policy: which tensors of each iteration its gradient keeps.
     pipeline: facts about its iterations, if they are the steps of a pipeline.
     asks_to_be_compiled: whether XLA should compile it as one function, if that is possible and pays.
-    may_overrun: whether iterations behind the last one change no result.
-    computes_again: whether it computes again what a loop that it is the gradient of did not keep.
+    may_overrun: whether iterations after the last one change no result.
+    computes_again: whether it is a gradient that recomputes tensors that the forward loop did not keep.
     """
 
     iterations: Iterations

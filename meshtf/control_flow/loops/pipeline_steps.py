@@ -1,6 +1,6 @@
-"""The steps of a pipeline, along which a scan goes.
+"""The steps of a pipeline, over which a scan runs.
 
-A pipeline of 2 stages and 3 micro-batches takes 4 steps. In a step, each stage works on another micro-batch:
+A pipeline of 2 stages and 3 micro-batches takes 4 steps. In a step, each stage works on a different micro-batch:
 
     step       0    1    2    3
     stage 0    m0   m1   m2   -
@@ -22,17 +22,17 @@ from meshtf.planning.pipeline_note import PipelineNote
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PipelineSteps:
-    """A dimension whose elements are the steps of a pipeline, in place of a plain one in `mtf.scan`.
+    """Marks the dimension of an `mtf.scan` as the steps of a pipeline.
 
-    The computation stays the same. The report then says that the scan and its gradient are a pipeline, how long its
-    stages wait, and what it sends and keeps.
+    The computation stays the same. The report then shows the scan and its gradient as a pipeline: how long its stages
+    wait, and what it sends and keeps.
 
     Attributes:
       dim: the dimension of the steps.
-      stage: a dimension of some value carried. Each of its positions works on a micro-batch of its own.
-      is_useful: bool [step, stage], whether a stage works on a micro-batch in a step, rather than on nothing useful.
-      num_microbatches: how many micro-batches pass all stages.
-      num_rounds: how often each micro-batch passes all stages.
+      stage: a dimension of a carried value. Each of its positions works on a different micro-batch.
+      is_useful: bool [step, stage], whether the stage works on a micro-batch in the step, or only waits.
+      num_microbatches: how many micro-batches pass through all stages.
+      num_rounds: how often each micro-batch passes through all stages.
 
     Examples:
       >>> stage, schedule = mtf.Dimension("stage", 2), mtf.layers.PipelineSchedule(num_stages=2, num_microbatches=3)
@@ -51,14 +51,14 @@ class PipelineSteps:
     num_rounds: int = 1
 
     def note(self, carried: Sequence[Tensor]) -> PipelineNote:
-        """The facts about the pipeline that the plan keeps.
+        """Checks the steps, and returns the facts about the pipeline for the plan.
 
         Args:
           carried: the values that the scan carries from step to step.
 
         Raises:
           ShapeError: is_useful does not fit the dimensions, or nothing carried has the stages.
-          GraphError: the numbers of useful steps contradict each other.
+          GraphError: `is_useful` does not have one useful step for each micro-batch and round in every stage.
         """
         if not any(x.shape.has(self.stage.name) for x in carried):
             raise ShapeError(f'PipelineSteps: nothing that is carried from step to step has dimension "{self.stage}"')

@@ -1,4 +1,4 @@
-"""Scan: one block for every element of a dimension, forward and backward."""
+"""Scan: applies one block to every element of a dimension, and differentiates through it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def scan(
     """Applies `fn` along a dimension, passing values from one element to the next.
 
     Args:
-      fn: `fn(carried, parts) -> (carried, results)`, each a list of tensors. `carried` has the values passed on, whose
-        shapes and dtypes stay the same. `parts` has the parts of `sliced` at one element, without `dim`. `results` are
-        for the element, any number of them. It is called once. It may use variables and tensors from outside.
+      fn: `fn(carried, parts) -> (carried, results)`, each a list of tensors. The carried values keep their shapes and
+        dtypes. `parts` are the slices of `sliced` at one element, without `dim`. `results` are any number of tensors
+        for the element. `fn` is called once. It may use variables and outer tensors.
       carried: the initial values.
-      sliced: tensors that have `dim`: stacked weights, inputs step by step. There may be none.
-      dim: the dimension to go along, or a pipeline's steps, which the report then shows.
-      reverse: whether to go from the last element to the first.
+      sliced: tensors that have `dim`, such as stacked weights or a sequence of inputs. May be empty.
+      dim: the dimension to scan over, or a pipeline's steps, which the report then shows.
+      reverse: whether to scan from the last element to the first.
       recompute: what the gradient keeps of each iteration: "everything" (the default), "products", "nothing" (True),
         "nested" (nothing but the values carried into every sqrt(n)-th of n iterations), or a `RecomputePolicy`.
       draws_alike: whether random operations draw the same bits for every element, or different bits for each.
@@ -49,7 +49,7 @@ def scan(
     Raises:
       ShapeError: a sliced tensor lacks `dim`, or a carried value changes its shape.
       DtypeError: a carried value changes its dtype.
-      GraphError: a pipeline's steps contradict each other, or "nested" asks to cut them into segments.
+      GraphError: a pipeline's steps are inconsistent, or `recompute` is "nested", which would divide them.
 
     Examples:
       >>> def running_sum(carried, parts):

@@ -1,8 +1,8 @@
-"""The body of a scan: one loop of a function over parts or, to keep less for the gradient, loops inside a loop.
+"""The body of a scan: one loop or, to keep fewer values for the gradient, loops inside a loop.
 
-With "nested" recomputation, 12 layers become a loop over 3 segments of 4 layers each. The forward pass keeps the values
-that enter each segment (3). The gradient runs one segment again at a time, and keeps its 4 layers' inputs: 7 values at
-once, not 12. For n layers this is about 2 sqrt(n) (Chen et al. 2016).
+With "nested" recomputation, 12 layers become a loop over 3 segments of 4 layers each. The forward pass keeps the 3
+values that enter the segments. The gradient reruns one segment at a time, and keeps the inputs of its 4 layers. These
+are 7 values at once instead of 12. For n layers this is about 2 sqrt(n) (Chen et al. 2016).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from meshtf.planning.pipeline_note import PipelineNote
 
 @dataclasses.dataclass(frozen=True)
 class ScanBody:
-    """A function to repeat, and how. The attributes are those of `scan` and of `LoopSpec`."""
+    """A function to repeat, and how to repeat it. The attributes are those of `scan` and `LoopSpec`."""
 
     fn: Callable[..., Any]
     dim: Dimension
@@ -47,7 +47,7 @@ class ScanBody:
     pipeline: PipelineNote | None = None
 
     def scanned(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The values carried in the end, and the results of all iterations."""
+        """The carried values after the last iteration, and the results of all iterations."""
         segments = square_root_segments(self.dim) if self.policy.nested else None
         notes = NotesOfBlock((initial or wholes)[0].graph)
         body = dataclasses.replace(self, fn=_behind_results(notes.collected(self.fn)))
@@ -77,14 +77,14 @@ class ScanBody:
     def nested_loops(
         self, initial: list[Tensor], wholes: list[Tensor], segments: Dimension, segment: Dimension
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """A loop over segments, each of which is a loop that the gradient runs again."""
+        """Makes a loop over segments. Each segment is a loop that the gradient reruns."""
         inner = dataclasses.replace(
             self,
             dim=segment,
             policy=dataclasses.replace(self.policy, nested=False),
             numbering=dataclasses.replace(self.numbering, is_segment=True),
         )
-        # Memory is that of one value per segment plus one segment: 2 * sqrt(n) instead of n values.
+        # Memory holds one value per segment and the values of one segment: 2 * sqrt(n) values instead of n.
         outer = dataclasses.replace(self, fn=inner.loop, dim=segments, policy=RecomputePolicy("nothing"))
         cut = [replace_dimensions(x, [self.dim], [segments, segment]) for x in wholes]
         carried, results = outer.loop(initial, cut)
@@ -104,7 +104,7 @@ class ScanBody:
 
 
 def _behind_results(with_notes: Callable[..., tuple[Any, list[Tensor]]]) -> Callable[..., Any]:
-    """The function of a scan with its notes as further results of each iteration."""
+    """Wraps the function of a scan to return its notes as additional results of each iteration."""
 
     @functools.wraps(with_notes)
     def fn(*arguments: Any) -> Any:
@@ -115,16 +115,16 @@ def _behind_results(with_notes: Callable[..., tuple[Any, list[Tensor]]]) -> Call
 
 
 def square_root_segments(dim: Dimension) -> tuple[Dimension, Dimension] | None:
-    """The two dimensions nearest to a square that together make a dimension; None for a prime size."""
+    """Factors a dimension into two of sizes as close as possible; None for a prime size."""
     outer = max((n for n in range(2, math.isqrt(dim.size) + 1) if dim.size % n == 0), default=None)
     if outer is None:
         return None
-    # Names in parentheses, so that no layout rule splits these dimensions.
+    # The names have parentheses, so that no layout rule splits these dimensions.
     return Dimension(f"({dim.name}-segments)", outer), Dimension(f"({dim.name})", dim.size // outer)
 
 
 def checked_carried(entering: Sequence[Tensor], leaving: Sequence[Tensor], fn: Callable[..., Any]) -> list[Tensor]:
-    """The values that leave an iteration, which must have the shapes and dtypes of the values that entered."""
+    """Checks that values leave an iteration with the shapes and dtypes with which they entered, and returns them."""
     name = function_name(fn)
     if len(entering) != len(leaving):
         raise ShapeError(f"{name} is given {len(entering)} carried values and returned {len(leaving)}")

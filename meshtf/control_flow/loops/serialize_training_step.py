@@ -1,4 +1,4 @@
-"""Micro-batches: a training step in parts whose gradients are summed.
+"""Micro-batches: runs a training step in parts, and sums their gradients.
 
 For a batch of 6 examples and 3 micro-batches, micro-batch 0 holds examples 0 and 3, micro-batch 1 holds 1 and 4, and
 micro-batch 2 holds 2 and 5. With the batch split over 2 cores, the first core holds examples 0, 1, 2: one of each
@@ -47,24 +47,24 @@ def serialize_training_step(
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Runs a model over `num_splits` micro-batches one after the other, and sums their gradients.
 
-    Micro-batch k holds every `num_splits`-th example from the k-th on, so the batch stays split over the mesh as it is.
-    Each example has the random bits, such as dropout's, that it has in the whole batch. That holds also where reshapes
-    make other dimensions of the batch.
+    Micro-batch k holds every `num_splits`-th example, starting at the k-th, so the batch stays split over the mesh as
+    it is. Each example has the same random bits, for example of dropout, as in the whole batch. This is also true if
+    reshapes make other dimensions from the batch.
 
-    For results equal to the whole batch's, the loss must be a sum over examples, or a mean divided by `num_splits`. A
-    layer that looks at several examples at once, such as batch normalization, sees the examples of its micro-batch.
+    To get the results of the whole batch, the loss must be a sum over examples, or a mean divided by `num_splits`. A
+    layer that combines several examples, such as batch normalization, sees only the examples of one micro-batch.
 
     Args:
-      features: inputs by name; those that have `batch_dim` are cut.
-      model_fn: takes the features of one micro-batch, in which `batch_dim` has its name and a smaller size, and returns
-        outputs by name, "loss" (a scalar) among them. It is called once.
-      batch_dim: the dimension to cut.
+      features: inputs by name; those that have `batch_dim` are divided.
+      model_fn: takes the features of one micro-batch, in which `batch_dim` has a smaller size, and returns outputs by
+        name, including the scalar "loss". It is called once.
+      batch_dim: the dimension to divide.
       num_splits: number of micro-batches.
 
     Returns:
-      The gradients of the loss for `graph.trainable_variables`, in their order, summed over the micro-batches (in
-      float32, and float32 themselves, where variables are read as bfloat16 or float16); and the outputs, of their
-      dtypes: scalars and others without `batch_dim` summed, those with it put together again.
+      The gradients of the loss for `graph.trainable_variables`, in their order, summed over the micro-batches. For
+      variables read as bfloat16 or float16, the sum and the gradient are in float32. Then the outputs, in their own
+      dtypes: outputs with `batch_dim` are concatenated, all others are summed.
 
     Raises:
       ShapeError: the batch does not divide.
@@ -87,8 +87,7 @@ def serialize_training_step(
     cut = {name: x for name, x in features.items() if check_tensor(x).shape.has(batch.name)}
     if not cut:
         raise ShapeError(f'no feature has dimension "{batch}": {", ".join(map(repr, features.values()))}')
-    # The micro-batches are the inner part of each example's number, so that a split batch is cut on each core by
-    # itself.
+    # The number of the micro-batch is the minor part of an example's number, so that each core divides its own part.
     wholes = {name: replace_dimensions(x, [batch], [micro, splits]) for name, x in cut.items()}
     parts = {n: block_input(x, n, Shape([micro if d.name == batch.name else d for d in cut[n].shape]))
              for n, x in wholes.items()}  # fmt: skip
@@ -138,7 +137,7 @@ def _called(
 
 
 def _microbatch_cut(batch: Dimension, count: int, operations: Iterable[Operation]) -> MicrobatchCut:
-    """The cut of the batch, in all tensors that the model's operations make of it."""
+    """The division of the batch dimension, and of dimensions that the model's reshapes make from it."""
     cut = MicrobatchCut.of_batch(batch, count)
     for operation in with_nested(operations):
         if isinstance(operation, ReshapeOperation):

@@ -1,4 +1,4 @@
-"""Loops that end when a condition says so, which the program computes."""
+"""Loops that end when a condition, which the program computes, is false."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and five of ours
     recompute: RecomputePolicy | str | bool | None = None,
     name: str = "while_loop",
 ) -> list[Tensor]:
-    """Repeats `body_fn` while `cond_fn` holds.
+    """Repeats `body_fn` while `cond_fn` is true.
 
     Args:
       cond_fn: `cond_fn(*values)` returns a bool scalar.
       body_fn: `body_fn(*values)` returns the new values, of the same shapes and dtypes. It may read and assign
         variables. With `has_accumulators` it may return more tensors, which are summed over the iterations.
       inputs: initial values.
-      num_loop_vars: how many of the final values are returned, the first ones; all by default. (The original keeps the
+      num_loop_vars: how many of the final values to return, from the first; all by default. (Mesh TensorFlow keeps the
         others in variables, which is not needed here.)
       has_accumulators: whether the body returns tensors to sum. Sums over cores in them are done once, at the end.
-      maximum_iterations: the number of iterations after which the loop ends anyway. A gradient needs it.
-      compiled: whether XLA should compile the loop as one function. That is worth it for many small operations in many
-        iterations, such as decoding. It is done if all of this holds: nothing inside draws random bits, prints or is
-        slicewise; nothing takes the loop's gradient; `maximum_iterations` are enough to pay for compiling. A loop that
-        communicates must also run on virtual CPUs of one process, and be inside no other loop. The program's report
-        says whether the loop is compiled, and why not. A compiled loop's floats may differ in their last bits.
+      maximum_iterations: the number of iterations after which the loop ends in any case. A gradient needs it.
+      compiled: whether XLA should compile the loop as one function. That pays for many small operations in many
+        iterations, such as decoding. The conditions are: nothing inside draws random bits, prints or is slicewise;
+        the loop is not differentiated; `maximum_iterations` is large enough to pay for compiling. A loop that
+        communicates must also run on virtual CPUs of one process, and not be inside another loop. The program's report
+        says whether the loop is compiled or why not. A compiled loop's floats may differ in their last bits.
       may_overrun: whether further iterations change no value that you use, once the condition is false or
-        `maximum_iterations` are made. A GPU then asks the condition of a quick loop every few iterations only, since
-        its host must wait for each answer. A loop that assigns variables, accumulates, checks indices or has a gradient
-        never overruns.
+        `maximum_iterations` is reached. On a GPU, the condition of a quick loop is then checked only every few
+        iterations, since the host must wait for each check. A loop that assigns variables, accumulates, checks indices
+        or has a gradient never overruns.
       recompute: what the gradient keeps of each iteration, as for `scan`.
       name: the operation's name.
 
@@ -66,8 +66,8 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and five of ours
       The final values, then the sums.
 
     Raises:
-      ShapeError, DtypeError: a value changes its shape or dtype, or the condition is no bool scalar.
-      GraphError: there is no value, or `num_loop_vars` is not in 1 .. their number.
+      ShapeError, DtypeError: a value changes its shape or dtype, or the condition is not a bool scalar.
+      GraphError: there is no value, or `num_loop_vars` is not between 1 and their number.
 
     Examples:
       >>> n = mtf.constant(mesh, 1, dtype=tf.int32)
@@ -90,7 +90,7 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and five of ours
         raise DtypeError(f"cond_fn must return a bool scalar, and returned {goes_on!r}")
     _check_no_effect(asked)
     policy = unnested_policy(recompute)
-    # Values beyond those that are carried are summed over the iterations.
+    # Results after the carried values are summed over the iterations.
     operations, returned = build_block(
         mesh, lambda: _called(body_fn, entering), [], "the body of mtf.while_loop", entering
     )

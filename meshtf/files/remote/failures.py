@@ -1,4 +1,4 @@
-"""Failures of remote storage: reported without secrets, and tried again if that may help."""
+"""Failures of remote storage: reports them without secrets, and retries requests if that may help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 ATTEMPTS = 5
-"""The attempts of each request, beside those that the library of a storage makes itself."""
+"""The attempts of each request, in addition to retries by the storage library."""
 
 FIRST_PAUSE = 0.25
 """Seconds before the second attempt. Each further pause is twice as long."""
@@ -27,20 +27,20 @@ _QUERY = re.compile(r"(\w+://[^\s?'\"]+)\?[^\s'\",]*")
 
 
 class StorageError(OSError):
-    """Storage cannot be reached, or refuses. The message says which, what was asked of it, and what it said."""
+    """Storage cannot be reached, or refuses a request. The message has the address, the request and the answer."""
 
 
 def without_secrets(text: str) -> str:
-    """Returns a text whose addresses have no user, password or query in them."""
+    """Returns the text without users, passwords and queries in its addresses."""
     return _QUERY.sub(r"\1", _USER.sub("", text))
 
 
 def persistent(what: str, request: Callable[[], Value], pause: float = FIRST_PAUSE) -> Value:
-    """Returns the result of a request. It is made again if it failed as a network does.
+    """Returns the result of a request, with retries after errors that may be temporary.
 
     Args:
       what: the request, for messages: a verb and an address.
-      request: makes the request. Making it twice does no harm.
+      request: makes the request. It must be safe to call twice.
       pause: seconds before the second attempt.
 
     Raises:
@@ -52,7 +52,7 @@ def persistent(what: str, request: Callable[[], Value], pause: float = FIRST_PAU
             return request()
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, "it is not there", without_secrets(what)) from None
-        except Exception as error:  # each library of a storage has its own
+        except Exception as error:  # each storage library has its own
             if isinstance(error, _FINAL) or not left:
                 raise StorageError(_number(error), _said(what, error)) from None
         time.sleep(pause)

@@ -1,4 +1,4 @@
-"""Copies of remote files on this machine, kept as long as the remote files do not change."""
+"""Local copies of remote files, cached until the remote files change."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 
 def local_copies(pattern: str, cache: Path = CACHE) -> list[Path]:
-    """Returns copies of the files that a pattern such as `s3://bucket/texts/*.txt` matches, sorted by their remote
-    names.
+    """Returns local copies of the files that match a pattern such as `s3://bucket/texts/*.txt`, sorted by remote name.
 
-    If a file has exactly this name, it is the only one, whatever else the pattern would match.
+    If a file has the pattern as its exact name, only this file is returned.
 
     Raises:
       OSError: if the storage cannot be read, or the copies not written.
@@ -53,9 +52,9 @@ def local_copy(url: str, cache: Path = CACHE) -> Path:
 
 
 def _copied(remote: RemoteFolder, name: str, folder: Path) -> Path:
-    """Copies one file, and copies it again if it has another version by now."""
-    if ".." in name.split("/"):  # anyone may have chosen this name, and the copy would lie outside of the folder
-        raise StorageError(errno.EINVAL, f"{remote}/{name} is not copied, because its name has ..")
+    """Copies one file, unless a copy of its present version exists."""
+    if ".." in name.split("/"):  # anyone may have chosen this name, and the copy would be outside of the folder
+        raise StorageError(errno.EINVAL, f"{remote}/{name} is not copied, because its name contains ..")
     local, version = folder / name, remote.version(name)
     mark = local.with_name(f".version-{hashlib.sha256(local.name.encode()).hexdigest()[:16]}")
     if local.is_file() and mark.is_file() and mark.read_text() == version:
@@ -63,7 +62,7 @@ def _copied(remote: RemoteFolder, name: str, folder: Path) -> Path:
     local.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         mark.unlink()
-    # Each process uses a folder of its own, since others may copy the same file.
+    # Each process uses its own folder, since others may copy the same file.
     with tempfile.TemporaryDirectory(prefix=".bringing-", dir=local.parent) as passing:
         remote.download(name, Path(passing) / "file")
         os.replace(Path(passing) / "file", local)

@@ -1,4 +1,4 @@
-"""Folders of remote storage: a listing, whole files and ranges of them. Every object store can do this."""
+"""Folders of remote storage: list, read, write and copy whole files, and read ranges, as every object store can."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "gs": ("gcsfs", "gcs"), "gcs": ("gcsfs", "gcs")}
 
 _NO_LIBRARY = """\
-{url} needs {library}, which is not installed: pip install 'meshtf[{extra}]', or mount the storage and give the path \
-where it is"""
+{url} needs {library}, which is not installed: pip install 'meshtf[{extra}]', or mount the storage and give its path"""
 
 _UNKNOWN = """\
 {url} cannot be opened: {error}. Give a path, or an address that fsspec knows, such as s3:// or gs://"""
 
 _CHANGED = """\
-{file} has {found:,} bytes after {wanted:,} were written; another process writes it, too, or the storage lost some"""
+{file} has {found:,} bytes after {wanted:,} were written; another process also writes it, or the storage lost some"""
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -39,11 +38,11 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def place_of(path: str | os.PathLike[str] | RemoteFolder) -> Path | RemoteFolder:
-    """Returns where a user's path leads: on this machine, or to remote storage.
+    """Converts a user's path to a path on this machine or a folder of remote storage.
 
     Raises:
       StorageError: if the library for such storage is not installed.
-      UserPathError: if it begins with the name of an unknown user, as `~nobody`.
+      UserPathError: if it begins with the name of an unknown user, such as `~nobody`.
     """
     if isinstance(path, RemoteFolder):
         return path
@@ -52,13 +51,13 @@ def place_of(path: str | os.PathLike[str] | RemoteFolder) -> Path | RemoteFolder
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RemoteFolder:
-    """A folder, which exists as soon as a file is in it. Names of files are relative to it, with `/` between parts.
+    """A folder of remote storage. It exists as soon as it contains a file. File names are relative to it, with `/`.
 
-    A file appears whole or not at all, and nothing is ever appended to one. Each request is made again after failures
-    that may pass. A missing file raises FileNotFoundError, and storage that does not answer StorageError.
+    A file appears whole or not at all, and is never appended to. Each request is retried after failures that may be
+    temporary. A missing file raises FileNotFoundError. Storage that does not answer raises StorageError.
 
     Attributes:
-      url: the address of the folder, which may have a password in it. `str` of the folder has none.
+      url: the address of the folder, which may contain a password. `str` of the folder omits it.
     """
 
     url: str
@@ -102,7 +101,7 @@ class RemoteFolder:
         return RemoteFolder(self.url.rpartition("/")[0], self._storage, self._root.rpartition("/")[0])
 
     def files(self) -> dict[str, int]:
-        """Returns the bytes of each file in the folder and in folders inside, by name."""
+        """Returns the size in bytes of each file in the folder and its subfolders, by name."""
 
         def found() -> dict[str, int]:
             with contextlib.suppress(FileNotFoundError):
@@ -116,7 +115,7 @@ class RemoteFolder:
         return dict(sorted(self._asked("listing", found).items()))
 
     def glob(self, pattern: str) -> list[str]:
-        """Returns the names of files that a pattern matches: `*` is any part of a name, `**` of a path."""
+        """Returns the names of files that match a pattern: `*` is any part of a name, `**` any part of a path."""
         found = self._asked(
             "listing",
             lambda: [
@@ -129,15 +128,15 @@ class RemoteFolder:
         return sorted(found)
 
     def size(self, name: str) -> int:
-        """Returns the bytes of a file."""
+        """Returns the size of a file in bytes."""
         return int(self._asked("reading", lambda: self._storage.info(self._path(name))["size"], name))
 
     def modified(self, name: str) -> float:
-        """Returns the time at which a file was written, in seconds since 1970."""
+        """Returns the time when a file was written, in seconds since 1970."""
         return self._asked("reading", lambda: self._storage.modified(self._path(name)), name).timestamp()
 
     def version(self, name: str) -> str:
-        """Returns a text that differs if the file has changed."""
+        """Returns a text that changes when the file changes."""
         return str(self._asked("reading", lambda: self._storage.ukey(self._path(name)), name))
 
     def has(self, name: str) -> bool:
@@ -152,24 +151,24 @@ class RemoteFolder:
         """Returns the content of a file, or its bytes from `start` to `stop`.
 
         Raises:
-          StorageError: if fewer bytes came than were asked for.
+          StorageError: if fewer bytes arrived than requested.
         """
 
         def content() -> bytes:
             found = self._storage.cat_file(self._path(name), start=start, end=stop)
             if start is not None and stop is not None and len(found) != stop - start:
-                raise OSError(f"{len(found):,} bytes came instead of {stop - start:,}")
+                raise OSError(f"received {len(found):,} bytes instead of {stop - start:,}")
             return found
 
         return self._asked("reading", content, name)
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file, in place of one that may be there."""
+        """Writes a file, and replaces an existing one."""
         self._asked("writing", lambda: self._storage.pipe_file(self._path(name), content), name)
         self._check_size(name, len(content))
 
     def upload(self, local: Path, name: str) -> None:
-        """Writes a file with the content of one of this machine, which must not change during that."""
+        """Copies a file of this machine to the folder. It must not change meanwhile."""
         self._asked("writing", lambda: self._storage.put_file(str(local), self._path(name)), name)
         self._check_size(name, local.stat().st_size)
 
@@ -193,7 +192,7 @@ class RemoteFolder:
         self._asked("copying", lambda: self._storage.cp_file(self._path(name), self._path(target)), name)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes files, one after the other. A missing one is no error."""
+        """Deletes files, one after the other. A missing file is not an error."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 self._asked("deleting", lambda name=name: self._storage.rm_file(self._path(name)), name)
@@ -210,4 +209,4 @@ class RemoteFolder:
 
 
 _PART = 32 << 20
-"""The bytes that are read at once."""
+"""The number of bytes to read in one request."""

@@ -1,4 +1,4 @@
-"""Folders of this machine for files on their way to remote storage or from there."""
+"""Folders of this machine for files that are being sent to or received from remote storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PassingFolder:
 
 
 def lasting_folder(parent: Path, remote: RemoteFolder) -> Path:
-    """Returns the folder in `parent` that every process uses for a folder of remote storage."""
+    """Returns the folder in `parent` for a folder of remote storage; it is the same in every process."""
     url = without_secrets(remote.url)
     readable = re.sub(r"[^\w.-]+", "_", url)[-60:].strip("_")
     return parent / f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"

@@ -13,31 +13,30 @@ from meshtf.planning.plan import Plan
 _GIB = 2**30
 _MOST_LAYOUTS = 3
 _KEPT_BY_LAYERS = ("costly", "products", "nothing")
-"""The policies of layers, from the least to compute again to the most."""
+"""The recomputation policies of layers, from the least recomputation to the most."""
 
 _FITTING = """\
 By the plan these would fit: {fitting}.
-Else a larger topology, a smaller batch, micro-batches or recomputation (mtf.recompute_grad) need less."""
+Otherwise, a larger topology, a smaller batch, micro-batches or recomputation (mtf.recompute_grad) need less."""
 
 _NOTHING_FITS = """\
 A larger topology, a layout that splits more, a smaller batch, micro-batches or recomputation (mtf.recompute_grad) \
 need less."""
 
 _CLOSEST = """\
-By the plan it would not fit with {change} either, which needs {needed}.
+By the plan it would not fit with {change} either, but would need {needed}.
 """
 
 
 def advice(plan: Plan, activations: int, available: int, plan_with: PlanWith) -> str:
     """The changes that let a program fit into the available memory, each with the memory that it would need then.
 
-    Tries layouts of variables, then layers that keep less for the gradient, and both together if neither fits by
-    itself.
+    It tries layouts of variables, then layers that keep less for the gradient, and both together if neither alone fits.
 
     Args:
       plan: the program's plan.
-      activations: the bytes of activations; each micro-batch would have a part of them.
-      available: the bytes of a core.
+      activations: the bytes of activations; each micro-batch would take a part of them.
+      available: the bytes of memory of a core.
       plan_with: plans the program with a change.
     """
     peak, needed = compiled_peak_memory(plan).total, _Needed(plan_with)
@@ -56,7 +55,7 @@ def advice(plan: Plan, activations: int, available: int, plan_with: PlanWith) ->
 
 
 class _Needed(dict[Change, float]):
-    """Bytes of a core at the peak, by change; infinite where there is no such plan."""
+    """The peak bytes of a core, keyed by change; infinite if there is no plan with the change."""
 
     def __init__(self, plan_with: PlanWith) -> None:
         self._plan_with = plan_with
@@ -67,7 +66,8 @@ class _Needed(dict[Change, float]):
         return self[change]
 
     def closest(self, peak: int) -> str:
-        """The change that needs the least, if that is less than the program needs as it is."""
+        """A sentence about the change that needs the least memory, or an empty string if it needs no less than the
+        program now."""
         change = min(self, key=self.__getitem__, default=None)
         if change is None or self[change] >= peak:
             return ""
@@ -75,7 +75,8 @@ class _Needed(dict[Change, float]):
 
 
 def _layouts_to_try(plan: Plan) -> list[str]:
-    """Layouts that split one dimension over all axes of the mesh, for the dimensions along which most variables lie."""
+    """Layouts that split one dimension over all axes of the mesh, for the dimensions that occur in the most bytes of
+    variables."""
     by_dimension: collections.Counter[str] = collections.Counter()
     for value in stored_variables(plan).values():
         for dim in value.shape:

@@ -1,4 +1,4 @@
-"""Changes of a program that may make it fit, and its plans with them."""
+"""Changes to a program that may make it fit into memory, and functions that plan the program with a change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from meshtf.planning.plan import Plan
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A change to a program, with which it may need less memory.
+    """A change to a program that may reduce its memory.
 
     Attributes:
-      parameter_layout: the layout of variables between steps. None: as it is.
-      layers_keep: the most that the gradients of scans and stacks of layers keep, as `mtf.RecomputePolicy` has it.
-        None: as the program says.
+      parameter_layout: the layout of variables between steps. None: unchanged.
+      layers_keep: the most that the gradients of scans and stacks of layers keep, as in `mtf.RecomputePolicy`. None:
+        unchanged.
     """
 
     parameter_layout: str | None = None
@@ -30,4 +30,5 @@ class Change:
 
 
 PlanWith: TypeAlias = Callable[[Change], Plan | None]
-"""The plan of a program with a change; None where that is not legal, or nobody can trace the program again."""
+"""Returns the plan of a program with a change, or None if the change is not legal or the program cannot be traced
+again."""

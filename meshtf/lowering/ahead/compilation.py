@@ -1,4 +1,4 @@
-"""The answer of the TPU's compiler to a program, as data. `str` gives text."""
+"""The result of the TPU's compiler for a program, as data. `str` formats it as text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, se
 
 _TITLE = "{program} on mesh [{mesh}], compiled by libtpu {libtpu} for {topology}, {cores} cores, {how}"
 _SHARE = "{peak} of {available} ({share:.0%}) of the core's memory; the plan says {planned} at the peak"
-_COST = "{flops}, {read} read and written, {seconds} a step at best; what a loop does is counted once"
+_COST = "{flops}, {read} read and written, {seconds} a step at best; the body of a loop is counted once"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompiledMemory:
-    """Bytes of one core's memory.
+    """The bytes that a program needs in one core's memory.
 
-    arguments: variables and inputs. results: new values of variables, and fetches; aliased: those of them that are in
-    the memory of arguments. temporaries: what is set aside in high-bandwidth memory for all else that a step makes.
-    code: the program itself. peak: arguments, and the most that is in use at once besides, in high-bandwidth memory or
-    in that on the chip, whichever is more; this is what the compiler compares with what is available to a program.
+    Attributes:
+      arguments: variables and inputs.
+      results: new values of variables, and fetches.
+      aliased: the results that reuse the memory of arguments.
+      temporaries: the high-bandwidth memory that is reserved for all other values of a step.
+      code: the program itself.
+      peak: the arguments, and the most other memory in use at once, in high-bandwidth or on-chip memory, whichever is
+        more. The compiler compares it with `available`.
+      available: the memory of a core.
     """
 
     arguments: int
@@ -34,7 +39,7 @@ class CompiledMemory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compilation:
-    """A program as the TPU's own compiler sees it. `print` it, or ask for `to_dict()`.
+    """A program as the TPU's own compiler sees it. `print` it, or call `to_dict()`.
 
     Attributes:
       program: the program's name.
@@ -42,13 +47,13 @@ class Compilation:
       mesh: names and sizes of the mesh's axes.
       cores: the number of cores.
       memory: the memory on each core.
-      planned_peak: bytes of one core at the peak, by the plan of a program that XLA compiles.
+      planned_peak: the peak bytes of one core, as computed from the plan for a program that XLA compiles.
       flops, bytes_accessed, seconds: the compiler's estimates for a step on one core, with the body of a loop counted
-        once; None where it gives none. The seconds are at best, at the chip's peak.
+        once; None if it makes no estimate. The seconds assume the chip's peak speed.
       compile_seconds: the time that the compiler took.
-      is_cached: whether it was compiled before, and the answer kept.
+      is_cached: whether the result comes from the cache of an earlier compilation.
       libtpu: the compiler's version.
-      hlo: the program as it was optimized and scheduled, as text.
+      hlo: the optimized and scheduled program, as text.
     """
 
     program: str
@@ -72,7 +77,8 @@ class Compilation:
         return data
 
     def __str__(self) -> str:
-        m, how = self.memory, "as kept from before" if self.is_cached else f"in {self.compile_seconds:.1f} s"
+        how = "reused from an earlier compilation" if self.is_cached else f"in {self.compile_seconds:.1f} s"
+        m = self.memory
         title = _TITLE.format(
             program=self.program,
             mesh=" ".join(f"{name}:{size}" for name, size in self.mesh),
@@ -94,7 +100,7 @@ class Compilation:
 
     def _cost(self) -> str:
         if self.flops is None or self.bytes_accessed is None or self.seconds is None:
-            return "this compiler estimates none for this generation"
+            return "this compiler gives no estimate for this generation"
         read = _trimmed(bytes_text(int(self.bytes_accessed)))
         flops = _trimmed(flops_text(int(self.flops)))
         return _COST.format(flops=flops, read=read, seconds=seconds_text(self.seconds))

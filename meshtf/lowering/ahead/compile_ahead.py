@@ -1,4 +1,5 @@
-"""Compiles a plan for a TPU topology that is not there, and puts the compiler's refusals into the user's terms."""
+"""Compiles a plan for a TPU topology that need not be present, and explains the compiler's refusals in the user's
+terms."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 @dataclasses.dataclass(frozen=True)
 class ToCompile:
-    """A program: its name, its plan, its HLO, and the mesh on which it is.
+    """A program: its name, its plan, its HLO, and the shape of its mesh.
 
-    plan_with: its plan with a change.
+    plan_with: returns its plan with a change.
     """
 
     program: str
@@ -40,7 +41,7 @@ def compile_for(wanted: ToCompile, topology: TpuTopology, waiting: Waiting) -> C
     """Compiles a program with libtpu. Nothing runs, and no TPU is needed.
 
     Raises:
-      DeviceError: it takes more memory than a core has, or the mesh does not fit, or libtpu is not installed.
+      DeviceError: the program takes more memory than a core has, the mesh does not fit, or libtpu is not installed.
       CompilationError: the compiler refuses an operation, which is named with the user's line, or the program is itself
         too large.
     """
@@ -60,7 +61,7 @@ def compile_for(wanted: ToCompile, topology: TpuTopology, waiting: Waiting) -> C
 
 
 def _wide_transforms(plan: Plan) -> list[str]:
-    """Scopes of Fourier transforms of 64-bit numbers, real or complex."""
+    """The name scopes of Fourier transforms of float64 or complex128 numbers."""
     numbered = enumerate(i for i, _ in walk(plan.instructions))
     return [
         scope_name(number, i)

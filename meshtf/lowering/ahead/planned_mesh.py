@@ -1,4 +1,4 @@
-"""A mesh as far as planning asks for it: to plan a program with other options than it was lowered with."""
+"""A mesh with only what planning needs. It is used to plan a program with options other than it was lowered with."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ _REFUSED = """\
 program "{program}" cannot be compiled for {topology}: libtpu says
   {fact}
   in operation {origin}
-Write the operation otherwise, or run the program on an mtf.SpmdMeshImpl."""
+Write the operation in another way, or run the program on an mtf.SpmdMeshImpl."""
 
 _TOO_LARGE = """\
 program "{program}" does not fit {topology}, whose cores leave {available:.4g} GiB to a program: libtpu says
   {fact}
 By the plan a core takes {peak:.3g} GiB at its peak{where}: variables {variables:.3g}, inputs {feeds:.3g}, gradients \
-up to {gradients:.3g}, activations up to {activations:.3g}. The largest then:
+up to {gradients:.3g}, activations up to {activations:.3g}. The largest at that point:
 {largest}
 {advice}"""
 
@@ -57,7 +57,7 @@ def too_large(text: str, program: str, plan: Plan, topology: TpuTopology, plan_w
     peak, working, available = compiled_peak_memory(plan), working_memory(plan), topology.generation.memory_bytes
     at_peak = largest_at_compiled_peak(plan, _MOST_NAMED)
     largest = [f"  {_gib(v.slice_bytes)}  {name}: {v.layout.to_string(v.shape)}" for v, name in at_peak]
-    # These are counted kernel by kernel, and no more of them than the compiled program has.
+    # Activations are counted kernel by kernel, so they are limited to what the compiled program has.
     activations = min(working.activations, peak.total - peak.variables - peak.feeds)
     return _TOO_LARGE.format(
         program=program,

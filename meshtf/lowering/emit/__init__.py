@@ -1,1 +1,1 @@
-"""The emission of plans as programs: TensorFlow's for devices, and XLA's for what PJRT runs."""
+"""Emits plans as programs: TensorFlow programs for devices, and XLA programs for PJRT."""

@@ -1,4 +1,5 @@
-"""Loops and branches as TensorFlow's: what a loop carries, slices and stacks, said once for every kind of emission.
+"""Emits loops and branches as TensorFlow's: the values that a loop carries, slices and stacks, for every kind of
+emission.
 
 A loop of a plan over 3 iterations that carries `x`, takes row `i` of `w` and stacks `y` becomes
 
@@ -7,10 +8,10 @@ A loop of a plan over 3 iterations that carries `x`, takes row `i` of `w` and st
     def body(turn, [x], [stack]):
         give x, and row `turn` of w; emit the loop's instructions; write y into row `turn` of the stack
 
-The values of one iteration live in a `Scope`. A core that is traced by itself is one (`CoreProgram`): a value has one
-tensor. Cores that are traced side by side are another (`AllCores`): a value has a tensor for each group of cores that
-hold it alike. A compiled program may also hold a value as a list of its parts. So every value here is a list of
-tensors, and this file never asks of what.
+The values of one iteration live in a `Scope`. A core that is traced by itself is a scope (`CoreProgram`), in which a
+value has one tensor. Cores that are traced side by side are another (`AllCores`), in which a value has one tensor for
+each group of cores that hold equal slices. A compiled program may also hold a value as a list of its parts. So every
+value here is a list of tensors, whatever the list stands for.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ class Scope(Protocol):
     """The tensors of values, in a function, a loop or a branch that is being traced."""
 
     def inside(self) -> Scope:
-        """A scope for what is inside a loop or a branch. It sees what is here; what is made there stays there."""
+        """A scope for the inside of a loop or a branch. It sees the values of this scope. Values made in it stay in
+        it."""
         ...
 
     def number(self, value: Value) -> tf.Tensor:
-        """The scalar that all cores hold alike."""
+        """The tensor of a scalar value that is equal on all cores."""
         ...
 
     def give_number(self, value: Value, number: tf.Tensor) -> None:
@@ -41,39 +43,39 @@ class Scope(Protocol):
         ...
 
     def count(self, like: Value) -> int:
-        """How many groups of cores there are that hold `like` alike."""
+        """The number of groups of cores. The cores of a group hold equal slices of `like`."""
         ...
 
     def tensors(self, value: Value, like: Value) -> Tensors:
-        """The tensors of a value: one for each group of cores that hold `like` alike."""
+        """The tensors of a value, one for each group of cores that hold equal slices of `like`."""
         ...
 
     def give(self, value: Value, tensors: Sequence[tf.Tensor], like: Value) -> None:
-        """Gives a value its tensors: one for each group of cores that hold `like` alike."""
+        """Sets the tensors of a value, one for each group of cores that hold equal slices of `like`."""
         ...
 
     def rows(self, sliced: Sliced, index: tf.Tensor) -> Tensors:
-        """The parts that an iteration takes of a value, one for each group of cores that hold the part alike."""
+        """The parts of a value that an iteration reads, one for each group of cores that hold equal parts."""
         ...
 
     def give_stacks(self, stacked: Stacked, stacks: Sequence[tf.TensorArray]) -> None:
-        """Gives a value the stacks that a loop has filled, one for each group of cores that hold its part alike."""
+        """Sets a value to the stacks that a loop has filled, one for each group of cores that hold equal parts."""
         ...
 
     def emit(self, instructions: Sequence[Instruction], results: Sequence[Value]) -> None:
-        """Emits instructions, in order. `results` are the values among theirs that are asked for afterwards."""
+        """Emits instructions in order. `results` are those of their outputs that are read afterwards."""
         ...
 
 
 class ScopeOfParts(Scope, Protocol):
-    """A scope that also holds values in parts along their first dimension, as a compiler reads and makes them."""
+    """A scope that also holds values in parts along their first dimension, for programs that XLA compiles."""
 
     def parts(self, value: Value) -> Tensors:
         """The parts of a value."""
         ...
 
     def give_parts(self, value: Value, parts: Sequence[tf.Tensor]) -> None:
-        """Gives a value that is made of these parts."""
+        """Sets a value that consists of these parts."""
         ...
 
 
@@ -91,10 +93,10 @@ def emit_loop(
     """Emits a loop as `tf.while_loop`.
 
     Args:
-      scope: where its inputs are. Its results are given there.
+      scope: holds the loop's inputs, and receives its results.
       loop: the plan's loop.
-      begin: done to all that is carried before the first iteration.
-      iterations_per_check: how many iterations are made before it is asked whether there is another one. With more than
+      begin: is applied to all carried values before the first iteration.
+      iterations_per_check: the number of iterations between two evaluations of the loop's condition. With more than
         one, nothing may be stacked and `loop.trips` may be too large.
     """
     count: Any = loop.length if loop.count is None else scope.number(loop.count)
@@ -123,7 +125,7 @@ def emit_loop(
 
 
 def _repeated(iterate: Callable[..., Any], times: int) -> Callable[..., Any]:
-    """Several iterations as one. A compiler sees how many they are."""
+    """Runs several iterations as one, in a loop whose length a compiler sees."""
 
     def several(*values: Any) -> Any:
         return tf.while_loop(
@@ -141,15 +143,15 @@ Entering: TypeAlias = Callable[[list[Tensors], list[Tensors]], tuple[list[Tensor
 
 
 def emit_unrolled(scope: ScopeOfParts, loop: Loop, enter: Entering = lambda carried, rows: (carried, rows)) -> None:
-    """Emits the iterations of a loop one after the other, each with the parts of its own, for a compiler.
+    """Emits the iterations of a loop one after the other, each with its own parts, for a compiler.
 
-    XLA would copy what a loop cuts out of an array or puts there. The loop has a known number of iterations, and slices
-    the first dimensions of its inputs or others.
+    In a loop, XLA would copy each slice that is cut out of an array or written into one. The number of iterations must
+    be known. The loop may slice any dimension of its inputs.
 
     Args:
-      scope: where its inputs are. Its results are given there.
+      scope: holds the loop's inputs, and receives its results.
       loop: the plan's loop.
-      enter: done to all that enters an iteration.
+      enter: is applied to all values that enter an iteration.
     """
     carried = [scope.tensors(c.initial, c.entering) for c in loop.carried]
     wholes = [scope.parts(s.whole) if s.dim == 0 else None for s in loop.sliced]
@@ -207,7 +209,7 @@ def _iterate(
     values: Sequence[Tensors],
     rows: Sequence[Tensors],
 ) -> tuple[list[Tensors], list[Tensors]]:
-    """One iteration: what it carries on, and the parts that it makes of each stack."""
+    """Emits one iteration. Returns the values that it carries on, and its part of each stack."""
     inner = scope.inside()
     inner.give_number(loop.index, index)
     for s, tensors in zip(loop.sliced, rows, strict=True):

@@ -1,4 +1,4 @@
-"""The core that local work runs on, in a function that is being traced: it answers what the work asks."""
+"""The core on which local work runs, in a function that is being traced."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class TracedCore:
 
     Args:
       plan: the program.
-      coordinates: the core's position along each mesh axis: int32 [axes], or int32 scalars by the name of the axis.
-      is_cpu: whether a CPU multiplies its matrices, and XLA does not compile them: bfloat16 products are then made in
-        float32 where the CPU would round them towards zero.
+      coordinates: the core's position along each mesh axis: int32 [axes], or int32 scalars keyed by the axis name.
+      is_cpu: whether a CPU multiplies its matrices without XLA. Then bfloat16 products are computed in float32 if the
+        CPU would round them towards zero.
     """
 
     def __init__(self, plan: Plan, coordinates: tf.Tensor | Mapping[str, tf.Tensor], *, is_cpu: bool = False) -> None:
@@ -32,16 +32,17 @@ class TracedCore:
             names = plan.mesh_shape.dimension_names
             coordinates = dict(zip(names, tf.unstack(coordinates) if names else [], strict=True))
         self._coordinates = coordinates
-        # One operation serves all who ask the same: a position, where a slice begins, a transposed tensor.
+        # Each position, begin of a slice and transposed tensor is computed once and reused.
         self._positions: dict[Axes, tf.Tensor] = {}
         self._begins: dict[tuple[int, tuple[Cut, ...]], tf.Tensor] = {}
         self._transposed: dict[tuple[Any, tuple[int, ...]], tf.Tensor] = {}
 
     def inside(self, *, is_cpu: bool | None = None) -> TracedCore:
-        """The same core inside a loop, a branch or a function: it may use tensors of the outside, not the reverse.
+        """The same core inside a loop, a branch or a function. It may use tensors from outside. The outside may not use
+        its tensors.
 
         Args:
-          is_cpu: as in the constructor; None leaves it as it is.
+          is_cpu: as in the constructor; None leaves it unchanged.
         """
         inner = copy.copy(self)
         inner._is_cpu = self._is_cpu if is_cpu is None else is_cpu
@@ -81,7 +82,7 @@ class TracedCore:
 
 
 def known_coordinates(core: int, plan: Plan) -> Mapping[str, tf.Tensor]:
-    """The position of one core along each mesh axis, int32 scalars that are made as far as they are asked for."""
+    """The position of one core along each mesh axis, as int32 scalars that are made at first use."""
     return _KnownCoordinates(core_positions.coordinates(core, plan.mesh_shape))
 
 

@@ -50,9 +50,9 @@ def _compute(core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class LocalWork:
-    """How a core does its own work: by default, each instruction by TensorFlow's documented operations.
+    """How a core does its local work: by default, each instruction with TensorFlow's documented operations.
 
-    Hardware that has a better way gives other functions.
+    Hardware with a better way passes other functions.
 
     Attributes:
       compute: emits local work, and returns the slice, or the slices, of its outputs.
@@ -72,16 +72,16 @@ class CoreProgram:
 
     Args:
       facts: facts of the plan.
-      core: where the work is done.
-      collectives: those of the core, in this function.
+      core: the core that does the work.
+      collectives: the core's collectives in this function.
       variables: the core's slices of the program's variables.
       work: how local work is done.
-      may_assign: a bool scalar; where it is false every check fails, as one did in an earlier step. None where nothing
-        came before.
+      may_assign: a bool scalar; if it is false, every check fails, because a check failed in an earlier step. None if
+        there is no earlier step.
       in_parts: values whose parts along the first dimension a compiled loop carries, one tensor each.
 
     Attributes:
-      slices: the core's slice of each value that is there.
+      slices: the core's slice of each value that has been made.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class CoreProgram:
     ) -> None:
         self.slices: dict[Value, tf.Tensor] = {}
         self._parts: dict[Value, Tensors] = {}
-        """Values that are also there in parts along their first dimension. XLA makes no whole that nothing reads."""
+        """Values that are also held in parts along their first dimension. XLA removes the whole if nothing reads it."""
         self._stacks: dict[Value, tf.TensorArray] = {}
-        """Stacks of loops that only loops read. Put together, each would be there twice."""
+        """Stacks of loops that only loops read. They are not joined, because each would then be in memory twice."""
         self._in_parts = in_parts
         self._facts = facts
         self._core = core
@@ -116,9 +116,9 @@ class CoreProgram:
         return self.finish()
 
     def emit_part(self, instructions: Sequence[Instruction], feeds: Mapping[str, tf.Tensor]) -> None:
-        """Emits a part of the plan, in order. Variables that are assigned when the program ends wait for `finish`."""
+        """Emits a part of the plan in order. Assignments at the end of the program wait for `finish`."""
         self._feeds = feeds
-        # An update in place reads these variables itself. A read here would hold the old memory until the end.
+        # Updates in place read these variables themselves. A read here would keep the old memory until the end.
         unread = self._facts.unread
         self.emit([i for i in instructions if not isinstance(i, AssignVariable) and unread.isdisjoint(i.outputs)])
 
@@ -134,7 +134,7 @@ class CoreProgram:
     def emit(self, instructions: Sequence[Instruction], results: Sequence[Value] = ()) -> None:
         for instruction in instructions:
             scope = scope_name(self._facts.numbers[instruction], instruction)
-            # What an earlier function made is there: only what this one makes is waited for.
+            # Values of earlier functions exist already, so only values of this function are awaited.
             awaited = [self.slices[v] for v in self._facts.awaited_by(instruction) if v in self.slices]
             with tf.name_scope(scope), tf.control_dependencies(awaited):
                 _EMITTERS[type(instruction)](self, instruction)
@@ -156,8 +156,8 @@ class CoreProgram:
         """Makes this program's counterpart inside a function that XLA compiles.
 
         Args:
-          given: the values that the function is given. It has no others.
-          in_parts: values that are given, or carried by a loop, in parts along their first dimension.
+          given: the values that the function receives. It has no others.
+          in_parts: values that are received, or carried by a loop, in parts along their first dimension.
           work: how local work is done there.
         """
         inner = self.inside()
@@ -169,7 +169,7 @@ class CoreProgram:
         return inner
 
     def read_of(self, loop: Loop) -> list[Value]:
-        """The results of a loop that something reads. Nothing may read the last of what it carries."""
+        """The results of a loop that something reads. The final value of a carried value may be unread."""
         return [v for v in loop.outputs if v in self._facts.read]
 
     def number(self, value: Value) -> tf.Tensor:
@@ -211,7 +211,7 @@ class CoreProgram:
         return tf.unstack(self._whole(value))
 
     def give_parts(self, value: Value, parts: Sequence[tf.Tensor]) -> None:
-        """Gives a value that is made of these parts along its first dimension."""
+        """Sets a value that consists of these parts along its first dimension."""
         self._parts[value] = list(parts)
         self.slices[value] = tf.stack(parts)
 
@@ -227,19 +227,19 @@ class CoreProgram:
         )
 
     def _update(self, instruction: Compute) -> None:
-        """Assigns what a fused update makes of variables, as soon as it is made.
+        """Assigns the new values of variables as soon as a fused update has computed them.
 
-        One update follows another, so that what lies between a gradient and a new weight is there for one at a time.
+        Updates run one after the other, so that the intermediate values of only one update are in memory at a time.
         """
         update, pairs = instruction.emit, self._facts.in_place[instruction]
         assert isinstance(update, FusedUpdate | RowUpdate)
         with tf.control_dependencies(self._last_update):
             old = {n: self._variables.read(name, instruction.inputs[n].dtype) for n, (_, name) in pairs.items()}
             for n, x in old.items():
-                x.set_shape(instruction.inputs[n].slice_shape)  # which a handle need not tell
+                x.set_shape(instruction.inputs[n].slice_shape)  # a handle may lack the static shape
             given = [old[n] if n in old else self.slices[v] for n, v in enumerate(instruction.inputs)]
             results = update(self._core, *given)
-            # An update of rows keeps them itself where a check fails.
+            # An update of rows itself keeps the rows if a check fails.
             guards = given[update.num_inputs :] if isinstance(update, FusedUpdate) else []
             new = {n: results[result] for n, (result, _) in pairs.items()}
             if guards:  # a failed check leaves the old value, which is written again

@@ -31,24 +31,24 @@ class Cores(Protocol):
         """Emits the program for every core of this process.
 
         Args:
-          feeds: arrays, whole, in the order of `plan.feeds`.
+          feeds: whole arrays, in the order of `plan.feeds`.
 
         Returns:
-          By core, the slices of the fetches and the index of the failed check, or -1.
+          For each core, the slices of the fetches, and the index of the failed check or -1.
         """
         ...
 
 
 class SeparateCores:
-    """Cores with TensorFlow's collectives between them: GPUs, virtual CPUs, and those of other processes.
+    """Cores that communicate by TensorFlow's collectives: GPUs and virtual CPUs, also of several processes.
 
     Args:
-      plan: what each core runs.
+      plan: the plan that each core runs.
       mesh_impl: the mesh, which has devices.
-      slices: by variable and core, the slices of this process.
+      slices: the slices of this process, keyed by variable and core.
 
     Attributes:
-      traces: how often the program of a core has been traced.
+      traces: the number of times that the program of a core has been traced.
     """
 
     def __init__(self, plan: Plan, mesh_impl: MeshImpl, slices: Mapping[str, Mapping[int, tf.Variable]]) -> None:
@@ -66,9 +66,9 @@ class SeparateCores:
         signature = [tf.TensorSpec([plan.mesh_shape.ndims], tf.int32), *self._collectives.signature()]
         signature += [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
         signature += [tf.TensorSpec([], tf.resource) for _ in plan.variable_names]
-        # Inlined, a collective in a loop would get another name on each core, and would time out.
+        # If it were inlined, a collective in a loop would get a different name on each core, and would time out.
         traced = tf.function(self._core_program, autograph=False, experimental_attributes=NOT_INLINED)
-        # Outside of the function that calls it, so that all its traces share this one.
+        # Traced outside the function that calls it, so that all traces of that function share it.
         with tf.init_scope():
             return TracedFunction(traced.get_concrete_function(*signature))
 

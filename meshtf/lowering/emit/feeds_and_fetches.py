@@ -1,7 +1,7 @@
-"""Whole arrays and the slices of cores: feeds are cut before a program, fetches are joined after it.
+"""Cuts fed arrays into the slices of cores before a program runs, and joins the fetched slices after it.
 
-On a mesh rows:2, x [batch:6] split over rows is fed as x[0:3] and x[3:6]. If y [batch:6] comes back as two slices of 3,
-the fetch is their concatenation. If both cores hold all of y, the fetch is the first core's.
+On a mesh rows:2, x [batch:6] split over rows is fed as x[0:3] and x[3:6]. If y [batch:6] is returned as two slices of
+3, the fetch is their concatenation. If both cores hold the whole of y, the fetch is the first core's copy.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from meshtf.planning.plan import Plan, Value
 NO_CHECK_FAILED = -1
 
 CoreResults = Mapping[int, Sequence[tf.Tensor]]
-"""The slices of the fetches and the index of the failed check, or -1, for each core of this process."""
+"""The slices of the fetches, and the index of the failed check or -1, keyed by core of this process."""
 
 
 class FedSlices:
-    """The slices of fed arrays that each core is given, cut in the memory of its host."""
+    """The slices of fed arrays that each core receives. They are cut in the memory of the core's host."""
 
     def __init__(self, plan: Plan, feeds: Sequence[tf.Tensor]) -> None:
         self._mesh_shape = plan.mesh_shape
@@ -28,7 +28,8 @@ class FedSlices:
         self._cut: dict[tuple[str, Value, tuple[int, ...]], tf.Tensor] = {}
 
     def of(self, core: int, device: str) -> dict[str, tf.Tensor]:
-        """The slices of a core, by the names of the feeds. Cores of one host that read the same share it."""
+        """The slices of a core, keyed by the names of the feeds. Cores of one host that read the same block share its
+        slice."""
         host = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
         return {name: self._slice(value, x, core, host) for name, value, x in self._fed}
 
@@ -48,7 +49,7 @@ class FedSlices:
 
 
 def whole_fetches(plan: Plan, results: CoreResults) -> list[tf.Tensor]:
-    """The fetches, whole."""
+    """Joins the slices of each fetch to a whole tensor."""
     return [_joined(plan, value, {core: r[i] for core, r in results.items()}) for i, value in enumerate(plan.fetches)]
 
 
@@ -58,9 +59,10 @@ def first_of(results: CoreResults) -> Sequence[tf.Tensor]:
 
 
 def asserted_fetches(plan: Plan, results: CoreResults) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """The fetches, whole, and the index of the failed check, where a failed check is an InvalidArgumentError."""
+    """The whole fetches, and the index of the failed check. A failed check raises InvalidArgumentError."""
     failed = first_of(results)[-1]
-    # Only when all cores are through: an error ends the collectives that are under way, and spoils the process.
+    # The assertion waits until all cores have finished. An error would abort running collectives, and make the process
+    # unusable.
     with tf.control_dependencies([r[-1] for r in results.values()]):
         assertion = _assertion(plan, failed)
     with tf.control_dependencies([assertion]):
@@ -68,7 +70,7 @@ def asserted_fetches(plan: Plan, results: CoreResults) -> tuple[list[tf.Tensor],
 
 
 def checked_fetches(plan: Plan, fetches: Sequence[tf.Tensor], failed: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Whole fetches and the index of the failed check, where a failed check is an InvalidArgumentError."""
+    """Returns these fetches and this index. A failed check raises InvalidArgumentError."""
     with tf.control_dependencies([_assertion(plan, failed)]):
         return [tf.identity(x) for x in fetches], tf.identity(failed)
 
@@ -79,7 +81,7 @@ def _assertion(plan: Plan, failed: tf.Tensor) -> tf.Operation:
 
 
 def _joined(plan: Plan, value: Value, slices: Mapping[int, tf.Tensor]) -> tf.Tensor:
-    """The whole tensor from the slices of the cores. Slices that are alike are taken from the first core."""
+    """Joins the slices of the cores to the whole tensor. Equal slices are taken from the first core that holds them."""
     layout_axes = value.layout.axes
     blocks: dict[tuple[int, ...], tf.Tensor] = {}
     for core, piece in slices.items():

@@ -22,14 +22,14 @@ _MAY_FAIL = frozenset((
 _TAKES_INDICES = (
     "Gather", "ResourceGather", "ResourceScatter", "Scatter", "Segment", "TensorScatter", "UnsortedSegment",
 )  # fmt: skip
-"""How the types of operations begin that fail where an index is out of range."""
+"""The prefixes of the types of operations that fail if an index is out of range."""
 
 
 @contextlib.contextmanager
 def grappler_off() -> Iterator[None]:
     """Traces and calls functions without Grappler, in this thread.
 
-    A function that was traced inside is also to be called inside: the setting is part of its identity.
+    A function that was traced in this context must also be called in it, because the setting is part of its identity.
     """
     with called_with(_without_grappler(call_config())):
         yield
@@ -38,14 +38,14 @@ def grappler_off() -> Iterator[None]:
 class TracedFunction:
     """A traced function that several cores call, inside the function that starts them.
 
-    TensorFlow's own call of a `ConcreteFunction` would bind, convert and compare the arguments of every call anew.
+    TensorFlow's own call of a `ConcreteFunction` would bind, convert and compare the arguments again in every call.
 
     Args:
-      function: traced, from tensors to a list of tensors.
+      function: the traced function, from tensors to a list of tensors.
 
     Attributes:
-      may_fail: whether values can make one of its operations fail. TensorFlow then names the operation, and not which
-        call of the function it was in.
+      may_fail: whether values can make one of its operations fail. TensorFlow's error then names the operation, but not
+        the call of the function.
     """
 
     def __init__(self, function: tf.types.experimental.ConcreteFunction) -> None:
@@ -59,7 +59,8 @@ class TracedFunction:
         self._call: Any = tf.raw_ops.StatefulPartitionedCall if is_stateful else tf.raw_ops.PartitionedCall
 
     def __call__(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Emits a call. Returns its results, for arguments of its shapes and dtypes, variables by their handles."""
+        """Emits a call, and returns its results. Arguments have the function's shapes and dtypes; variables are passed
+        as handles."""
         made = self._call(
             args=[*arguments, *self._captured],
             Tout=self._dtypes,
@@ -67,7 +68,7 @@ class TracedFunction:
             config_proto=_without_grappler(call_config()),
         )
         results = made if isinstance(made, list) else [] if isinstance(made, tf.Operation) else [made]
-        # The raw operation forgets static shapes, which later operations of the trace rely on.
+        # The raw operation loses static shapes, but later operations of the trace depend on them.
         for result, shape in zip(results, self._shapes, strict=True):
             result.set_shape(shape)
         return results

@@ -1,8 +1,9 @@
-"""Facts of a whole plan that the emission asks for, found out once.
+"""Facts about a whole plan that emission needs. They are computed once.
 
-Most of them say what nobody needs. If only Adam's fused update reads the variable m, the plan's read of m is `unread`:
-the update reads it in its place, and the old m is not held beside the new one. If only the backward loop reads the
-stack of activations of the forward loop, it is `only_sliced`: the parts stay a `tf.TensorArray` and are never joined.
+Most facts are about values that need not be made. If only Adam's fused update reads the variable m, the plan's read of
+m is `unread`: the update reads m itself, and the old m is not held beside the new one. If only the backward loop reads
+the stack of activations of the forward loop, it is `only_sliced`: the parts stay a `tf.TensorArray` and are never
+joined.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ class PlanFacts:
 
     Attributes:
       plan: the plan.
-      numbers: the place of each instruction in the plan's order, those inside of others included.
-      in_place: updates that write to variables as soon as they are made: for each instruction, by the number of the
-        input that reads the variable, the number of the result and the variable's name.
-      unread: values of variables that only such an update reads. It reads them itself, so that nothing else holds the
-        memory that it frees.
-      late_assignments: all other assignments, which take place when the program ends.
+      numbers: the index of each instruction in the plan's order, nested instructions included.
+      in_place: the updates that write to variables at once. Each maps the index of the input that reads a variable to
+        the index of the result and the variable's name.
+      unread: the values of variables that only such an update reads. The update reads them itself, so that nothing else
+        holds the memory that it frees.
+      late_assignments: all other assignments, which run when the program ends.
       read: the values that something reads.
-      only_sliced: the stacks of loops that only other loops read, part by part: they need not be put together.
-      rows_in_place: replacements of rows that write over what a loop carries.
-      own_memory: the values that enter an iteration of such a loop, each in memory of the loop's own.
-      guarded: the variables whose new value is the old one if a check fails.
+      only_sliced: the stacks of loops that only other loops read, part by part. They need not be joined.
+      rows_in_place: the replacements of rows that overwrite a value that a loop carries.
+      own_memory: the values that enter an iteration of such a loop, each in the loop's own memory.
+      guarded: the variables whose new value equals the old one if a check fails.
     """
 
     plan: Plan
@@ -58,12 +59,12 @@ class PlanFacts:
 
     @classmethod
     def of(cls, plan: Plan, *, writes_in_place: bool) -> PlanFacts:
-        """Looks through a plan.
+        """Collects the facts about a plan.
 
         Args:
           plan: the plan.
-          writes_in_place: whether variables are TensorFlow's, which can be written to at any time. A compiled program
-            is given values instead and returns new ones.
+          writes_in_place: whether variables are TensorFlow's, which can be written at any time. A compiled program
+            receives values instead, and returns new ones.
         """
         in_place = updates_in_place(plan) if writes_in_place else {}
         names = {i: {name for _, name in pairs.values()} for i, pairs in in_place.items()}
@@ -94,7 +95,7 @@ class PlanFacts:
         return () if awaited is None else awaited.outputs[:1]
 
     def needed_by(self, instruction: Instruction) -> list[Value]:
-        """The values that must be there before an instruction begins."""
+        """The values that must exist before an instruction begins."""
         return [*instruction.inputs, *self.awaited_by(instruction)]
 
     def variables_of(self, instructions: Iterable[Instruction]) -> tuple[str, ...]:
@@ -118,7 +119,7 @@ def _guarded(plan: Plan) -> frozenset[str]:
 
 
 def given_outwards(instruction: Instruction) -> list[Value]:
-    """The values inside a loop or a branch that it carries on, stacks, returns or goes by."""
+    """The inner values of a loop or a branch that it carries on, stacks, returns or uses as its condition."""
     if isinstance(instruction, Loop):
         goes_on = [] if instruction.condition is None else [instruction.condition.goes_on]
         return [*(c.leaving for c in instruction.carried), *(s.part for s in instruction.stacked), *goes_on]
@@ -128,7 +129,7 @@ def given_outwards(instruction: Instruction) -> list[Value]:
 
 
 def read_values(plan: Plan) -> frozenset[Value]:
-    """The values that something reads: an instruction, what is around a loop or a branch, or the program's caller."""
+    """The values that are read by an instruction, by the outside of a loop or a branch, or by the program's caller."""
     read = {*plan.fetches, *(c.value for c in plan.checks)}
     for instruction, _ in walk(plan.instructions):
         read.update(instruction.inputs)
@@ -142,7 +143,7 @@ def _only_sliced(plan: Plan) -> frozenset[Value]:
     for instruction, _ in walk(plan.instructions):
         if isinstance(instruction, Loop):
             stacked.update(s.whole for s in instruction.stacked)
-            # A TensorArray gives its parts along the first dimension alone.
+            # A TensorArray has parts along its first dimension only.
             used.update(s.whole for s in instruction.sliced if s.dim != 0)
             used.update(v for c in instruction.carried for v in (c.initial, c.leaving))
             used.update(s.part for s in instruction.stacked)

@@ -19,11 +19,11 @@ class SpmdProgram:
     """A plan on the devices of a mesh, traced when it is first called.
 
     Args:
-      plan: what each core runs.
-      cores: those of this process.
-      device: the first of them, which puts results together.
-      is_traced: whether it is traced at all. A program that runs once, and has little to compute, takes several times
-        as long to be traced as to run operation by operation.
+      plan: the plan that each core runs.
+      cores: the cores of this process.
+      device: the device of the first core, which joins results.
+      is_traced: whether the plan is traced at all. For a program that runs once and computes little, tracing takes
+        several times as long as running operation by operation.
     """
 
     def __init__(self, plan: Plan, cores: Cores, device: str, *, is_traced: bool = True) -> None:
@@ -33,9 +33,9 @@ class SpmdProgram:
         self._functions: dict[bool, tf.types.experimental.ConcreteFunction] = {}
 
     def __call__(self, feeds: Sequence[tf.Tensor]) -> Results:
-        """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
+        """Runs the program once. Returns the whole fetches, and the index of the check that failed or -1.
 
-        Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
+        Inside a tf.function, where the index cannot be read, a failed check raises InvalidArgumentError.
         """
         if not self._is_traced and tf.executing_eagerly():
             *fetches, failed = self._on_every_core(*feeds)
@@ -49,7 +49,7 @@ class SpmdProgram:
         if asserted not in self._functions:
             specs = [tf.TensorSpec(f.output.shape.to_integer_list, f.output.dtype) for f in self._plan.feeds]
             body = self._on_every_core_asserted if asserted else self._on_every_core
-            # Inlined into a function of the user's, it would be optimized with what stands around it.
+            # If it were inlined into a user's function, it would be optimized together with the code around it.
             traced = tf.function(body, autograph=False, experimental_attributes=NOT_INLINED)
             self._functions[asserted] = traced.get_concrete_function(*specs)
         return self._functions[asserted]

@@ -1,9 +1,9 @@
-"""Loops that replace rows of what they carry, as a step of an engine writes to a cache in each layer.
+"""Finds loops that replace rows of a carried value, as a step of an engine writes to a cache in each layer.
 
     carried pool: entering -> replaced rows -> leaving, which lookups of this iteration read
 
-TensorFlow's kernel copies the pool in each iteration. If nothing else reads the pool that enters, the loop may work in
-memory of its own: one copy before the first iteration, and rows written where they are in all.
+TensorFlow's kernel copies the pool in each iteration. If nothing else reads the entering pool, the loop may work in its
+own memory: the pool is copied once before the first iteration, and then rows are written in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meshtf.thresholds import ROWS_IN_PLACE_BYTES
 
 
 def rows_in_loops(plan: Plan) -> tuple[frozenset[Compute], frozenset[Value]]:
-    """Finds such loops. Returns the replacements that may write over their input, and the values entering."""
+    """Returns the replacements that may overwrite their input, and the values that enter their loops' iterations."""
     everything = [i for i, _ in walk(plan.instructions)]
     uses = collections.Counter(v for i in everything for v in used_directly(i))
     replacing: set[Compute] = set()
@@ -36,7 +36,8 @@ def rows_in_loops(plan: Plan) -> tuple[frozenset[Compute], frozenset[Value]]:
 
 
 def _replacement(loop: Loop, carried: Carried, uses: collections.Counter[Value]) -> Compute | None:
-    """The replacement in an iteration that makes what is carried on, if it alone reads what enters."""
+    """The replacement that makes the value carried on to the next iteration, if nothing else reads the entering
+    value."""
     found = next((i for i in loop.body if carried.leaving in i.outputs), None)
     if not isinstance(found, Compute) or not isinstance(found.emit, ReplacedRows):
         return None
@@ -44,7 +45,7 @@ def _replacement(loop: Loop, carried: Carried, uses: collections.Counter[Value])
         return None
     if carried.leaving.slice_bytes < ROWS_IN_PLACE_BYTES:
         return None
-    # The next iteration writes over it, so nothing may keep it, nor a view of it.
+    # The next iteration overwrites this value, so nothing may keep it or a view of it.
     reads = sum(_is_copying_lookup(i, carried.leaving) for i in _computes(loop))
     return found if uses[carried.leaving] == 1 + reads else None
 
@@ -54,7 +55,7 @@ def _computes(loop: Loop) -> Sequence[Compute]:
 
 
 def _is_copying_lookup(instruction: Compute, table: Value) -> bool:
-    """Whether it copies rows of the table. One row alone may be a view of it."""
+    """Whether the instruction copies rows of the table. A single row may be a view of the table."""
     if not isinstance(instruction.emit, Lookup) or instruction.inputs[0] is not table:
         return False
     return math.prod(instruction.inputs[1].slice_shape) > 1 and table not in instruction.inputs[1:]

@@ -1,4 +1,4 @@
-"""Name scopes of instructions, from which errors of TensorFlow and XLA find the way back to the user's line."""
+"""Name scopes of instructions, which map errors of TensorFlow and XLA back to the user's line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from meshtf.planning.plan import Collective, Instruction, walk
 
 
 def scope_name(number: int, instruction: Instruction) -> str:
-    """The name scope of an instruction; from a collective's an error finds its way back to the user's line."""
+    """The name scope of an instruction. A collective's scope also holds its kind and its mesh axes, which errors
+    need."""
     if isinstance(instruction, Collective):
         return collective_scope(number, instruction.step.kind, instruction.step.axes)
     return f"{type(instruction).__name__}_{number}"

@@ -12,12 +12,12 @@ class VariableSlices(Protocol):
     """One core's slices of a program's variables, by name."""
 
     def read(self, name: str, dtype: tf.DType) -> tf.Tensor:
-        """The value that a variable has now."""
+        """The present value of a variable."""
         ...
 
     def assign(self, name: str, value: tf.Tensor, *, is_guarded: bool = False) -> list[tf.Operation]:
-        """Gives it a value, which if `is_guarded` is its old one where the program fails. Returns the operations that
-        do so, if any do."""
+        """Assigns a value, and returns the assigning operations, if there are any. `is_guarded`: the value already
+        equals the old one if a check fails."""
         ...
 
     def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
@@ -26,7 +26,7 @@ class VariableSlices(Protocol):
 
 
 class SlicesByHandle:
-    """TensorFlow's variables, which it keeps."""
+    """Slices in TensorFlow's variables, which TensorFlow keeps."""
 
     def __init__(self, handles: Mapping[str, tf.Tensor]) -> None:
         self._handles = handles
@@ -49,10 +49,10 @@ class SlicesByHandle:
 
 
 class SlicesByValue:
-    """Values that a program is given, and others that it gives back.
+    """Slices that a program receives as arguments, and new slices that it returns.
 
     Attributes:
-      assigned: by name, the slices that have a new value.
+      assigned: the new slices, keyed by the variable's name.
     """
 
     def __init__(self, values: Mapping[str, tf.Tensor]) -> None:
@@ -71,7 +71,8 @@ class SlicesByValue:
     def commit(self, assignments: Callable[[], None], succeeded: tf.Tensor | None) -> None:
         assignments()
         if succeeded is not None:
-            # A choice of elements becomes part of what computes them; a branch would hold both at once.
+            # XLA fuses an elementwise choice into the work that computes the elements. A branch would hold both values
+            # at once.
             self.assigned |= {
                 n: tf.where(succeeded, x, self._values[n]) for n, x in self.assigned.items() if n not in self._guarded
             }

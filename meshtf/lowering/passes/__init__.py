@@ -1,11 +1,11 @@
-"""THE list of passes, in the order in which they run. A pass changes costs and never results.
+"""The list of all passes, in the order in which they run. A pass changes costs, but never results.
 
-Each of `PLAN_PASSES` turns one plan into another. To add a pass, write one function in a file of its own, and one line
-here that says why it stands where it stands.
+Each of `PLAN_PASSES` turns one plan into another. To add a pass, write one function in its own file, and one line here
+with the reason for its place in the list.
 
 Layouts are chosen before a program is planned. `Lowering` calls `updates/weight_update_sharding.py` for that, which
-must know who leaves sums pending. For the updates that it could not divide, `planning/layouts/divided_layouts.py` says
-which mesh axes to take apart, and the first runs again.
+depends on the pending sums. For the updates that it could not divide, `planning/layouts/divided_layouts.py` chooses
+mesh axes to take apart, and `weight_update_sharding` runs again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from meshtf.planning.plan import Plan
 PlanPass: TypeAlias = Callable[[Plan, PassOptions], Plan]
 
 PLAN_PASSES: tuple[PlanPass, ...] = (
-    # First, so that no other pass spends time on unread values, or takes dead code for a reader.
+    # First, so that no other pass spends time on unread values, or counts dead code as a reader.
     remove_dead_code,
     # After dead code is gone, which would count as a reader of the feeds.
     cut_feeds,
@@ -49,7 +49,7 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     add_gradients_in_place,
     # While each step of an update is an instruction by itself.
     fuse_updates,
-    # With the fusion of other updates, whose checks it takes alike.
+    # Beside the fusion of other updates, since both take the program's checks as inputs.
     guard_row_updates,
     # After every pass that looks for updates, so that a program that assigns nothing computes the same numbers.
     remove_unasked_assignments,

@@ -1,9 +1,9 @@
 """Buckets: small collectives of one kind travel together.
 
-Each collective costs its start, however little it carries. One by one, the gradients of biases and scales cost more
-than the gradients of the matrices. This pass joins sums, and gathers of new weights, where they have the same kind,
-mesh axes and dtype and do not need one another. Their slices are flattened, put one behind the other, sent at once, and
-taken apart again. A collective waits for others only as long as nothing but light work needs its result: matrix
+Each collective has a fixed cost to start, however little it carries. Sent one by one, the gradients of biases and
+scales cost more than the gradients of the matrices. This pass joins sums, and gathers of new weights, where they have
+the same kind, mesh axes and dtype and do not need one another. Their slices are flattened, concatenated, sent at once,
+and taken apart again. A collective waits for others only as long as nothing but light work needs its result: matrix
 products and loops never wait. The pass covers the whole plan, with the bodies of loops and branches.
 
 For example, the gradients of a scale [d_model:8] and of a bias [d_ff:16] each need an allreduce over `data`. They
@@ -93,7 +93,7 @@ class _Pass:
 def _is_gradient_or_weight(collective: Collective) -> bool:
     """Tells whether the collective is a sum, or gathers a value that is assigned.
 
-    Weights that are gathered for a product stay out: each is wanted at a time of its own.
+    Weights that are gathered for a product are left out, because each is needed at a different time.
     """
     step = collective.step
     return step.for_bucket() is not None and (step.reduction is not None or collective.operation.has_side_effect)
@@ -106,24 +106,24 @@ class _Bucket:
 
 
 class _Stream:
-    """Puts instructions into a new order, in which whatever needs an open bucket stands behind it."""
+    """Puts instructions into a new order, in which each user of a bucket comes after it."""
 
     def __init__(self, passes: _Pass) -> None:
         self._pass = passes
         self._done: list[Instruction] = []
         self._open: dict[tuple[object, ...], _Bucket] = {}
         self._blockers: dict[Value, _Bucket | Instruction] = {}
-        """The open bucket or the postponed instruction that makes each value, while it is not made yet."""
+        """The open bucket or the postponed instruction that will make each value that is not made yet."""
         self._waiting: dict[Value, list[Instruction]] = {}
-        """The postponed instructions, under one value that each waits for."""
+        """The postponed instructions, keyed by one value that each waits for."""
         self._places: dict[Instruction, int] = {}
         """The order in which the postponed instructions came."""
         self._again: list[tuple[int, Instruction]] = []
         """A heap of the postponed instructions whose value is there now, the earliest first."""
 
     def take(self, instruction: Instruction) -> None:
-        # Closing a bucket makes some values and takes postponed instructions again, which may open other buckets. So
-        # what is missing is looked for anew after each.
+        # Closing a bucket makes some values and visits postponed instructions again, which may open other buckets. So
+        # the open buckets that are needed are found again after each.
         while (missing := next((v for v in instruction.inputs if v in self._blockers), None)) is not None:
             if _may_wait(instruction, self._pass.options):
                 self._places.setdefault(instruction, len(self._places))
@@ -167,17 +167,18 @@ class _Stream:
         self._blockers[member.output] = bucket
 
     def _release(self, values: Iterable[Value]) -> None:
-        """Marks the values as made, and lets the instructions that waited for them be taken again."""
+        """Marks the values as made, and queues the instructions that waited for them for another visit."""
         for value in values:
             if self._blockers.pop(value, None) is not None:
                 for instruction in self._waiting.pop(value, ()):
                     heapq.heappush(self._again, (self._places[instruction], instruction))
 
     def _close(self, buckets: frozenset[_Bucket], before: int | None = None) -> None:
-        """Does the buckets, and takes what waited for them again, in its order: it may enter the next buckets.
+        """Does the buckets, and visits the instructions that waited for them again, in order. These may enter the next
+        buckets.
 
-        When a postponed instruction is itself being taken again, only instructions with a place below `before` are
-        taken. The rest follows that instruction.
+        If this happens during the visit of a postponed instruction, only instructions with a place below `before` are
+        visited. The rest follow after that instruction.
         """
         for key in [key for key, bucket in self._open.items() if bucket in buckets]:
             self._done.extend(_joined(self._open.pop(key).members, self._pass))
@@ -196,9 +197,7 @@ def _may_wait(instruction: Instruction, options: PassOptions) -> bool:
 
 
 def is_light(compute: Compute, options: PassOptions) -> bool:
-    """Tells whether others lose nothing by waiting for it: it is no large product, or its results are for the next
-    step.
-    """
+    """Tells whether postponing it delays nothing: it is no large product, or its results are for the next step."""
     return compute.flops <= options.light_flops or compute.facts.is_update
 
 
@@ -235,7 +234,7 @@ class _Side:
 
 
 def _packing(step: CollectiveStep, members: Sequence[Collective], parts: int) -> Callable[..., tf.Tensor]:
-    """Returns the function that puts a core's slices one behind the other."""
+    """Returns the function that concatenates a core's slices."""
     dims = [m.step.split_dim for m in members]
 
     def emit(core: Core, *slices: tf.Tensor) -> tf.Tensor:

@@ -42,14 +42,14 @@ def compile_loops(plan: Plan, options: PassOptions) -> Plan:
 
 
 def _all_decided(options: PassOptions, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Decides about the instructions inside other loops and branches, which each core compiles for itself."""
+    """Decides for the loops inside other loops and branches, which each core compiles for itself."""
     inside = functools.partial(_all_decided, options)
     return tuple(with_nested_changed(_decided(options, i, 1), inside) for i in instructions)
 
 
 def _decided(options: PassOptions, instruction: Instruction, cores: int) -> Instruction:
-    """Decides how a loop that asks for it is compiled. `cores` is how many one function may serve, if it has
-    collectives.
+    """Decides how a loop that asks for compilation is compiled. `cores` is the number of cores that one function with
+    collectives may serve.
     """
     if not isinstance(instruction, Loop) or instruction.compilation is None:
         return instruction
@@ -78,10 +78,10 @@ def _refusal(loop: Loop, options: PassOptions, cores: int) -> str:
     if loop.stacked:
         return "a gradient reads what its iterations make"
     if not loop.is_bounded:
-        return "nobody knows how many iterations it may have"
+        return "it has no known limit to its iterations"
     least = options.least_compiled_iterations
     if loop.length < least:
-        return f"it has at most {loop.length} iterations, and compiling it pays from {least} on"
+        return f"it has at most {loop.length} iterations, and compiling pays only from {least} on"
     return ""
 
 

@@ -15,8 +15,8 @@ from meshtf.planning.plan import Compute, Feed, Instruction, Plan, Value, walk
 def cut_feeds(plan: Plan, options: PassOptions) -> Plan:
     """Returns the plan in which a feed has the layout of its use, if every core uses only its own slice of it.
 
-    To an operation a feed is whole on every core. Handed over whole, it would be held once per core, and sent once per
-    core where cores have memories of their own.
+    For an operation, a feed is whole on every core. If it were fed whole, every core would hold a copy, and cores with
+    their own memories would each be sent one.
     """
     readers = _readers(plan)
     cuts: dict[Instruction, Compute] = {

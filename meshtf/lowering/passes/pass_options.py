@@ -21,12 +21,12 @@ from meshtf.thresholds import (
 
 @dataclasses.dataclass(frozen=True)
 class PassOptions:
-    """The user's choices, and the sizes from which on a change is worth its cost; `meshtf.thresholds` has the reasons.
+    """The user's choices, and the sizes above which a change is worth its cost. `meshtf.thresholds` has the reasons.
 
     Attributes:
       gradient_sum_dtype: the dtype in which gradients are summed over cores. None: each in its own.
-      gathers_weights_again: whether weights that are kept split are gathered anew for each use.
-      bucket_bytes: bytes of the largest bucket of small collectives. 0: each travels alone.
+      gathers_weights_again: whether weights that are kept split are gathered again for each use.
+      bucket_bytes: bytes of the largest bucket of small collectives. 0: each collective travels alone.
       compiles_programs: whether the program is compiled as a whole, and its loops with it.
       refuses_compiled_loops: why no loop is compiled by itself, as words that follow its name. Empty: loops may be.
       most_instructions: the most instructions of a program whose loops over layers are unrolled. 0: they stay loops.
@@ -35,14 +35,14 @@ class PassOptions:
       assigns: whether the plan assigns variables.
       trained: shapes of the trained variables, by name.
       smallest_divided_update: elements of the smallest variable whose update cores divide among themselves.
-      smallest_fused_update: elements of the largest slice from which on a program's updates become one instruction
-        each, small ones too.
-      least_compiled_iterations: how many a loop that is compiled must have.
+      smallest_fused_update: if the largest slice of an update has this many elements, all updates of the program become
+        one instruction each.
+      least_compiled_iterations: the least number of iterations of a compiled loop.
       smallest_added_in_place: bytes of the smallest slice of a stack of gradients that is added layer by layer.
       largest_bucket_member: bytes of the largest slice that travels with others within a process.
       light_flops: the most FLOPs of light work: it may wait for a bucket to fill, and collectives never wait for it.
-      most_bytes_ahead: how many bytes of a core's slices in collectives computing and communicating may be ahead of
-        each other. It bounds memory.
+      most_bytes_ahead: the bytes of a core's slices in collectives by which computing and communicating may run ahead
+        of each other. It bounds memory.
     """
 
     gradient_sum_dtype: tf.DType | None = None

@@ -1,8 +1,7 @@
 """Gathers a program's results over the mesh axes that cross processes, so that every process has them whole.
 
 For example, a result [batch:8/data hidden:4] on data:4 lies in two processes of two cores. An allgather over `data` is
-added for it at the program's end. Within one process the slices of a result are simply put together when the program
-ends.
+added for it at the program's end. Within one process, the slices of a result are simply joined when the program ends.
 """
 
 from __future__ import annotations

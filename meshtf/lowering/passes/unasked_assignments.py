@@ -1,7 +1,7 @@
 """Removes assignments from a program that is only asked for values, so that it leaves every variable as it is.
 
-For example, `lowering.export_to_tf_tensor(loss)` plans only what the loss needs. If the loss reads a variable after the
-step has assigned it, the plan needs the new value, and so has the assignment in it. The value stays and the assignment
+For example, `lowering.export_to_tf_tensor(loss)` plans only what the loss needs. If the loss is computed from the
+output of an assignment, the plan needs the new value, so it contains the assignment. The value stays and the assignment
 goes.
 """
 
@@ -12,7 +12,7 @@ from meshtf.planning.plan import Plan
 
 
 def remove_unasked_assignments(plan: Plan, options: PassOptions) -> Plan:
-    """Returns the plan without assignments, unless it is to assign. A fetch may be an assignment's output, or
-    need one.
+    """Returns the plan without assignments, unless `options.assigns`. A fetch may be an assignment's output, or need
+    one.
     """
     return plan if options.assigns else plan.without_assignments()

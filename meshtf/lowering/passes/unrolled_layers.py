@@ -1,10 +1,10 @@
-"""Decides whether the layers of stacks stand in the program one by one, for a compiler that gains from it.
+"""Decides whether loops over stacks of layers are unrolled, for a compiler that gains from it.
 
-A loop cuts each layer's part out of the stacks that it reads, and puts parts into the stacks that it makes. On a GPU
+A loop cuts each layer's part out of the stacks that it reads, and writes parts into the stacks that it makes. On a GPU
 each of these is a copy, and nothing is fused or overlapped across two turns: GPT-2 with 124 million weights trains 1.34
-times as fast unrolled. In turn the compiler sees every layer. So the loops are unrolled if the whole program then still
-has few enough instructions to be compiled within about a minute; all of them or none, because the loop of a gradient
-reads what the loop of the forward pass stacks.
+times as fast unrolled. On the other hand, the compiler must compile every layer. So the loops are unrolled if the whole
+program then has few enough instructions to compile within about a minute. Either all are unrolled or none, because the
+loop of a gradient reads the stacks of the forward loop.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _count(instruction: Instruction) -> int:
 
 
 def is_unrollable(loop: Loop) -> bool:
-    """Whether a loop is over layers, whose number is known."""
+    """Whether a loop is over layers and the number of layers is known."""
     return loop.unrolling is not None and loop.count is None and loop.condition is None and loop.length > 0
 
 

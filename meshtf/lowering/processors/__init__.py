@@ -1,1 +1,1 @@
-"""The wing that makes virtual CPUs fast. The plain emission does the same without it."""
+"""Makes virtual CPUs fast. Plain emission computes the same results without it."""

@@ -1,8 +1,8 @@
-"""The cores of a process side by side: the `Scope` of control flow in which each core has a tensor of its own.
+"""Emits the cores of a process side by side: the `Scope` of control flow in which each core has its own tensor.
 
 Virtual CPUs share one memory. A loop of a plan becomes one loop of TensorFlow's that carries the tensors of all cores.
-A value that several cores hold alike is carried once: with x split over `rows`, on a mesh "rows:2;cols:2", the loop
-carries two tensors of x for four cores.
+Equal slices of several cores are carried once: with x split over `rows` on a mesh "rows:2;cols:2", the loop carries two
+tensors of x for four cores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HeldByCore = Mapping[int, dict[Value, tf.Tensor]]
 
 
 class SegmentWork(Protocol):
-    """The work that `AllCores` leaves to others, and what they know of the plan."""
+    """The work that `AllCores` delegates, and facts about the plan."""
 
     @property
     def facts(self) -> PlanFacts: ...
@@ -62,8 +62,8 @@ class AllCores:
     """The tensors of all cores of a process, and the emission of instructions for all of them.
 
     Args:
-      work: runs segments, and knows the plan.
-      held: what each core holds.
+      work: runs segments, and has the facts about the plan.
+      held: the tensors that each core holds.
     """
 
     def __init__(self, work: SegmentWork, held: HeldByCore) -> None:
@@ -102,16 +102,17 @@ class AllCores:
             self.run_segment(segment)
 
     def run_segment(self, segment: Segment) -> dict[int, Sequence[tf.Tensor]]:
-        """Runs a segment on the cores that do different work in it, then what follows it for all cores together.
+        """Runs a segment once for all cores that do the same work in it. Then emits the instructions that follow for
+        all cores at once.
 
         Returns:
-          By core, the tensors that the segment gives.
+          The tensors that the segment returns, keyed by core.
         """
         made: dict[int, Sequence[tf.Tensor]] = {}
         results: dict[int, Sequence[tf.Tensor]] = {}
         for core, own in self.held.items() if segment.instructions or segment.ends_program else ():
             place = self._place(core, segment.axes)
-            if place not in made:  # the first core at a place works for all cores there
+            if place not in made:  # the first core at a place works for all cores at it
                 made[place] = self._work.run_segment(segment, core, own)
             results[core] = made[place]
             own.update(zip(segment.leaving, results[core], strict=False))
@@ -149,7 +150,8 @@ class AllCores:
         emit_branch(self, branch)
 
     def _places(self, value: Value) -> dict[int, list[int]]:
-        """The cores that hold a value alike, by their position along the axes where it differs."""
+        """The groups of cores that hold equal slices of a value, keyed by their position along the axes where it
+        differs."""
         axes = self._work.differing.axes_of_value(value)
         places: dict[int, list[int]] = {}
         for core in self.held:
@@ -157,7 +159,7 @@ class AllCores:
         return places
 
     def _place(self, core: int, axes: Axes | None) -> int:
-        """The same number for cores at one position along these axes; None stands for all axes."""
+        """A number that is equal for cores at one position along these axes; None stands for all axes."""
         return core if axes is None else core_positions.position(core, axes, self._work.facts.plan.mesh_shape)
 
 

@@ -1,8 +1,8 @@
-"""Work of several cores that share a memory, done by one kernel on all of their rows.
+"""Batches the work of several cores that share a memory: one kernel works on the rows of all of them.
 
-Eight cores of a process convolve two small images each with the same filters. Bringing the filters into the order that
-the kernel wants takes longer than using them. The gradient of the filters is as large on each core as the sum of all.
-So one kernel convolves sixteen images, and its gradient is the sum.
+Suppose that eight cores of a process each convolve two small images with the same filters. Reordering the filters for
+the kernel takes longer than the convolution. The gradient of the filters is as large on each core as the sum over all
+cores. So one kernel convolves sixteen images, and its gradient is the sum.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BatchedWork:
                 self._consider(instruction)
 
     def takes(self, instruction: Instruction) -> bool:
-        """Whether it is done for several cores at once."""
+        """Whether the instruction is done for several cores at once."""
         return instruction in self._axes
 
     def run(self, instruction: Compute, held: Mapping[int, Mapping[Value, tf.Tensor]]) -> dict[int, tf.Tensor]:
@@ -53,7 +53,7 @@ class BatchedWork:
         assert rows is not None
         made: dict[int, tf.Tensor] = {}
         for by_rows in self._groups(instruction, held):
-            # Several cores may hold the same rows. The first one's are taken.
+            # Several cores may hold the same rows. The first core's rows are used.
             cores = [alike[0] for alike in by_rows]
             given = [
                 held[cores[0]][value] if dim is None else tf.concat([held[core][value] for core in cores], dim)
@@ -68,7 +68,8 @@ class BatchedWork:
         return made
 
     def _groups(self, instruction: Compute, cores: Iterable[int]) -> list[list[list[int]]]:
-        """Cores in groups that one kernel works for; in each, those of other rows, and together those of the same."""
+        """The groups of cores that share one kernel. A group is a list of lists: the cores of an inner list hold the
+        same rows."""
         mesh_shape, process_of_core = self._plan.mesh_shape, self._plan.process_of_core
         of_rows = self._axes[instruction]
         others = self._differing.in_order(self._differing.axes_of(instruction) - frozenset(of_rows))
@@ -85,7 +86,7 @@ class BatchedWork:
         """Sums terms over the axes along which kernels have not added them up yet.
 
         Returns:
-          The result of each core, or None where the collective is no such sum.
+          The result of each core, or None if the collective is not such a sum.
         """
         step = collective.step
         if collective.input not in self._sums or not isinstance(step, AllReduce | ReduceScatter):
@@ -129,7 +130,7 @@ class BatchedWork:
         return users
 
     def _is_summed_next(self, value: Value, axes: Axes) -> bool:
-        """Whether nothing uses it but a sum over these axes, which are all in one process."""
+        """Whether the only user of the value is a sum over these axes, within one process."""
         users = self._users[value]
         if len(users) != 1 or not isinstance(users[0], Collective):
             return False

@@ -1,8 +1,8 @@
-"""Loops that XLA compiles on virtual CPUs: that of decoding has hundreds of small operations in an iteration.
+"""Emits loops that XLA compiles on virtual CPUs. The loop of decoding has hundreds of small operations in an iteration.
 
-A loop without collectives becomes one function that each core calls. Loops over layers inside it are unrolled, and
-what they cut out of a stack or put into it, such as the caches of all layers, is handed on in parts: XLA would copy it
-in every iteration.
+A loop without collectives becomes one function that each core calls. Loops over layers inside it are unrolled. The
+stacks that they slice or build, such as the caches of all layers, are carried in parts, because XLA would copy a whole
+stack in every iteration.
 
 A loop with collectives becomes one function for all cores of the process, in which the collectives are arithmetic.
 """
@@ -31,7 +31,7 @@ def emit_compiled(program: CoreProgram, loop: Loop) -> None:
     """Emits a loop without collectives into a program, as one function that XLA compiles.
 
     Args:
-      program: one core's program. It holds the loop's results afterwards, as far as something reads them.
+      program: one core's program. It holds the loop's results afterwards, if something reads them.
       loop: a loop of its plan.
     """
     in_parts = _entering_in_parts(loop)
@@ -59,7 +59,7 @@ def _emit_loop_inside(program: CoreProgram, loop: Loop) -> None:
 
 
 def _is_unrollable(loop: Loop) -> bool:
-    """Whether the number of iterations is known, and they are not too many instructions to compile one by one."""
+    """Whether the number of iterations is known, and all iterations together have few enough instructions to unroll."""
     known = loop.count is None and loop.condition is None and loop.is_bounded and loop.length > 0
     return known and sum(times for _, times in walk(loop.body, loop.length)) <= MOST_UNROLLED
 
@@ -72,7 +72,8 @@ def _entering_in_parts(loop: Loop) -> frozenset[Value]:
 
 
 def _carried_in_parts(loop: Loop) -> list[Carried]:
-    """The values that the loop carries and that an unrolled loop inside it puts together, such as caches of layers."""
+    """The values that the loop carries and that an unrolled loop inside it builds part by part, such as caches of
+    layers."""
     made = {s.whole for i in loop.body if isinstance(i, Loop) and _is_unrollable(i) for s in i.stacked}
     return [c for c in loop.carried if c.leaving in made]
 
@@ -83,7 +84,7 @@ class LoopOfAllCores:
     Args:
       facts: facts of the plan.
       differing: the mesh axes along which its slices differ.
-      loop: a loop of the plan that stands in no other.
+      loop: a loop of the plan that is inside no other loop.
     """
 
     def __init__(self, facts: PlanFacts, differing: DifferingSlices, loop: Loop) -> None:
@@ -108,7 +109,7 @@ class LoopOfAllCores:
 
 
 class _InlineSegments:
-    """`SegmentWork` inside one function: what each core does is emitted there, one core after the other."""
+    """The `SegmentWork` inside one function, into which the work of the cores is emitted one after the other."""
 
     batched = None
 

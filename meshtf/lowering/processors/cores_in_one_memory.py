@@ -1,4 +1,4 @@
-"""Virtual CPUs of a process, whose slices lie in one memory: each core's work in segments, collectives as arithmetic.
+"""Emits the virtual CPUs of a process, which share one memory: each core's work in segments, collectives as arithmetic.
 
 The plan of a data-parallel step on "rows:2" is cut where its cores communicate:
 
@@ -7,7 +7,7 @@ The plan of a data-parallel step on "rows:2" is cut where its cores communicate:
     segment 1 on core 0    segment 1 on core 1
 
 Segments that do the same work on several cores run once for these (`work_done_once`), segments that differ only in
-their values share one traced function (`segment_likeness`), and a loop that asks for it is compiled by XLA
+their values share one traced function (`segment_likeness`), and XLA compiles a loop if its writer requests it
 (`compiled_loops`).
 """
 
@@ -50,13 +50,13 @@ class CoresInOneMemory:
     """The virtual CPUs of this process, emitted into one function; other processes may have more of the mesh.
 
     Args:
-      plan: what each core runs.
-      mesh_impl: the mesh, of virtual CPUs alone.
-      slices: by variable and core, the slices of this process.
+      plan: the plan that each core runs.
+      mesh_impl: the mesh, which has only virtual CPUs.
+      slices: the slices of this process, keyed by variable and core.
       runs_once: whether the program runs once, so that compiling a loop would cost more than it saves.
 
     Attributes:
-      traces: how often each segment has been traced, those inside loops and branches too.
+      traces: the number of times that each segment has been traced, including segments inside loops and branches.
     """
 
     def __init__(
@@ -136,12 +136,13 @@ class CoresInOneMemory:
         return StagedCollectives(mesh_shape, process_of_core, bound)
 
     def _function(self, segment: Segment) -> TracedFunction:
-        """The traced function of a segment. Segments that are alike share one, so that each layer is traced once."""
+        """The traced function of a segment. Segments with equal likeness keys share one, so that equal layers are
+        traced once."""
         if segment not in self._functions:
             key = likeness(segment, self.facts)
             function = self._shared.get(key) if key is not None else None
             function = function or self._traced(segment)
-            if key is not None and not function.may_fail:  # an error is to name the segment
+            if key is not None and not function.may_fail:  # an error must name the segment
                 self._shared[key] = function
             self._functions[segment] = function
         return self._functions[segment]
@@ -153,7 +154,7 @@ class CoresInOneMemory:
         signature += [tf.TensorSpec(v.slice_shape, v.dtype) for v in values]
         signature += [tf.TensorSpec([], tf.resource) for _ in segment.variables]
         body = functools.partial(self._core_program, segment)
-        # Inlined, what several cores call would be placed anew for each of them.
+        # If it were inlined, TensorFlow would place a function again for each core that calls it.
         traced = tf.function(body, autograph=False, experimental_attributes=NOT_INLINED)
         with tf.init_scope():
             return TracedFunction(traced.get_concrete_function(*signature))
@@ -172,9 +173,9 @@ class CoresInOneMemory:
 
 
 def is_worth_tracing(plan: Plan) -> bool:
-    """Whether tracing a program that runs once pays: it has loops or branches, or several processes, or much memory.
+    """Whether a program that runs once is worth tracing: it has loops or branches, several processes, or large values.
 
-    The cores of a traced program work at the same time, those of an untraced one take turns.
+    The cores of a traced program work at the same time. The cores of an untraced program take turns.
     """
     is_plain = not plan.process_of_core and not any(isinstance(i, Loop | Branch) for i in plan.instructions)
     made = sum(v.slice_bytes for i in plan.instructions for v in i.outputs) * plan.mesh_shape.size
@@ -182,6 +183,6 @@ def is_worth_tracing(plan: Plan) -> bool:
 
 
 def _crosses(step: CollectiveStep, plan: Plan) -> bool:
-    """Whether a collective has cores of several processes."""
+    """Whether a collective moves data between processes."""
     axes = step.axes if step.destinations is None else plan.mesh_shape.dimension_names
     return bool(plan.process_of_core) and bool(crossing_axes(axes, plan.mesh_shape, plan.process_of_core))

@@ -1,8 +1,9 @@
-"""The mesh axes along which cores hold different slices of a value. Along all others they hold the same, to the bit.
+"""Finds the mesh axes along which cores hold different slices of a value. Along all others, slices are equal to the
+bit.
 
-Local work is a function of a core's slices, and of where it stands along the axes of their layouts. So a result of
-values that are replicated along an axis is replicated along it, too. With x split over `rows` on "rows:2;cols:2", relu
-of x differs along `rows` alone: cores 0 and 1 hold the same, and cores 2 and 3.
+Local work is a function of a core's slices and of its position along the axes of their layouts. So if all inputs are
+replicated along an axis, so is the result. With x split over `rows` on "rows:2;cols:2", relu of x differs only along
+`rows`: cores 0 and 1 hold equal slices, and so do cores 2 and 3.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ _NONE: AxesSet = frozenset()
 
 
 class DifferingSlices:
-    """The axes along which the values of a plan differ, those inside loops and branches included.
+    """The axes along which the values of a plan differ, including values inside loops and branches.
 
     Args:
-      facts: facts of the plan. Variables, and sums to which loops add, count as different on every core, because each
-        core writes to memory of its own. The results of a user's function do too, because nothing is known of it.
+      facts: facts of the plan. Results of updates in place, and sums to which loops add, count as different on every
+        core, because each core writes to its own memory. So do the results of a user's function, because nothing is
+        known about it.
     """
 
     def __init__(self, facts: PlanFacts) -> None:
@@ -46,7 +48,7 @@ class DifferingSlices:
         return self._all if any(self._is_of_each(i) for i, _ in walk([instruction])) else found
 
     def axes_of_value(self, value: Value) -> Axes | None:
-        """The axes along which its slices differ, in the mesh's order. None where no two cores have the same."""
+        """The axes along which its slices differ, in the mesh's order; None if no two cores hold equal slices."""
         axes = self._of[value]
         return None if self.differs_everywhere(axes) else self.in_order(axes)
 
@@ -55,7 +57,7 @@ class DifferingSlices:
         return tuple(d.name for d in self._facts.plan.mesh_shape if d.name in axes)
 
     def differs_everywhere(self, axes: AxesSet) -> bool:
-        """Whether no two cores have the same."""
+        """Whether these are all axes, so that no two cores hold equal slices."""
         return axes == self._all
 
     def _go_through(self, instructions: Sequence[Instruction]) -> None:
@@ -70,8 +72,8 @@ class DifferingSlices:
     def _work(self, instruction: Instruction) -> None:
         given = self._of_values(instruction.inputs)
         if isinstance(instruction, Collective):
-            # One that permutes gives a core what another held.
-            # Any other collective leaves all cores of a group with the same, except what splits the result.
+            # After a permute, a core holds the slice of another core. After any other collective, the cores of a group
+            # hold equal slices, except along the axes that split the result.
             given -= frozenset(instruction.step.axes if instruction.step.destinations is None else ())
         elif self._is_of_each(instruction):
             given = self._all
@@ -84,15 +86,15 @@ class DifferingSlices:
             self._of[carried.entering] = self._of_values([carried.initial]) | self._written_of(carried.entering)
         for s in loop.sliced:
             self._of[s.part] = self._of_values([s.whole]) | self._written_of(s.part)
-        # What a loop carries may come to differ in its second iteration, so this goes on until nothing changes. Axes
-        # are only added, so it ends.
+        # A carried value may begin to differ in the second iteration, so this repeats until nothing changes. It ends
+        # because axes are only added.
         while True:
             if loop.condition is not None:
                 for carried, entering in zip(loop.carried, loop.condition.entering, strict=False):
                     self._of[entering] = self._of[carried.entering]
                 self._go_through(loop.condition.instructions)
             self._go_through(loop.body)
-            # What differs as an iteration ends differs in the next.
+            # A value that differs at the end of an iteration also differs in the next.
             more = [c for c in loop.carried if not self._of[c.leaving] <= self._of[c.entering]]
             if not more:
                 break
@@ -110,7 +112,7 @@ class DifferingSlices:
             self._of[result] = self._of_values([branch.predicate, *made]) | self._written_of(result)
 
     def _is_of_each(self, instruction: Instruction) -> bool:
-        """Whether each core has to do it itself."""
+        """Whether each core must do the instruction itself."""
         if not isinstance(instruction, Compute):
             return False
         is_in_place = instruction in self._facts.in_place or instruction in self._facts.rows_in_place
@@ -121,5 +123,5 @@ class DifferingSlices:
         return _NONE.union(*(self._of[v] for v in values))
 
     def _written_of(self, value: Value) -> AxesSet:
-        """Axes that split a value, or over which it is still to be reduced."""
+        """The axes that split a value, or over which it is still to be reduced."""
         return self._all & self._reduced.get(value, _NONE).union(value.pending, *value.layout.axes)

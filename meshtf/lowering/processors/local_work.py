@@ -1,4 +1,4 @@
-"""How one virtual CPU does its own work, where TensorFlow runs it operation by operation."""
+"""The local work of one virtual CPU, which TensorFlow runs operation by operation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from meshtf.planning.plan import Carried, Compute, Loop
 
 
 def processor_work(facts: PlanFacts, *, compiles_loops: bool) -> LocalWork:
-    """The work of virtual CPUs: what a loop owns changes in its own memory, and loops that ask for it are compiled.
+    """The local work of virtual CPUs: values that a loop owns change in place, and loops are compiled on request.
 
     Args:
       facts: facts of the plan.
-      compiles_loops: whether loops are compiled that ask for it.
+      compiles_loops: whether loops whose writers request it are compiled.
     """
 
     def compute(core: TracedCore, instruction: Compute, slices: Sequence[tf.Tensor]) -> Any:
@@ -46,7 +46,7 @@ def processor_work(facts: PlanFacts, *, compiles_loops: bool) -> LocalWork:
 
 
 def begins_with(facts: PlanFacts) -> Beginning:
-    """Gives a loop memory of its own for what it writes over. Others may hold what it begins with, as variables do."""
+    """Copies the initial values that a loop overwrites. Others, such as variables, may hold the originals."""
 
     def begin(carried: Carried, tensors: Tensors) -> Tensors:
         if carried.entering not in facts.own_memory:

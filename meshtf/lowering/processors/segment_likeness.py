@@ -1,11 +1,12 @@
-"""Segments that do the same with other values, as the layers of a model do: one traced function serves them all.
+"""Finds segments that do the same work on other values, as the layers of a model do. One traced function serves them
+all.
 
 Twelve layers, each (read w, matmul, add, relu), are twelve segments. Their instructions are the same if values are
 numbered in the order in which they appear, and variables likewise. So they have one key, TensorFlow traces the first,
 and the other eleven call its function with their own slices and variables.
 
-Equal keys must mean equal traces. So whatever cannot be compared ends the comparison, and that segment is traced by
-itself: a function of the user's, a large array, an object that is no frozen value of ours.
+Equal keys must mean equal traces. So anything that cannot be compared ends the comparison, and that segment is traced
+by itself. Examples are a user's function, a large array and an object of another package.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from meshtf.lowering.processors.segments import Segment
 from meshtf.planning.plan import Compute, Instruction, ReadVariable, Value
 
 _LARGEST = 1024
-"""Bytes of an array that is compared."""
+"""The most bytes of an array that is compared."""
 _PURE = frozenset(("meshtf", "numpy", "tensorflow"))
-"""Packages whose functions do the same whenever they are called."""
+"""Packages whose functions always do the same."""
 
 
 def likeness(segment: Segment, facts: PlanFacts) -> Hashable | None:
-    """A key that is equal for segments whose traces differ in names of operations only. None where that is not known.
+    """A key that is equal for segments whose traces differ only in names of operations; None if that is not known.
 
     It compares the instructions one by one, how values pass from one to the next, and what their emission closes over.
-    Alike instructions come from one line of the user's code, so that an error finds it.
+    Instructions with equal keys come from one line of the user's code, so that errors name the right line.
     """
     if segment.feeds or segment.ends_program:
         return None
@@ -73,11 +74,11 @@ def _of_instruction(
 
 
 def _of(x: Any) -> Hashable:
-    """Equal for what emits the same."""
+    """A key that is equal for objects that emit the same."""
     if x is None or isinstance(x, bool | int | str | bytes | tf.DType | Dimension | Shape):
         return type(x), x
     if isinstance(x, float):
-        return float, x.hex()  # tells 0.0 from -0.0, and makes NaN equal itself
+        return float, x.hex()  # distinguishes 0.0 from -0.0, and makes NaN equal to itself
     if isinstance(x, tuple | list):
         return type(x), tuple(map(_of, x))
     if type(x) is dict:
@@ -100,7 +101,7 @@ def _of(x: Any) -> Hashable:
 
 @dataclasses.dataclass(frozen=True)
 class _Same:
-    """Equal to another of the same object, which it keeps alive."""
+    """A key that compares an object by identity, and keeps it alive."""
 
     thing: object
 
@@ -118,7 +119,7 @@ def _of_function(function: types.FunctionType) -> Hashable:
         return _Same(function)
     try:
         cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
-    except ValueError:  # one that has no contents yet
+    except ValueError:  # a cell that has no contents yet
         raise _UnknownError from None
     defaults = (function.__defaults__ or (), tuple((function.__kwdefaults__ or {}).items()))
     return _Same(function.__code__), _of(defaults), tuple(map(_of, cells))

@@ -1,9 +1,10 @@
-"""Instructions in segments that each core runs by itself, between what all cores of a process do at once.
+"""Cuts instructions into segments that each core runs by itself, between instructions for all cores of a process at
+once.
 
-Take (p = matmul, s = sum of p over cores, relu of p, square of s). Relu stands behind the sum and does not need
-it. So there are two segments, (matmul, relu) and (square), with the sum between them. A new segment begins only
-where an instruction needs what is done together. The fewer segments there are, the fewer functions are traced and
-called.
+Take (p = matmul, s = sum of p over cores, relu of p, square of s). Relu comes after the sum and does not need it. So
+there are two segments, (matmul, relu) and (square), with the sum between them. A new segment begins only where an
+instruction needs the result of one that is done together. The fewer segments there are, the fewer functions are traced
+and called.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ class Segment:
 
     Attributes:
       instructions: the instructions that each core runs, in order.
-      entering: the values that they use and that were made before.
+      entering: the values that they use and that were made earlier.
       leaving: the values that they make and that something uses afterwards.
       feeds: the names of the feeds that they read.
       variables: the names of the variables that they read or write.
       together: the instructions that follow, each done for all cores at once.
-      ends_program: whether the results of the program are made here.
-      axes: the mesh axes along which cores do different work in it. One core does the work for all that would do the
-        same. None: each core does its own.
+      ends_program: whether this segment makes the results of the program.
+      axes: the mesh axes along which cores do different work in it. One core does the work for all cores that would do
+        the same. None: each core works for itself.
     """
 
     instructions: tuple[Instruction, ...]
@@ -45,16 +46,16 @@ class Segment:
 
 
 IsTogether = Callable[[Instruction], bool]
-"""Whether an instruction is for all cores at once."""
+"""Whether an instruction is done for all cores at once."""
 
 
 def communicates(instruction: Instruction) -> bool:
-    """Whether it is a collective, or has one inside."""
+    """Whether the instruction is a collective or contains one."""
     return any(isinstance(i, Collective) for i, _ in walk([instruction]))
 
 
 def segments_of_program(facts: PlanFacts, is_together: IsTogether, differing: DifferingSlices) -> list[Segment]:
-    """Cuts a plan into segments. Work that several cores would do alike has segments of its own."""
+    """Cuts a plan into segments. Work that is the same on several cores gets its own segments."""
     plan = facts.plan
     own = [i for i in plan.instructions if not isinstance(i, AssignVariable)]
     pieces = _pieces(own, facts, is_together)
@@ -72,14 +73,14 @@ def segments_of_body(
     is_together: IsTogether,
     differing: DifferingSlices,
 ) -> list[Segment]:
-    """Cuts the instructions inside a loop or a branch into segments. `results` are asked for afterwards."""
+    """Cuts the instructions inside a loop or a branch into segments. `results` are read afterwards."""
     pieces = _divided(_pieces(instructions, facts, is_together), differing, facts)
     return _segments(pieces, results, facts, ends_program=False)
 
 
 @dataclasses.dataclass(eq=False)
 class _Piece:
-    """A segment as it grows."""
+    """A segment under construction."""
 
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     together: list[Instruction] = dataclasses.field(default_factory=list)
@@ -87,7 +88,7 @@ class _Piece:
 
 
 def _divided(pieces: Sequence[_Piece], differing: DifferingSlices, facts: PlanFacts) -> list[_Piece]:
-    """Sets work that several cores would do alike apart from what each does by itself."""
+    """Separates work that is the same on several cores from the work that each core does by itself."""
     found: list[_Piece] = []
     for n, piece in enumerate(pieces):
         *alike, each = parts_of_work(piece.instructions, differing, facts)
@@ -101,14 +102,14 @@ def _divided(pieces: Sequence[_Piece], differing: DifferingSlices, facts: PlanFa
 def _pieces(instructions: Sequence[Instruction], facts: PlanFacts, is_together: IsTogether) -> list[_Piece]:
     """Cuts instructions into as few pieces as their order allows.
 
-    A piece ends where something needs what is done together. A core begins with a piece when all values are there that
-    enter it, and what is done together takes place when its own inputs are there.
+    A piece ends where an instruction needs the result of one that is done together. A core starts a piece when all
+    entering values exist. An instruction that is done together starts when its own inputs exist.
     """
     pieces = [_Piece()]
     waited_for: set[Value] = set()
-    """The outputs of what is done together behind the last piece."""
+    """The outputs of the instructions done together after the last piece."""
     for instruction in instructions:
-        if is_together(instruction):  # several may follow one another in one place
+        if is_together(instruction):  # several may follow one another here
             pieces[-1].together.append(instruction)
             waited_for.update(instruction.outputs)
             continue
@@ -123,7 +124,7 @@ def _segments(
     pieces: Sequence[_Piece], results: Sequence[Value], facts: PlanFacts, *, ends_program: bool
 ) -> list[Segment]:
     found: list[Segment] = []
-    # From the end backwards: a segment hands on only the values that something after it needs.
+    # Goes backwards from the end: a segment passes on only the values that something after it needs.
     wanted = set(results)
     for n, piece in reversed(list(enumerate(pieces))):
         is_end = ends_program and n == len(pieces) - 1
@@ -147,7 +148,7 @@ def _segments(
 
 
 def _entering(piece: _Piece, returned: Sequence[Value], facts: PlanFacts) -> tuple[Value, ...]:
-    """The values made before that the instructions use or wait for, but those that an update reads by itself."""
+    """The values made earlier that the instructions use or wait for, except variables that an update reads itself."""
     waits = [v for i in piece.instructions for v in facts.awaited_by(i)]
     made = {v for i in piece.instructions for v in i.outputs}
     needed = dict.fromkeys([*free_values(piece.instructions, set(), returned), *waits])

@@ -1,7 +1,7 @@
-"""Work that cores would do alike, apart from what each does by itself.
+"""Separates work that is the same on several cores from the work that each core does by itself.
 
-Cores of one process and one memory can use the same tensor. A model split over four of eight cores computes its norms
-and residual sums on all four, of the same numbers: one core does it, and its memory is there once.
+Cores of one process and one memory can use the same tensor. A model split over four of eight cores would compute its
+norms and residual sums on all four, from the same numbers. So one core computes them, and their memory exists once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from meshtf.planning.plan import AssignVariable, Compute, Feed, Instruction, Rea
 from meshtf.thresholds import CALL_BYTES, CALL_FLOPS
 
 _AT_HAND = (Feed, ReadVariable, AssignVariable)
-"""Instructions whose results each core has of its own, and uses wherever they are wanted."""
+"""Instructions that each core does itself, in the part where their result is used."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkPart:
-    """Instructions, in their order.
+    """A part of the instructions, in order.
 
     Attributes:
-      axes: the mesh axes along which cores do different work; of those that do the same, one does it. None: each does.
-      instructions: what is done.
+      axes: the mesh axes along which cores do different work. One core works for all cores that would do the same.
+        None: each core works for itself.
+      instructions: the instructions of the part.
     """
 
     axes: Axes | None
@@ -34,10 +35,11 @@ class WorkPart:
 
 
 def parts_of_work(instructions: Sequence[Instruction], differing: DifferingSlices, facts: PlanFacts) -> list[WorkPart]:
-    """The same work in parts, one after the other; the last, which may be empty, each core does by itself."""
+    """Cuts the work into parts that run one after the other. Each core does the last part, which may be empty, by
+    itself."""
     own: dict[Instruction, AxesSet] = {i: differing.axes_of(i) for i in instructions if not isinstance(i, _AT_HAND)}
     worth = [axes for axes in _worth_it(own) if not differing.differs_everywhere(axes)]
-    # What uses a value differs wherever the value does, so fewer axes come first.
+    # A user of a value differs along all axes along which the value differs, so parts with fewer axes come first.
     order = sorted(worth, key=lambda axes: (len(axes), sorted(axes)))
     if not order:
         return [WorkPart(None, list(instructions))]
@@ -66,7 +68,7 @@ def _places(
     order: Sequence[AxesSet],
     facts: PlanFacts,
 ) -> dict[Instruction, int]:
-    """The part in which each instruction stands. Small work stands in the part of its first user."""
+    """The index of each instruction's part. Small work is in the part of its first user."""
     last = len(order)
     numbers = {axes: n for n, axes in enumerate(order)}
     users: dict[Value, int] = {}
@@ -80,7 +82,7 @@ def _places(
     made: dict[Value, int] = {}
     for instruction in instructions:
         earliest = max((made[v] for v in facts.needed_by(instruction) if v in made), default=0)
-        # One that waits for a later part differs along more axes than that part may.
+        # An instruction that waits for a later part moves to the last part, since it may differ along more axes.
         place = places[instruction] = wanted[instruction] if earliest <= wanted[instruction] else last
         made.update(dict.fromkeys(instruction.outputs, place))
     return places

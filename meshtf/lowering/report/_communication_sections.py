@@ -47,7 +47,7 @@ def between_processes(report: Report) -> list[Section]:
 
 
 _Asked: TypeAlias = tuple[CollectiveRecord, str]
-"""A collective that an operation asked for, and the name of the bucket in which it travels, or an empty text."""
+"""A collective of an operation, and the name of the bucket in which it travels, or an empty text."""
 
 
 def collectives(report: Report) -> list[Section]:

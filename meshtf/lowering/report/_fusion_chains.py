@@ -30,10 +30,11 @@ import tensorflow as tf
 from meshtf.planning.plan import Compute, Instruction, Plan, Value, nested, used_directly
 
 _MADE_ONCE = frozenset([tf.sin, tf.cos])
-"""Kernels that a TPU has no unit for: unlike an exponential, each element takes tens of operations."""
+"""Kernels for which a TPU has no unit. Unlike an exponential, they take tens of operations for each element."""
 
 _MADE_AGAIN = 1.125
-"""A pass makes a value again if it reads at most this many times the value's own bytes, as a tensor and a statistic."""
+"""A pass makes a value again if it reads at most this many times the value's own bytes, such as a tensor and a
+statistic."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class FusedWork:
 
 
 def fused_work(plan: Plan) -> dict[Compute, FusedWork]:
-    """Returns the place of all local work in its chain, except views. It includes loops' bodies and branches."""
+    """Returns the chain of each local work except views. It includes loops' bodies and branches."""
     found: dict[Compute, FusedWork] = {}
     returned = [*plan.fetches, *(c.value for c in plan.checks)]
     for instructions, leaving in _bodies(plan.instructions, returned):
@@ -73,14 +74,14 @@ class WorkInMemory:
 
 
 def work_in_memory(instructions: Sequence[Instruction], leaving: Sequence[Value]) -> WorkInMemory:
-    """Returns the memory traffic of a list of instructions. `leaving`: the values that the list is there for."""
+    """Returns the values in memory for a list of instructions. `leaving`: the values that the list must compute."""
     return _Chains(instructions, leaving).in_memory()
 
 
 def _bodies(
     instructions: Sequence[Instruction], leaving: Sequence[Value]
 ) -> Iterator[tuple[Sequence[Instruction], Sequence[Value]]]:
-    """Yields each list of instructions with the values that it is there for."""
+    """Yields each list of instructions, nested ones included, with the values that it must compute."""
     yield instructions, leaving
     for instruction in instructions:
         if inside := nested(instruction):
@@ -88,7 +89,7 @@ def _bodies(
 
 
 def shown_memory(instructions: Sequence[Instruction]) -> dict[Value, Value]:
-    """Returns, for each view, the value whose memory it shows."""
+    """Returns, for each view, the value whose memory it shares."""
     owner: dict[Value, Value] = {}
     for i in instructions:
         if isinstance(i, Compute) and i.facts.is_view:
@@ -206,10 +207,10 @@ class _Chains:
         ]
 
     def _operand(self, instruction: Instruction, value: Value) -> tuple[Value, ...]:
-        """Returns the values that unfused work reads to have an operand.
+        """Returns the values that unfused work reads to obtain an operand.
 
         A product makes the operand again from few bytes, if that moves fewer bytes than one pass that writes it. That
-        pass would write it in the shorter numbers that products read.
+        pass would write it in the narrower dtype that products read.
         """
         if not (self._products_fuse and is_product(instruction)):
             return (value,)
@@ -228,8 +229,8 @@ class _Chains:
                 self._chains_reading.setdefault(value, set()).add(self._root(i))
 
     def _sources_of(self, value: Value) -> tuple[Value, ...]:
-        """Returns the values that another pass reads to have a value: the value, or the values it is made of if
-        they are small.
+        """Returns the values that another pass reads to obtain a value: the value itself, or the values it is made of
+        if they are small.
         """
         if value not in self._sources:
             producer, sources = self._producers.get(value), (value,)
@@ -268,7 +269,7 @@ class _Chains:
 
 
 def _goes_on(instruction: Instruction) -> bool:
-    """Tells whether a reader of its result can be in the same pass."""
+    """Tells whether a reader of the instruction's result can be in the same pass."""
     return is_fusable(instruction) and not (isinstance(instruction, Compute) and instruction.facts.is_reduction)
 
 

@@ -1,4 +1,5 @@
-"""The costs of padding: dimensions that a layout splits into equal parts, although their sizes do not divide."""
+"""The costs of padding: dimensions that a layout splits into equal parts although the number of parts does not divide
+them."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ class PaddingRecord:
       size: its size.
       axes: the mesh axes that split it.
       parts: the number of parts.
-      padded: the size that the cores hold together.
+      padded: the total size that the cores hold, with padding.
       share: the share of `padded` that is padding.
-      flops: the most FLOPs that a core spends on padding, as the mean over all cores.
+      flops: an upper bound on the FLOPs that a core spends on padding, averaged over all cores.
       bytes: bytes of padding in a core's variables.
     """
 

@@ -1,4 +1,4 @@
-"""The pipelines of a plan: how long their stages wait, which axes split them, and what they send and keep."""
+"""The pipelines of a plan: how long their stages wait, which axes split the stages, and what they send and keep."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class TensorRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoopRecord:
-    """A loop that asks to be compiled by XLA.
+    """A loop whose writer requests that XLA compiles it.
 
     Attributes:
       operation: the name of its operation.

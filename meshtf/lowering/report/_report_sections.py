@@ -1,4 +1,4 @@
-"""The parts of a report for people: the costs of the program, then tables in which equal lines stand once."""
+"""The parts of a report for people: the costs of the program, then tables in which equal lines are joined."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEGLIGIBLE = 0.01
 
 
 def headline(report: Report) -> str:
-    """Returns the program, the cores and the mesh, in a line."""
+    """Returns one line with the program, the cores and the mesh."""
     mesh, parts = (" ".join(f"{name}:{size}" for name, size in axes) for axes in (report.mesh, report.axis_parts))
     cores = "1 core" if report.cores == 1 else f"{report.cores} cores"
     if report.processes > 1:

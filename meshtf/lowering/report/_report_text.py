@@ -1,4 +1,4 @@
-"""Writes a report as text, in lines of a width, and as HTML for notebooks."""
+"""Writes a report as text with a maximum line width, and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def render(report: Report, *, tensors: bool, width: int) -> str:
 
 
 def render_html(report: Report) -> Markup:
-    """Returns the same as HTML, with a part that folds for each table."""
+    """Returns the report as HTML, with a foldable part for each table."""
     parts = [element("p", element("b", headline(report)))]
     if _is_empty(report):
         parts.append(element("p", _EMPTY.strip(), class_="soft"))

@@ -91,15 +91,15 @@ def _record(value: Value, instruction: Instruction, readers: list[str], layouts:
 
 def _why(value: Value, instruction: Instruction, readers: list[str], layouts: LayoutTable) -> str:
     parts = layouts.axis_parts
-    reader = f"{readers[0]} reads it so" if readers else "it is a result"
+    reader = f"{readers[0]} reads it whole" if readers else "it is a result"
     if value.pending:
-        return f"each core has a term of a sum over {_joined(parts, value.pending)}, which is not done yet"
+        return f"each core has a term of a sum over {_joined(parts, value.pending)}, which is still pending"
     if isinstance(instruction, Feed):
-        return f"an input that is not only cut: {reader}" if readers else "an input"
+        return f"an input that is not only cut into slices: {reader}" if readers else "an input"
     if isinstance(instruction, Collective):
         return f"{_done(instruction.step)} over {_joined(parts, instruction.step.axes)}: {reader}"
     if not value.shape.dims:
-        return "it has no dimension"
+        return "it has no dimensions"
     split = [d.name for d in value.shape if axes_size(layouts.rules.axes(d.name), layouts.whole_mesh_shape) > 1]
     if split:
         return f"made whole, though a rule splits {', '.join(split)}: {reader}"

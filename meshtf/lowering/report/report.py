@@ -39,7 +39,7 @@ from meshtf.planning.plan import Plan
 
 @dataclasses.dataclass(frozen=True)
 class Updates:
-    """The effect of weight-update sharding on a program.
+    """The effect of weight-update sharding on a program's updates.
 
     trained: names of the weights. repeated: the weights whose updates are not divided, and why. plan_without: the plan
     in which no update is divided, if some are in this one.

@@ -70,7 +70,8 @@ def shorten(text: str, width: int, keeps: Literal["all", "start", "end"] = "star
 
 
 def wrapped(text: str, width: int) -> str:
-    """Returns the text in lines of at most `width` letters. A line ends at a joint of a name or a layout if it can."""
+    """Returns the text in lines of at most `width` letters. A line ends at a separator of a name or a layout if it
+    can."""
     lines = [""]
     for part in _fitting(text, width, (r"[^\s./;,]*[\s./;,]*", r"[^_:=(@+-]*[_:=(@+-]*", r".")):
         if len((lines[-1] + part).rstrip()) > width and lines[-1]:
@@ -80,8 +81,8 @@ def wrapped(text: str, width: int) -> str:
 
 
 def _fitting(text: str, width: int, joints: Sequence[str]) -> Iterator[str]:
-    """Yields the parts of a text between joints of the first kind. A part that is too long is divided at the
-    next kind.
+    """Yields the parts of a text between separators of the first kind. A part that is too long is divided at the next
+    kind.
     """
     for part in filter(None, re.findall(joints[0], text, re.DOTALL)):
         fits = len(part.rstrip()) <= width or len(joints) == 1
@@ -89,7 +90,7 @@ def _fitting(text: str, width: int, joints: Sequence[str]) -> Iterator[str]:
 
 
 def bytes_text(n: int) -> str:
-    """Returns text such as `1.5 MiB`. If texts end in one column, their units stand under one another."""
+    """Returns text such as `1.5 MiB`. If texts are right-aligned in a column, their units are aligned."""
     return _with_unit(n, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 

@@ -1,7 +1,7 @@
-"""Chooses the type in which this machine's processor multiplies matrices, so that a sum of products is rounded once.
+"""Chooses the dtype in which this machine's processor multiplies matrices, so that a sum of products is rounded once.
 
-TensorFlow sums a bfloat16 product in float32 and rounds it to nearest if the processor multiplies bfloat16 itself. On
-other processors it cuts the sum off: each element is too small by 0.3 % in the mean, in every step of a training.
+If the processor multiplies bfloat16 itself, TensorFlow sums a bfloat16 product in float32 and rounds it to nearest. On
+other processors it truncates the sum. Each element is then too small by 0.3 % on average, in every training step.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ import tensorflow as tf
 
 _TERMS = 1031
 """The number of ones to sum. It is between the bfloat16 numbers 1024 and 1032, and nearer to 1032, so rounding to
-nearest and cutting off differ. A sum in bfloat16 would stay at 256."""
+nearest and truncating differ. A sum in bfloat16 would stop at 256."""
 
 
 def product_dtype(dtype: tf.DType) -> tf.DType:
-    """The type in which the processor multiplies matrices of `dtype`: float32 for bfloat16, where it does not round
-    bfloat16 products to nearest by itself, else `dtype`."""
+    """The dtype in which the processor multiplies matrices of `dtype`.
+
+    It is float32 for bfloat16 on processors that do not round bfloat16 products to nearest, else `dtype`.
+    """
     return tf.float32 if dtype == tf.bfloat16 and not _rounds_bfloat16_products() else dtype
 
 
 @functools.cache
 def _rounds_bfloat16_products() -> bool:
-    """Whether TensorFlow rounds bfloat16 products here. It multiplies to find out, once in a process.
+    """Whether TensorFlow rounds bfloat16 products to nearest here.
 
-    No list of processors says how TensorFlow uses each of them.
-
+    It multiplies two matrices to find out, once per process, since no list tells how TensorFlow uses each processor.
     The answer is the same in every process on one machine.
     """
     with tf.init_scope(), tf.device("/device:CPU:0"):

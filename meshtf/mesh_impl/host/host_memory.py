@@ -1,4 +1,4 @@
-"""How much memory the machine still has for this process."""
+"""The memory that is still available to this process."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ _CONTROLLERS = "proc/self/cgroup"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostMemory:
-    """The bytes that can still be taken, and the name of the limit, in words."""
+    """The available bytes, and a description of the limit for messages."""
 
     available: int
     limit: str
 
 
 def host_memory(root: Path = Path("/")) -> HostMemory:
-    """The least of what the machine has left, swap included, and what is left under the limits of the process's control
-    groups (a container's, a batch system's). Files that the kernel only keeps at hand count as free.
+    """The memory available to this process.
+
+    It is the least of the machine's available memory, including swap, and the remainders under the limits of control
+    groups (of a container or a batch system). Files that the kernel caches count as free.
 
     Args:
-      root: under which `proc` and `sys` are.
+      root: the folder with `proc` and `sys`.
     """
     limits = [_machine(root), *_control_groups(root)]
     return min(limits, key=lambda memory: memory.available)
@@ -34,12 +36,12 @@ def _machine(root: Path) -> HostMemory:
         sizes = _table(root / "proc/meminfo")
         free = (sizes["MemAvailable"] + sizes.get("SwapFree", 0)) * 1024
         return HostMemory(free, "this machine has left")
-    except (OSError, KeyError, ValueError):  # no Linux, or one that does not say; then all that it has
+    except (OSError, KeyError, ValueError):  # not Linux, or no such figures: all memory of the machine
         return HostMemory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "this machine has")
 
 
 def _control_groups(root: Path) -> Iterator[HostMemory]:
-    """The control groups around this process that have a limit, in version 1 and in version 2 of Linux's cgroups."""
+    """The control groups of this process that have a limit, in version 1 and version 2 of Linux's cgroups."""
     try:
         lines = [line.split(":", 2) for line in (root / _CONTROLLERS).read_text().splitlines()]
     except OSError:
@@ -59,17 +61,17 @@ def _control_groups(root: Path) -> Iterator[HostMemory]:
 
 
 def _left(folder: Path, limit: str, used: str, prefix: str) -> int | None:
-    """Bytes that a group may still take; None where it has no limit."""
+    """The bytes that a group may still use; None if it has no limit."""
     try:
         allowed, taken = int((folder / limit).read_text()), int((folder / used).read_text())
         sizes = _table(folder / "memory.stat")
-    except (OSError, ValueError):  # "max" is no limit; a group that cannot be looked at is as none
+    except (OSError, ValueError):  # "max" means no limit; an unreadable group is ignored
         return None
     cached = sum(sizes.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
     return max(allowed - max(taken - cached, 0), 0)
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Lines of a name and a number."""
+    """Parses lines of a name and a number."""
     fields = (line.split() for line in path.read_text().splitlines())
     return {words[0].rstrip(":"): int(words[1]) for words in fields if len(words) > 1}

@@ -8,10 +8,10 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def largest_cache(root: Path = Path("/")) -> int:
-    """Bytes of the largest cache that the first processor has, shared with others or not; 0 where nobody says it.
+    """The bytes of the first processor's largest cache, which others may share; 0 if the system does not tell.
 
     Args:
-      root: under which `sys` is.
+      root: the folder with `sys`.
     """
     sizes = [_bytes(file.read_text().strip()) for file in root.glob("sys/devices/system/cpu/cpu0/cache/index*/size")]
     return max(sizes, default=0)

@@ -1,8 +1,8 @@
-"""A process that keeps what the processes of one PJRT runtime tell one another.
+"""The coordinator: a process that stores the messages between the processes of one PJRT runtime.
 
-Process 0 runs this file, with an address, the number of processes, and seconds. If this process ends, jaxlib ends every
-process of the runtime at once, and does not say which one is gone. So it outlives process 0 by these seconds, in which
-the others see that process 0 died.
+Process 0 runs this file, with an address, the number of processes, and a number of seconds. If the coordinator ends,
+jaxlib ends every process of the runtime at once, without telling which process is gone. So it runs that many seconds
+longer than process 0. Meanwhile the others detect that process 0 died.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEVER_SECONDS = 10_000_000
 def main(address: str, num_processes: int, outlives_seconds: float) -> None:
     service = _jax.get_distributed_runtime_service(address, num_processes, heartbeat_timeout=_NEVER_SECONDS)
     print("listening", flush=True)
-    has_ended_well = os.read(sys.stdin.fileno(), 1)  # nothing is read where process 0 dies
+    has_ended_well = os.read(sys.stdin.fileno(), 1)  # nothing is read if process 0 dies
     if not has_ended_well:
         time.sleep(outlives_seconds)
     del service

@@ -1,7 +1,7 @@
-"""Text of StableHLO modules that hold one collective each, for TensorFlow's XlaCallModule.
+"""Makes the text of StableHLO modules with one collective each, for TensorFlow's XlaCallModule.
 
 https://openxla.org/stablehlo/spec defines them. TensorFlow's own XLA collectives lack half of the element types, and
-those for TPUs do not compile for anything else.
+its collectives for TPUs do not compile for other devices.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def collective(
     """Emits a collective of StableHLO.
 
     Args:
-      op: the collective's name, without the dialect's.
+      op: the collective's name, without the prefix `stablehlo`.
       x: a tensor with a static shape.
       result_shape: the shape of the result, which has the dtype of `x`.
       attributes: attributes in MLIR's text, such as `split_count = 4 : i64`.
@@ -72,7 +72,7 @@ def collective(
 
 
 def element_type(dtype: tf.DType) -> str:
-    """The name of an element type. DtypeError where there is none."""
+    """MLIR's name of an element type. Raises DtypeError if there is none."""
     if dtype not in _TYPES:
         raise DtypeError(f"XLA has no collectives for {dtype.name}")
     return _TYPES[dtype]

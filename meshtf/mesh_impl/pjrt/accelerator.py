@@ -1,4 +1,4 @@
-"""An accelerator: the cores that one runtime drives, and where they are."""
+"""An accelerator: the cores of one runtime, and their places."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Accelerator:
 
     @classmethod
     def of(cls, kind: Kind, client: Client) -> Accelerator:
-        """Takes the cores of all processes of a runtime. Each core of a TPU has a place on its torus."""
+        """Makes an accelerator of the cores of all processes of a runtime. TPU cores have places on its torus."""
         if client.platform != "tpu":
             return cls(kind, client, client.devices)
         sizes = [max(place) + 1 for place in zip(*(d.place for d in client.devices), strict=True)]
@@ -57,13 +57,13 @@ class Accelerator:
         return f"{'virtual ' * self.is_virtual}{self.kind.name} of {counted(len(self.cores), 'core')}"
 
     def on(self, shape: Shape, positions: Sequence[tuple[int, ...]] | None, axes_over_processes: Axes = ()) -> Cores:
-        """Gives the cores of a mesh: at these positions of the torus, or the first that there are.
+        """Returns the cores of a mesh: at these positions of the torus, or the first ones.
 
-        If several processes have cores without a torus, each has a block of the mesh. The processes lie along the axes
-        in their order, but along `axes_over_processes` first.
+        If several processes have cores without a torus, each has a block of the mesh. The processes are laid along the
+        mesh's axes in order, but along `axes_over_processes` first.
 
         Raises:
-          DeviceError: if there are too few, or if processes cannot have equal parts.
+          DeviceError: if there are too few cores, or if processes cannot have equal parts.
         """
         cluster = collective_runtime().cluster
         check = None if cluster is None else cluster.check_complete

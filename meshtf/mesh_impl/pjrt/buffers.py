@@ -1,4 +1,4 @@
-"""Variables whose slices are buffers on the cores, which programs take and give back."""
+"""Variables whose slices are buffers on the cores. A program consumes the buffers and returns new ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class BufferSlices(Mapping[int, "BufferSlice"]):
-    """One variable: on each core of this process a buffer.
+    """One variable, with a buffer on each core of this process.
 
     Attributes:
-      array: the buffers. A program that assigns the variable takes them, and puts its results here.
+      array: the buffers. A program that assigns the variable consumes them, and stores its results here.
     """
 
     def __init__(self, cores: Cores, slice_shape: Sequence[int], dtype: tf.DType) -> None:
@@ -40,7 +40,7 @@ class BufferSlices(Mapping[int, "BufferSlice"]):
         return self._cores.piece(self.array, position)
 
     def replace(self, position: int, value: np.ndarray) -> None:
-        """Gives one of this process's cores another value."""
+        """Replaces the value on one of this process's cores."""
         self.array = self._cores.replaced(self.array, position, value)
 
 
@@ -59,11 +59,11 @@ class BufferSlice:
         return self._variable.shape
 
     def numpy(self) -> np.ndarray:
-        """A copy on the host. Waits for the step that is running."""
+        """A copy on the host. Waits for the running step."""
         return np.array(self)
 
     def assign(self, value: Any) -> None:
-        """Gives it a value: an array of its shape, of which a copy is made."""
+        """Assigns a copy of an array of the same shape."""
         given = value.numpy() if isinstance(value, tf.Tensor) else value
         array = np.array(given, self.dtype.as_numpy_dtype, order="C")
         if array.shape != tuple(self.shape):

@@ -1,8 +1,8 @@
-"""Reads the set-up of this machine's GPUs, and says why programs cannot run on them.
+"""Reads the set-up of this machine's GPUs, and explains why programs cannot run on them.
 
-A GPU needs three things that fit together: NVIDIA's driver, the plugin of CUDA for PJRT (an extra of meshtf), and the
-release of jaxlib that the plugin was made for. The facts are read without opening a GPU, so that a message can name
-the one that is missing.
+A GPU needs three matching parts: NVIDIA's driver, the CUDA plugin for PJRT (an extra of meshtf), and the release of
+jaxlib for which the plugin was made. They are inspected without opening a GPU, so that a message can name the missing
+part.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class GpuSetup:
     Attributes:
       driver: the CUDA release that the driver supports, as (13, 0); None without a driver.
       gpus: the number of GPUs that the driver shows this process; None without a driver.
-      visible: the value of CUDA_VISIBLE_DEVICES; None where it is not set.
-      plugins: the installed plugins' releases of jax, by their release of CUDA.
+      visible: the value of CUDA_VISIBLE_DEVICES; None if it is not set.
+      plugins: the release of jax of each installed plugin, by its release of CUDA.
       jaxlib: the installed release of jaxlib.
     """
 
@@ -46,7 +46,7 @@ class GpuSetup:
 
     @classmethod
     def of_this_machine(cls) -> GpuSetup:
-        """Asks the driver's library, the environment, and the installed packages."""
+        """Reads the driver's library, the environment, and the installed packages."""
         driver, gpus = _asked_driver()
         plugins = {cuda: _installed(f"jax-cuda{cuda}-plugin") for cuda in _CUDA_RELEASES}
         return cls(
@@ -58,10 +58,10 @@ class GpuSetup:
         )
 
     def why_none(self, error: str, size: int) -> str:
-        """Says why there is no GPU to run on, and what helps.
+        """Explains why no GPU is usable, and what to do.
 
         Args:
-          error: the runtime's own words.
+          error: the runtime's error text.
           size: the number of cores of the mesh.
         """
         fact, remedy = self._fault(error)
@@ -113,7 +113,7 @@ def _remedy_of(error: str) -> str:
 
 
 def _installed(package: str) -> str:
-    """The installed release of a package; empty where it is not installed."""
+    """The installed release of a package; empty if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -121,9 +121,9 @@ def _installed(package: str) -> str:
 
 
 def _asked_driver() -> tuple[tuple[int, int] | None, int | None]:
-    """The CUDA release that the driver supports, and the number of GPUs; None where there is no driver.
+    """The CUDA release that the driver supports, and the number of GPUs; None if there is no driver.
 
-    The names are CUDA's driver interface.
+    The names below are functions of CUDA's driver API.
     """
     try:
         library = ctypes.CDLL("libcuda.so.1")

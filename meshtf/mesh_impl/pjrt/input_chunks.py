@@ -1,7 +1,7 @@
-"""Large inputs go to a device in several chunks at once, and a small program joins them there.
+"""Sends large inputs to a device in several chunks at once. A small program concatenates them there.
 
-A runtime copies an array into memory that the device reads, in one thread: 5 GB/s on the host of an H200, whose bus
-takes 55. Threads that each hand over a chunk copy at once.
+A runtime copies an array into memory that the device reads, in one thread. That is 5 GB/s on the host of an H200, whose
+bus can transfer 55. If several threads send a chunk each, the copies run in parallel.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ module @join {{
 
 @dataclasses.dataclass(frozen=True)
 class InputChunks:
-    """How inputs are cut.
+    """The division of inputs into chunks.
 
     Attributes:
-      count: the most chunks of an input, each of which a thread copies.
-      min_bytes: inputs with fewer bytes, for all cores of a process together, go whole.
-      multiple: the elements in every chunk but the last are a multiple of this, so that a device's kernel may copy
+      count: the most chunks of an input, each copied by one thread.
+      min_bytes: inputs with fewer bytes, for all cores of a process together, are not divided.
+      multiple: every chunk except the last has a multiple of this many elements, so that a device's kernel can copy
         several at once.
     """
 
@@ -46,15 +46,15 @@ class InputChunks:
     multiple: int = 1024
 
     def sizes(self, elements: int) -> list[int]:
-        """The elements of each chunk of an array with this many, of which all but the last have the same number."""
+        """The sizes of the chunks of an array with this many elements. All chunks but the last have the same size."""
         most = self.multiple * math.ceil(elements / (self.count * self.multiple))
         return [min(most, elements - start) for start in range(0, elements, most)]
 
     def cut(self, pieces: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
-        """Cuts the array of each core, all of one shape, and gives a list of the cores' arrays for each chunk.
+        """Divides the array of each core, all of one shape, and returns a list of the cores' arrays for each chunk.
 
-        Nothing is copied. Where the arrays go whole, that is one chunk. Small ones do, those whose elements do not
-        follow one another in memory, and those of a type with less than a byte, which XLA cannot join.
+        Nothing is copied. An array is one chunk if it is small, is not contiguous in memory, or has elements of less
+        than a byte, which XLA cannot concatenate.
         """
         first = pieces[0]
         if len(pieces) * first.nbytes < self.min_bytes or not all(p.flags.c_contiguous for p in pieces):
@@ -62,20 +62,20 @@ class InputChunks:
         if jax.dtypes.itemsize_bits(first.dtype) < 8:
             return [list(pieces)]
         ends = np.cumsum(self.sizes(first.size))
-        chunks = {id(p): np.split(p.reshape(-1), ends[:-1]) for p in pieces}  # an array of all cores stays one
+        chunks = {id(p): np.split(p.reshape(-1), ends[:-1]) for p in pieces}  # cores may share an array
         return [[chunks[id(p)][number] for p in pieces] for number in range(len(ends))]
 
     def at_once(self, function: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
-        """Calls a function for each chunk, in threads. Returns when all have returned, or raises one's error."""
+        """Calls a function for each chunk, in threads. Returns when all have returned, or raises the error of one."""
         try:
             made = _threads(self.count).map(function, given)
-        except RuntimeError:  # the interpreter ends: what runs at exit has no threads any more
+        except RuntimeError:  # the interpreter is shutting down, and starts no threads any more
             made = map(function, given)
         return list(made)
 
 
 GPU_INPUTS = InputChunks(count=4, min_bytes=8 << 20)
-"""The chunks for GPUs. More threads take less each, and the host's memory sets the limit."""
+"""The chunks for GPUs. More threads would be slower each, since the host's memory bandwidth is the limit."""
 
 
 @functools.cache
@@ -84,9 +84,9 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 
 def joining_module(sizes: Sequence[int], shape: Sequence[int], element: str) -> str:
-    """The text of a StableHLO module that joins flat arrays of these sizes to one of this shape.
+    """The text of a StableHLO module that concatenates flat arrays of these sizes to an array of this shape.
 
-    `element`: MLIR's name of their type, such as "f32".
+    `element` is MLIR's name of their element type, such as "f32".
     """
     types = [f"tensor<{size}x{element}>" for size in sizes]
     names = [f"%x{number}" for number in range(len(sizes))]

@@ -1,4 +1,4 @@
-"""The kinds of accelerators that PJRT drives, in the words of messages."""
+"""The kinds of accelerators that PJRT supports, with their names in messages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Kind:
 
     Attributes:
       name: its name, "GPU" or "TPU".
-      extra: the extra of meshtf that brings its runtime.
-      virtual: the function that makes virtual ones of this machine's processors.
-      counted_virtual: how messages count virtual ones, with their `number`.
-      counted: how messages count real ones.
+      extra: the extra of meshtf that installs its runtime.
+      virtual: the function that makes virtual ones on this machine's processors.
+      counted_virtual: the text for several virtual ones in messages, with their `number`.
+      counted: the text for several real ones in messages.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""The accelerators of this process: connected to when they are first asked for, and for as long as the process lives,
-since they hold the variables."""
+"""The accelerators of this process. Each is opened on first use, and stays open until the process ends, since it holds
+the variables."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ give every mesh the same"""
 
 
 class _OfThisProcess:
-    """The one accelerator of a kind that a process has."""
+    """The only accelerator of a kind in a process."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -91,7 +91,7 @@ class _OfThisProcess:
             return self._accelerator
 
     def _leave(self) -> None:
-        """Leaves the others, where nothing has failed, and all have come to their ends."""
+        """Leaves the other processes, if nothing has failed, once all of them reach their end."""
         if self._accelerator is not None and self._cluster is not None and self._cluster.is_well:
             with contextlib.suppress(MeshtfError):
                 self._cluster.gathered("pjrt/end", "", _HEARTBEATS_TO_LEAVE * self._cluster.heartbeat_timeout_seconds)
@@ -134,30 +134,32 @@ _PROCESS = {kind.name: _OfThisProcess(kind) for kind in (GPU, TPU)}
 
 
 def accelerator(kind: Kind, size: int, memory_fraction: float | None = None) -> Accelerator:
-    """Gives the accelerator of a kind that this process has, and opens it the first time.
+    """Returns this process's accelerator of a kind, opened on the first call.
 
     Args:
       kind: `GPU` or `TPU`.
       size: the number of cores of the mesh that needs it.
-      memory_fraction: the share of each GPU's memory that the process takes; None: the runtime's own.
+      memory_fraction: the share of each GPU's memory that the process reserves. None: the runtime's default.
 
     Raises:
-      DeviceError: if there is none, or nothing to run it with, or it was opened with another share of its memory.
-      ClusterError: if the process has joined others since it has one, or the others do not come.
+      DeviceError: if there is none, its runtime is missing, or it was opened with a different share of its memory.
+      ClusterError: if the process joined others after opening it, or the others do not join in time.
     """
     return _PROCESS[kind.name].opened(size, memory_fraction)
 
 
 def make_virtual(kind: Kind, cores: int) -> None:
-    """Lets this process's accelerator of a kind be virtual cores. Raises DeviceError if it has another already."""
+    """Makes this process's accelerator of a kind consist of virtual cores. Raises DeviceError if it has a real one, or
+    too few virtual cores.
+    """
     _PROCESS[kind.name].make_virtual(cores)
 
 
 def _membership(cluster: Cluster, port: int) -> dict[str, Any]:
-    """Gives the fields of `pjrt.Processes`. Called by all processes of a cluster, once: process 0 says where it
-    listens."""
+    """Returns the fields of `pjrt.Processes`. All processes of a cluster call it once, to learn the address of process
+    0."""
     host = Address.from_text(cluster.addresses[cluster.process_index]).host
-    # Here all processes are there, or an error says who is gone. After this, jaxlib waits for each by itself.
+    # This waits until all processes are present, or raises an error that names the missing one. Then jaxlib waits.
     told = cluster.gathered("pjrt", str(Address(host, port)) if cluster.is_leader else "", _JOIN_SECONDS)
     return {
         "index": cluster.process_index,
@@ -170,8 +172,7 @@ def _membership(cluster: Cluster, port: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _held_port(cluster: Cluster) -> Iterator[int]:
-    """Holds a port of this host, which nobody else is given meanwhile: what listens there shares it, as gRPC's servers
-    do."""
+    """Reserves a port of this host. Servers that share ports, such as gRPC's, can still listen on it."""
     host = Address.from_text(cluster.addresses[cluster.process_index]).host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as held:
@@ -181,7 +182,7 @@ def _held_port(cluster: Cluster) -> Iterator[int]:
 
 
 def _runtime(kind: Kind) -> Any:
-    """Imports the module that owns jaxlib, which is an optional dependency."""
+    """Imports the module that uses jaxlib, an optional dependency."""
     try:
         return importlib.import_module("meshtf.mesh_impl.pjrt.pjrt")
     except ImportError as error:

@@ -1,14 +1,14 @@
-"""PJRT, the runtime of XLA's programs on TPUs, GPUs and CPUs, as jaxlib has it.
+"""PJRT, the runtime for XLA programs on TPUs, GPUs and CPUs, through jaxlib.
 
-jaxlib's entry points are private and change with its minor releases. This module alone uses them, with the process that
-it starts (`_coordinator_process.py`), and knows the releases in `RELEASES`. Its test names what another release has
-broken. It imports nothing that imports TensorFlow, so that a process which only compiles need not.
+jaxlib's entry points are private and change with its minor releases. Only this module and the process that it starts
+(`_coordinator_process.py`) use them. They support the releases in `RELEASES`, and a test tells what another release has
+broken. The module imports nothing that imports TensorFlow, so that a process which only compiles starts quickly.
 
-A public way would be `jax.jit(jax.export.deserialize(module).call, donate_argnums=...)`. Measured with jaxlib 0.10.2 on
-the CPU client, for a step of 110 buffers: it donates them, and starting a step takes 0.107 ms, against 0.100 here. But
-it compiles one replica in many partitions, and these programs are replicas: their collectives and `replica_id` name
-replicas. They would have to be emitted for partitions instead. Also `hlo_to_stablehlo` is private, and the module would
-have to be packed as JAX's own. So the private entry points stay.
+A public alternative would be `jax.jit(jax.export.deserialize(module).call, donate_argnums=...)`. With jaxlib 0.10.2 on
+the CPU client, for a step of 110 buffers, it donates them, and starting a step takes 0.107 ms, against 0.100 here. But
+it compiles one replica in many partitions, and the collectives and `replica_id` of these programs are of replicas. They
+would have to be emitted for partitions instead. Also, `hlo_to_stablehlo` is private, and the module would have to be
+packed like JAX's own. So the private entry points stay.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from jaxlib.mlir import ir
 from meshtf.mesh_impl.pjrt.input_chunks import GPU_INPUTS, InputChunks, joining_module
 
 RELEASES = ((0, 10), (0, 11), (0, 12))
-"""The minor releases of jaxlib for which this module is written. From 0.11 on they need Python 3.12.
+"""The minor releases of jaxlib that this module supports. From 0.11 on they need Python 3.12.
 
-0.11 broke `array_result_handler`, which takes one argument less.
+0.11 changed `array_result_handler`, which takes one argument less.
 """
 
 PjrtError = JaxRuntimeError
-"""The runtime's error, when a program is compiled or started, or when its results are waited for. Its text begins with
-a status, such as `RESOURCE_EXHAUSTED`."""
+"""The runtime's error from compiling or starting a program, or from waiting for its results. Its text begins with a
+status, such as `RESOURCE_EXHAUSTED`."""
 
 
 class NotOpenedError(RuntimeError):
-    """Says that the runtime of an accelerator does not start."""
+    """The runtime of an accelerator does not start."""
 
 
 CoreArray: TypeAlias = jax.Array
-"""An array for each core of this process, all of one shape and dtype. JAX takes it for one array with many copies."""
+"""An array for each core of this process, all of one shape and dtype. JAX treats it as one replicated array."""
 
 TopologyOptions: TypeAlias = Mapping[str, "str | list[int]"]
 
@@ -70,7 +70,7 @@ _LEAVE_SECONDS = 30
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 5e-3
 _COORDINATOR = Path(__file__).with_name("_coordinator_process.py")
 _NOT_ON_A_TPU = {
-    "TPU_SKIP_MDS_QUERY": "1",  # else libtpu asks a metadata server where it is
+    "TPU_SKIP_MDS_QUERY": "1",  # else libtpu queries a metadata server
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else one process at a time may compile
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -78,18 +78,18 @@ _NOT_ON_A_TPU = {
 }
 
 _SMALL = 1 << 18
-"""The elements of an array that is copied here: a GPU's runtime may let a caller wait, until the step before is done,
-to have done with an array."""
+"""The most elements of an array that is copied here. Otherwise a GPU's runtime may block the caller until the previous
+step is done, before it has finished reading the array."""
 
 _EXECUTABLE_BUILD_OPTIONS, _DEBUG_OPTIONS, _XLA_BACKEND_EXTRA_OPTIONS = 3, 3, 500
-"""Numbers of fields: in XLA's CompileOptionsProto, ExecutableBuildOptionsProto and DebugOptions."""
+"""Field numbers in XLA's CompileOptionsProto, ExecutableBuildOptionsProto and DebugOptions."""
 
 _ROUNDS_AS_WRITTEN = [("xla_allow_excess_precision", False)]
-"""An option for GPUs. A program rounds to bfloat16 where it says so.
+"""An option for GPUs, with which a program rounds to bfloat16 wherever it has a cast.
 
-XLA would otherwise take a cast from float32 to bfloat16 and back for nothing, and hand the float32 from one kernel to
-the next: twice the bytes. The step of GPT-2 (16 x 1024) reads and writes 61.0 GB so, and 66.7 GB otherwise, by the
-shapes in what CUDA's compiler makes of it for an H200.
+XLA would otherwise remove a cast from float32 to bfloat16 and back, and pass float32 from one kernel to the next, which
+is twice the bytes. With the option a step of GPT-2 (16 x 1024) reads and writes 61.0 GB, and 66.7 GB without it,
+counted from the shapes in the program that CUDA's compiler makes for an H200.
 """
 
 _NO_CHECKSUMS = b"-disable-loop-idiom-hashrecognize"
@@ -102,10 +102,10 @@ MEMORY = {
     "code": "generated_code_size_in_bytes",
     "peak": "peak_memory_in_bytes",
 }
-"""Names of the compiler's numbers of bytes: ours, and jaxlib's."""
+"""The compiler's numbers of bytes: our names, and jaxlib's."""
 
 COST = {"flops": "flops", "bytes_accessed": "bytes accessed", "seconds": "optimal_seconds"}
-"""Names of the compiler's estimates: ours, and XLA's."""
+"""The compiler's estimates: our names, and XLA's."""
 
 
 class Client:
@@ -125,14 +125,14 @@ class Client:
         return tuple(Device(d) for d in sorted(self._client.devices(), key=lambda d: d.id))
 
     def leave(self) -> None:
-        """Ends what this process has with others, which all do at once, or within some seconds."""
+        """Disconnects from the other processes. All processes must call it within some seconds of each other."""
         if self._member is not None:
             self._member.leave()
 
     def on(self, devices: Sequence[Device], check: Callable[[], None] | None = None) -> Cores:
-        """The runner of programs on these devices: replica number c of a program runs on device number c.
+        """Returns these devices as cores: replica number c of a program runs on device number c.
 
-        `check` is called now and then while results are waited for; its errors end the waiting.
+        `check` is called repeatedly while the host waits for results. Its errors end the wait.
         """
         chunks = _INPUT_CHUNKS.get(self.platform)
         return Cores(self._client, tuple(device.handle for device in devices), check, chunks)
@@ -140,7 +140,7 @@ class Client:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One core. `handle`: what jaxlib has for it."""
+    """One core. `handle` is jaxlib's object for it."""
 
     handle: Any
 
@@ -160,14 +160,14 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """The processes whose devices one runtime has.
+    """The processes that share one runtime, which has the devices of all of them.
 
     Attributes:
       index: the number of this process; process 0 leads.
       count: the number of processes.
-      coordinator: the address at which process 0 listens for the others, as "host:port".
+      coordinator: the address at which process 0 listens for the others, in the form "host:port".
       host: the host name by which the others reach this process.
-      loss_seconds: the time after which all know that a process is gone.
+      loss_seconds: the time until all processes have detected that a process is gone.
     """
 
     index: int
@@ -178,9 +178,9 @@ class Processes:
 
 
 def cpu_client(num_devices: int, processes: Processes | None = None) -> Client:
-    """A runtime of its own on this machine's processors; with those of others, whose cores exchange data by Gloo.
+    """Makes a new runtime on this machine's processors. With other processes, cores exchange data through Gloo.
 
-    RuntimeError where the others do not come, or process 0 cannot listen.
+    Raises RuntimeError if the other processes do not join, or process 0 cannot listen.
     """
     if processes is None:
         return Client(xla_client.make_cpu_client(num_devices=num_devices, asynchronous=True))
@@ -199,28 +199,29 @@ def cpu_client(num_devices: int, processes: Processes | None = None) -> Client:
 
 
 def tpu_client(processes: Processes | None = None) -> Client | None:
-    """JAX's own runtime of the TPU of this machine; None where there is none.
+    """JAX's own runtime of this machine's TPU; None if there is no TPU.
 
-    With other processes, of the TPU of all. (That never ran.) NotOpenedError where its runtime does not start.
+    With other processes, it is for the TPU of all of them. (This has never run.) Raises NotOpenedError if the runtime
+    does not start.
     """
     member = _joined(processes)
-    # Where libtpu is installed and there is no TPU, it would wait for one.
+    # If libtpu is installed but there is no TPU, it would wait for one.
     return _plugin_client("tpu", member) if num_available_tpu_chips_and_device_id()[0] > 0 else None
 
 
 def gpu_client(processes: Processes | None = None, memory_fraction: float | None = None) -> Client:
-    """JAX's own runtime of the GPUs of this machine, with this share of each one's memory.
+    """JAX's own runtime of this machine's GPUs, with this share of each GPU's memory.
 
-    With other processes, of the GPUs of all. (That never ran.) NotOpenedError where there is no GPU, or no plugin of
-    CUDA, or it does not start.
+    With other processes, it is for the GPUs of all of them. (This has never run.) Raises NotOpenedError if there is no
+    GPU or no CUDA plugin, or if the runtime does not start.
     """
     if memory_fraction is not None:
-        os.environ[_MEMORY_FRACTION] = str(memory_fraction)  # where JAX's plugin reads it, when it is opened
+        os.environ[_MEMORY_FRACTION] = str(memory_fraction)  # JAX's plugin reads it when it is opened
     return _plugin_client("cuda", _joined(processes))
 
 
 def _joined(processes: Processes | None) -> _Member | None:
-    """Joins other processes, and tells JAX's plugins so."""
+    """Joins other processes, and configures JAX's plugins for them."""
     if processes is None:
         return None
     member, state = _Member.joined(processes), jax._src.distributed.global_state
@@ -229,7 +230,7 @@ def _joined(processes: Processes | None) -> _Member | None:
 
 
 def _plugin_client(platform: str, member: _Member | None) -> Client:
-    chosen = getattr(jax.config, _PLATFORMS)  # which type checkers do not know
+    chosen = getattr(jax.config, _PLATFORMS)  # type checkers do not know this attribute
     if not chosen:  # JAX would open every kind of accelerator that it has a plugin for
         jax.config.update(_PLATFORMS, f"{platform},cpu")
     try:
@@ -242,9 +243,9 @@ def _plugin_client(platform: str, member: _Member | None) -> Client:
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """The part of this process in a runtime of several processes.
+    """The membership of this process in a runtime of several processes.
 
-    coordinator: a process that process 0 alone has. It keeps what all processes tell one another.
+    coordinator: a child process of process 0, which stores the messages between all processes; None in others.
     """
 
     client: Any
@@ -252,7 +253,7 @@ class _Member:
 
     @classmethod
     def joined(cls, processes: Processes) -> _Member:
-        """Waits for all."""
+        """Joins the other processes, and waits until all have joined."""
         coordinator = None if processes.index else _coordinator(processes)
         client = _jax.get_distributed_runtime_client(
             processes.coordinator,
@@ -277,21 +278,21 @@ class _Member:
 
 
 def _keep_for_ever(client: Any) -> None:
-    """Keeps an object that works with another process from being deleted.
+    """Prevents the deletion of an object that communicates with another process.
 
-    If that process is gone, deleting the object waits for ever, or ends this whole process without a word.
+    If that process is gone, deleting the object would block for ever, or end this process without a message.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
 
 def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
-    """Starts the coordinator beside process 0, apart from it: signals of a terminal to process 0 do not reach it."""
+    """Starts the coordinator in a new session, so that signals from a terminal to process 0 do not reach it."""
     numbers = [str(processes.count), str(processes.loss_seconds)]
     started = subprocess.Popen(
         [sys.executable, "-P", str(_COORDINATOR), processes.coordinator, *numbers],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # which would stay open for as long as it outlives this process
+        stderr=subprocess.DEVNULL,  # otherwise it would stay open after this process ends
         start_new_session=True,
     )
     assert started.stdout is not None
@@ -301,7 +302,10 @@ def _coordinator(processes: Processes) -> subprocess.Popen[bytes]:
 
 
 class Cores:
-    """Devices by core number: arrays on them, and programs for them. `chunks`: how large inputs are cut, if at all."""
+    """Devices by core number. Puts arrays on them, and compiles programs for them.
+
+    `chunks` is the division of large inputs; None: none.
+    """
 
     def __init__(
         self,
@@ -319,7 +323,7 @@ class Cores:
         """The cores of this process."""
         kind = _DEVICE_KINDS.get(client.platform, client.platform.upper())
         self.names = tuple(f"/job:pjrt/replica:0/task:{d.process_index}/device:{kind}:{d.id}" for d in devices)
-        """The devices' names by core number, written as TensorFlow writes its own devices' names."""
+        """The devices' names by core number, in the form of TensorFlow's device names."""
 
     @property
     def compute_capability(self) -> tuple[int, ...]:
@@ -328,9 +332,9 @@ class Cores:
         return min((tuple(map(int, c.split("."))) for c in found if c), default=()) if all(found) else ()
 
     def feed(self, pieces: Sequence[np.ndarray], *, may_change: bool = False) -> CoreArray:
-        """Hands each core of this process its part of an input, as `put`. Large ones go in chunks, many at once.
+        """Sends each core of this process its part of an input, like `put`. Large parts are sent in parallel chunks.
 
-        Nobody may write to the arrays any more, unless they may change: then they are copied before this returns.
+        With `may_change`, the arrays are copied before this returns. Otherwise they must never change afterwards.
         """
         if may_change and pieces[0].size <= _SMALL:
             copies = {id(p): p.copy() for p in pieces}
@@ -342,32 +346,32 @@ class Cores:
         return self._joins([chunk[0].size for chunk in cut], pieces[0]).start(chunks)[0]
 
     def put(self, pieces: Sequence[np.ndarray], *, may_change: bool = False) -> CoreArray:
-        """Hands each core of this process an array, in row-major order.
+        """Sends each core of this process an array, in row-major order.
 
-        Nobody may write to the arrays any more, unless they may change: then the runtime copies them at once.
+        With `may_change`, the runtime copies the arrays immediately. Otherwise they must never change afterwards.
         """
         first = pieces[0]
         if all(p is first for p in pieces):
             return self._put(first.shape, pieces, self._local, self._alike, may_change)
-        # jaxlib cannot hand an array that may change to several cores, and another one to the rest.
+        # jaxlib cannot send an array that may change to several cores, and different arrays to the others, in one call.
         is_shared = may_change and len(set(map(id, pieces))) < len(pieces)
         if is_shared or not first.ndim:
             alone = [self._put_on(p, position, may_change) for position, p in enumerate(pieces)]
             return self._joined(first.shape, alone)
-        # If they were copies of one array to JAX, it would send only the first. So they are parts of a larger one.
+        # JAX would send only the first array if it took them for copies. So they are declared as parts of a larger one.
         together = (len(self._devices) * first.shape[0], *first.shape[1:])
         return self._put(together, pieces, self._local, self._in_parts, may_change)
 
     def send(self, array: CoreArray, position: int = 0) -> None:
-        """Lets one core's piece of a result come to the host as soon as it is there, before anyone waits for it."""
+        """Starts copying one core's piece of a result to the host as soon as it is computed, before the host waits."""
         _pieces(array)[position]._copy_single_device_array_to_host_async()
 
     def first(self, array: CoreArray) -> np.ndarray:
-        """Waits for a result, and returns the piece of it that the first of this process's cores has."""
+        """Waits for a result, and returns the piece on the first core of this process."""
         return self.piece(array, 0)
 
     def piece(self, array: CoreArray, position: int) -> np.ndarray:
-        """Waits for an array, and returns one core's piece of it. A piece in the host's memory is not copied."""
+        """Waits for an array, and returns the piece on one core. A piece in the host's memory is not copied."""
         self._wait_for(array)
         return np.asarray(_pieces(array)[position])
 
@@ -380,7 +384,7 @@ class Cores:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def replaced(self, array: CoreArray, position: int, piece: np.ndarray) -> CoreArray:
-        """The array with another piece on one of this process's cores."""
+        """Returns the array with a different piece on one of this process's cores."""
         pieces = list(_pieces(array))
         pieces[position] = self._put_on(piece, position)
         return self._joined(piece.shape, pieces)
@@ -412,15 +416,15 @@ class Cores:
         return jax.make_array_from_single_device_arrays(shape, self._alike, pieces)
 
     def compile(self, hlo: bytes, results: Sequence[tuple[tuple[int, ...], Any]]) -> Executable:
-        """Compiles a serialized HloModuleProto, for as many replicas as there are cores.
+        """Compiles a serialized HloModuleProto, with one replica for each core.
 
-        `results`: the shapes and dtypes of its results.
+        `results` are the shapes and dtypes of its results.
         """
         with mlir.make_ir_context():
             return self._loaded(_module(hlo), results)
 
     def _joins(self, sizes: Sequence[int], whole: np.ndarray) -> Executable:
-        """The program that makes an array, of another's shape and dtype, of chunks with these sizes."""
+        """The program that concatenates chunks of these sizes to an array of the shape and dtype of `whole`."""
         key = whole.shape, whole.dtype
         if key not in self._joining:
             with mlir.make_ir_context():
@@ -429,24 +433,24 @@ class Cores:
         return self._joining[key]
 
     def _loaded(self, module: ir.Module, results: Sequence[tuple[tuple[int, ...], Any]]) -> Executable:
-        """Compiles a module inside its context of MLIR."""
+        """Compiles a module. Call it inside the module's MLIR context."""
         devices, options = _jax.DeviceList(self._devices), _options(self._devices)
         program = self._client.compile_and_load(module, devices, options)
         return Executable(program, [self._result_handler(ShapedArray(*x)) for x in results])
 
     def _result_handler(self, result: ShapedArray) -> Any:
-        """The function that makes an array of a result. Until 0.10 it can be told to skip its checks."""
+        """The function that converts a result to an array. Up to jaxlib 0.10 its checks can be skipped."""
         skips_checks = (True,) if _RELEASE < (0, 11) else ()
         return _jax.array_result_handler(result, self._alike, True, *skips_checks)
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most bytes that a core of this process has held at once. None where the runtime does not count them."""
+        """The most bytes that a core of this process has held at once. None if the runtime does not count them."""
         return max(self._counted("peak_bytes_in_use"), default=None)
 
     @property
     def memory_bytes(self) -> int | None:
-        """The bytes that each core of this process may hold. None where the runtime does not count them."""
+        """The bytes that each core of this process may hold. None if the runtime does not count them."""
         return min(self._counted("bytes_limit"), default=None)
 
     def _counted(self, what: str) -> list[int]:
@@ -456,15 +460,15 @@ class Cores:
 
 @dataclasses.dataclass(frozen=True)
 class Executable:
-    """A compiled program. `handlers`: which make arrays of its results."""
+    """A compiled program. `handlers` are functions that convert its results to arrays."""
 
     program: Any
     handlers: Sequence[Any]
 
     def start(self, arguments: Sequence[CoreArray]) -> list[CoreArray]:
-        """Starts it on every core of this process, and gives the results, which are there once it has run.
+        """Starts the program on every core of this process. Returns the results, which are available once it has run.
 
-        The arguments whose memory results take are lost.
+        Arguments whose memory is reused for results become invalid.
         """
         executed = self.program.execute_sharded(arguments)
         return cast("list[CoreArray]", executed.consume_with_handlers(self.handlers, strict=False))
@@ -472,7 +476,7 @@ class Executable:
 
 @functools.lru_cache(maxsize=256)
 def _shaped(shape: tuple[int, ...], dtype: np.dtype) -> ShapedArray:
-    """A shape and a dtype for JAX, which takes as long to make them as to hand over a small array."""
+    """A shape and dtype for JAX. They are cached, since making them takes as long as sending a small array."""
     return ShapedArray(shape, dtype)
 
 
@@ -481,7 +485,7 @@ def _pieces(array: CoreArray) -> Sequence[Any]:
 
 
 def _module(hlo: bytes) -> ir.Module:
-    """The program as StableHLO. Call it inside a context of MLIR."""
+    """The program as StableHLO. Call it inside an MLIR context."""
     module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
     if b"custom-call" in hlo:
         module.operation.walk(_without_tilings)
@@ -489,15 +493,17 @@ def _module(hlo: bytes) -> ir.Module:
 
 
 def _without_tilings(operation: Any) -> ir.WalkResult:
-    """Takes the tilings of results off a custom call. They are empty, and newer than the StableHLO that the plugin of
-    CUDA reads: with jaxlib 0.11.2 it refuses every call that has them."""
+    """Removes the attribute `result_tilings` from a custom call.
+
+    It is empty, and newer than the StableHLO that the CUDA plugin reads: with jaxlib 0.11.2 it refuses calls with it.
+    """
     if operation.name == "stablehlo.custom_call" and "result_tilings" in operation.attributes:
         del operation.attributes["result_tilings"]
     return ir.WalkResult.ADVANCE
 
 
 def _options(devices: Sequence[Any]) -> Any:
-    """The options to compile a program with as many replicas as there are devices: number c runs on device number c."""
+    """The options to compile a program with one replica for each device: replica number c runs on device number c."""
     options = xla_client.CompileOptions()
     options.num_replicas, options.num_partitions = len(devices), 1
     numbers = np.array([[device.id] for device in devices])
@@ -508,14 +514,14 @@ def _options(devices: Sequence[Any]) -> Any:
 
 
 def _without_search_for_checksums(options: Any) -> Any:
-    """The same options, with one more of LLVM's, which compiles for CPUs.
+    """Adds an option for LLVM, which compiles for CPUs, that turns off its search for checksums.
 
     LLVM looks for checksums in loops of 8, 16, 24 and so on iterations. It starts from a value that the loop selects,
     and follows every path back through the arithmetic. Each of Threefry's 20 rounds multiplies the number of paths. XLA
-    draws random numbers where they are compared, so a program with the index of the largest of them never compiled.
+    fuses random numbers into their comparison, so a program with the argmax of random numbers never finished compiling.
 
-    jaxlib has no name for these options. They are a map in a protobuf message. Two such messages are merged if the
-    bytes of one follow the bytes of the other. So the user's options in XLA_FLAGS stay.
+    jaxlib has no name for these options. They are a map in a protobuf message. Concatenating the bytes of two such
+    messages merges them. So the user's options in XLA_FLAGS stay.
     """
     debug_options = _field(_XLA_BACKEND_EXTRA_OPTIONS, _field(1, _NO_CHECKSUMS) + _field(2, b""))
     added = _field(_EXECUTABLE_BUILD_OPTIONS, _field(_DEBUG_OPTIONS, debug_options))
@@ -537,10 +543,10 @@ def _varint(value: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class AheadCompiled:
-    """The answer of a compiler to a program that it compiled for devices which are not there.
+    """The result of compiling a program for absent devices.
 
-    memory: bytes of one core, by the names in `MEMORY`. cost: by the names in `COST`, where it is known. hlo: the
-    program as it was optimized and scheduled, as text.
+    memory: bytes of one core, by the names in `MEMORY`. cost: known estimates, by the names in `COST`. hlo: the
+    optimized and scheduled program, as text.
     """
 
     memory: Mapping[str, int]
@@ -556,14 +562,16 @@ def load_tpu_compiler(library: str) -> None:
 
 
 def topology_devices(topology: str, options: TopologyOptions) -> dict[tuple[int, ...], Any]:
-    """The cores of a topology, as `v5e:4x4`, which is not there: by the coordinates of the chip in three dimensions,
-    then the number of the core on it."""
+    """The cores of an absent topology such as `v5e:4x4`.
+
+    The keys are the three coordinates of the chip, then the number of the core on it.
+    """
     description = xla_client.make_tfrt_tpu_c_api_device_topology(topology, **options)
     return {(*device.coords, device.core_on_chip): device for device in description._make_compile_only_devices()}
 
 
 def compile_ahead(hlo: bytes, devices: Sequence[Any]) -> AheadCompiled:
-    """Compiles a serialized HloModuleProto for devices which are not there: replica number c for device number c."""
+    """Compiles a serialized HloModuleProto for absent devices: replica number c is for device number c."""
     with mlir.make_ir_context():
         program = devices[0].client.compile(_module(hlo), _jax.DeviceList(tuple(devices)), _options(devices))
     return _described(program)

@@ -1,4 +1,4 @@
-"""Virtual GPUs and TPUs: cores that run the programs of real ones on this machine's processors."""
+"""Virtual GPUs and TPUs: cores on this machine's processors that run the same programs as real ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def virtual_tpu(n: int) -> None:
 
     Raises:
       DeviceError: the process has another TPU already, or `n` is less than 1 or more than 4,096.
-      UsageError: `n` is no whole number.
+      UsageError: `n` is not an integer.
 
     Examples:
       >>> mtf.virtual_tpu(8)
@@ -42,7 +42,7 @@ def virtual_gpus(n: int) -> None:
 
     Raises:
       DeviceError: the process has GPUs already, or `n` is less than 1 or more than 4,096.
-      UsageError: `n` is no whole number.
+      UsageError: `n` is not an integer.
 
     Examples:
       >>> mtf.virtual_gpus(4)

@@ -1,7 +1,7 @@
 """Emits XLA's collectives inside the trace of a per-core program: replica number c of the program is core c.
 
-Replica groups list the cores of a group by their position along the axes, and XLA keeps that order in what it gathers,
-scatters and exchanges.
+Replica groups list the cores of a group by their position along the axes. XLA gathers, scatters and exchanges blocks in
+that order.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class XlaCollectives:
 
 
 def combine(dtype: tf.DType, reduction: Reduction) -> str:
-    """The operation of StableHLO that reduces two elements. DtypeError for an order of complex numbers."""
+    """The StableHLO operation that reduces two elements. Raises DtypeError for minima and maxima of complex numbers."""
     if dtype == tf.bool:
         return _COMBINE_BOOL[reduction]
     if dtype.is_complex and reduction in ("max", "min"):

@@ -1,7 +1,7 @@
-"""Moves any element type with collectives that take few types: as 32-bit words, bit for bit.
+"""Converts any element type to 32-bit words, bit for bit, for collectives that take few types.
 
-A block of 5 bfloat16 numbers, 10 bytes, gets one zero more and becomes 3 words. On the other side the 3 words become 6
-numbers, of which the first 5 are kept. A float64 becomes 2 words.
+A block of 5 bfloat16 numbers, 10 bytes, is padded with a zero and becomes 3 words. The receiver converts the 3 words to
+6 numbers, and keeps the first 5. A float64 becomes 2 words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORD_BYTES = 4
 
 
 def to_words(x: tf.Tensor) -> tf.Tensor:
-    """`[blocks, n]` of any type as `int32[blocks, m]`, each block padded to whole words. No copy unless padded."""
+    """Converts `[blocks, n]` of any type to `int32[blocks, m]`. Pads each block to whole words; else copies nothing."""
     blocks, n = static_shape(x)
     if x.dtype == tf.bool:
         x = tf.cast(x, tf.uint8)
@@ -31,7 +31,7 @@ def to_words(x: tf.Tensor) -> tf.Tensor:
 
 
 def from_words(words: tf.Tensor, dtype: tf.DType, n: int) -> tf.Tensor:
-    """`int32[blocks, m]` back to `[blocks, n]` of a type."""
+    """Converts `int32[blocks, m]` back to `[blocks, n]` of a type."""
     blocks = static_shape(words)[0]
     stored = tf.uint8 if dtype == tf.bool else dtype
     if stored.size > _WORD_BYTES:

@@ -1,7 +1,7 @@
 """Emits collectives inside the trace of a per-core program.
 
-The program is one for all cores, so everything that differs between cores is in tensors. Blocks are in order of mesh
-position on both sides of every function here, whatever the order of the devices.
+All cores run one program, so everything that differs between cores is in tensors. Every function here takes and returns
+blocks in the order of mesh positions, independent of the order of the devices.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BoundCollectives:
         mesh_shape: Shape,
         waited: tf.Tensor | None = None,
     ) -> None:
-        """`waited`: where the mesh spans processes, the handle of the device's count of the time in collectives."""
+        """`waited` is the handle of the device's counter of time in collectives, if the mesh spans processes."""
         self._waited = waited
         self._groups = groups
         self._permutations = permutations
@@ -59,7 +59,7 @@ class BoundCollectives:
             self._leave(counter)
 
     def all_reduce(self, x: tf.Tensor, axes: Sequence[str], reduction: Reduction) -> tf.Tensor:
-        """The sum, product, maximum or minimum over the cores along `axes`, of any shape; of bool, "or" and "and"."""
+        """The sum, product, maximum or minimum over the cores along `axes`; for bool, "or" and "and"."""
         group = self._group(axes)
         if group is None or not x.shape.num_elements():
             return x
@@ -70,7 +70,7 @@ class BoundCollectives:
         return reduce_with(x, reduction, lambda y, merge_op: self._reduce(y, group, merge_op))
 
     def all_gather(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
-        """The `x` of every core along `axes`, one behind the other along dimension `dim`."""
+        """The `x` of all cores along `axes`, concatenated along dimension `dim`."""
         group = self._group(axes)
         if group is None:
             return x
@@ -79,15 +79,14 @@ class BoundCollectives:
         return merge_from_front(self._gather_blocks(x, group), dim)
 
     def all_to_all(self, x: tf.Tensor, axes: Sequence[str], split_dim: int, concat_dim: int) -> tf.Tensor:
-        """Sends block j of `split_dim` to position j along `axes`. Received blocks stand in order along
-        `concat_dim`."""
+        """Sends block j of `split_dim` to position j along `axes`. Concatenates received blocks along `concat_dim`."""
         group = self._group(axes)
         if group is None:
             return x
         return merge_from_front(self._exchange(split_to_front(x, split_dim, group.size), group), concat_dim)
 
     def reduce_scatter(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
-        """Sums over the cores along `axes` ("or" of bool). Position j keeps block j of dimension `dim` of the sum."""
+        """Sums over the cores along `axes` ("or" for bool). Position j keeps block j of the sum along `dim`."""
         group = self._group(axes)
         if group is None:
             return x
@@ -97,7 +96,7 @@ class BoundCollectives:
         return stacked_sum(self._exchange(blocks, group))
 
     def permute(self, x: tf.Tensor, destinations: Sequence[int]) -> tf.Tensor:
-        """The `x` of core c ends on core `destinations[c]`, bit for bit."""
+        """Sends the `x` of core c to core `destinations[c]`, bit for bit."""
         if all(core == destination for core, destination in enumerate(destinations)) or not x.shape.num_elements():
             return x
         permutation = self._permutations.get(tuple(destinations))
@@ -108,8 +107,7 @@ class BoundCollectives:
         return tf.reshape(moved, x.shape)
 
     def across_processes(self, axes: Sequence[str]) -> BoundCollectives:
-        """The collectives over these axes among one core of each process: the cores with this core's number in
-        theirs."""
+        """The collectives over these axes between processes, among the cores with the same number in their process."""
         stages = self._groups[tuple(axes)]
         assert isinstance(stages, BoundStages)
         apart = copy.copy(self)
@@ -118,13 +116,13 @@ class BoundCollectives:
         return apart
 
     def with_instance_keys(self, new_instance_key: Callable[[], int]) -> BoundCollectives:
-        """The same, which asks for keys there: where several cores emit a collective, each for itself."""
+        """The same collectives with another source of keys, for several cores that each emit a collective."""
         apart = copy.copy(self)
         apart._instance_keys = new_instance_key
         return apart
 
     def _group(self, axes: Sequence[str]) -> BoundGroup | BoundStages | None:
-        """The groups of cores over these axes, to which keys are bound; None where each has one core."""
+        """The running core's group over these axes; None if every group has one core."""
         if axes_size(axes, self._mesh_shape) == 1:
             return None
         if tuple(axes) not in self._groups:
@@ -132,7 +130,7 @@ class BoundCollectives:
         return self._groups[tuple(axes)]
 
     def _reduce(self, x: tf.Tensor, group: BoundGroup, merge_op: str) -> tf.Tensor:
-        # TensorFlow would round after each addition. Within a process it sends nothing, so that width costs no bytes.
+        # TensorFlow would round after each addition. Within a process nothing is sent, so a wide dtype costs no bytes.
         wide = sum_dtype(x.dtype) if merge_op in ("Add", "Mul") and not group.crosses else x.dtype
         reduced = self._emit_in(
             group,
@@ -146,7 +144,7 @@ class BoundCollectives:
         return tf.cast(reduced, x.dtype)
 
     def _gather_blocks(self, x: tf.Tensor, group: BoundGroup | BoundStages) -> tf.Tensor:
-        """`[..]` as `[members, ..]`, by position."""
+        """Gathers `[..]` of each member to `[members, ..]`, by position."""
         if isinstance(group, BoundStages):
             return self._gather_in_stages(x, group)
 
@@ -158,7 +156,7 @@ class BoundCollectives:
                 group_size=group.size,
                 group_key=group.key,
             )
-            # TensorFlow leaves it open, since the size of a group may be a tensor.
+            # TensorFlow does not infer this shape, since the size of a group may be a tensor.
             gathered.set_shape([group.size, block.shape[1]])
             return gathered if group.ranks is None else tf.gather(gathered, group.ranks)
 
@@ -166,8 +164,7 @@ class BoundCollectives:
         return tf.reshape(blocks, [group.size, *x.shape])
 
     def _exchange(self, blocks: tf.Tensor, group: BoundGroup | BoundStages) -> tf.Tensor:
-        """Sends block j of `[members, ..]` to position j, and returns the blocks that came, by the position that
-        sent."""
+        """Sends block j of `[members, ..]` to position j, and returns the received blocks by the sender's position."""
         if not blocks.shape.num_elements():
             return blocks
         if isinstance(group, BoundStages):
@@ -219,7 +216,7 @@ class BoundCollectives:
         return tf.ensure_shape(loop[1], blocks.shape)
 
     def _gather_in_stages(self, x: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """Gathers across processes first, among cores of one number, and then within each process."""
+        """Gathers first across processes, among cores of the same number, then within each process."""
         blocks = self._gather_blocks(x, stages.across)
         if stages.within is not None:
             blocks = _exchanged_leading(self._gather_blocks(blocks, stages.within))
@@ -237,8 +234,10 @@ class BoundCollectives:
         return moved if stages.placed is None else tf.gather(moved, stages.placed)
 
     def _exchange_within(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """Exchanges blocks within the process. The result is `[processes, members, ..]`: by the process that they go
-        to, and by the member of this process that sent them."""
+        """Exchanges blocks within the process.
+
+        The result is `[processes, members, ..]`: by the destination process, then by the sending member.
+        """
         by_place = blocks if stages.places is None else tf.gather(blocks, stages.places)
         by_place = tf.reshape(by_place, [stages.across.size, stages.members, *blocks.shape[1:]])
         if stages.within is None:
@@ -246,22 +245,22 @@ class BoundCollectives:
         return _exchanged_leading(self._exchange(_exchanged_leading(by_place), stages.within))
 
     def _reduce_scatter_in_stages(self, blocks: tf.Tensor, stages: BoundStages) -> tf.Tensor:
-        """Sums the terms of this process's members before they are sent to another process."""
+        """Sums the terms of this process's members, before sending the sums to other processes."""
         if stages.members == 1 and stages.places is None:
             return stacked_sum(self._exchange(blocks, stages.across))
         terms = _exchanged_leading(self._exchange_within(blocks, stages))
         return stacked_sum(self._exchange(stacked_sum(terms), stages.across))
 
     def _reduce_in_stages(self, x: tf.Tensor, stages: BoundStages, merge_op: str) -> tf.Tensor:
-        """Reduces in three stages, each core one part of the elements.
+        """Reduces in three stages. Each core reduces one part of the elements.
 
-        Each member of a process reduces its part over the process, then reduces the same part over other processes. At
-        the end all parts are gathered. Terms are taken in the order of places, so that sums have the same bits however
-        many processes there really are.
+        Each member of a process reduces its part over the process, then over the other processes. At the end all parts
+        are gathered. Terms are added in the order of places, so that sums have the same bits for any number of real
+        processes.
         """
         combine, elements = STACKED[merge_op], x.shape.num_elements()
         parts = stages.across.size * stages.members
-        flat = tf.pad(tf.reshape(x, [elements]), [[0, -elements % parts]])  # so that the parts are of one size
+        flat = tf.pad(tf.reshape(x, [elements]), [[0, -elements % parts]])  # so that the parts have equal sizes
         own = tf.reshape(flat, [stages.members, -1])
         if stages.within is not None:
             own = combine(self._exchange(own, stages.within))
@@ -274,9 +273,9 @@ class BoundCollectives:
     def _send_and_receive(self, sent: tf.Tensor, permutation: BoundPermutation) -> tf.Tensor:
         """Sends a slice to one core and receives one from another, by two gathers over groups of two.
 
-        Only the sender's half of each gather is used. Where cores exchange, one gather does both. A core that keeps its
-        own slice is alone in its group. The two gathers are not ordered, since a core's sender may wait for the core to
-        send. So each direction has a token.
+        Only the sender's half of each gather is used. If two cores exchange slices, one gather does both. A core that
+        keeps its own slice is alone in its group. The two gathers must not be ordered, since the core that sends to
+        this one may wait for this one to send. So each direction has a separate token.
         """
         options: dict[str, Any] = {
             "input": sent,
@@ -290,13 +289,13 @@ class BoundCollectives:
         return tf.ensure_shape(tf.gather(both, permutation.row[None]), sent.shape)
 
     def new_instance_key(self) -> int:
-        """A new key, for the next collective."""
+        """Makes a new key for the next collective."""
         if self._instance_keys is not None:
             return self._instance_keys()
         return collective_runtime().new_instance_key(spans_processes=self._waited is not None)
 
     def _leave(self, counter: tf.Tensor) -> None:
-        """Makes it even: an error elsewhere may have ended the last step while this core was in a collective."""
+        """Makes a counter even. An error elsewhere may have ended the last step while this core was in a collective."""
         value = tf.raw_ops.ReadVariableOp(resource=counter, dtype=tf.int64)
         tf.raw_ops.AssignAddVariableOp(resource=counter, value=tf.bitwise.bitwise_and(value, self._one))
 
@@ -306,10 +305,10 @@ class BoundCollectives:
     def _emit(
         self, op: Callable[..., tf.Tensor], token: int = FORWARD, *, crosses: bool = False, **options: Any
     ) -> tf.Tensor:
-        """The op between two steps of its counter, which is odd inside it: so the watchdog sees one that waits.
+        """Emits the op between two increments of its counter. While the counter is odd, the watchdog sees the op wait.
 
-        The token, which is on the core's own device, takes the op there, and automatic control dependencies keep the
-        order of those that take it. The counter is where the core computes. Between the two only values go to and fro.
+        The token is on the core's own device, so the op is placed there. Automatic control dependencies order all ops
+        with the same token. The counter is on the device where the core computes.
         """
         handle, counter = self._tokens[token], self._counters[token]
         options.setdefault("instance_key", self.new_instance_key())
@@ -328,7 +327,7 @@ class BoundCollectives:
 
 
 def _timed(communicate: Callable[[], tf.Tensor], sent: tf.Tensor, waited: tf.Tensor) -> tf.Tensor:
-    """Adds the microseconds from when the input is there to when the result is."""
+    """Adds the microseconds from the availability of the input to the availability of the result to a counter."""
     began = _time_after(sent)
     with tf.control_dependencies([began]):
         result = communicate()
@@ -338,23 +337,23 @@ def _timed(communicate: Callable[[], tf.Tensor], sent: tf.Tensor, waited: tf.Ten
 
 
 def _time_after(x: tf.Tensor) -> tf.Tensor:
-    """When it was there, in seconds, float64[]."""
+    """The time at which x is available, in seconds, float64[]."""
     with tf.control_dependencies([x]):
         now = tf.timestamp()
-    # TensorFlow would order all timestamps of a program. That would order the two directions of a permute too, and each
-    # of them waits for the other on some cores.
+    # TensorFlow would order all timestamps of a program, and so the two directions of a permute. But on some cores the
+    # first direction waits for the second.
     if (dependencies := tf.compat.v1.get_default_graph().experimental_acd_manager) is not None:
         dependencies.run_independently(now.op)
     return now
 
 
 def _exchanged_leading(x: tf.Tensor) -> tf.Tensor:
-    """`[a, b, ..]` as `[b, a, ..]`."""
+    """Transposes `[a, b, ..]` to `[b, a, ..]`."""
     return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
 def _carried(move: Callable[[tf.Tensor], tf.Tensor], blocks: tf.Tensor, takes: Sequence[tf.DType]) -> tf.Tensor:
-    """Moves `[n, m]` blocks, as 32-bit words where the collective does not take their type."""
+    """Moves `[n, m]` blocks, as 32-bit words if the collective does not support their type."""
     if blocks.dtype in takes:
         return move(blocks)
     return bitcast.from_words(move(bitcast.to_words(blocks)), blocks.dtype, static_shape(blocks)[1])

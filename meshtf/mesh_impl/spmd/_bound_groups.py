@@ -1,4 +1,4 @@
-"""The groups of the running core, inside the trace of a per-core program: what differs between cores is in tensors."""
+"""The groups of the running core, inside the trace of a per-core program. Facts that differ by core are tensors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import dataclasses
 import tensorflow as tf
 
 FORWARD, BACKWARD, BETWEEN_PROCESSES = 0, 1, 2
-"""The tokens of a device. Each orders the collectives that take it, on all cores alike. A core that waits in a
+"""The tokens of a device. Each orders the collectives that use it, in the same way on all cores. A core that waits in a
 collective waits for another core to reach an earlier place of the program. So collectives of different tokens never
-wait in a circle."""
+deadlock."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BoundPairs:
-    """The pairs of a group that is so large that blocks are exchanged in pairs. Each vector is by position in the
-    group."""
+    """The pairs in a group too large for AllToAll, so blocks move in pairs. Vectors are by position in the group."""
 
     own_position: tf.Tensor  # int32[]
     keys: tf.Tensor  # int32[members]: of the group of two with the member there
@@ -37,9 +36,9 @@ class BoundGroup:
 
 @dataclasses.dataclass(frozen=True)
 class BoundStages:
-    """The group of the running core over mesh axes that span processes, as two groups that it is in.
+    """The group of the running core over mesh axes that span processes, as two groups that contain the core.
 
-    A place in the group counts the processes, and in each of them its members.
+    Places in the group are numbered by process first, then by member.
     """
 
     size: int
@@ -56,7 +55,7 @@ class BoundStages:
 
 @dataclasses.dataclass(frozen=True)
 class BoundPermutation:
-    """The running core's two groups in a permutation: with the core it sends to, and with the one it hears from."""
+    """The running core's two groups in a permutation: with the core that it sends to, and with its sender."""
 
     send_key: tf.Tensor  # int32[]
     receive_key: tf.Tensor | None  # int32[]; None where cores exchange: it is the same group

@@ -1,4 +1,4 @@
-"""Reading the text of TensorFlow's errors."""
+"""Parses the text of TensorFlow's errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FAILED_FOR_GOOD = ("Collective ops is aborted", "Collective has timed out")
 
 
 def is_collective_failure(error: BaseException) -> bool:
-    """Whether a collective failed or timed out, after which the process can run no other.
+    """Whether a collective failed or timed out, so that the process can run no further collectives.
 
-    If an operation fails on another core, collectives and cores that have not begun yet are only cancelled. Then the
+    If an operation fails on another core, collectives and cores that have not started yet are only cancelled. Then the
     process stays usable.
     """
     if not isinstance(error, tf.errors.OpError):
@@ -33,21 +33,21 @@ def is_collective_failure(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """The whole text."""
+    """The whole text of an error."""
     return str(getattr(error, "message", error))
 
 
 def nodes(text: str) -> list[str]:
-    """Paths of the nodes that a text names."""
+    """The paths of the nodes that a text names."""
     return _NODE.findall(text)
 
 
 def short_text(error: BaseException) -> str:
-    """The fact of an error, in one line: no stack, no node paths."""
+    """The essential fact of an error in one line, without stack and node paths."""
     text = message_of(error)
     if aborted := _ABORTED.search(text):
         return aborted.group(1)
-    # Of several, the cancelled are consequences of another.
+    # If there are several, cancelled ones are consequences of another.
     roots = sorted(_ROOT.findall(text), key=lambda root: root.startswith("CANCELLED"))
     facts = roots[:1] or [line.strip() for line in text.splitlines() if line.strip() and not _is_noise(line)]
     # TensorFlow puts its stacks first and the fact last; other errors start with it.

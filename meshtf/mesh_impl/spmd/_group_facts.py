@@ -1,7 +1,7 @@
 """The facts about a core's groups: their keys, and the places of a group's blocks. Pure arithmetic.
 
-A group has its members in the order of the mesh, and TensorFlow ranks them in the order of their devices. Let cores 0,
-1, 2 be on CPU:2, CPU:0, CPU:1. Then the group (0, 1, 2) has the ranks (2, 0, 1). A gather returns blocks by rank, so
+The members of a group are in the order of the mesh, but TensorFlow ranks them in the order of their devices. Let cores
+0, 1, 2 be on CPU:2, CPU:0, CPU:1. Then the group (0, 1, 2) has the ranks (2, 0, 1). A gather returns blocks by rank, so
 the block of position 0 is the last.
 """
 
@@ -16,16 +16,16 @@ from meshtf.dimension import Shape
 from meshtf.planning.core_positions import groups_over
 
 LARGEST_ALLTOALL = 10
-"""The largest group of TensorFlow's AllToAll. In a larger one it fails, as it names a block by two ranks written
-without a separator: ranks 1 and 11 give the same name as 11 and 1."""
+"""The largest group for TensorFlow's AllToAll. It fails in larger groups, because it names a block by two ranks without
+a separator: ranks 1 and 11 give the same name as 11 and 1."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GroupFacts:
     """The groups of cores over one ordered tuple of mesh axes.
 
-    TensorFlow ranks the members of a group in the order of their devices, whatever the mesh says. `position` is a
-    member's place in the mesh, row-major over the axes in their order; `rank` its place among the devices.
+    TensorFlow ranks the members of a group in the order of their devices, not of the mesh. `position` is a member's
+    place in the mesh, row-major over the axes in the given order. `rank` is its place among the devices.
     """
 
     groups: np.ndarray  # int[groups, members]: the cores, by position
@@ -44,12 +44,12 @@ class GroupFacts:
 
     @property
     def size(self) -> int:
-        """Members of a group."""
+        """The number of members of a group."""
         return self.groups.shape[1]
 
     @property
     def in_order(self) -> bool:
-        """Whether in every group, blocks by rank stand as by position."""
+        """Whether ranks equal positions in every group."""
         return bool((self.rank == np.arange(self.size)).all())
 
     def keys(self, group_key: Callable[[tuple[int, ...]], int]) -> np.ndarray:
@@ -79,7 +79,7 @@ class GroupFacts:
         return self._by_core((self.rank[:, None, :] > self.rank[:, :, None]).astype(int))
 
     def by_core(self, by_group: np.ndarray) -> np.ndarray:
-        """`int[cores, n]`: for each core, what `[groups, n]` has of its group."""
+        """`int[cores, n]`: for each core, the row of its group in `[groups, n]`."""
         return self._by_core(np.broadcast_to(by_group[:, None, :], (*self.groups.shape, by_group.shape[1])))
 
     def _by_core(self, by_group: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Measures the time in which a process runs. Nothing stalls while it is stopped (SIGSTOP, a debugger, a held job)."""
+"""Measures the time for which a process runs, without the time while it is stopped (SIGSTOP, debugger, held job)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class RunningTime:
-    """A clock for one thread that looks again and again. The time between two looks counts up to a limit.
+    """A clock that one thread reads repeatedly. The time between two readings counts only up to a limit.
 
-    A process that is stopped does not look, and has no other sign of having been stopped. So a long time between two
-    looks is a stop, and not time in which the process ran.
+    A stopped process does not read the clock, and cannot tell otherwise that it was stopped. So a long time between two
+    readings is taken as a stop.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -19,7 +19,7 @@ class RunningTime:
         self._seconds = 0.0
 
     def advance(self, longest: float) -> float:
-        """The seconds so far. The time since the last look counts as `longest` at most."""
+        """The seconds so far. The time since the last reading counts as `longest` at most."""
         now = self._clock()
         self._seconds += min(now - self._looked_at, longest)
         self._looked_at = now

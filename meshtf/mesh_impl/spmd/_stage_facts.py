@@ -1,4 +1,4 @@
-"""The groups of a collective that goes in stages: within each process, and across processes. Pure arithmetic.
+"""The groups of a collective in stages: within each process, and across processes. Pure arithmetic.
 
 Let cores 0 and 1 be in one process and cores 2 and 3 in another. The group (0, 1, 2, 3) becomes (0, 1) and (2, 3)
 `within`, and (0, 2) and (1, 3) `across`.
@@ -17,10 +17,10 @@ from meshtf.planning.process_spans import ProcessOfCore, by_process, span_of
 
 @dataclasses.dataclass(frozen=True)
 class StageFacts:
-    """Groups of cores over some mesh axes, taken apart: `members` of each in one of `processes` processes.
+    """Groups of cores over some mesh axes, divided by process. Each process has `members` cores of a group.
 
-    A member's place in its group counts the processes, and in each of them its members: place = process * members +
-    member. Each core is in one group `within` its process, by member, and in one `across` processes, by process.
+    A member's place in its group is process * members + member. Each core is in one group `within` its process, ordered
+    by member, and in one group `across` processes, ordered by process.
     """
 
     within: GroupFacts | None  # None where there is one member in each process
@@ -31,7 +31,7 @@ class StageFacts:
     def of(
         cls, facts: GroupFacts, order: Sequence[int] | np.ndarray, process_of_core: ProcessOfCore
     ) -> StageFacts | None:
-        """The stages of these groups; None where the groups do not span processes evenly."""
+        """The stages of these groups; None if the groups do not span processes evenly."""
         span = span_of(facts.groups, process_of_core)
         if span is None:
             return None
@@ -43,5 +43,5 @@ class StageFacts:
 
     @property
     def in_order(self) -> bool:
-        """Whether places are positions in every group."""
+        """Whether places equal positions in every group."""
         return bool((self.places == np.arange(self.places.shape[1])).all())

@@ -1,4 +1,4 @@
-"""Finds a collective that waits for ever, from how often each device has entered and left one. Pure Python."""
+"""Detects a collective that waits for ever, by counting how often each device enters and leaves one. Pure Python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 Counter: TypeAlias = tuple[str, int]
-"""A device, and which of its tokens."""
+"""A device, and the number of one of its tokens."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +30,9 @@ class _Seen:
 
 
 class StallDetector:
-    """Watches counters that are odd while their device is inside a collective.
+    """Observes counters that are odd while their device is inside a collective.
 
-    A device that is idle, or computes, has an even counter, for as long as it likes.
+    The counter of a device that is idle or computes is even. There is no limit on that time.
     """
 
     def __init__(self) -> None:

@@ -1,13 +1,13 @@
-"""Ends a step in which a collective waits for ever.
+"""Aborts a step in which a collective waits for ever.
 
-One thread reads the counters of each device now and then. A counter is odd while its core is inside a collective. For
-example, let the counters of two cores be 7 and 8 at one look, and still 7 and 8 when the timeout is over. The first
-core has been inside its fourth collective all that time, and the second is in none. So the step is ended. The error
-names the core that waits and the core that is absent.
+One thread reads the counters of each device periodically. A counter is odd while its core is inside a collective. For
+example, let the counters of two cores be 7 and 8 at one reading, and still 7 and 8 after the timeout. The first core
+has been inside its fourth collective all that time, and the second is in none. So the step is aborted. The error names
+the waiting core and the absent core.
 
 TensorFlow's own `timeout_seconds` is not used. Each collective with a timeout keeps two threads asleep until the
-timeout is over, even if it completed long before. At 300 seconds, eight cores and a hundred collectives a second these
-are more threads than a machine allows, and the process aborts. The threads also double the time of a small collective.
+timeout is over, even if it completed long before. With 300 seconds, eight cores and a hundred collectives per second,
+these are more threads than a machine allows, and the process aborts. They also double the time of a small collective.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
 class Watchdog:
-    """Looks at the counters of every device; on a stall, tells `on_stall` and aborts the collectives of the process."""
+    """Reads the counters of every device. On a stall, it calls `on_stall` and aborts the process's collectives."""
 
     def __init__(self, on_stall: Callable[[Stall], None]) -> None:
         self._on_stall = on_stall
@@ -44,7 +44,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def watch(self, device: str, counters: tuple[tf.Variable, ...], timeout: float) -> None:
-        """Watches a device's counters. Where it is watched already, the shorter timeout holds."""
+        """Watches a device's counters. If it is watched already, the shorter timeout applies."""
         with self._lock:
             self._counters.update({(device, i): counter for i, counter in enumerate(counters)})
             known = self._timeouts.get(device)
@@ -52,10 +52,10 @@ class Watchdog:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="meshtf_watchdog", daemon=True)
                 self._thread.start()
-                # A thread inside TensorFlow while the interpreter goes away would crash it.
+                # A thread that is inside TensorFlow during interpreter shutdown would crash the process.
                 atexit.register(self._stop)
             elif known is None or timeout < known:
-                self._wake.set()  # it may be asleep for longer than the new timeout allows
+                self._wake.set()  # the thread may be asleep for longer than the new timeout allows
 
     def is_anybody_inside(self) -> bool:
         """Whether a device is in a collective now."""
@@ -73,7 +73,7 @@ class Watchdog:
             if any(value % 2 for value in values.values()) and someone_waits():
                 stall = detector.observe(values, timeouts, now)
             else:
-                # An error on one core ends a step with others inside a collective, which then they never leave.
+                # After an error on one core, the step ends, and other cores never leave their collectives.
                 detector, stall = StallDetector(), None
             if stall is not None:
                 self._on_stall(stall)
@@ -97,5 +97,5 @@ def someone_waits() -> bool:
 
 
 def _value(counter: tf.Variable) -> int:
-    with eager_mode(), tf.device(counter.device):  # also where the program has disabled eager execution
+    with eager_mode(), tf.device(counter.device):  # even if the program has disabled eager execution
         return int(tf.raw_ops.ReadVariableOp(resource=counter.handle, dtype=tf.int64))

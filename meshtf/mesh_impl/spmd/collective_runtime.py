@@ -1,13 +1,13 @@
-"""The state that TensorFlow keeps per process for collectives, owned in one place: the only global state of meshtf.
+"""The per-process state for TensorFlow's collectives, in one place: the only global state of meshtf.
 
-- A group key means one list of devices, and an instance key one collective, for as long as the process lives.
-- Collectives on one device must run in one order, the same on all devices. Every collective takes an ordering token of
-  its device, so TensorFlow's automatic control dependencies keep that order. Programs share the tokens, so two programs
-  in one `tf.function` are ordered too. Collectives between processes are slow. They have a token of their own, so that
-  others need not wait for them.
-- A core counts when it enters and when it leaves a collective, where it computes. The watchdog reads these counters: an
-  odd count means that the core is inside.
-- A process in which a collective failed can run no other.
+- A group key identifies one list of devices, and an instance key one collective, until the process ends.
+- Collectives must run in the same order on all devices. Every collective uses an ordering token of its device, so
+  TensorFlow's automatic control dependencies keep that order. Programs share the tokens, so two programs in one
+  `tf.function` are also ordered. Collectives between processes are slow. They have a separate token, so that others
+  need not wait for them.
+- A core increments a counter when it enters and when it leaves a collective. The watchdog reads these counters: an odd
+  count means that the core is inside.
+- A process in which a collective failed can run no further collectives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from meshtf.mesh_impl.spmd._watchdog import Watchdog
 if TYPE_CHECKING:
     from meshtf.cluster.cluster import Cluster
 
-_FIRST_KEY = 1 << 20  # out of the way of tf.distribute and DTensor in the same process, which count from 1
+_FIRST_KEY = 1 << 20  # avoids the keys of tf.distribute and DTensor in the same process, which count from 1
 _FIRST_KEY_OF_PROCESSES = 1 << 30
 """The first key of groups in one process of a cluster, and of collectives of programs that span processes."""
 _KEYS_OF_PROCESS = 1 << 20
@@ -47,14 +47,14 @@ Restart the process; training resumes from its last checkpoint."""
 
 
 class CollectiveRuntime:
-    """Keys, tokens and the lock of one process. Use the one at `collective_runtime()`."""
+    """The keys, tokens and lock of one process. Use the instance that `collective_runtime()` returns."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._group_keys: dict[tuple[str, ...], int] = {}
         self._pair_keys: dict[tuple[str, ...], int] = {}
         self._next_group_keys: dict[int | None, int] = {None: _FIRST_KEY}
-        # Both kinds of programs have collectives in the same groups, of the cores that they share.
+        # Programs in one process and programs across processes can have collectives in the same groups of cores.
         firsts = {False: _FIRST_KEY, True: _FIRST_KEY_OF_PROCESSES}
         self._instance_keys = {spanning: itertools.count(first) for spanning, first in firsts.items()}
         self._tokens: dict[str, tuple[tf.Variable, ...]] = {}
@@ -68,11 +68,11 @@ class CollectiveRuntime:
 
     @property
     def cluster(self) -> Cluster | None:
-        """The processes that this one has joined, if it has."""
+        """The cluster that this process has joined, or None."""
         return self._cluster
 
     def join(self, cluster: Cluster) -> None:
-        """Says that this process is in a cluster; call it once, before a mesh is made."""
+        """Sets the cluster of this process. Call it once, before a mesh is made."""
         self._cluster = cluster
 
     @property
@@ -82,12 +82,12 @@ class CollectiveRuntime:
 
     @property
     def num_steps(self) -> int:
-        """How many steps have begun, of whatever programs."""
+        """How many steps have begun, of all programs."""
         return self._num_steps
 
     @property
     def running(self) -> str | None:
-        """The description of the step that runs now, such as 'program "train"'; None between steps."""
+        """The description of the running step, such as 'program "train"'; None between steps."""
         running = self._running
         return None if running is None else running[1]
 
@@ -101,7 +101,7 @@ class CollectiveRuntime:
             return self._reserve(self._group_keys, tuple(devices), 1)
 
     def pair_keys(self, devices: Sequence[str]) -> int:
-        """The first of n * n + n keys (n devices): for each ordered pair of them, then for each by itself again."""
+        """The first of n * n + n keys for n devices: one for each ordered pair, then one more for each device alone."""
         with self._lock:
             return self._reserve(self._pair_keys, tuple(devices), len(devices) * (len(devices) + 1))
 
@@ -115,11 +115,11 @@ class CollectiveRuntime:
         return keys[devices]
 
     def _home(self, devices: tuple[str, ...]) -> int | None:
-        """The one process of a cluster that has the devices; None where there are several, or no cluster.
+        """The process that has all the devices; None if they are in several processes, or there is no cluster.
 
-        Keys mean the same in all processes. All processes give the same keys to groups that span several, since all
-        make the same programs. But a process may also make programs for itself alone. So the keys of groups in one
-        process come from a range of that process.
+        Keys must mean the same in all processes. All processes give the same keys to groups that span several
+        processes, since all make the same programs. But a process may also make programs for itself alone. So the keys
+        of groups within one process come from a separate range for that process.
         """
         if self._cluster is None:
             return None
@@ -127,12 +127,12 @@ class CollectiveRuntime:
         return processes.pop() if len(processes) == 1 else None
 
     def new_instance_key(self, *, spans_processes: bool = False) -> int:
-        """A key that no other collective of this process has, among those of programs that span processes, or not."""
+        """A new key for a collective. Programs that span processes and other programs have separate keys."""
         with self._lock:
             return next(self._instance_keys[spans_processes])
 
     def tokens(self, device: str) -> tuple[tf.Variable, ...]:
-        """The device's ordering tokens, `int64[]`, on the device; they do not change."""
+        """The device's ordering tokens, `int64[]`, on the device. They never change."""
         with self._lock:
             if device not in self._tokens:
                 self._tokens[device] = tuple(_zero_on(device) for _ in range(_TOKENS_PER_DEVICE))
@@ -141,8 +141,8 @@ class CollectiveRuntime:
     def counters(self, device: str, timeout_seconds: float) -> tuple[tf.Variable, ...]:
         """The device's counters, `int64[]`, one for each of its tokens, on the device where its core computes.
 
-        Each counts how often the device entered or left a collective. The watchdog watches them: if one stays odd and
-        does not change for `timeout_seconds`, the device waits in a collective for ever.
+        Each counts how often the device entered or left a collective. If one stays at the same odd value for
+        `timeout_seconds`, the watchdog concludes that the device waits in a collective for ever.
         """
         with self._lock:
             if device not in self._counters:
@@ -161,15 +161,15 @@ class CollectiveRuntime:
 
     @property
     def seconds_waited(self) -> float:
-        """The seconds in collectives between processes, for the device of this process that was in them longest."""
+        """The seconds in collectives between processes, of the device of this process with the most."""
         with self._lock:
             return max((int(waited.numpy()) for waited in self._waited.values()), default=0) / 1e6
 
     @contextlib.contextmanager
     def step_in_progress(self, description: str) -> Iterator[None]:
-        """Held while a step runs; the same thread may enter again.
+        """A context in which a step runs. The same thread may enter it again.
 
-        A failure of a collective that passes through is remembered.
+        If a collective fails inside, the failure is recorded.
 
         Raises:
           UsageError: if another thread is inside a step.
@@ -189,7 +189,7 @@ class CollectiveRuntime:
                 self._running = None
 
     def fail(self, what: str) -> None:
-        """Remembers that a collective failed, and what it was if it is the first."""
+        """Records the failure of a collective. Only the text of the first failure is kept."""
         self._failed = self._failed or what
 
     def _on_stall(self, stall: Stall) -> None:
@@ -216,7 +216,7 @@ class CollectiveRuntime:
 
 
 def _zero_on(device: str) -> tf.Variable:
-    # It is made while a tf.function is traced, which must not own it, nor be traced again for it.
+    # It may be made while a tf.function is traced. The function must not own it, and must not be retraced for it.
     with tf.init_scope(), tf.device(device):
         zero = tf.zeros([], tf.int64)
         return tf.Variable(zero, trainable=False, name="token", experimental_enable_variable_lifting=False)
@@ -226,7 +226,7 @@ _RUNTIME = CollectiveRuntime()
 
 
 def collective_runtime() -> CollectiveRuntime:
-    """The one object of this process."""
+    """The collective runtime of this process."""
     return _RUNTIME
 
 

@@ -1,8 +1,7 @@
-"""Collectives of cores that share a memory, inside of a program that has the slices of all: nothing is sent.
+"""Collectives of cores that share memory, in a program that has the slices of all cores. Nothing is sent.
 
-A sum over eight cores is seven additions, and each core is handed the one result. A gathered weight is there once, and
-not once for each core. The runtime's collectives would copy blocks from device to device, and let each core add them
-up.
+A sum over eight cores is seven additions, and all cores share the result. A gathered weight is in memory once, not once
+per core. TensorFlow's collectives would copy blocks from device to device, and each core would add them.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _COMBINE_BOOLS: dict[Reduction, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
 }
 
 SlicesByCore = Mapping[int, tf.Tensor]
-"""The slices of one value on the cores that share the memory. Cores that were handed the same tensor share it."""
+"""The slices of one value on the cores that share memory. Several cores may share one tensor."""
 
 
 class CollectivesForAll(Protocol):
-    """Each collective as `BackendCollectives` defines it, of the slices of all cores that share a memory."""
+    """The collectives of `BackendCollectives`, on the slices of all cores that share memory."""
 
     def all_reduce(self, x: SlicesByCore, axes: Sequence[str], reduction: Reduction) -> SlicesByCore: ...
 
@@ -56,10 +55,10 @@ class CollectivesForAll(Protocol):
 def emit_for_all(step: CollectiveStep, slices: SlicesByCore, collectives: CollectivesForAll) -> SlicesByCore:
     """Emits a collective on the slices of all cores, and returns the slices that they hold afterwards.
 
-    A collective's `emit` is written for one core. So it is run for each core up to the first thing that it asks of the
-    other cores. This is then done for all cores at once, and `emit` is run again from the start with the answers, until
-    no core asks for more. Local operations before a question are emitted again each time. TensorFlow leaves out the
-    operations that nothing uses.
+    A collective's `emit` is written for one core. So it is run for each core up to its first communication with other
+    cores. This is then done for all cores at once. Then `emit` is run again from the start with the result, until no
+    core communicates any more. Local operations before a communication are emitted again each time. TensorFlow prunes
+    the unused copies.
     """
     answers = list[SlicesByCore]()
     while True:
@@ -77,7 +76,7 @@ def emit_for_all(step: CollectiveStep, slices: SlicesByCore, collectives: Collec
 
 
 class SharedMemoryCollectives:
-    """`CollectivesForAll` of groups of cores that all share the memory, on a mesh that may have others."""
+    """`CollectivesForAll` for groups whose cores all share memory. The mesh may also have other cores."""
 
     def __init__(self, mesh_shape: Shape) -> None:
         self._mesh_shape = mesh_shape
@@ -108,8 +107,10 @@ class SharedMemoryCollectives:
         axes: Sequence[str],
         received: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]],
     ) -> SlicesByCore:
-        """The slices that `received` gives, one for each core of a group. It is called for each group, with the group's
-        slices by position along the axes."""
+        """Applies `received` to the slices of each group, ordered by position along the axes.
+
+        It returns a slice for each core of the group.
+        """
         result = dict(x)
         for group in groups_over(axes, self._mesh_shape).tolist():
             if group[0] in x:
@@ -119,9 +120,9 @@ class SharedMemoryCollectives:
 
 @dataclasses.dataclass(eq=False)
 class _AskedForMoreError(Exception):
-    """Ends a core's run of `emit` where it asks the other cores for something.
+    """Stops a core's run of `emit` when it communicates with other cores.
 
-    x: the slice that the core sends. ask: does the collective, on the slices that all cores send.
+    x: the slice that the core sends. ask: the collective, a function of the slices that all cores send.
     """
 
     x: tf.Tensor
@@ -129,7 +130,7 @@ class _AskedForMoreError(Exception):
 
 
 class _OfOneCore:
-    """`BackendCollectives` of a core that has the answers to its first questions."""
+    """`BackendCollectives` of one core, with the results of its first collectives."""
 
     def __init__(self, answers: Sequence[tf.Tensor]) -> None:
         self._answers = iter(answers)
@@ -156,7 +157,7 @@ class _OfOneCore:
 
 
 def reduced(group: Sequence[tf.Tensor], reduction: Reduction) -> tf.Tensor:
-    """Term by term in the order of the cores, whatever is there first: the same bits in each run."""
+    """Reduces term by term in the order of the cores, so that each run has the same bits."""
     dtype = group[0].dtype
     if dtype == tf.bool:
         return functools.reduce(_COMBINE_BOOLS[reduction], group)

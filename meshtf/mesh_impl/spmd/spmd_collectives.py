@@ -1,14 +1,14 @@
 """The collectives of one per-core program before it is traced, and the arguments that each core needs for them.
 
-The traced program asks for "the group along cols", and not for "the group of cores 2 and 3". Each core finds its own
-group in a vector of numbers, which it gets as an argument. On rows:2 cols:2, with a sum over cols, the vectors are
+The traced program refers to "the group along cols", not to "the group of cores 2 and 3". Each core finds its own group
+in a vector of numbers that it receives as an argument. On rows:2 cols:2, with a sum over cols, the vectors are
 
     core    0    1    2    3
     key     7    7    8    8        cores of one group have one key
 
 If the devices are not in the order of the mesh, the vector also has the rank of each position. For groups of more than
-ten cores it has the keys of pairs (`LARGEST_ALLTOALL` says why). `_columns` has one such table for each fact. The facts
-reach the program by `signature` (their types), `arguments` (one core's values) and `bind` (tensors in the trace).
+ten cores it has the keys of pairs (see `LARGEST_ALLTOALL`). `_columns` has one such table for each fact. The program
+receives the facts through `signature` (their types), `arguments` (one core's values) and `bind` (traced tensors).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DeviceMesh:
     """The devices of a mesh, by core number.
 
     It also has the time that a device may wait in a collective, and the process of each core if collectives between
-    processes go in stages.
+    processes have stages.
     """
 
     shape: Shape
@@ -58,14 +58,14 @@ class DeviceMesh:
 
 
 class SpmdCollectives:
-    """The groups and permutations of one program, and the numbers by which each core finds its own.
+    """The groups and permutations of one program, and the numbers by which each core finds its own groups.
 
-    The program is traced once for all cores. So everything that differs between cores arrives in arguments:
+    The program is traced once for all cores. So everything that differs between cores is an argument:
 
     - one vector of int32 with the core's numbers;
     - the ordering tokens of the core's device;
     - the device's counters of collectives;
-    - the counter of the time in collectives between processes, where the mesh spans processes.
+    - the counter of the time in collectives between processes, if the mesh spans processes.
 
     A program without communication has no such arguments.
     """
@@ -77,12 +77,17 @@ class SpmdCollectives:
         permutations: Iterable[Sequence[int]] = (),
         exchanging: Iterable[Sequence[str]] | None = None,
     ) -> None:
-        """`axes`: every ordered tuple of mesh axes of some collective; `permutations`: destination core of each core.
-        `exchanging`: the axes of those that are alltoalls or reduce-scatters (by default any may be).
+        """Collects the facts about each group and permutation.
+
+        Args:
+          mesh: the devices.
+          axes: the ordered tuples of mesh axes of all collectives.
+          permutations: the destination of each core, for each permutation.
+          exchanging: the axes of all alltoalls and reduce-scatters. The default is all of `axes`.
 
         Raises:
           LayoutError: for an axis that the mesh does not have.
-          UsageError: for a permutation that is none of the mesh's cores.
+          UsageError: if a permutation does not permute the mesh's cores.
         """
         self._mesh = mesh
         self._exchanging = None if exchanging is None else {tuple(a) for a in exchanging}
@@ -96,11 +101,11 @@ class SpmdCollectives:
         self._stages = {a: stages for a, stages in staged.items() if stages is not None}
         self._processes = np.asarray([process_of(device) for device in mesh.devices])
         self._spans_processes = len(set(self._processes.tolist())) > 1
-        # On GPUs NCCL's kernels would wait for one another where two groups are under way at once.
+        # On GPUs, NCCL's kernels would wait for one another if two groups communicated at once.
         on_processors = {tf.DeviceSpec.from_string(d).device_type for d in mesh.devices} == {"CPU"}
         self._token_between = BETWEEN_PROCESSES if on_processors else FORWARD
         self._permutations = [p for p in dict.fromkeys(tuple(p) for p in permutations) if self._moves(p)]
-        # Keys are given out here, for all cores in order, so that processes which run the same programs agree on them.
+        # Keys are allocated here, for all cores in order, so that processes which run the same programs agree on them.
         self._columns: dict[str, np.ndarray] = {}
         for axes_, facts in self._groups.items():
             name, exchanges = "+".join(axes_), self._exchanging is None or axes_ in self._exchanging
@@ -112,7 +117,7 @@ class SpmdCollectives:
             self._columns |= self._permutation_columns(f"permutation_{i}", permutation)
 
     def signature(self) -> list[tf.TensorSpec]:
-        """The arguments of the per-core program besides its core's number and its data."""
+        """The types of the per-core program's additional arguments, after its core's number and its data."""
         if not self._columns:
             return []
         length = sum(map(_length, self._columns.values()))
@@ -120,7 +125,7 @@ class SpmdCollectives:
         return [tf.TensorSpec([length], tf.int32), *(tf.TensorSpec([], tf.resource) for _ in range(handles))]
 
     def arguments(self, core: int) -> list[tf.Tensor]:
-        """The same for one core, made on its device; to be called where its program is."""
+        """The additional arguments of one core, on its device. Call it where its program is called."""
         if not self._columns:
             return []
         device = self._mesh.devices[core]
@@ -154,7 +159,7 @@ class SpmdCollectives:
 
     @property
     def _num_tokens(self) -> int:
-        """Handed to the program; the last one is of collectives between processes."""
+        """The number of tokens that the program receives. The last token is for collectives between processes."""
         return BETWEEN_PROCESSES + 1 if self._spans_processes else BETWEEN_PROCESSES
 
     def _bound_group(self, axes: tuple[str, ...], columns: dict[str, tf.Tensor]) -> BoundGroup | BoundStages:
@@ -169,7 +174,7 @@ class SpmdCollectives:
         return BoundStages(size, within, across, columns.get(f"{name} places"), columns.get(f"{name} placed"))
 
     def _crosses(self, axes: tuple[str, ...]) -> bool:
-        """Whether some group along them has members in several processes."""
+        """Whether a group along these axes has members in several processes."""
         return bool((np.ptp(self._processes[self._groups[axes].groups], axis=1) > 0).any())
 
     def _stage_columns(self, name: str, facts: GroupFacts, stages: StageFacts) -> dict[str, np.ndarray]:
@@ -189,7 +194,7 @@ class SpmdCollectives:
             columns |= {f"{name} ranks": facts.ranks(), f"{name} positions": facts.positions()}
         if facts.size > LARGEST_ALLTOALL and exchanges:
             cores, partners = np.arange(self._mesh.size)[:, None], facts.partners()
-            # Both members of a pair must compute one key, so it is made of the smaller number and the larger.
+            # Both members of a pair must compute the same key, so it depends on the smaller and the larger number.
             first, second = np.minimum(cores, partners), np.maximum(cores, partners)
             columns |= {
                 f"{name} own_position": facts.own_position(),

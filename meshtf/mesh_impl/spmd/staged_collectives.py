@@ -1,8 +1,8 @@
-"""Collectives of cores that share a memory with some of the others, and reach the rest over a network.
+"""Collectives of cores that share memory with some other cores, and communicate with the rest over a network.
 
-They go in stages. The cores of a process sum or join their slices in memory. One core of each process exchanges the
-result with one core of each other process, by TensorFlow's collectives. Then all cores of the process are handed the
-result.
+They have stages. The cores of a process sum or concatenate their slices in memory. One core of each process exchanges
+the result with one core of each other process, by TensorFlow's collectives. Then all cores of the process share the
+received result.
 
 For example, take an allreduce over two processes of four cores each. Each process first sums its four slices in memory.
 So it sends the bytes of one slice. In a ring of all eight cores it would send the bytes of 1.75 slices.
@@ -30,19 +30,19 @@ from meshtf.planning.local_work.reductions import Reduction
 from meshtf.planning.process_spans import ProcessOfCore, by_process, crossing_axes, span_of
 
 _Stages = Callable[[BoundCollectives, Sequence[tf.Tensor], np.ndarray], Sequence[tf.Tensor]]
-"""Does a collective in stages, and returns what each of a group's members in one process receives.
+"""Does a collective in stages, and returns the tensor that each of a group's members in this process receives.
 
 The arguments are the collectives among one member of each process, the tensors that this process's members send, and
 the positions in the group by place, `[processes, members]`."""
 
 
 class StagedCollectives:
-    """`CollectivesForAll` where the cores of each process share a memory.
+    """`CollectivesForAll` for cores that share memory with the cores of their own process.
 
     Args:
       mesh_shape: the shape of the mesh, over all processes.
       process_of_core: the process of each core of the mesh.
-      bound: TensorFlow's collectives of each core that is here, in the function that is being traced.
+      bound: TensorFlow's collectives of each core of this process, in the function that is being traced.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class StagedCollectives:
         def stages(across: BoundCollectives, sent: Sequence[tf.Tensor], places: np.ndarray) -> list[tf.Tensor]:
             size, members = len(places), len(sent)
             blocks = [_taken(split_to_front(own, split_dim, size), places) for own in sent]
-            # By the process that they go to, the member that sends them, and the one that receives them.
+            # The first three dimensions are the destination process, the sending member, and the receiving member.
             apart = tf.stack([tf.reshape(b, [size // members, members, *b.shape[1:]]) for b in blocks], axis=1)
             moved = across.all_to_all(apart, axes, 0, 0)
             received = tf.unstack(tf.reshape(moved, [size, members, *blocks[0].shape[1:]]), axis=1)
@@ -126,8 +126,8 @@ class StagedCollectives:
     ) -> SlicesByCore:
         """Does a collective in stages if groups along the axes span processes evenly.
 
-        It does the collective in memory if no group spans processes. It lets each core take part alone if groups span
-        processes unevenly.
+        If no group spans processes, it is done in memory. If groups span processes unevenly, each core communicates
+        separately.
         """
         if not crossing_axes(axes, self._mesh_shape, self._process_of_core):
             return in_memory(self._in_memory)
@@ -152,14 +152,13 @@ class StagedCollectives:
 
 
 class _InstanceKeys:
-    """The instance keys of one collective. Several cores emit it one after the other, and each must get the same
-    keys."""
+    """The instance keys of one collective. Several cores emit it one after the other, and all need the same keys."""
 
     def __init__(self) -> None:
         self._keys: list[int] = []
 
     def given_to(self, collectives: BoundCollectives) -> BoundCollectives:
-        """The same that asks for them, from the first one on."""
+        """The collectives of a core, with these keys, starting from the first."""
         numbers = itertools.count()
 
         def next_key() -> int:
@@ -172,5 +171,5 @@ class _InstanceKeys:
 
 
 def _taken(x: tf.Tensor, order: np.ndarray) -> tf.Tensor:
-    """Rows in an order; x itself, where they stand in it."""
+    """The rows of x in an order; x itself if they already have it."""
     return x if (order == np.arange(len(order))).all() else tf.gather(x, order)

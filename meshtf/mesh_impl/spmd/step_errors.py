@@ -1,4 +1,4 @@
-"""Turns TensorFlow's errors into messages in the user's terms."""
+"""Converts TensorFlow's errors to errors that name the operation and the user's line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Start all processes again; training resumes from its last checkpoint."""
 
 @dataclasses.dataclass(frozen=True)
 class FailedCollective:
-    """A collective that an error's text names: its scope's number, as `collective_17`, its kind and its mesh axes."""
+    """A collective that an error's text names: its numbered scope, such as `collective_17`, its kind and mesh axes."""
 
     scope: str
     kind: str
@@ -40,7 +40,7 @@ class FailedCollective:
 
 
 def collective_scope(number: int, kind: str, axes: Iterable[str]) -> str:
-    """The name scope under which a collective is to be emitted, so that its failure can be told to the user.
+    """The name scope for emitting a collective, so that an error can name it to the user.
 
     TensorFlow allows few characters there: `collective_17.all_reduce.rows-cols`.
     """
@@ -53,16 +53,16 @@ def failed_collectives(text: str) -> list[FailedCollective]:
 
 
 def may_be_a_loss(error: tf.errors.OpError) -> bool:
-    """Whether the end of another process can be what ended a step of this one."""
+    """Whether the loss of another process may have caused this error."""
     return is_collective_failure(error) or isinstance(
         error, tf.errors.CancelledError | tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.InternalError
     )
 
 
 def translate(error: tf.errors.OpError, scope_to_origin: Mapping[str, str], lost: str | None = None) -> MeshtfError:
-    """An error in the user's terms; to be raised `from None`. `lost`: which process is gone, where one is.
+    """Converts an error to one of meshtf, to be raised `from None`. `lost` describes a process that is gone, if any.
 
-    `scope_to_origin` maps the first part of a name scope, as `collective_17`, to its operation and the user's line.
+    `scope_to_origin` maps the first part of a name scope, such as `collective_17`, to its operation and user's line.
     """
     if lost is not None:
         return ProcessLostError(_LOST_PROCESS.format(lost=lost, where=_where(error, scope_to_origin)))
@@ -75,9 +75,10 @@ def translate(error: tf.errors.OpError, scope_to_origin: Mapping[str, str], lost
 
 
 def lost_its_text(error: MeshtfError) -> bool:
-    """Whether an error may be of an operation of which TensorFlow says nothing: all that is told was cancelled.
+    """Whether an error may hide a failed operation, because TensorFlow reports only cancelled ones.
 
-    In a first step TensorFlow may have cancelled the making of a group of cores, which it takes for a failure for good.
+    In a first step TensorFlow may also have cancelled the creation of a group of cores, which it treats as a permanent
+    failure.
     """
     return _LOST_TEXT in str(error) or (isinstance(error, CollectiveError) and _GROUP_CANCELLED in str(error))
 
@@ -86,13 +87,13 @@ def _collective_text(error: tf.errors.OpError, scope_to_origin: Mapping[str, str
     where = _where(error, scope_to_origin)
     fact = short_text(error)
     first = collective_runtime().failed
-    if first and fact not in first:  # a cancelled core's text, where the watchdog knows more
+    if first and fact not in first:  # the text of a cancelled core, while the watchdog has more information
         fact = f"{first} ({fact})"
     return f"{where}\nfailed: {fact}\nThe process must be restarted."
 
 
 def _where(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> str:
-    """The collectives that an error names, and the lines that asked for them."""
+    """The collectives that an error names, and the user's lines for them."""
     named = failed_collectives(message_of(error))[:_MOST_COLLECTIVES_NAMED]
     lines = [
         f"{c.kind} over mesh axes {c.axes.replace('-', '+')}, for {scope_to_origin.get(c.scope, 'an unknown line')}"
@@ -102,7 +103,7 @@ def _where(error: tf.errors.OpError, scope_to_origin: Mapping[str, str]) -> str:
 
 
 def _origin_prefix(text: str, scope_to_origin: Mapping[str, str]) -> str:
-    """The origin of the first node that has a known one. Collectives come last: they may only have been cancelled."""
+    """The origin of the first node whose origin is known. Collectives come last, since they may only be cancelled."""
     for node in sorted(nodes(text), key=lambda node: _SCOPE.search(node) is not None):
         for part in node.split("/"):
             if origin := scope_to_origin.get(part) or scope_to_origin.get(part.split(".")[0]):

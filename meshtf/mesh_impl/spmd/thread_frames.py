@@ -1,4 +1,4 @@
-"""The functions that the threads of this process are in."""
+"""The functions that the threads of this process are executing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import FrameType
 
 def frames_of_threads() -> dict[int, FrameType]:
     """The innermost frame of each Python thread, by the thread's identity."""
-    # Python 3.11 lists frames under a lock that the end of a `threading.local` takes too, and a collection of garbage
-    # can start in between: the process would stand still for ever.
+    # Python 3.11 lists frames under a lock that the destructor of a `threading.local` also takes. A garbage collection
+    # in between would deadlock the process.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

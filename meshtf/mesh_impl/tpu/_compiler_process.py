@@ -1,6 +1,7 @@
-"""A process that compiles one program with libtpu: a native compiler may abort, and takes no one along here.
+"""A process that compiles one program with libtpu, since a native compiler may abort its process.
 
-Run as a file, with a folder: reads `request.json` and `program.hlo` there, writes `answer.json` and `optimized.hlo`.
+It is run as a file, with a folder. There it reads `request.json` and `program.hlo`, and writes `answer.json` and
+`optimized.hlo`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def main(folder: Path) -> None:
 
 
 def _compiled(request: dict, folder: Path) -> dict:
-    # The package without its own __init__, which imports TensorFlow: seconds, for nothing.
+    # Makes the package without running its __init__, which would spend seconds on importing TensorFlow.
     sys.modules["meshtf"] = package = types.ModuleType("meshtf")
     package.__path__ = [str(PACKAGE)]
     from meshtf.mesh_impl.pjrt import pjrt
@@ -43,12 +44,11 @@ def _compiled(request: dict, folder: Path) -> dict:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent ends: standard input is a pipe, which nothing is written to, and closes
-    then."""
+    """Ends this process when its parent ends. Standard input is then closed; nothing is ever written to it."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    os._exit(0)  # native libraries may abort, too, when a process ends by itself
+    os._exit(0)  # native libraries may abort during a normal exit

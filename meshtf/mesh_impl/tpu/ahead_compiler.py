@@ -1,4 +1,4 @@
-"""Compiles programs with libtpu for TPUs that are not there, each in a process of its own."""
+"""Compiles programs with libtpu for absent TPUs, each in a separate process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from meshtf.mesh_impl.tpu.compile_cache import CompileCache
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 
 PINNED = {"jax": "0.10", "jaxlib": "0.10", "libtpu": ""}
-"""Packages that are needed, and the minor release of which private entry points are used."""
+"""The required packages, and the minor release whose private entry points are used."""
 
 _FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
-"""Variables of the user's by which libtpu and jaxlib let the compiler's options be changed."""
+"""Environment variables with which users change compiler options of libtpu and jaxlib."""
 
 _POLL_SECONDS = 0.1
 _LOG_LINES, _LOG_WIDTH = 6, 300
@@ -48,15 +48,15 @@ Your own process is unharmed. Another topology, or the program in smaller parts,
 
 @dataclasses.dataclass(frozen=True)
 class CompilerAnswer:
-    """The answer of libtpu to a program.
+    """The result of compiling a program with libtpu.
 
     Attributes:
       memory: bytes of one core, by the names of `pjrt.MEMORY`.
-      cost: costs by the names of `pjrt.COST`, as far as they are known.
-      hlo: the program as it was optimized and scheduled, as text.
-      seconds: the time that it took to compile.
-      refused: the compiler's error; empty where there is none. With an error, all else is empty.
-      is_cached: whether it was compiled before.
+      cost: the known costs, by the names of `pjrt.COST`.
+      hlo: the optimized and scheduled program, as text.
+      seconds: the time to compile.
+      refused: the compiler's error, or empty. With an error, all other fields are empty.
+      is_cached: whether the result comes from the cache.
     """
 
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -72,8 +72,8 @@ class Waiting:
     """How to wait for a compiler, which may take minutes.
 
     Attributes:
-      cache: the answers to programs that were compiled before; None: everything is compiled anew.
-      on_wait: called ten times a second, with the seconds that have passed.
+      cache: the results of earlier compilations. None: everything is compiled anew.
+      on_wait: called ten times per second, with the seconds since the start.
     """
 
     cache: CompileCache | None = None
@@ -89,12 +89,12 @@ def compile_ahead(
       hlo: the program, for as many replicas as there are places.
       program: its name.
       topology: the topology of the TPU.
-      places: the place of each replica's core, as `TpuTopology.places` gives them.
-      waiting: how to wait, and the cache to look into first.
+      places: the place of each replica's core, from `TpuTopology.places`.
+      waiting: how to wait, and the cache to read first.
 
     Raises:
-      DeviceError: libtpu or a partner is not installed, or is another release than the one that is used here.
-      CompilationError: the compiler died.
+      DeviceError: libtpu, jax or jaxlib is not installed, or has an unsupported release.
+      CompilationError: the compiler's process died.
     """
     versions = _versions(topology)
     request = {
@@ -115,7 +115,7 @@ def compile_ahead(
 
 
 def libtpu_version(topology: TpuTopology) -> str:
-    """The version of the compiler. Raises DeviceError if it, or a package that it needs, cannot be used."""
+    """The version of the compiler. Raises DeviceError if libtpu or another required package is not usable."""
     return _versions(topology)["libtpu"]
 
 
@@ -140,13 +140,13 @@ def _compiled(
 
 
 def start_compiler(folder: Path, log: int) -> subprocess.Popen[bytes]:
-    """Starts the process that compiles the program in a folder. It ends when this process does and its input closes."""
+    """Starts the process that compiles the program in a folder. It ends when this process ends and closes its input."""
     command = [sys.executable, "-P", str(_PROCESS), str(folder)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
 
 
 def _run(folder: Path, log: int, on_wait: Callable[[float], None]) -> int:
-    """The status with which the process ends."""
+    """Runs the compiler process, and returns its exit status."""
     began = time.monotonic()
     with start_compiler(folder, log) as process:
         try:
@@ -160,7 +160,7 @@ def _run(folder: Path, log: int, on_wait: Callable[[float], None]) -> int:
 
 
 def _versions(topology: TpuTopology) -> dict[str, str]:
-    """The versions of the packages. Raises DeviceError if one is missing or has another version than is needed."""
+    """The versions of the packages. Raises DeviceError if one is missing or has an unsupported version."""
     found = {}
     for package, minor in PINNED.items():
         try:
@@ -182,7 +182,7 @@ def _library() -> Path:
 
 
 def _telling_lines(log: str) -> str:
-    """The lines of a log from the first fatal one on; else its last lines."""
+    """The lines of a log from the first fatal line on, or else its last lines."""
     lines = [line.strip()[:_LOG_WIDTH] for line in log.splitlines() if line.strip()]
     fatal = next((n for n, line in enumerate(lines) if _FATAL.search(line)), max(len(lines) - _LOG_LINES, 0))
     return "\n".join(f"  {line}" for line in lines[fatal : fatal + _LOG_LINES]) or "  nothing"

@@ -1,4 +1,4 @@
-"""A folder with a compiler's answers to programs that it compiled before."""
+"""A cache of compilation results, in a folder."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _FORMAT = "1"
 
 @dataclasses.dataclass(frozen=True)
 class CompileCache:
-    """A file for each answer, named by a hash of the program and of the request to the compiler.
+    """Stores each result in a file that is named by a hash of the program and of the request to the compiler.
 
     Attributes:
-      folder: the folder of the files; it is made if it is not there.
+      folder: the folder of the files; it is created if it is missing.
     """
 
     folder: Path
 
     def __post_init__(self) -> None:
-        """Raises OSError where the folder cannot be made."""
+        """Creates the folder. Raises OSError if that fails."""
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def read(self, hlo: bytes, asked: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The answer; None where there is none that can be read."""
+        """The stored result; None if there is none or it cannot be read."""
         try:
             return json.loads(gzip.decompress(self._path(hlo, asked).read_bytes()))
         except (OSError, EOFError, ValueError, zlib.error):
             return None
 
     def write(self, hlo: bytes, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Keeps an answer. If it cannot be written, the program is compiled again another time."""
+        """Stores a result. If it cannot be written, nothing is stored, and the program will be compiled again."""
         content = gzip.compress(json.dumps(answer).encode(), mtime=0)
         with contextlib.suppress(OSError):
             replace_file(self._path(hlo, asked), content)

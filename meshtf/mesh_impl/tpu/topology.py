@@ -1,7 +1,7 @@
-"""Topologies of TPUs, by the names that Google Cloud gives them: `v5e:4x4`, `v5p:2x2x4`.
+"""Topologies of TPUs, by their Google Cloud names: `v5e:4x4`, `v5p:2x2x4`.
 
-A name is a generation and the chips along each axis. For example, `v5p:2x2x4` has 16 chips on a torus of three axes.
-Programs see one core on each v5p chip, so it holds meshes of 16 cores.
+A name has a generation and the number of chips along each axis. For example, `v5p:2x2x4` has 16 chips on a torus with
+three axes. Programs see one core on each v5p chip, so its meshes have 16 cores.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Generation:
     """One generation of TPUs.
 
     Attributes:
-      name: its name at Google Cloud.
-      chips: the chips along each axis of each of its topologies, smallest first.
+      name: its Google Cloud name.
+      chips: for each of its topologies, smallest first, the number of chips along each axis.
       cores_per_chip: the cores of a chip that programs see. On v4 and v5p programs see a chip's two cores as one
         ("megacore").
-      memory_bytes: the part of a core's high-bandwidth memory that the compiler leaves to a program.
+      memory_bytes: the part of a core's high-bandwidth memory that a program can use.
       options: libtpu's options for its topologies.
     """
 
@@ -53,7 +53,7 @@ def _flat(names: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _cubes(*pod: int) -> tuple[tuple[int, ...], ...]:
-    """Parts of a cube of 4x4x4 chips, and slices of a pod that are made of whole ones."""
+    """The topologies that are parts of a cube of 4x4x4 chips, or slices of a pod that consist of whole cubes."""
     slices = [c for c in itertools.product(*(range(4, most + 1, 4) for most in pod)) if list(c) == sorted(c)]
     return (*_flat("2x2x1 2x2x2 2x2x4 2x4x4"), *sorted(slices, key=lambda chips: (math.prod(chips), chips)))
 
@@ -70,7 +70,7 @@ GENERATIONS = {
         Generation("tpu7x", _cubes(16, 24, 24), 2, int(94.75 * _GIB)),
     )
 }
-"""The generations by name. Their memory is the limit that libtpu reports when a program takes more."""
+"""The generations by name. Their memory is the limit that libtpu reports when a program needs more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ class TpuTopology:
 
     @classmethod
     def of(cls, topology: str | TpuTopology) -> TpuTopology:
-        """The topology of a name such as "v5e:4x4". Raises DeviceError if there is none, and says which there are."""
+        """The topology of a name such as "v5e:4x4". If there is none, raises DeviceError, which lists all."""
         if isinstance(topology, TpuTopology):
             return topology
         name, _, chips = str(topology).partition(":")
@@ -113,14 +113,14 @@ class TpuTopology:
 
     @property
     def libtpu_options(self) -> dict[str, str | list[int]]:
-        """The options with which libtpu knows this topology by its name."""
+        """The options that libtpu needs for this topology, besides its name."""
         one_chip = {"chips_per_host_bounds": [1, 1, 1]} if math.prod(self.chips) == 1 else {}
         return {**self.generation.options, **one_chip}
 
     def places(self, mesh_shape: Shape) -> tuple[tuple[int, ...], ...]:
         """The place of each core of a mesh: its chip's coordinates along three axes, then its number on the chip.
 
-        Raises DeviceError if the mesh does not fit, and says which topologies, or which meshes, do.
+        Raises DeviceError if the mesh does not fit. The message lists topologies or meshes that do.
         """
         if mesh_shape.size != self.cores:
             raise DeviceError(self._no_fit(mesh_shape))
@@ -147,7 +147,7 @@ class TpuTopology:
 
 
 def _listed(known: list[TpuTopology], chips: int) -> str:
-    """All topologies of a generation, or those with nearly so many chips."""
+    """The topologies of a generation, as text: all, or those with about as many chips."""
     if len(known) > 2 * _MOST_SUGGESTED:
         nearby = sorted(known, key=lambda t: abs(math.log2(math.prod(t.chips) / max(chips, 1))))[: 2 * _MOST_SUGGESTED]
         smallest_first = sorted(nearby, key=lambda t: (math.prod(t.chips), t.chips))

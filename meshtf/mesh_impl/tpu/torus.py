@@ -1,14 +1,14 @@
-"""Lays the axes of a mesh onto the torus of chips that a TPU is.
+"""Maps the axes of a mesh onto the torus of chips of a TPU.
 
-A mesh axis is made of whole axes of the torus. Its positions wind along them to and fro, as an ox ploughs (a reflected
-Gray code). So each step is along one link, or from one core of a chip to the other.
+A mesh axis consists of whole axes of the torus. Its positions run along them back and forth, as an ox ploughs (a
+reflected Gray code). So each step follows one link, or leads from one core of a chip to the other.
 
-For example, a mesh axis of 8 lies on a torus of 2x4 chips, of one core each, in this order:
+For example, a mesh axis of 8 is mapped to a torus of 2x4 chips, with one core each, in this order:
 
     (0,0) (0,1) (0,2) (0,3)
     (1,3) (1,2) (1,1) (1,0)
 
-The only axis of a torus that can serve two mesh axes is a ring of four, which is a square.
+Only one kind of torus axis can be divided between two mesh axes: a ring of four, which is a square.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Torus:
-    """Chips along each of two or three axes, which are rings, and cores on each chip."""
+    """The number of chips along each of two or three axes, which are rings, and of cores on each chip."""
 
     chips: tuple[int, ...]
     cores_per_chip: int = 2
@@ -53,7 +53,7 @@ class Torus:
 
     @classmethod
     def of(cls, chips: str | Sequence[int] | Torus, cores_per_chip: int = 2) -> Torus:
-        """The torus of "4x4x8", [4, 4, 8] or a torus. Raises DeviceError if it is none."""
+        """Converts "4x4x8", [4, 4, 8] or a torus to a torus. Raises DeviceError for anything else."""
         if isinstance(chips, Torus):
             return chips
         parts = chips.split("x") if isinstance(chips, str) else list(chips)
@@ -67,13 +67,13 @@ class Torus:
         return math.prod(self.chips) * self.cores_per_chip
 
     def place(self, mesh_shape: Shape) -> tuple[tuple[int, ...], ...]:
-        """Where each core of a mesh is, by core number: its chip's coordinates, then its number on the chip.
+        """The place of each core of a mesh, by core number: its chip's coordinates, then its number on the chip.
 
-        Cores that follow one another along a mesh axis are on one chip, or on chips with a link between them. The last
-        and the first are neighbours too, unless the mesh axis is made of several torus axes of odd size.
+        Consecutive cores along a mesh axis are on one chip, or on chips with a link between them. So are the last and
+        the first, unless the mesh axis consists of several torus axes of odd size.
 
         Raises:
-          DeviceError: the mesh does not fit; lists some that do.
+          DeviceError: the mesh does not fit. The message lists some meshes that do.
         """
         wanted = tuple(axis.size for axis in mesh_shape)
         for shares in self._ways(len(wanted)):
@@ -84,7 +84,7 @@ class Torus:
         raise DeviceError(self._unfit(mesh_shape))
 
     def hops(self, one: Sequence[int], other: Sequence[int]) -> int:
-        """Links on the shortest way between the chips of two cores."""
+        """The number of links on the shortest path between the chips of two cores."""
         ways = [abs(a - b) for a, b in zip(one, other, strict=True)][: len(self.chips)]
         return sum(min(way, size - way) for way, size in zip(ways, self.chips, strict=True))
 
@@ -93,10 +93,10 @@ class Torus:
         return f"{'x'.join(map(str, self.chips))} chips with {cores} each"
 
     def _ways(self, mesh_axes: int) -> Iterator[list[list[_Part]]]:
-        """Every way to share the torus among mesh axes. The last of these gets the cores of a chip if it can."""
+        """All ways to divide the torus among mesh axes. If possible, the last mesh axis has the cores of a chip."""
         sizes = [*self.chips, self.cores_per_chip]
         wholes = [_Part(axis, size) for axis, size in reversed(list(enumerate(sizes))) if size > 1]
-        # A ring of four is one part, or a square of two parts of two. Ways with fewer parts come first.
+        # A ring of four is one part, or a square with two parts of two. Ways with fewer parts come first.
         choices = [[[p], [_Part(p.axis, 2, 1), _Part(p.axis, 2, 0)]] if p.size == 4 else [[p]] for p in wholes]
         for chosen in sorted(itertools.product(*choices), key=lambda parts: sum(map(len, parts))):
             parts = [p for part in chosen for p in part]
@@ -104,8 +104,8 @@ class Torus:
                 shares: list[list[_Part]] = [[] for _ in range(mesh_axes)]
                 for part, owner in zip(parts, owners, strict=True):
                     shares[owner].append(part)
-                # A turn on the outermost part closes the ring: with two positions always, with an even number by the
-                # torus's own.
+                # The outermost part closes the ring: with two positions always, with an even number through the torus's
+                # own ring.
                 yield [sorted(share, key=lambda p: (p.size != 2, p.size % 2)) for share in shares]
 
     def _position(self, coordinates: Sequence[int], shares: Sequence[Sequence[_Part]]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Addition, multiplication and functions made of them. These operations pass pending sums on."""
+"""Addition, multiplication and functions made of them. The linear ones pass pending sums on."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def add(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -62,8 +62,8 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -117,8 +117,8 @@ def multiply(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -151,8 +151,8 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -243,7 +243,7 @@ def _rounded_once(*terms: tf.Tensor) -> tf.Tensor:
 
 @language_function
 def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
-    """x without a gradient: none at all, or none where a condition over some of its dimensions holds.
+    """x without a gradient: everywhere, or only where the condition `where`, over some of its dimensions, is true.
 
     Raises:
       DtypeError: `where` is not bool.
@@ -258,7 +258,7 @@ def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
     if where is None:
         return ElementwiseOperation("stop_gradient", tf.identity, [check_tensor(x)], is_linear=True).outputs[0]
     if check_tensor(where).dtype != tf.bool:
-        raise DtypeError(f"where is a condition, bool, and not {where.dtype.name}; make it by comparing")
+        raise DtypeError(f"where must be a bool condition, not {where.dtype.name}; make one with a comparison")
     for dim in where.shape:
         check_tensor(x).shape.axis(dim)
     flows = ElementwiseOperation("logical_not", tf.logical_not, [where]).outputs[0]
@@ -269,7 +269,7 @@ def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
 
 @language_function
 def identity(x: Tensor, name: str = "identity") -> Tensor:
-    """x itself as another operation, which may have a name of its own.
+    """x as the result of a new operation, which can have its own name.
 
     Examples:
       >>> mtf.identity(x, name="hidden_state")

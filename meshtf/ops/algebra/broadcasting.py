@@ -40,8 +40,8 @@ def size_clash(name: str, first: int, second: int) -> str:
 def broadcast_shape(shapes: Sequence[Shape], output_shape: ShapeLike | None = None) -> Shape:
     """The shape of an elementwise result.
 
-    It is `output_shape` if that is given. Else it is the shape that has all others as subsequences. Without one,
-    it has the dimensions of the first operand, followed by the new ones of the others.
+    It is `output_shape`, if given. Otherwise, it is the shape that has all others as subsequences. If there is none,
+    it has the dimensions of the first operand, followed by the new dimensions of the others.
     """
     everything = union(shapes)
     wanted = convert_to_shape(output_shape, everything)

@@ -45,7 +45,7 @@ class Decoder(Protocol):
         ...
 
     def __call__(self, kept: tf.Tensor) -> tf.Tensor:
-        """The numbers."""
+        """The numbers that the bytes stand for."""
         ...
 
     def module(
@@ -63,7 +63,7 @@ class Contraction:
     output: the names of the result's dimensions that operands have, in order.
     size: the result's sizes.
     new: axes of the result that no operand has, along which it is repeated.
-    decoder: reads the numbers of slices that are bytes of them; None for numbers.
+    decoder: converts slices of bytes to numbers; None if the slices are numbers.
     """
 
     names: tuple[Names, ...]
@@ -100,7 +100,7 @@ def contract(core: Core, slices: Sequence[tf.Tensor], names: Sequence[Names], ou
 
 
 def matrix_products(names: Sequence[Names], output: Names, sizes: Mapping[str, int]) -> tuple[MatrixProduct, ...]:
-    """The products of matrices that `contract` does, in order. Elementwise products are not among them."""
+    """The matrix products that `contract` computes, in order. Elementwise products are not included."""
     operands, found = list(names), []
     for pair in _order(names, output, sizes):
         taken = [operands.pop(i) for i in sorted(pair, reverse=True)][::-1]
@@ -165,7 +165,7 @@ def _contract_some(
 
 
 def _wanted(a: Names, b: Names, needed: Collection[str], output: Names | None) -> Names:
-    """Names of the product of two operands, in order: the output's, of the last product."""
+    """Names of the product of two operands, in order. For the last product, they are the output's names."""
     return output or tuple(n for n in dict.fromkeys((*a, *b)) if n in needed)
 
 
@@ -229,7 +229,7 @@ class MatrixPlan:
         return self.batch + (self.columns + self.rows if self.is_swapped else self.rows + self.columns)
 
     def transposed(self, sizes: Mapping[str, int]) -> int:
-        """Elements of which the order in memory changes."""
+        """The number of elements whose order in memory changes."""
         moved = [(self.a_names, self.a_order), (self.b_names, self.b_order), (self.output, self.product)]
         return sum(math.prod(sizes[n] for n in names) for names, order in moved if names != order)
 

@@ -5,8 +5,8 @@ mesh rows:2 cols:2:
 
     x [batch:8/rows hidden:4/cols] . w [hidden:4/cols out:6] -> y [batch:8/rows out:6], with a sum pending over cols
 
-Each core multiplies its slices, [4, 2] and [2, 6]. The terms are added where somebody needs their sum, which may be
-later (`planning/pending_sums.py`).
+Each core multiplies its slices, [4, 2] and [2, 6]. The terms are added where their sum is needed, which may be later
+(`planning/pending_sums.py`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from meshtf.planning.local_work.work_facts import WorkFacts
 from meshtf.planning.planner import Planner
 from meshtf.planning.splits import choose_splits, layout_over
 
-_MISSPELT = 0.8  # the least likeness of two names at which one counts as a misspelling of the other
+_MISSPELT = 0.8  # the lowest similarity (of 0 to 1) at which one name counts as a misspelling of another
 
 
 class EinsumOperation(Operation):
     """The product of tensors, summed over the dimensions that the output lacks.
 
-    With a `decoder`, the tensors are of bytes that stand for numbers, such as float8, and the output has the decoder's
-    dtype. A byte of 0 must stand for 0.
+    With a `decoder`, the tensors hold bytes that encode numbers, such as float8, and the output has the decoder's
+    dtype. The byte 0 must encode the number 0.
     """
 
     is_product = True
@@ -120,7 +120,7 @@ def einsum(
 
     Args:
       xs: tensors of one dtype, or a pattern. Dimensions of the same name are one index.
-      operands: the tensors of a pattern. If `xs` is a list, the values of the next parameters by position.
+      operands: the tensors of a pattern. If `xs` is a list, these are the next parameters, by position.
       output_shape: dimensions of the result, in order; one that no operand has is broadcast.
       reduced_dims: dimensions to sum over. The others are kept, in order of first appearance.
         Without this and `output_shape`, the dimensions that only one operand has are kept.
@@ -147,7 +147,7 @@ def einsum(
             return _einsum(xs, **given)
         return _einsum(xs, output_shape, reduced_dims, name)
     if output_shape is not None or reduced_dims is not None:
-        raise UsageError("a pattern says what the result is; give no output_shape or reduced_dims beside it")
+        raise UsageError("a pattern already says what the result is; leave out output_shape and reduced_dims")
     if not operands or any(isinstance(x, list | tuple) for x in operands):
         raise UsageError(f"the tensors come after the pattern, one by one: ({xs!r}, x, y)")
     tensors = [check_tensor(x) for x in operands]

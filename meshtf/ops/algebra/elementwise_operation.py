@@ -21,7 +21,7 @@ from meshtf.planning.plan import Core
 from meshtf.planning.planner import Planner
 
 Gradient: TypeAlias = Callable[..., Sequence[Tensor | None]]
-"""A function `gradient(operation, dy)`: the gradients over the output's shape or the operand's."""
+"""A function `gradient(operation, dy)`. It returns each operand's gradient, in the output's shape or the operand's."""
 
 
 class ElementwiseOperation(Operation):
@@ -147,8 +147,8 @@ class CastKernel:
 def _whole_numbers(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Floating numbers without their fractions. A number beyond the dtype becomes its nearest end, and NaN becomes 0.
 
-    TensorFlow leaves such numbers to the processor, and XLA does the same as here. Without this, a program's result
-    would depend on which of the two computes it.
+    TensorFlow's result for such numbers depends on the processor. XLA's result is the same as here. Without this
+    function, a program's result would depend on which of the two computes it.
     """
     x = tf.cast(x, tf.float32) if x.dtype.size < 4 else x
     nothing, lowest, highest = (tf.constant(number, dtype) for number in (0, dtype.min, dtype.max))

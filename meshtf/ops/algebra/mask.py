@@ -1,4 +1,4 @@
-"""Masks: zeros in place of elements that must not count, whatever they are."""
+"""Masks: zeros in place of elements that must not count, even if these are NaN."""
 
 from __future__ import annotations
 

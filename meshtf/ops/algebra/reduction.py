@@ -34,8 +34,8 @@ from meshtf.planning.planner import Planner
 class Reduction:
     """A reduction: the work on a slice, and the reduction between cores.
 
-    of_some: the name of the result in messages, if there is none without elements, as of a mean.
-    neutral: the number that changes no result, with which padding is filled.
+    of_some: the result's name in messages, if it needs at least one element, as a mean does; else empty.
+    neutral: the number that changes no result. It fills the padding.
     """
 
     name: str
@@ -130,7 +130,7 @@ class ReduceOperation(Operation):
 
 
 def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: ShapeLike | None) -> Shape:
-    """The shape that a reduction leaves: `output_shape`, `x` without some dimensions, or no dimension."""
+    """The shape of a reduction's result: `output_shape`, `x` without `reduced_dim`, or by default no dimensions."""
     if output_shape is not None and reduced_dim is not None:
         raise ShapeError("give output_shape or reduced_dim, not both")
     if reduced_dim is not None:
@@ -139,14 +139,14 @@ def reduced_shape(x: Tensor, output_shape: ShapeLike | None, reduced_dim: ShapeL
 
 
 def check_some_elements(x: Tensor, shape: Shape, what: str) -> None:
-    """Checks that no element of `shape` is the mean or the maximum of no elements.
+    """Checks that each element of `shape` results from at least one element of x, as a mean or a maximum must.
 
     Raises:
-      ShapeError: one is.
+      ShapeError: x has no elements, but `shape` has.
     """
     if not x.size and shape.size:
         empty = ", ".join(f'"{d.name}"' for d in x.shape if not d.size)
-        raise ShapeError(f"[{x.shape}] has no elements along {empty}, so they have no {what}")
+        raise ShapeError(f"[{x.shape}] has no elements along {empty}, so there is no {what}")
 
 
 def reduced_dimension(x: Tensor, reduced_dim: DimensionLike) -> Dimension:
@@ -165,7 +165,7 @@ def reduce(
     reduced_dim: ShapeLike | None,
     name: str | None,
 ) -> Tensor:
-    """The result of a public reduction with these arguments; x itself if it has nothing to reduce."""
+    """The result of a public reduction with these arguments; x itself if there is nothing to reduce."""
     x = check_tensor(x)
     shape = reduced_shape(x, output_shape, reduced_dim)
     if shape == x.shape:
@@ -191,7 +191,7 @@ def reduce_sum(
     Args:
       x: numbers.
       reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
-        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
+        all dimensions are reduced. Mesh TensorFlow takes it only by keyword.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -231,7 +231,7 @@ def reduce_mean(
     Args:
       x: floating or complex.
       reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
-        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
+        all dimensions are reduced. Mesh TensorFlow takes it only by keyword.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 

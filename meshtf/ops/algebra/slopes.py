@@ -32,7 +32,7 @@ def _times_slope(dy: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
 def _times_slope_gradient(op: ElementwiseOperation, ddy: Tensor) -> list[Tensor]:
     """The gradients of both factors.
 
-    The slope's is 0 where dy is 0, too: the slope may come from a place of infinite slope.
+    The slope's gradient is also 0 where dy is 0, because the slope may be infinite there.
     """
     dy, slope = op.inputs
     shape = op.outputs[0].shape

@@ -1,4 +1,4 @@
-"""Checks of the arguments of windows, with messages that say what is wrong."""
+"""Checks the arguments of convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Steps: TypeAlias = "int | Sequence[int] | Mapping[str, int] | None"
 def operands(conv_input: Tensor, conv_filter: Tensor) -> tuple[Tensor, Tensor]:
     image, kernel = check_tensor(conv_input, "conv_input"), check_tensor(conv_filter, "conv_filter")
     if same_dtype([image, kernel]) == tf.bool or image.dtype.is_complex:
-        raise DtypeError(f"{image.dtype.name} has no convolution; convert with mtf.cast")
+        raise DtypeError(f"{image.dtype.name} cannot be convolved; convert with mtf.cast")
     return image, kernel
 
 
 def windows_by_order(image: Shape, kernel: Shape, count: int, ndims: int | None) -> dict[str, str]:
-    """The filter's dimension for each of the image's along which windows slide, by their places."""
+    """The filter's dimension for each dimension of the image along which windows slide, by their positions."""
     if image.ndims < count + 1:
         raise ShapeError(f"[{image}] must have {count} spatial dimensions and channels, in this order, at its end")
     if kernel.ndims != ndims if ndims else kernel.ndims < count + 1:
@@ -50,16 +50,14 @@ def geometry_by_order(image: Shape, kernel: Shape, count: int, steps: tuple[Step
 def transposed_geometry_by_order(
     result: Shape, kernel: Shape, count: int, steps: tuple[Steps, Steps], padding: str
 ) -> Geometry:
-    """The geometry of a convolution with [spatial.., out, in] whose result [.., spatial.., in] is known, but not its
-    image.
-    """
+    """The geometry of a convolution with [spatial.., out, in], from its result [.., spatial.., in] alone."""
     windows = windows_by_order(result, kernel, count, count + 2)
     check_channels(result, kernel[-1], "the filter's last")
     slides = slides_of(transposed_slide, result, kernel, list(windows.items()), steps, padding)
     check_shared(result, kernel)
     outer = kernel[count]
     if result.has(outer):
-        raise ShapeError(f'the filter makes "{outer.name}", which [{result}] has already; rename one of them')
+        raise ShapeError(f'the filter makes "{outer.name}", which [{result}] already has; rename one of them')
     image = Shape([*result.dims[:-1], outer])
     for s in slides:
         image = image.resize_dimension(s.image_dim, s.image_size)
@@ -75,7 +73,7 @@ def check_channels(image: Shape, inner: Dimension, place: str) -> None:
 
 def window_pairs(windows: Mapping[str, str], image: Shape, kernel: Shape) -> list[tuple[str, str]]:
     if not isinstance(windows, Mapping) or not 1 <= len(windows) <= 3:
-        raise ShapeError(f"windows name one to three dimensions, as {{image's: filter's}}, and are {windows!r}")
+        raise ShapeError(f"windows must name one to three dimensions, as {{image's: filter's}}, and are {windows!r}")
     pairs = [(_name(a), _name(b)) for a, b in windows.items()]
     for image_dim, kernel_dim in pairs:
         image.axis(image_dim)
@@ -98,12 +96,12 @@ def slides_of(
     for image_dim, kernel_dim in pairs:
         if image.has(kernel_dim):
             raise ShapeError(
-                f'the filter extends along "{image_dim}" under the name "{kernel_dim}", which the image has; '
+                f'the filter extends along "{image_dim}" under the name "{kernel_dim}", which the image has too; '
                 f"rename the filter's (mtf.rename_dimension)"
             )
         sizes = image.get_dim_by_name(image_dim).size, kernel.get_dim_by_name(kernel_dim).size
         if not all(sizes):
-            raise ShapeError(f'windows along "{image_dim}" of size {sizes[0]} with {sizes[1]} elements each are none')
+            raise ShapeError(f'"{image_dim}" of size {sizes[0]} has no windows of {sizes[1]}; both must be at least 1')
         steps_here = {"stride": strides[image_dim], "dilation": dilations[image_dim]}
         found.append(make(image_dim, kernel_dim, sizes, padding, **steps_here))
     return tuple(found)
@@ -112,7 +110,7 @@ def slides_of(
 def check_padding(padding: str) -> None:
     """Raises ShapeError unless it is the name of a kind of padding."""
     if padding not in ("SAME", "VALID", "SYMMETRIC"):
-        raise ShapeError(f'padding is "SAME", "VALID" or "SYMMETRIC", and not {padding!r}')
+        raise ShapeError(f'padding must be "SAME", "VALID" or "SYMMETRIC", not {padding!r}')
 
 
 def check_shared(image: Shape, kernel: Shape) -> None:
@@ -126,7 +124,7 @@ def result_shape(image: Shape, kernel: Shape, slides: Sequence[Slide], output_sh
     for s in slides:
         if kernel.has(s.image_dim):
             raise ShapeError(f'windows slide along "{s.image_dim}", which the filter has too; rename the filter\'s')
-    # Sizes of the result: windows take the place of the image's elements, and taps are summed.
+    # Sizes of the result: windows replace the image's elements, and taps are summed.
     known = {d.name: d.size for d in (*kernel, *image) if d.name not in taps} | sizes
     if output_shape is None:
         names = [d.name for d in image if not kernel.has(d)] + [d.name for d in kernel if not image.has(d)]
@@ -137,7 +135,7 @@ def result_shape(image: Shape, kernel: Shape, slides: Sequence[Slide], output_sh
             raise ShapeError(f'output dimension "{dim.name}" is in neither operand{nearest(dim.name, known)}')
         if dim.name not in sizes and known[dim.name] != dim.size:
             raise ShapeError(
-                f'output dimension "{dim.name}" has size {dim.size}, and {known[dim.name]} in the operands'
+                f'output dimension "{dim.name}" has size {dim.size}, but {known[dim.name]} in the operands'
             )
     for name in known:
         if not wanted.has(name) and not (image.has(name) and kernel.has(name)):
@@ -168,11 +166,11 @@ def numbers_by_name(steps: Steps, names: Sequence[str], what: str) -> dict[str, 
 
 
 def _spatial_part(steps: list[int], count: int, what: str) -> list[int]:
-    """The steps, without the ones for batch and channels around them."""
+    """The steps of the spatial dimensions, without the steps of 1 for batch and channels."""
     if len(steps) == count + 2 and steps[0] == steps[-1] == 1:
         return steps[1:-1]
     if len(steps) != count:
-        raise ShapeError(f"{what} are one number, or {count}, one for each spatial dimension, and not {steps}")
+        raise ShapeError(f"{what} must be one number, or {count}, one for each spatial dimension, not {steps}")
     return steps
 
 

@@ -53,9 +53,7 @@ def product_by_groups(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 def image_gradient_of_some(
     dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes: Sequence[int], counted: Mapping[int, tf.Tensor]
 ) -> tf.Tensor:
-    """The gradient of the image from the windows that count: all taps side by side, then added up along each
-    dimension.
-    """
+    """The image's gradient from the windows that count. It computes all taps at once, and adds them up by dimension."""
     count, taps, windows = len(sizes), w.shape[:-3], spatial(dy)
     groups, outer = w.shape[-3], w.shape[-1]
     # One product makes the terms of all taps. They cannot be masked after the sum, because each tap moves its term

@@ -27,7 +27,7 @@ class Cover:
         length = max(e - s for s, e in zip(starts, ends, strict=True)) if parts > 1 else slide.result_size
         self.window = Window(begin, n, length, stride, self._needed())
         self.has_padding = parts > 1 and any(s < 0 or s + length > slide.result_size for s in starts)
-        """Whether some core's windows lie before or behind the result's, and so are padding."""
+        """Whether some core has windows before or after those of the result, which are padding."""
         self._offsets = [j * n + slide.before - s * stride for j, s in enumerate(starts)]
         self._is_fixed = len(set(self._offsets)) == 1
 
@@ -42,17 +42,17 @@ class Cover:
 
     @property
     def padding(self) -> tuple[int, int]:
-        """The numbers of elements around the slice that the windows take in, if they are the same on every core."""
+        """The numbers of elements around the slice that the windows cover, if they are the same on every core."""
         before = self._offsets[0] if self._is_fixed else 0
         return before, max(0, self.slide.length(self.window.length) - before - self.size)
 
     @property
     def size(self) -> int:
-        """The size of the slice; or of all that the windows take in, from which each core then cuts its slice."""
+        """The size of the slice, or of everything that the windows cover, from which each core then cuts its slice."""
         return self.n if self._is_fixed else max(self.slide.length(self.window.length), max(self._offsets) + self.n)
 
     def counted(self, core: Core) -> tf.Tensor:
-        """Which of a core's windows are the result's, bool [windows]."""
+        """bool [windows]: whether each of a core's windows belongs to the result."""
         windows = self.window.start(core.coordinate(self.axes)) + tf.range(self.window.length)
         return tf.logical_and(windows >= 0, windows < self.slide.result_size)
 

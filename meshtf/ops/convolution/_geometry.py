@@ -36,11 +36,11 @@ class Slide:
 
     @property
     def after(self) -> int:
-        """The number of elements beyond the end that the last window takes in."""
+        """The number of elements beyond the end of the image that the last window covers."""
         return max(0, (self.result_size - 1) * self.stride + self.reach - self.image_size - self.before)
 
     def read(self, windows: int, parts: int) -> Window:
-        """The elements that each of `parts` cores reads for so many windows of its own. The last may have fewer."""
+        """The elements that each of `parts` cores reads for its `windows` windows. The last core may have fewer."""
         needed = list[tuple[int, int]]()
         for first in (j * windows for j in range(parts)):
             count, begin = min(windows, self.result_size - first), first * self.stride - self.before
@@ -57,9 +57,9 @@ def slide(
 ) -> Slide:
     """Windows over an image of known size. `sizes` are those of the image and the kernel.
 
-    SAME has ceil(size / stride) windows. Half of the missing elements are before the image and half after, the odd one
-    after. SYMMETRIC has as many windows, whose middles are element 0 and each `stride` further. VALID has only windows
-    that lie inside.
+    SAME has ceil(size / stride) windows. Half of the missing elements are before the image and half after; an odd one
+    is after. SYMMETRIC has as many windows, with their middles on element 0 and every `stride`-th element after it.
+    VALID has only windows that lie inside.
     """
     image_size, kernel_size = sizes
     reach = (kernel_size - 1) * dilation + 1
@@ -88,7 +88,7 @@ def transposed_slide(
 ) -> Slide:
     """Windows of known number, over an image of unknown size. `sizes` are those of the result and the kernel.
 
-    The image is `stride` times as large with SAME, and as large as the windows reach with VALID.
+    With VALID, the image is as large as the windows reach. Otherwise it is `stride` times as large as the result.
     """
     count, kernel_size = sizes
     reach = (kernel_size - 1) * dilation + 1
@@ -123,12 +123,12 @@ class Geometry:
 
     @property
     def batch(self) -> list[str]:
-        """The dimensions that image and result have, and the kernel has not."""
+        """The dimensions that image and result have, but not the kernel."""
         return [d.name for d in self.image if not self.kernel.has(d) and d.name not in self.sliding]
 
     @property
     def groups(self) -> list[str]:
-        """The dimensions that all three have, with the same index everywhere."""
+        """The dimensions that all three have. They are one index."""
         return [d.name for d in self.kernel if self.image.has(d) and self.result.has(d)]
 
     @property

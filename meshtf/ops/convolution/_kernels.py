@@ -3,9 +3,9 @@
 Images are [batch, *spatial, groups, inner], kernels [*taps, groups, inner, outer], and results [batch, *windows,
 groups, outer]. Without groups, all three may lack the axis. There are three ways to compute one:
 
-- TensorFlow's kernels, for one or two spatial dimensions without dilation.
-- Tap by tap, where those refuse on a CPU: one matrix product for each element of a window. For a 1-dimensional window
-  of 3, y = x[0::s] w[0] + x[1::s] w[1] + x[2::s] w[2].
+- TensorFlow's kernels, for one group of float32 or float64, in most cases without dilation.
+- Tap by tap, where TensorFlow's CPU kernels fail: one matrix product for each element of a window. For a 1-dimensional
+  window of 3, y = x[0::s] w[0] + x[1::s] w[1] + x[2::s] w[2].
 - One matrix product, if windows are single elements. oneDNN's convolution first reorders its kernel, which takes longer
   than the convolution in the last stage of ResNet-50. If windows are a stride apart, the product takes 0.3 to 0.6 of
   oneDNN's time for the gradient of the image, and 0.6 for the convolution.
@@ -92,7 +92,7 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
         if is_plain(x, w, sliding) and not any(single_windows(window_counts(x, w.shape, sliding), sliding)):
             return convolved_natively(x, w, sliding)
         return tf.squeeze(convolved(grouped(x), grouped(w, 2), sliding), [-2])
-    # A single group is no group. The cases without groups are faster.
+    # A single group is the same as no groups. The code without groups is faster.
     if w.shape[-3] == 1 and _is_product(x, w, sliding, w.shape.as_list()[:-3]):
         return grouped(convolved(without_groups(x, 2), kernel_without_groups(w), sliding))
     if x.shape.rank == 4:
@@ -100,7 +100,7 @@ def convolved(x: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
         y = convolved(x[:, None], w[None], widened(sliding))
         return tf.squeeze(y, [1])
     groups, outer = w.shape[-3], w.shape[-1]
-    # A sum of no products is zero, and no kernel is needed.
+    # An empty sum of products is zero, and needs no kernel.
     if 0 in x.shape or 0 in w.shape:
         return tf.zeros([x.shape[0], *window_counts(x, w.shape, sliding), groups, outer], x.dtype)
     if is_native(x, w) and (x.shape.rank == 5 or not sliding.is_dilated):
@@ -128,9 +128,9 @@ def image_gradient(
     """The gradient of the image, [batch, *sizes, groups, inner].
 
     `counted` says which windows count, as bool [windows], for spatial dimensions in which not all do. For windows that
-    do not count, dy is zero. But zero times an infinite element of the kernel is NaN. The zeros that some ways of
-    computing put around dy and between its elements do the same. If the kernel has such an element, no window
-    contributes to elements outside of itself. The exception is oneDNN with windows a stride apart.
+    do not count, dy is zero. But zero times an infinite element of the kernel is NaN. The same is true of the zeros
+    that some methods put around dy and between its elements. If the kernel has such an element, a slower method lets no
+    window contribute to elements outside of itself. The exception is oneDNN with windows a stride apart.
     """
     if lacks_groups(dy, sliding):
         taps = w.shape.as_list()[:-2]
@@ -260,8 +260,8 @@ def _image_gradient_of_all(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding, sizes:
 def _multiplies_zeros(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> bool:
     """Whether `_image_gradient_of_all` multiplies zeros around dy or between its elements.
 
-    TensorFlow's own kernels do so in three dimensions, oneDNN's do if there are elements between windows, and so does
-    `_turned`.
+    TensorFlow's own kernels do so in three dimensions. oneDNN's do if there are elements between windows. `_turned`
+    always does.
     """
     is_flat = dy.shape.rank == 5
     has_gaps = is_flat and leaves_gaps(sliding, w.shape.as_list())
@@ -269,9 +269,7 @@ def _multiplies_zeros(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> bool:
 
 
 def _turned(dy: tf.Tensor, w: tf.Tensor, sliding: Sliding) -> tf.Tensor:
-    """The gradient over the padded image as a convolution of dy, with gaps between its elements, with the reversed
-    kernel.
-    """
+    """The gradient over the padded image: dy, with gaps between its elements, convolved with the reversed kernel."""
     count = len(sliding.strides)
     # In the gradient each element gets its windows' weights from the other side, so the kernel is reversed.
     turned = tf.einsum("...io->...oi", tf.reverse(w, list(range(count))))

@@ -1,6 +1,6 @@
 """Convolutions by TensorFlow's kernels: [batch, *spatial, channels] by [*taps, inner, outer].
 
-They take one group, of two spatial dimensions or three.
+They take one group, with two or three spatial dimensions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_native(x: tf.Tensor, w: tf.Tensor) -> bool:
 
 
 def is_plain(x: tf.Tensor, other: tf.Tensor, sliding: Sliding) -> bool:
-    """Whether TensorFlow's kernels take it as it is: two spatial dimensions without an axis of groups."""
+    """Whether TensorFlow's kernels take the arrays as they are: two spatial dimensions without an axis of groups."""
     return x.dtype in NATIVE and len(sliding.strides) == 2 and 0 not in (*x.shape, *other.shape)
 
 

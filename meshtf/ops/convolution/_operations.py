@@ -40,8 +40,7 @@ class Splits:
         self._chosen: tuple[LayoutTable, dict[str, Axes]] | None = None
 
     def under(self, layouts: LayoutTable) -> dict[str, Axes]:
-        # `pending_axes` and `lower` both ask, and must get the same answer. One table of layouts is asked for many
-        # times.
+        # `pending_axes` and `lower` must get the same splits. They are called many times for one table of layouts.
         if self._chosen is None or self._chosen[0] is not layouts:
             geometry, operation = self._geometry, self._operation
             shapes = (geometry.image, geometry.kernel, geometry.result)
@@ -186,7 +185,7 @@ def _read_windows(
 ) -> tuple[Value, Sliding]:
     """The image with the borders that a core's windows reach over.
 
-    Along a whole dimension, the kernel adds the zeros.
+    Along a dimension that is not split, the kernel adds the zeros.
     """
     value = planner.read(image, layout_over(geometry.image, splits), _zeros([*geometry.sliding, *summed]))
     paddings = []
@@ -206,9 +205,7 @@ def _read_windows(
 def _partly_padding(
     geometry: Geometry, splits: dict[str, Axes], planner: Planner
 ) -> dict[int, Callable[[Core], tf.Tensor]]:
-    """Which of a core's windows are the result's, for dimensions in which windows beyond the result's end read the
-    image.
-    """
+    """Whether a core's windows belong to the result, for dimensions where windows beyond its end read the image."""
 
     def windows(axes: Axes, count: int, end: int) -> Callable[[Core], tf.Tensor]:
         return lambda core: core.coordinate(axes) * count + tf.range(count) < end
@@ -263,7 +260,7 @@ def _product(
 ) -> MatrixProduct:
     """The matrix product for slices of these sizes, one for each group.
 
-    The kernel is a matrix, of which the names `contracted` are summed. None stands for the kernel's gradient, which
+    The kernel is a matrix, and its dimensions `contracted` are summed. None stands for the kernel's gradient, which
     sums over positions.
     """
     sizes = {d.name: n for d, n in zip(geometry.kernel, kernel, strict=True)}
@@ -280,7 +277,7 @@ def _product(
 
 
 def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A function that brings slices of a tensor to the form of `kernels`."""
+    """A function that reshapes slices of a tensor to the form that `kernels` needs."""
     shape: Shape = getattr(geometry, which)
     order: list[str] = getattr(geometry, f"{which}_order")
     permutation = [shape.axis(name) for name in order]
@@ -303,7 +300,7 @@ def _canonical(geometry: Geometry, which: str) -> Callable[[tf.Tensor], tf.Tenso
 def _restored(
     shape: Shape, order: Sequence[str], size: Sequence[int], batch: str | None = None
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The way back to a slice of this size. With the rows of several cores, the slice is larger along `batch`."""
+    """A function that reshapes back to a slice of this size. For rows of several cores, it is larger along `batch`."""
     inside = [size[shape.axis(name)] for name in order]
     permutation = [list(order).index(d.name) for d in shape]
     elements = math.prod(inside)
@@ -318,5 +315,5 @@ def _restored(
 
 
 def _reshaped(x: tf.Tensor, size: list[int]) -> tf.Tensor:
-    """x in this size; no operation if it has it already, since a network has six reshapes for each convolution."""
+    """x in this size. If x has this size already, no operation is made: a network has six reshapes per convolution."""
     return x if x.shape.as_list() == size else reshaped(x, size)

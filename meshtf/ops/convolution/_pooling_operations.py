@@ -1,6 +1,6 @@
 """The operations behind maxima and means over windows.
 
-Windows slide along one dimension at a time: the maximum of rows of maxima is the same.
+Windows slide along one dimension at a time: the maximum of the rows' maxima is the maximum of the window.
 
 Along a split dimension, neighbours exchange the borders that windows reach over. Elements beyond its end do not count.
 float16 and bfloat16 are summed in float32.
@@ -35,7 +35,7 @@ _EMPTY = -1  # the tap of a window in which nothing was chosen
 
 
 class MaxPoolOperation(Operation):
-    """The largest element of each window along one dimension; or the tap (int32) of the first such element."""
+    """The largest element of each window along one dimension, or the tap (int32) of the first such element."""
 
     takes_padding = True
 
@@ -67,7 +67,7 @@ class MaxPoolOperation(Operation):
 
 
 class WindowSumOperation(Operation):
-    """The sum of each window along one dimension. With `taps` (a second input), the one element at the window's tap."""
+    """The sum of each window along one dimension. With `taps` (a second input), only the element at that tap."""
 
     takes_padding = True
 
@@ -128,8 +128,8 @@ class WindowSumGradientOperation(Operation):
             return with_zeros(x, _along(len(x.shape), axis, [begin, total - begin - x.shape[axis]], [0, 0]))
 
         def emit(core: Core, g: tf.Tensor, *taps: tf.Tensor) -> tf.Tensor:
-            # Each tap sends its values to elements `dilation` further on. Adding the taps in order gives the same bits
-            # in any layout.
+            # Each tap adds its values `dilation` elements after the tap before. Adding the taps in order gives the same
+            # bits in any layout.
             terms = []
             for k in range(windows.kernel_size):
                 own = tf.where(tf.equal(taps[0], k), g, tf.zeros([], g.dtype)) if taps else g
@@ -143,7 +143,7 @@ class WindowSumGradientOperation(Operation):
 
 
 def _shared_layout(planner: Planner, shape: Shape, output: Tensor) -> TensorLayout:
-    """The output's layout, as far as the input, of other sizes, can have it."""
+    """The output's layout, without the splits that do not fit the input's sizes."""
     layout = planner.layouts[output]
     axes = (
         a if can_split(a, d.name, [shape], planner.layouts) else () for d, a in zip(shape, layout.axes, strict=True)
@@ -170,7 +170,7 @@ def _read(
 
 
 _Take = Callable[[tf.Tensor, int, int, int, int], tf.Tensor]
-"""A function that takes `count` elements along an axis, from `begin` on, `step` apart."""
+"""A function that takes `count` elements along an axis, starting at `begin`, `step` apart."""
 _AtTaps = Callable[[tf.Tensor, _Take], list[tf.Tensor]]
 
 
@@ -178,7 +178,7 @@ _AtTaps = Callable[[tf.Tensor, _Take], list[tf.Tensor]]
 class _WindowWork:
     """Work on the elements at each tap of windows, as a `ProcessorWork`.
 
-    TensorFlow's CPU kernel for every second element goes through them one by one. A gather is twenty times as fast.
+    TensorFlow's CPU kernel for strided slices copies elements one by one. A gather is twenty times as fast.
 
     Attributes:
       at_taps: takes the elements at each tap.

@@ -13,7 +13,7 @@ from meshtf.planning.local_work.sliced import sliced
 
 
 def reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
-    """x in other sizes. Here and below, TensorFlow converts an array in a third of the time that a list takes."""
+    """x in other sizes. Here and below, TensorFlow converts an array three times as fast as a list."""
     return tf.reshape(x, np.array(sizes, np.int32))
 
 
@@ -66,9 +66,9 @@ def resized(x: tf.Tensor, axis: int, size: int) -> tf.Tensor:
 
 
 def without_gaps(x: tf.Tensor, axis: int, count: int, sizes: tuple[int, int]) -> tf.Tensor:
-    """The first elements of `count` segments of one stride each, as many as the kernel has.
+    """The first elements of `count` segments along an axis. Each segment is one stride long.
 
-    `sizes` are (stride, kernel).
+    `sizes` are (stride, kernel): the length of a segment, and how many of its elements are kept.
     """
     stride, taps = sizes
     x = resized(x, axis, count * stride)

@@ -1,4 +1,4 @@
-"""The windows of a convolution: their strides, dilations and padding, and the sizes that follow."""
+"""The windows of a convolution: their strides, dilations and padding, and the sizes that result from these."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def leaves_gaps(sliding: Sliding, taps: Sequence[int]) -> bool:
 
 
 def single_windows(counts: Sequence[int], sliding: Sliding) -> list[bool]:
-    """Whether the only window along each dimension has a stride above 1."""
+    """Whether each dimension has a single window and a stride above 1."""
     return [count == 1 and stride > 1 for count, stride in zip(counts, sliding.strides, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Convolutions of each channel by itself, over one to three dimensions."""
+"""Depthwise convolutions (each channel by itself) over one to three dimensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def depthwise_conv1d(
 ) -> Tensor:
     """A convolution of each channel of [.., length, in] by itself, with [filter_length, in, ..].
 
-    The parameters: `mtf.depthwise_conv2d` describes them.
+    `mtf.depthwise_conv2d` describes the parameters.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
@@ -43,7 +43,7 @@ def depthwise_conv2d(
     """A convolution of each channel of [.., height, width, in] by itself, with its part of [filter_height,
     filter_width, in].
 
-    More dimensions of the filter, such as a multiplier, follow in the result.
+    Further dimensions of the filter, such as a multiplier, come last in the result.
 
     Args:
       conv_input: [.., height, width, in], with any number of other dimensions before.
@@ -79,7 +79,7 @@ def depthwise_conv3d(
     """A convolution of each channel of [.., depth, height, width, in] by itself.
 
     The filter is [filter_depth, filter_height, filter_width, in, ..].
-    The parameters: `mtf.depthwise_conv2d` describes them.
+    `mtf.depthwise_conv2d` describes the parameters.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")

@@ -1,6 +1,6 @@
 """Convolutions over named dimensions: the general one by name, and the usual ones by the order of dimensions.
 
-Each of the usual ones is a signature of its own over one function, `_conv`, which takes the number of dimensions.
+Each of the usual ones has its own signature, and calls the function `_conv` with the number of dimensions.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def convolution(
     """The einsum of a filter with the windows of an image. Windows slide along any dimensions, in any order.
 
     Args:
-      conv_input: an image, with any dimensions beside those along which windows slide.
-      conv_filter: the filter. It extends along dimensions with names of their own. Dimensions that both operands
-        have are summed, unless `output_shape` has them: then each index is convolved by itself (depthwise).
-      windows: the filter's dimension for each of the image's along which windows slide, as
+      conv_input: an image, with any dimensions besides those along which windows slide.
+      conv_filter: the filter. Its spatial dimensions have their own names. Dimensions that both operands have are
+        summed, unless `output_shape` has them: then each index is convolved by itself (depthwise).
+      windows: the filter's dimension for each dimension of the image along which windows slide, as
         {"height": "filter_height", "width": "filter_width"}.
-      output_shape: the result's dimensions, in order; their sizes along the windows are those that the strides leave.
-        By default those of the image, then of the filter, without those that are summed.
+      output_shape: the result's dimensions, in order. Along the windows, the strides and the padding determine sizes.
+        The default is the image's dimensions, then the filter's, without those that are summed.
       strides: the steps from one window to the next.
       padding: "SAME" (zeros around, so that size / stride windows, rounded up, fit in), "VALID" (none), or "SYMMETRIC"
         (as many windows as with "SAME", with their middles on every `stride`-th element, as in PyTorch's models).
@@ -81,7 +81,7 @@ def conv1d(
 ) -> Tensor:
     """A convolution of [.., length, in] with [filter_length, in, out]: [.., length, out].
 
-    Names, sizes and parameters are as for 2 dimensions: `mtf.conv2d` describes them.
+    `mtf.conv2d` describes the names, sizes and parameters.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
@@ -103,8 +103,8 @@ def conv2d(
 ) -> Tensor:
     """A convolution of [.., height, width, in] with [filter_height, filter_width, in, out]: [.., height, width, out].
 
-    You choose the names; the order says what they are. Height and width keep their names, and get as many elements as
-    there are windows.
+    You choose the names; the order determines the roles. Height and width keep their names, and have one element for
+    each window.
 
     Args:
       conv_input: an image, with any number of other dimensions before.
@@ -139,7 +139,7 @@ def conv3d(
 ) -> Tensor:
     """A convolution of [.., depth, height, width, in] with [filter_depth, filter_height, filter_width, in, out].
 
-    Names, sizes and parameters are as for 2 dimensions: `mtf.conv2d` describes them.
+    `mtf.conv2d` describes the names, sizes and parameters.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")

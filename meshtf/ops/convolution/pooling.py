@@ -28,8 +28,8 @@ def max_pool(
     Args:
       x: a tensor of an ordered dtype.
       ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
-      strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. By
-        default windows stand side by side.
+      strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. The
+        default is the sizes of the windows.
       padding: "VALID" (only windows that lie inside), "SAME" (size / stride windows, rounded up; elements outside do
         not count), or "SYMMETRIC" (as many, with their middles on every `stride`-th element, as in PyTorch's models).
       name: the operation's name.
@@ -60,8 +60,8 @@ def avg_pool(
     Args:
       x: a floating tensor.
       ksize: sizes of the windows along dimensions of x, as {"height": 2, "width": 2}.
-      strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. By
-        default windows stand side by side.
+      strides: the steps from one window to the next: a number, one for each dimension of `ksize`, or some by name. The
+        default is the sizes of the windows.
       padding: "VALID" (only windows that lie inside), "SAME" (size / stride windows, rounded up), or "SYMMETRIC" (as
         many, with their middles on every `stride`-th element).
       name: the operation's name.
@@ -88,7 +88,7 @@ def avg_pool(
 def _sizes(x: Tensor, windows: Slide) -> Tensor:
     """The number of elements inside, for each window.
 
-    A mean divides by it: a rounded reciprocal would make all means off.
+    A mean divides by this number, because multiplying by a rounded reciprocal would be inexact.
     """
     places = range_along(x.mesh, x.shape.get_dim_by_name(windows.image_dim), tf.int32)
     first = places * windows.stride - windows.before
@@ -98,7 +98,7 @@ def _sizes(x: Tensor, windows: Slide) -> Tensor:
 
 def _slides(x: Tensor, ksize: Mapping[str, int], strides: Steps, padding: str) -> list[Slide]:
     if not isinstance(ksize, Mapping) or not ksize:
-        raise ShapeError(f'ksize gives sizes by dimension, as {{"height": 2, "width": 2}}, and is {ksize!r}')
+        raise ShapeError(f'ksize must give sizes by dimension, as {{"height": 2, "width": 2}}, and is {ksize!r}')
     check_padding(padding)
     names = [x.shape[x.shape.axis(d)].name for d in ksize]
     sizes = numbers_by_name(dict(zip(names, ksize.values(), strict=True)), names, "ksize")

@@ -19,7 +19,7 @@ def conv1d_transpose(
 ) -> Tensor:
     """A transposed convolution of [.., length, in] with [filter_length, out, in]: [.., length, out].
 
-    It is the gradient of `conv1d` with respect to its image. The parameters: `mtf.conv2d_transpose` describes them.
+    It is the gradient of `conv1d` with respect to its image. `mtf.conv2d_transpose` describes the parameters.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 length:4 in:3")
@@ -43,7 +43,7 @@ def conv2d_transpose(
     width, out].
 
     It is the gradient of `conv2d` with respect to its image. Sizes are multiplied by the strides. With "VALID" padding,
-    the filter adds as much as it is larger than the stride.
+    the excess of the filter's size over the stride is added.
 
     Args:
       conv_input: an image, with any number of other dimensions before.
@@ -78,7 +78,7 @@ def conv3d_transpose(
     """A transposed convolution of [.., depth, height, width, in] with a filter of three dimensions, out and in.
 
     The filter is [filter_depth, filter_height, filter_width, out, in]. It is the gradient of `conv3d` with respect to
-    its image. The parameters: `mtf.conv2d_transpose` describes them.
+    its image. `mtf.conv2d_transpose` describes the parameters.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:2 depth:4 height:4 width:4 in:3")

@@ -46,7 +46,7 @@ def _relu_gradient(dy: Tensor, y: Tensor) -> Tensor:
 
 
 def _relu_gradient_kernel(gradient: tf.Tensor, feature: tf.Tensor) -> tf.Tensor:
-    if gradient.shape != feature.shape:  # a mean's gradient is smaller: the kernel does not broadcast
+    if gradient.shape != feature.shape:  # a mean's gradient has fewer elements, and the kernel does not broadcast
         gradient = tf.broadcast_to(gradient, feature.shape)
     return tf.raw_ops.ReluGrad(gradients=gradient, features=feature)
 
@@ -131,7 +131,7 @@ def swish(x: Tensor) -> Tensor:
 
 @language_function
 def gelu(x: Tensor, approximate: bool = True) -> Tensor:
-    """The Gaussian error linear unit of x (Hendrycks & Gimpel 2016), by its tanh approximation unless asked otherwise.
+    """The Gaussian error linear unit of x (Hendrycks & Gimpel 2016), by default in its approximation by tanh.
 
     The approximation computes float16 and bfloat16 in float32, and rounds once.
 

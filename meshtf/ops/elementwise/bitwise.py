@@ -14,7 +14,7 @@ from meshtf.ops.inputs.scalars import Operand
 
 @language_function
 def bitwise_not(x: Tensor, name: str = "bitwise_not") -> Tensor:
-    """Each bit of x inverted. x is of integers; for a bool tensor it is `logical_not`.
+    """Each bit of x inverted. x holds integers; for bool, use `logical_not`.
 
     Examples:
       >>> value(mtf.bitwise_not(mtf.range(mesh, ("n", 3))))
@@ -29,8 +29,8 @@ def bitwise_and(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
 
     Args:
       x1: a tensor of integers, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -48,7 +48,7 @@ def bitwise_and(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
 def bitwise_or(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The bits that either has, broadcast by name.
 
-    The parameters: `mtf.bitwise_and` describes them.
+    `mtf.bitwise_and` describes the parameters.
 
     Examples:
       >>> value(mtf.bitwise_or(mtf.range(mesh, ("n", 4)), 2))
@@ -61,7 +61,7 @@ def bitwise_or(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, 
 def bitwise_xor(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The bits that exactly one has, broadcast by name.
 
-    The parameters: `mtf.bitwise_and` describes them.
+    `mtf.bitwise_and` describes the parameters.
 
     Examples:
       >>> value(mtf.bitwise_xor(mtf.range(mesh, ("n", 4)), 2))
@@ -72,9 +72,9 @@ def bitwise_xor(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
 
 @language_function
 def left_shift(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """The bits of x1 moved x2 places up, with zeros behind, broadcast by name. All are gone if x2 is the width or more.
+    """The bits of x1 shifted left by x2, broadcast by name. The result is 0 if x2 is at least the width of the dtype.
 
-    The parameters: `mtf.bitwise_and` describes them. A negative x2 counts as the width.
+    `mtf.bitwise_and` describes the parameters. A negative x2 counts as the width.
 
     Examples:
       >>> value(mtf.left_shift(mtf.range(mesh, ("n", 4)), 2))
@@ -87,7 +87,7 @@ def left_shift(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, 
 def right_shift(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """x1 divided by 2 to the power x2 and rounded down, broadcast by name.
 
-    The parameters: `mtf.bitwise_and` describes them. A negative x2 counts as the width.
+    `mtf.bitwise_and` describes the parameters. A negative x2 counts as the width.
 
     Examples:
       >>> value(mtf.right_shift(mtf.constant(mesh, [-8, 9, 1], "n:3", tf.int32), 2))
@@ -112,5 +112,5 @@ def _right_shift(x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
 
 
 def _is_within(x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
-    """Whether a shift leaves any bit. TensorFlow and XLA differ in what other shifts give."""
+    """Whether a shift is at least 0 and less than the width. TensorFlow and XLA differ in their results for others."""
     return (x2 >= tf.zeros([], x2.dtype)) & (x2 < tf.constant(x1.dtype.size * 8, x2.dtype))

@@ -18,8 +18,8 @@ def less(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: 
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -42,8 +42,8 @@ def less_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, 
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -66,8 +66,8 @@ def greater(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -90,8 +90,8 @@ def greater_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = Non
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -116,8 +116,8 @@ def equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name:
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -139,8 +139,8 @@ def not_equal(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, n
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -174,8 +174,8 @@ def logical_and(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -197,8 +197,8 @@ def logical_or(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, 
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -220,8 +220,8 @@ def logical_xor(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None,
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:

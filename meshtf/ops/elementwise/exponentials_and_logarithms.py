@@ -1,4 +1,4 @@
-"""Powers and logarithms of other bases than e, and sums of numbers known by their logarithms."""
+"""Powers and logarithms to bases other than e, and sums of numbers known by their logarithms."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def logaddexp(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, n
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -77,7 +77,7 @@ def logaddexp(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, n
 def _shares(x1: Tensor, x2: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """The share of each number in the sum: 1/2 if they are equal, also if both are infinite.
 
-    Only for infinities is the difference replaced. It must have its gradient where two numbers happen to be equal.
+    The difference is replaced only for infinities, because it needs its gradient where two finite numbers are equal.
     """
     is_equal_infinity = logical_and(equal(x1, x2), is_inf(x1))
     difference = where(is_equal_infinity, 0.0, sub(x1, x2))

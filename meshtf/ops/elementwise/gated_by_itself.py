@@ -3,8 +3,8 @@
 For gelu, 0.5 x (1 + tanh(u)) is x sigmoid(2 u), with u = sqrt(2/pi) (x + 0.044715 x^3).
 
 The function is one operation and its gradient another, each computed in float32 for narrower dtypes and rounded once.
-The gradient takes the sigmoid by way of tanh. XLA would otherwise find one sigmoid in both, store it for the backward
-pass, and read it there: two passes over memory, where computing it again from x takes none.
+The gradient computes the sigmoid from tanh. Otherwise XLA would find one sigmoid in both, store it for the backward
+pass, and read it there. That costs two passes over memory; computing it again from x costs none.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _GELU = 2.0 * float(np.sqrt(2 / np.pi))
 SWISH, GELU = Gate("swish", 1.0), Gate("gelu", _GELU, _GELU * 0.044715)
 
 _FAR = 12.0
-"""The x from which on the slope of gelu does not change: its own slope there is below 1e-50."""
+"""The |x| beyond which the slope of gelu is constant: the slope's derivative is below 1e-50 there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class GatedKernel:
 class GatedGradientKernel:
     """dy (s + x s (1 - s) g'(x)), with s = sigmoid(g(x)). It is 0 where dy is 0, whatever x is.
 
-    For large x the slope of g is infinite, and s (1 - s) is 0: so is their product.
+    For large x, the slope of g is infinite and s (1 - s) is 0. Their product is then 0.
     """
 
     gate: Gate
@@ -101,9 +101,9 @@ def _gradient(dy: Tensor, x: Tensor, gate: Gate, output_shape: Shape) -> Tensor:
 
 
 def _second_gradients(op: ElementwiseOperation, ddy: Tensor, gate: Gate) -> list[Tensor]:
-    """The gradients of dy and of x, of operations that have gradients in turn.
+    """The gradients of dy and of x, made of operations that have gradients themselves.
 
-    The slope's own slope is s (1 - s) (2 g' + x (g'^2 (1 - 2 s) + g'')), which is computed in float32 at least.
+    The derivative of the slope is s (1 - s) (2 g' + x (g'^2 (1 - 2 s) + g'')). It is computed in float32 at least.
     """
     (dy, x), shape = op.inputs, op.outputs[0].shape  # x may lack dimensions that are broadcast
     wide = cast(x, tf.float32) if x.dtype.size < 4 else x

@@ -1,4 +1,4 @@
-"""Activations of straight pieces: ReLU6, and the hard versions of tanh, sigmoid and swish.
+"""Activations built from linear pieces: ReLU6, and the hard versions of tanh, sigmoid and swish.
 
 At a corner, the gradient is one of the two slopes there.
 """

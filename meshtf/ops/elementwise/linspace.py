@@ -22,7 +22,7 @@ def linspace(mesh: Mesh, start: float, stop: float, dim: DimensionLike, dtype: t
       mesh: the mesh of the result.
       start: the first number.
       stop: the last number.
-      dim: the dimension, whose size is how many there are. If there is one, it is `start`.
+      dim: the dimension. Its size is the count of numbers. A single number is `start`.
       dtype: a real floating dtype.
 
     Raises:
@@ -35,7 +35,7 @@ def linspace(mesh: Mesh, start: float, stop: float, dim: DimensionLike, dtype: t
     """
     dtype = dtype_of(dtype)
     if not dtype.is_floating:
-        raise DtypeError(f"numbers at equal distances need a real floating dtype, not {dtype.name}")
+        raise DtypeError(f"evenly spaced numbers need a real floating dtype, not {dtype.name}")
     place = range(mesh, dim, sum_dtype(dtype))
     share = place / float(max(1, place.size - 1))  # the last share is exactly 1
     return cast(share * float(stop) + (1.0 - share) * float(start), dtype)

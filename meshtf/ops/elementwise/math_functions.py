@@ -67,7 +67,7 @@ def log1p(x: Tensor, name: str = "log1p") -> Tensor:
 def sqrt(x: Tensor, name: str = "sqrt") -> Tensor:
     """The square root of x.
 
-    Its slope at 0 is infinite, so the gradient of a norm of zeros is NaN. The gradient of a sum of squares there is 0.
+    Its slope at 0 is infinite, so the root of a sum of squares has gradient NaN if all are 0. `mtf.norm` has 0 there.
 
     Examples:
       >>> value(mtf.sqrt(mtf.constant(mesh, [4.0, 9.0], "n:2")))
@@ -230,5 +230,5 @@ def is_finite(x: Tensor, name: str = "is_finite") -> Tensor:
     return ElementwiseOperation(name, _is_finite, [check_tensor(x)], output_dtype=tf.bool).outputs[0]
 
 
-# For narrow dtypes, TensorFlow gives x itself from about 3 on, which leaves out exp(-x), six times the rounding.
+# For narrow dtypes, TensorFlow returns x itself above about 3. This leaves out exp(-x), six times the rounding error.
 _SOFTPLUS = WideKernel(tf.math.softplus)

@@ -47,7 +47,7 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
     """x with numbers in place of NaN and of infinities. No gradient flows to x where one was replaced.
 
     Args:
-      x: a real tensor. One of integers stays as it is.
+      x: a real tensor. A tensor of integers is returned as it is.
       nan: the number in place of NaN.
       posinf: the number in place of inf; by default the largest number of the dtype.
       neginf: the number in place of -inf; by default the lowest number of the dtype.
@@ -83,11 +83,11 @@ def is_close(
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      rtol: the tolerance as a share of x2.
-      atol: the tolerance that is added.
+      x2: the same; at least one of the two is a tensor.
+      rtol: the relative tolerance, as a fraction of |x2|.
+      atol: the absolute tolerance.
       equal_nan: whether two NaNs are close.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:

@@ -36,8 +36,8 @@ def floordiv(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, na
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -61,8 +61,8 @@ def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -89,12 +89,12 @@ def mod(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The larger of two numbers, or NaN if one is NaN, broadcast by name.
 
-    If they are equal, the first has the gradient.
+    If they are equal, the first gets the gradient.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -122,12 +122,12 @@ def maximum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
 def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """The smaller of two numbers, or NaN if one is NaN, broadcast by name.
 
-    If they are equal, the first has the gradient.
+    If they are equal, the first gets the gradient.
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -159,8 +159,8 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -175,7 +175,7 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       pow_1 [batch:4 hidden:8] float32
     """
     if isinstance(x1, Tensor) and x1.dtype.is_integer and is_scalar(x2) and x2 < 0:  # type: ignore[operator]
-        raise UsageError(f"{x1.dtype.name} has no power {x2}, which is no whole number; convert with mtf.cast")
+        raise UsageError(f"a power of {x2} is not a whole number, as {x1.dtype.name} needs; convert with mtf.cast")
     base, power = tensors_of_one_dtype(x1, x2)
     return binary(
         base,
@@ -227,14 +227,14 @@ def clip_by_value(x: Tensor, clip_value_min: Operand, clip_value_max: Operand) -
       array([1, 1, 2, 3, 3], dtype=int32)
     """
     if is_scalar(clip_value_min) and is_scalar(clip_value_max) and clip_value_min > clip_value_max:  # type: ignore[operator]
-        raise UsageError(f"clip_value_min is {clip_value_min}, above clip_value_max, {clip_value_max}; exchange them")
+        raise UsageError(f"clip_value_min is {clip_value_min}, above clip_value_max, {clip_value_max}; swap them")
     return minimum(maximum(x, clip_value_min), clip_value_max)
 
 
 def _is_number(x2: Operand) -> bool:
-    """Whether an operand is known and not NaN.
+    """Whether an operand is a known number other than NaN.
 
-    XLA takes a known operand as the second of two, and so keeps the NaNs of x1.
+    XLA makes a known operand the second of the two, and so keeps the NaNs of x1.
     """
     return is_scalar(x2) and x2 == x2
 

@@ -67,7 +67,7 @@ def soft_sign(x: Tensor) -> Tensor:
 
 @language_function
 def log_sigmoid(x: Tensor) -> Tensor:
-    """log(sigmoid(x)), also where the sigmoid is too small for its dtype.
+    """log(sigmoid(x)), precise even where the sigmoid is too small for its dtype.
 
     Examples:
       >>> value(mtf.log_sigmoid(mtf.constant(mesh, [-200.0, 0.0], "n:2"))).round(3)

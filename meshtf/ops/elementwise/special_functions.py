@@ -29,7 +29,7 @@ def erfinv(x: Tensor, name: str = "erfinv") -> Tensor:
 
 @language_function
 def lgamma(x: Tensor, name: str = "lgamma") -> Tensor:
-    """The natural logarithm of the absolute value of the gamma function; for a positive integer n, of (n - 1)!.
+    """The natural logarithm of |gamma(x)|. For a positive integer n, it is the logarithm of (n - 1)!.
 
     Examples:
       >>> value(mtf.exp(mtf.lgamma(mtf.constant(mesh, [1.0, 5.0], "n:2")))).round(3)

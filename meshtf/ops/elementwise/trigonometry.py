@@ -69,8 +69,8 @@ def atan2(y: Operand, x: Operand, output_shape: ShapeLike | None = None, name: s
 
     Args:
       y: a tensor, or a number, which takes the dtype of the other.
-      x: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:
@@ -86,7 +86,7 @@ def atan2(y: Operand, x: Operand, output_shape: ShapeLike | None = None, name: s
 
 
 def _angle_slopes(y: Tensor, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    """x / r² and -y / r². The root is divided by twice, because r² may overflow."""
+    """x / r² and -y / r². They are divided by r twice, because r² may overflow."""
     root = _length_or_one(y, x, z)
     return divide(divide(x, root), root), negative(divide(divide(y, root), root))
 
@@ -97,8 +97,8 @@ def hypot(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name:
 
     Args:
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
-      output_shape: the order of the result's dimensions, and perhaps more of them, along which it is repeated.
+      x2: the same; at least one of the two is a tensor.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
     Raises:

@@ -30,7 +30,7 @@ def unary(
     slope: Callable[[Tensor, Tensor], Any] | None,
     accepts: str = FLOATING,
 ) -> Tensor:
-    """An elementwise function of one tensor; `slope(x, y)` is its derivative, a tensor or scalar, or None."""
+    """An elementwise function of one tensor. `slope(x, y)` is its derivative; with None, it has no gradient."""
     require(check_tensor(x), accepts)
 
     def gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
@@ -51,7 +51,7 @@ def binary(
     output_dtype: tf.DType | None = None,
     accepts: str = ANY,
 ) -> Tensor:
-    """An elementwise function of two tensors; `slopes(x1, x2, y)` are its derivatives."""
+    """An elementwise function of two tensors. `slopes(x1, x2, y)` are its derivatives."""
     operands = tensors_of_one_dtype(x1, x2)
     require(operands[0], accepts)
 

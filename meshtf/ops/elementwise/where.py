@@ -29,7 +29,7 @@ def where(condition: Tensor, if_true: Operand, if_false: Operand, output_shape: 
       condition: bool.
       if_true: a tensor, or a number, which takes the dtype of the other; float32 where both are numbers.
       if_false: the same.
-      output_shape: the order of the result's dimensions, and perhaps more of them.
+      output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
 
     Raises:
       ShapeError: sizes disagree, or `output_shape` lacks a dimension.

@@ -1,8 +1,8 @@
 """The layouts in which to transform dimensions one after the other. Each is whole on every core when its turn comes.
 
-A dimension that is split hands its split to another dimension by an alltoall, if that divides; else it is gathered. The
-other dimension is one that is transformed already, or is not transformed at all. Take x:8/rows y:8 on "rows:4", both to
-be transformed:
+An alltoall moves the split of a dimension to another dimension, whose size it divides. If there is none, the dimension
+is gathered. The other dimension is already transformed, or is not transformed at all. Take x:8/rows y:8 on "rows:4",
+both to be transformed:
 
     1. y is whole: transform it.
     2. x:8/rows y:8 -> x:8 y:8/rows, an alltoall of 3/4 of the slice.
@@ -71,7 +71,7 @@ def cheapest_stages(
 ) -> list[Stage]:
     """The stages that transform `dims`, starting from one of the layouts `sources` in which a tensor is held.
 
-    They send the fewest bytes, with the result's way to `target`. Among such stages they do the least work.
+    They send the fewest bytes, including the result's move to `target`. Among such stages they do the least work.
     """
     search, numbers = _Search(shape, dtype_size, mesh_shape), itertools.count()
     heap: list[tuple[int, int, int, bool, TensorLayout, frozenset[int], tuple[Stage, ...]]] = [

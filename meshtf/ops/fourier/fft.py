@@ -66,7 +66,7 @@ class FourierOperation(Operation):
         planner.write(y, value)
 
     def _wanted(self, planner: Planner) -> TensorLayout:
-        """The layout that the first reader with these dimensions will have; else the result's own."""
+        """The layout of the first reader that has these dimensions, or the result's own layout."""
         (y,) = self.outputs
         for consumer in planner.readers.consumers(y):
             for output in consumer.outputs:
@@ -84,7 +84,7 @@ class FourierOperation(Operation):
 
 
 class HalfFourierOperation(Operation):
-    """The transform of real numbers over a dimension, whose first half determines the rest; or its inverse."""
+    """The transform of real numbers over a dimension, or its inverse. Half of the transform determines the rest."""
 
     mapped = "by name"
 
@@ -169,7 +169,7 @@ def rfft(x: Tensor, dims: ShapeLike, half_dim: str | None = None, name: str | No
     Args:
       x: float32 or float64.
       dims: dimensions of x.
-      half_dim: another name for the last of them in the result, which may have a split of its own.
+      half_dim: another name for the last of them in the result, which may have its own split.
       name: the operation's name.
 
     Raises:
@@ -199,8 +199,8 @@ def irfft(
     Args:
       x: complex64 or complex128.
       dims: dimensions of x.
-      size: the size of the last of them in the result. For m elements it is 2 (m - 1), unless you give 2 m - 1.
-      whole_dim: another name for it in the result.
+      size: the size of the last of them in the result. For m elements, it is 2 (m - 1) by default, or 2 m - 1.
+      whole_dim: another name for the last of them in the result.
       name: the operation's name.
 
     Raises:
@@ -215,7 +215,7 @@ def irfft(
     count = 2 * (last.size - 1) if size is None else whole_number(size, "size")
     if count < 1 or count // 2 + 1 != last.size:
         fitting = f"{2 * last.size - 2} or {2 * last.size - 1}" if last.size > 1 else "1"
-        raise ShapeError(f'"{last.name}" has {last.size} elements, which are half of {fitting}, not of {count}')
+        raise ShapeError(f'"{last.name}" has {last.size} elements, half of a result of size {fitting}, not {count}')
     new = _renamed(x, last, whole_dim, count)
     rest = _fourier(x, others, True, "ifft") if others else _complex(x)
     return HalfFourierOperation(rest, last.name, new, is_inverse=True, name=name or "irfft").outputs[0]
@@ -245,7 +245,7 @@ def _renamed(x: Tensor, dim: Dimension, name: str | None, size: int) -> Dimensio
 
 
 def _counts(like: Tensor, half: Dimension, size: int) -> Tensor:
-    """The number of times that each number of half a transform stands in the whole one."""
+    """How often each number of a half transform occurs in the whole transform."""
     place = positions(like.mesh, half)
     is_single = equal(place, 0) if size % 2 else logical_or(equal(place, 0), equal(place, size // 2))
     return where(is_single, 1.0, 2.0)
@@ -265,7 +265,7 @@ def _over(dims: Sequence[int], ndims: int, is_inverse: bool) -> Kernel:
 
 
 def _with_last(axes: Sequence[int], ndims: int, kernel: Callable[[tf.Tensor], tf.Tensor]) -> Kernel:
-    """`kernel` applied with some dimensions at the end; they are brought there and back."""
+    """`kernel`, applied with some dimensions moved to the end and then back."""
     # TensorFlow transforms the innermost dimensions only.
     order = [*(i for i in range(ndims) if i not in axes), *axes]
     if order == list(range(ndims)):

@@ -1,4 +1,4 @@
-"""Products of rows in groups, in which each group has a matrix of its own.
+"""Products of rows in groups, where each group has its own matrix.
 
 Experts are groups: x [slots:5 d_model] holds the tokens of expert 0 (3 rows), then of expert 1 (1 row), then an empty
 row. With sizes [3, 1], rows 0 to 2 are multiplied by w[0], row 3 by w[1], and row 4 gives zeros.

@@ -1,7 +1,7 @@
-"""Products of rows in groups where shapes may depend on values: each group multiplies its own rows, and no others.
+"""Products of rows in groups where shapes may depend on values: each group multiplies only its own rows.
 
-A group's rows are a part of the rows' memory, and its product is written to a part of the result's. A loop goes through
-the groups, so that a program does not grow with their number. It skips empty groups.
+A group's rows are a part of the rows' memory, and its product is written to a part of the result's memory. A loop runs
+over the groups, so a program does not grow with their number. It skips empty groups.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
     def write(sums: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         own, others = wider_operands(_rows(flat, begin, end), _rows(beside, begin, end), dtype)
         made = tf.cast(tf.linalg.matmul(own, others, transpose_a=True), total)
-        if groups.is_shared:  # by several tables, each of which adds its part
+        if groups.is_shared:  # several tables add their parts to one matrix
             made += tf.reshape(tf.slice(sums, tf.stack([number, 0, 0]), [1, k, m]), [k, m])
         return with_rows(sums, tf.reshape(number, [1]), made[tf.newaxis])
 
@@ -62,7 +62,7 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
 def _over_groups(table: tf.Tensor, y: tf.Tensor, write: Callable[..., tf.Tensor]) -> tf.Tensor:
     """y after `write` for each group that has rows.
 
-    `write` gets y, the group's first row, the row behind its last, its matrix.
+    `write` gets y, the group's first row, the row after its last, and the number of its matrix.
     """
     table = tf.boolean_mask(table, table[:, 0] < table[:, 1])
     count = tf.shape(table)[0]
@@ -76,7 +76,7 @@ def _rows(x: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
 
 
 def _rows_in_no_group(groups: RowGroups) -> tf.Tensor:
-    """The rows of all tables before a table's first group and behind its last."""
+    """The rows of all tables that come before a table's first group or after its last."""
     rows, first, sizes = tf.range(groups.num_rows), groups.starts[:, :1], groups.sizes[:, -1:]
     outside = tf.logical_or(rows < first, rows >= groups.starts[:, -1:] + sizes)
     return tf.cast(tf.reshape(tf.where(tf.reshape(outside, [-1])), [-1]), tf.int32)

@@ -1,13 +1,13 @@
-"""Products of rows in groups where all shapes must be known before: tile by tile (Gale et al. 2022, MegaBlocks).
+"""Products of rows in groups where all shapes must be known in advance: tile by tile (Gale et al. 2022, MegaBlocks).
 
 Rows are cut into tiles of equal size. Each pair of a tile and a group with rows in it is a product of the whole tile,
-of which the group's rows are kept. There are as many pairs as tiles, and one more for each group that begins inside of
-a tile. For tiles of 4 rows and groups of 3, 4 and 1 rows:
+but only the group's rows of the product are kept. There are as many pairs as tiles, and one more for each group that
+begins inside of a tile. For tiles of 4 rows and groups of 3, 4 and 1 rows:
 
     rows      0 1 2 | 3     4 5 6 | 7
     groups    a a a   b     b b b   c       pairs: (tile 0, a), (tile 0, b), (tile 1, b), (tile 1, c)
 
-A loop goes through the pairs, without copies of matrices.
+A loop runs over the pairs, without copies of matrices.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
     """[n, k, m]: for each matrix, the sum of the products of rows of x [b, r, k] and y [b, r, m], over its groups'
     rows.
 
-    If the rows are narrower, it is float32 until it is complete.
+    Sums of narrower floats are float32 until they are complete.
     """
     size, dtype = [groups.num_matrices, x.shape[2], y.shape[2]], core.product_dtype(x.dtype)
     tiles, beside = _tiles(x, groups.tile), _tiles(y, groups.tile)
@@ -71,7 +71,7 @@ def _tiles(x: tf.Tensor, tile: int) -> tf.Tensor:
 def _over_pairs(groups: RowGroups, y: tf.Tensor, write: Callable[..., tf.Tensor]) -> tf.Tensor:
     """y after `write` for each pair.
 
-    `write` gets y, the pair's tile, its matrix, and bool [tile, 1], the group's rows.
+    `write` gets y, the numbers of the pair's tile and matrix, and bool [tile, 1], the group's rows.
     """
     first, end, matrix = tf.unstack(groups.table, axis=1)
     tile = groups.tile

@@ -16,10 +16,10 @@ class GroupedDimensions:
     In y = x · w, x is contracted. In w = the sum over rows of x · y, each group makes its matrix.
 
     Attributes:
-      sets: dimensions along which matrices differ as rows do.
-      tables: dimensions along which rows differ, with groups of their own, but matrices do not.
+      sets: dimensions along which both rows and matrices differ.
+      tables: dimensions along which rows and their groups differ, but matrices do not.
       rows: the dimension of a table's rows, whose groups follow one another.
-      groups: the dimension of w that counts groups, with a matrix each.
+      groups: the dimension of w that counts groups. Each group has one matrix.
       counted: the same dimension in the sizes, perhaps by another name.
       of_x: the dimensions that only x and w have.
       of_y: the dimensions that only y and w have.
@@ -44,16 +44,16 @@ class GroupedDimensions:
         apart = [d for d in sizes if not x.has(d.name)]
         if len(apart) != 1 or apart[0].size != groups.size or sizes.has(rows.name):
             raise ShapeError(
-                f"sizes [{sizes}] must have one dimension that x [{x}] lacks, of the size of {groups}, and besides "
-                f'only such of x as separate tables of rows, without "{rows.name}"'
+                f"sizes [{sizes}] must have one dimension that x [{x}] lacks, of the size of {groups}; all others must "
+                f'be dimensions of x that separate tables of rows, and none may be "{rows.name}"'
             )
         if x.has(groups.name) or w.has(rows.name):
-            raise ShapeError(f'x [{x}] must not have "{groups.name}", nor w [{w}] "{rows.name}"')
+            raise ShapeError(f'x [{x}] must not have "{groups.name}", and w [{w}] must not have "{rows.name}"')
         shared = Shape([d for d in sizes if d != apart[0]])
         union([x, shared])
         free = [d for d in x if d != rows and not w.has(d.name) and not shared.has(d.name)]
         if free:
-            raise ShapeError(f'x [{x}] has "{free[0].name}", which neither w [{w}] nor sizes [{sizes}] have')
+            raise ShapeError(f'x [{x}] has "{free[0].name}", which neither w [{w}] nor sizes [{sizes}] has')
         of_x = [d for d in w if x.has(d.name) and not shared.has(d.name)]
         of_y = [d for d in w if not x.has(d.name) and d != groups]
         sets = [d for d in shared if w.has(d.name)]

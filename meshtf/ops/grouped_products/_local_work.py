@@ -1,6 +1,4 @@
-"""A core's work on its slices of rows in groups: turns them into matrices, multiplies them, and turns the result
-back.
-"""
+"""A core's work on its slices of rows in groups: reshapes them to matrices, multiplies, and reshapes the result."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ class LocalShapes:
 
     Attributes:
       dims: the dimensions of the whole tensors.
-      local: the slices' sizes by name of dimension. Groups count if the core has their matrices.
+      local: the slices' sizes by name of dimension. Only groups whose matrices the core has are counted.
       axes: the mesh axes that split the groups.
     """
 
@@ -120,7 +118,7 @@ class LocalSum(_LocalWork):
         shapes, dims = self.shapes, self.shapes.dims
         order, own = dims.w, shapes.rows(first, self.first, dims.of_x)
         others = shapes.rows(second, self.second, dims.of_y)
-        if self.output == dims.exchanged.w:  # so that it is written in the order that is wanted
+        if self.output == dims.exchanged.w:  # then the sums are written in the output's order
             order, own, others = self.output, others, own
         if not math.prod([*own.shape, others.shape[-1], groups.num_matrices]):
             return self._zeros(first.dtype)

@@ -1,7 +1,7 @@
-"""The places of groups of rows, which follow one another. Each group has a matrix of its own.
+"""The places of groups of rows, which follow one another. Each group has its own matrix.
 
-There are b tables of r rows, each with g groups, and n matrices. Either each table has a set of g matrices of its own,
-or consecutive tables share one.
+There are b tables of r rows, each with g groups, and n matrices. Either each table has its own set of g matrices, or
+consecutive tables share a set.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ class RowGroups:
 
     @property
     def table(self) -> tf.Tensor:
-        """int32 [b · g, 3]: each group's first row, counted over all tables, the row behind its last, and its
-        matrix.
-        """
+        """int32 [b · g, 3]: each group's first row and the row after its last, over all tables, and its matrix."""
         first = self.starts + self.num_rows * tf.range(self.num_tables)[:, tf.newaxis]
         tables_of_a_set = self.num_tables * self.num_groups // self.num_matrices
         sets = tf.range(self.num_tables) // tables_of_a_set
@@ -72,5 +70,5 @@ class RowGroups:
 
     @property
     def tile(self) -> int:
-        """The rows of a tile: as many as a group has if all are even, but not too many."""
+        """The number of rows of a tile: the average size of a group, up to a limit."""
         return min(max(-(-self.num_rows // self.num_groups), 1), LARGEST_TILE)

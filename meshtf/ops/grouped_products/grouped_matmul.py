@@ -1,4 +1,4 @@
-"""`grouped_matmul`: products of rows in groups, in which each group has a matrix of its own."""
+"""`grouped_matmul`: products of rows in groups, where each group has its own matrix."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, 
 class _GroupedOperation(Operation):
     """An operation on two operands and the sizes of groups.
 
-    A core has whole tables of rows, and the sizes of all groups. If groups are split, it works on those whose matrices
-    it has. That leaves a pending sum: each core has its groups' rows, and zeros elsewhere.
+    A core has whole tables of rows, and the sizes of all groups. If groups are split, it works on the groups whose
+    matrices it has. That leaves a pending sum: each core has its groups' rows, and zeros elsewhere.
     """
 
     is_product = True
@@ -108,24 +108,23 @@ def grouped_matmul(
     groups: DimensionLike,
     output_shape: ShapeLike | None = None,
 ) -> Tensor:
-    """Each row times its group's matrix. The groups of rows follow one another; rows behind the last give zeros.
+    """Multiplies each row by its group's matrix. The groups of rows follow one another; rows after the last give zeros.
 
-    This is the einsum of x with `gather` of w for each row, but without the copies. Work is only for rows that exist,
+    This is the einsum of x with `gather` of w for each row, but without the copies. Only rows that exist are computed,
     whatever the sizes are. XLA, which needs to know shapes, computes at most one more tile of rows for each group.
 
     Args:
       x: [.., rows, contracted..], numbers, in any order.
-      w: [groups, contracted.., new..], of x's dtype. It may have some of x's other dimensions, too, for which matrices
+      w: [groups, contracted.., new..], of x's dtype. It may also have other dimensions of x, along which the matrices
         then differ.
       sizes: [.., groups], int32 or int64: how many rows each group has. Groups are cut at the end of the rows. The
-        dimension may be called otherwise than that of w, which a rule may split.
+        dimension may have another name than that of w, which a layout rule may split.
       rows: a dimension of x.
       groups: a dimension of w.
-      output_shape: the result's dimensions in another order than those of x with the new ones in place of the
-        contracted ones.
+      output_shape: the order of the result's dimensions. By default, the new dimensions follow those that x keeps.
 
     Raises:
-      ShapeError: a dimension is missing, or has two sizes, or has no place in the product.
+      ShapeError: a dimension is missing, has two sizes, or has no role in the product.
       DtypeError: the sizes are not int32 or int64, the dtypes of x and w differ, or they are not numbers of 2 to 16
         bytes.
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from meshtf.ops.indexing.local_gather import sums_at
 
 NOWHERE = -1
-"""The id of a place that asks for no row."""
+"""The id of a place that requests no row."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DistinctIds:
 
     @classmethod
     def of(cls, ids: tf.Tensor, num_rows: int) -> DistinctIds:
-        """The distinct ones among ids [n], n > 0. Ids that name no row share one place behind the others."""
+        """The distinct ones among ids [n], n > 0. Ids that name no row share one place after the others."""
         known = tf.where(tf.logical_and(ids >= 0, ids < num_rows), ids, tf.constant(num_rows, ids.dtype))
         order = tf.argsort(known, stable=True)
         values = tf.gather(known, order)
@@ -47,7 +47,7 @@ class DistinctIds:
         return cls(tf.where(is_row, distinct, tf.constant(NOWHERE, ids.dtype)), is_row, places)
 
     def sums(self, rows: tf.Tensor) -> tf.Tensor:
-        """The sums [n, ..] of the rows [n, ..] with one id, which are added in their order."""
+        """The sums [n, ..] of the rows [n, ..] that share an id. They are added in their order."""
         return sums_at(rows, self.places, 0, rows.shape[0])
 
 
@@ -56,7 +56,7 @@ class Requests:
     """Distinct ids in blocks, one for each core that holds rows.
 
     Attributes:
-      targets: int32 [n], the place of each distinct id in the blocks, one behind the other. NOWHERE if it has none.
+      targets: int32 [n], the place of each distinct id in the concatenated blocks; NOWHERE if it has none.
       overflows: bool scalar, whether some block is too small.
     """
 
@@ -85,7 +85,7 @@ class Requests:
 
 
 def rows_replaced(x: tf.Tensor, places: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """x [m, ..] with rows [n, ..] at places [n], of which equal ones have equal rows. A place outside takes none."""
+    """x [m, ..] with rows [n, ..] at places [n]. Equal places have equal rows. A place outside x is ignored."""
     where = places[:, tf.newaxis]
     # TensorFlow writes to the operand's own memory if nothing else holds it, and else to a copy.
     return tf.raw_ops.TensorScatterUpdate(tensor=x, indices=where, updates=rows, bad_indices_policy="IGNORE")

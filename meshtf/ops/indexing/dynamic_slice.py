@@ -32,8 +32,8 @@ _Layouts = tuple[TensorLayout, TensorLayout]
 class WindowOperation(Operation):
     """y[i] = x[i + begin] along a dimension, which has another size in y; zeros (False) where x has no such element.
 
-    With `is_placed` it is y[i] = x[i - begin], the transpose of that. If the dimension is split in x, each core has the
-    part of y that its slice holds, and a sum stays pending. Or x is gathered, if that sends fewer bytes.
+    With `is_placed` it is the transpose, y[i] = x[i - begin]. If the dimension is split in x, each core computes the
+    part of y that its slice holds, and a sum stays pending. If it sends fewer bytes, x is gathered instead.
     """
 
     mapped = "first input"
@@ -91,7 +91,7 @@ class WindowOperation(Operation):
             pending = source.axes[self._axis]
             own = layouts[output]
             written = cheapest_route(target, pending, own, output.shape, x.dtype.size, mesh_shape)
-            # Of layouts that send as many bytes, the one with more splits does less work on each core.
+            # Among layouts that send equally many bytes, the one with more splits does less work on each core.
             return read.bytes_sent + written.bytes_sent, -axes_size(source.used | target.used, mesh_shape)
 
         return min(self._choices(layouts), key=cost)
@@ -126,7 +126,7 @@ def dynamic_slice(
     Args:
       x: a tensor of any dtype.
       begin: int32 or int64, a scalar.
-      size: a number known now.
+      size: a number that is known while the graph is built.
       slice_dim_name: a dimension of x.
       name: the operation's name.
 
@@ -142,7 +142,7 @@ def dynamic_slice(
     dim = reduced_dimension(check_tensor(x), slice_dim_name)
     size = whole_number(size, "size")
     if not 0 <= size <= dim.size:
-        raise ShapeError(f'dimension "{dim.name}" has {counted(dim.size, "element")}, and {size} are wanted')
+        raise ShapeError(f'dimension "{dim.name}" has {counted(dim.size, "element")}, but a slice of {size} is wanted')
     first = _clamped(begin, dim.size - size)
     if size == dim.size:
         return x
@@ -153,13 +153,13 @@ def dynamic_slice(
 def dynamic_update_slice(
     x: Tensor, update: Tensor, begin: Tensor, dim: DimensionLike, name: str | None = None
 ) -> Tensor:
-    """x with `update` in place of as many elements of a dimension, from an index that the program computes.
+    """x with some elements of a dimension replaced by `update`, from an index that the program computes.
 
     If too few elements follow the index, the last index with enough of them is taken, as in XLA.
 
     Args:
       x: a tensor of any dtype.
-      update: a tensor with x's dtype and dimensions, in any order, and another size of `dim`.
+      update: a tensor with x's dtype and dimensions, in any order. Its size of `dim` may be smaller.
       begin: int32 or int64, a scalar.
       dim: a dimension of x.
       name: the operation's name.
@@ -179,7 +179,7 @@ def dynamic_update_slice(
     wanted = x.shape.resize_dimension(own.name, size)
     if set(wanted.dims) != set(update.shape.dims) or size > own.size:
         raise ShapeError(
-            f'update [{update.shape}] must have the dimensions of [{x.shape}], and at most {own.size} of "{own.name}"'
+            f'update [{update.shape}] must have the dimensions of [{x.shape}], with "{own.name}" at most {own.size}'
         )
     first = _clamped(begin, own.size - size)
     piece = transpose(update, wanted)

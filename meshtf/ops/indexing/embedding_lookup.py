@@ -1,4 +1,4 @@
-"""Lookups of rows in a table that is larger than a core: by an exchange of ids and rows, where the layout allows it."""
+"""Lookups in tables that exceed a core's memory: by an exchange of ids and rows, where the layout allows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from meshtf.planning.planner import Planner
 from meshtf.planning.splits import cheapest_splits
 
 PADDING = Fill(NOWHERE)
-"""The id that stands beyond the end of a batch."""
+"""The id that fills the padding of a batch."""
 
 
 class EmbeddingLookupOperation(Operation):
@@ -92,7 +92,7 @@ class EmbeddingLookupOperation(Operation):
         planner.write(output, rows)
 
     def _rows(self, planner: Planner, exchange: RowExchange, table: Value, wanted: Value) -> Value:
-        """The rows that other cores ask for, in blocks as the ids are."""
+        """The rows that other cores request, in blocks like those of the ids."""
         axis = table.shape.axis(self.dim)
         rest = [(d, table.layout.axes[n]) for n, d in enumerate(table.shape) if n != axis]
         in_order = aligner(table.shape, Shape([self.dim, *(d for d, _ in rest)]))
@@ -125,8 +125,8 @@ def embedding_lookup(
       table: [dim, ...], rows of any dtype.
       ids: int32 or int64, with no dimension of the table.
       dim: a dimension of the table.
-      capacity_factor: the room for the ids that a core sends to each other one, in proportion to an even share. A step
-        that needs more assigns nothing and raises RowCapacityError. With None all cores send all ids, and any batch
+      capacity_factor: the room for the ids that a core sends to each other core, in proportion to an even share. A step
+        that needs more assigns nothing and raises RowCapacityError. With None, the lookup is a gather, and any batch
         fits.
       name: the operation's name.
 

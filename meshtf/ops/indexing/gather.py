@@ -1,7 +1,7 @@
 """Lookups by index along a named dimension: gather, its gradient scatter-add, and one-hot.
 
-If that dimension of the table is split, each core looks for all indices in its own part, and finds zeros for the
-others. So the results of the cores add up. Take a table of four rows on two cores, and the indices 1 and 2:
+If that dimension of the table is split, each core looks up all indices in its own part, and reads zeros for rows of
+other cores. So the cores' results add up. Take a table of four rows on two cores, and the indices 1 and 2:
 
     core 0, with rows 0 and 1    row 1    zeros
     core 1, with rows 2 and 3    zeros    row 2
@@ -41,7 +41,7 @@ class GatherOperation(Operation):
     """Rows of a table by index: the einsum of the table with one-hot indices, without the product.
 
     If the dimension is split, each core reads the rows that its part holds, and zeros for others. That leaves a pending
-    sum (an "or" for bool). Or the table is gathered, if that sends fewer bytes.
+    sum (an "or" for bool). If it sends fewer bytes, the table is gathered instead.
     """
 
     takes_padding = True
@@ -220,9 +220,9 @@ def gather(weights: Tensor, indices: Tensor | int, dim: DimensionLike, output_sh
 
     Args:
       weights: a tensor of any dtype.
-      indices: int32 or int64, or one index known now. A dimension that `weights` has too is the same index in both.
+      indices: int32 or int64, or a whole number. A dimension that `weights` also has is the same index in both.
       dim: a dimension of `weights`, and not of `indices`.
-      output_shape: the result's dimensions in another order than those of `indices`, then the others of `weights`.
+      output_shape: the order of the result's dimensions. By default, those of `indices` precede the rest of `weights`.
 
     Raises:
       ShapeError: `weights` lacks the dimension, sizes disagree, or `output_shape` has other dimensions.
@@ -268,7 +268,7 @@ def one_hot(
     dtype: tf.DType = tf.float32,
     name: str | None = None,
 ) -> Tensor:
-    """One value at the index, and another elsewhere, [..., output_dim]. An index outside gives the other everywhere.
+    """`on_value` at the index and `off_value` elsewhere: [..., output_dim]. An index outside gives only `off_value`.
 
     Args:
       indices: [...] int32 or int64.
@@ -307,7 +307,7 @@ def check_indices(indices: Tensor, dim: Dimension) -> None:
 
 
 def _placed_along(updates: Value, indices: Value, axis: int, shape: Shape) -> int | None:
-    """The axis of the sums if a core's updates are one contiguous part, which only has to be put there; else None."""
+    """The axis along which a core's updates are one contiguous part of the sums, without any addition; else None."""
     sizes = zip(updates.shape, updates.slice_shape, strict=True)
     longer = [d.name for d, size in sizes if size > 1]
     kept = [d.name for n, d in enumerate(shape) if n != axis and d.name in longer]
@@ -315,7 +315,7 @@ def _placed_along(updates: Value, indices: Value, axis: int, shape: Shape) -> in
 
 
 def _known_index(index: Any, dim: Dimension) -> int:
-    """An index known now. -1 stands for every index outside."""
+    """A Python or NumPy integer as an index; -1 if it is outside."""
     if not isinstance(index, int | np.integer) or isinstance(index, bool):
         raise DtypeError(f"indices must be an mtf.Tensor or a whole number, not {index!r}")
     return int(index) if 0 <= index < dim.size else -1

@@ -71,7 +71,7 @@ def rows_in_memory_at(table: tf.Tensor, indices: tf.Tensor, batch_ndims: int) ->
 def sums_at(updates: tf.Tensor, indices: tf.Tensor, batch_ndims: int, n: int) -> tf.Tensor:
     """[batch, n, rest]: for each index, the sum of the rows of `updates` [batch, free, rest] that have it.
 
-    Rows are added in the order of the updates, whatever threads do. Narrow floats are summed in float32.
+    Rows are always added in the order of the updates, even by several threads. Narrow floats are summed in float32.
     """
     shape, where = updates.shape.as_list(), _coordinates(indices, batch_ndims)
     rest = shape[indices.shape.rank :]

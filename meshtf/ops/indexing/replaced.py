@@ -1,4 +1,4 @@
-"""Parts of a tensor replaced at indices along a dimension: the operands and the gradient, however many are replaced."""
+"""The base of operations that replace parts of a tensor at indices along a dimension: operands and gradient."""
 
 from __future__ import annotations
 

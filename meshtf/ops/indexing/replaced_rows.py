@@ -19,11 +19,11 @@ from meshtf.planning.planner import Planner
 
 
 class ReplacedRowsOperation(ReplacedOperation):
-    """x with rows replaced at indices along a dimension. No index inside comes twice; one outside replaces nothing.
+    """x with rows replaced at indices along a dimension. Indices inside are distinct; one outside replaces nothing.
 
     x is [before, dim, rest], indices [batch, numbers] and updates [before, numbers, rest], where the batch is some of
-    the dimensions before `dim`. Every core has the rows of all numbers. So a few rows change a large tensor by one copy
-    of it, whatever its layout is.
+    the dimensions before `dim`. Every core has the rows of all numbers. So replacing a few rows of a large tensor takes
+    at most one copy of it, whatever its layout is.
     """
 
     @property
@@ -72,7 +72,7 @@ class ReplacedRows:
         return tf.reshape(written, self.size)
 
     def in_place(self, core: Core, x: tf.Tensor, index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Written over x, which nothing else may read. For processors, where TensorFlow's other kernel copies x."""
+        """Writes over x, which nothing else may read. On processors, TensorFlow's other kernel would copy x."""
         if self._is_empty:
             return x
         n, rest = self.size[self.axis], self.size[self.axis + 1 :]
@@ -80,7 +80,7 @@ class ReplacedRows:
         is_inside = tf.reshape(tf.logical_and(where >= 0, where < n), [-1])
         where = tf.reshape(where + tf.range(self._leading, dtype=where.dtype)[:, None] * n, [-1])
         table, rows = tf.reshape(x, [-1, *rest]), tf.reshape(rows, [-1, *rest])
-        # A row that is outside writes what another writes; if none is inside, all write what is there.
+        # A row outside repeats the write of a row inside. If none is inside, all rows write row 0 back unchanged.
         other, has_any = tf.argmax(is_inside), tf.reduce_any(is_inside)
         where = tf.where(is_inside, where, tf.where(has_any, where[other], 0))
         same = tf.where(has_any, rows[other], table[0])
@@ -93,7 +93,7 @@ class ReplacedRows:
 
     @property
     def _is_empty(self) -> bool:
-        """Whether nothing is replaced. TensorFlow's kernels refuse whatever would be ignored."""
+        """Whether nothing is replaced. TensorFlow's kernels would then reject the indices instead of ignoring them."""
         return 0 in self.size or not self.count
 
     def _places(self, core: Core, index: tf.Tensor) -> tf.Tensor:

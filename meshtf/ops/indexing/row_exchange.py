@@ -1,8 +1,8 @@
 """The exchange of rows between the cores that hold a table and the cores that ask for its rows.
 
 Let a table's rows and a batch of ids be split over the same mesh axis. Each core sorts its distinct ids into blocks,
-one for each core that holds rows, with a fixed capacity. An alltoall brings the blocks there. Rows come back, or
-gradients go along, by another alltoall:
+one for each core that holds rows, with a fixed capacity. An alltoall sends the blocks there. Another alltoall sends the
+rows back, or sends gradients to the rows:
 
     ids on core 0: 7 0 7 1    blocks for cores 0 and 1, of capacity 3, with 4 rows each: [0 1 -] [7 - -]
 
@@ -30,12 +30,12 @@ from meshtf.planning.plan import Core, OutputSpec, Value
 from meshtf.planning.planner import Planner
 
 _SENDERS, _OWNERS = 1, 2
-_ADVICE = "give a larger capacity_factor, or None: each core then asks all others, and no batch is too uneven"
+_ADVICE = "give a larger capacity_factor, or None: then no ids are exchanged, and any batch fits"
 
 
 @dataclasses.dataclass(frozen=True)
 class RowExchange:
-    """Blocks [groups, senders, owners, slots] of ids, and of rows with more dimensions behind.
+    """Blocks [groups, senders, owners, slots] of ids. Blocks of rows have more dimensions at the end.
 
     Attributes:
       dim: the table's dimension that the ids point into.
@@ -133,6 +133,6 @@ class RowExchange:
     @property
     def _fact(self) -> str:
         return (
-            f'a core asks another for more than {self.capacity} different rows of "{self.dim}", which is the room for '
-            f"them"
+            f'a core asks another for more than {self.capacity} different rows of "{self.dim}", the most that '
+            f"capacity_factor leaves room for"
         )

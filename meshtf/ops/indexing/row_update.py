@@ -23,7 +23,7 @@ from meshtf.planning.planner import Planner
 
 
 class RowRule(Protocol):
-    """Makes new rows of old ones, element by element."""
+    """Makes new rows from old ones, element by element."""
 
     def __call__(
         self, rows: Sequence[tf.Tensor], grads: tf.Tensor, scalars: Sequence[tf.Tensor]
@@ -123,7 +123,7 @@ class RowUpdate:
       rule: makes new rows.
       axes: the mesh axes over which the tables' rows are split.
       tables: how many tables there are.
-      guards: how many booleans stand behind the scalars. Unless all are true, rows keep their values.
+      guards: how many booleans follow the scalars. Unless all are true, rows keep their values.
     """
 
     rule: RowRule

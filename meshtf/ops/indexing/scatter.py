@@ -1,4 +1,4 @@
-"""Tensors with some elements along a named dimension changed, by index."""
+"""Changes some elements of a tensor, by index along a named dimension."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class ReplacedElementOperation(ReplacedOperation):
 def _with_rows(x: tf.Tensor, where: tf.Tensor, rows: tf.Tensor, axis: int) -> tf.Tensor:
     """x [.., n, ..] with one row of each n replaced.
 
-    `where` and `rows` have the rank of x; `where` has size 1 from n on.
+    `where` and `rows` have the rank of x. `where` has size 1 in place of n and of all later sizes.
     """
     size = x.shape.as_list()
     if 0 in size:  # where TensorFlow's kernels refuse whatever would be ignored
@@ -132,7 +132,7 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike)
 
     Args:
       x: [.., dim, ..], numbers.
-      indices: int32 or int64. Dimensions that x has too are the same index in both.
+      indices: int32 or int64. A dimension that x also has is the same index in both.
       updates: in the dtype of x, over the dimensions of `indices` and those of x without `dim`, in any order.
       dim: a dimension of x, and not of `indices`.
 
@@ -155,18 +155,18 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike)
 def scatter_update(
     x: Tensor, indices: Tensor, updates: Tensor, dim: DimensionLike, *, are_distinct: bool = False
 ) -> Tensor:
-    """x with updates in place of its elements at their indices along a dimension. An index outside does nothing.
+    """x with its elements at indices along a dimension replaced by updates. An index outside does nothing.
 
     If several updates have the same place, the last one counts, in row-major order of the indices. Gradients flow to x
     where it was kept, and to the updates that counted.
 
     Args:
       x: [.., dim, ..], of any dtype.
-      indices: int32 or int64. Dimensions that x has too are the same index in both.
+      indices: int32 or int64. A dimension that x also has is the same index in both.
       updates: in the dtype of x, over the dimensions of `indices` and those of x without `dim`, in any order.
       dim: a dimension of x, and not of `indices`.
-      are_distinct: whether no index inside comes twice, so that the last one need not be found. Where one does come
-        twice, any of its updates may count.
+      are_distinct: whether indices inside never repeat, so that the last one need not be found. If one does repeat,
+        any of its updates may count.
 
     Raises:
       ShapeError: x lacks the dimension, or `updates` has other dimensions.

@@ -38,7 +38,7 @@ def require(x: Tensor, accepted: str) -> None:
     """Checks that x has an accepted dtype.
 
     Raises:
-      DtypeError: it has not.
+      DtypeError: its dtype is not accepted.
     """
     if not _ACCEPTS[accepted](x.dtype):
         how = "take mtf.real, mtf.imag or mtf.abs" if x.dtype.is_complex else "convert with mtf.cast"

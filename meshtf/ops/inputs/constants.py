@@ -68,7 +68,7 @@ class RangeOperation(Operation):
 
 @takes_mesh
 def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.DType = tf.float32) -> Tensor:
-    """A scalar everywhere, or an array known now.
+    """A tensor with one number everywhere, or with the elements of an array.
 
     Args:
       mesh: the mesh of the result.
@@ -96,7 +96,7 @@ def constant(mesh: Mesh, value: Any, shape: ShapeLike | None = None, dtype: tf.D
 
 @takes_mesh
 def fill(mesh: Mesh, value: Any, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor:
-    """A scalar everywhere.
+    """A tensor with one number everywhere.
 
     Args:
       mesh: the mesh of the result.
@@ -175,7 +175,7 @@ def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str 
 
     Raises:
       ShapeError: no dimension is given.
-      DtypeError: the dtype is bool or complex, or an integer that the last number does not fit.
+      DtypeError: the dtype is bool or complex, or an integer dtype that cannot hold the last number.
 
     Examples:
       >>> value(mtf.range(mesh, ("length", 4)))
@@ -190,5 +190,5 @@ def range(mesh: Mesh, dim: DimensionLike, dtype: tf.DType = tf.int32, name: str 
         raise DtypeError(f"a range of {dtype.name} makes no sense; use an integer or floating type")
     last = dimension.size - 1
     if dtype.is_integer and last > dtype.max:
-        raise DtypeError(f"[{dimension}] goes up to {last}, and {dtype.name} to {dtype.max}; use tf.int32")
+        raise DtypeError(f"[{dimension}] goes up to {last}, but {dtype.name} only to {dtype.max}; use tf.int32")
     return RangeOperation(mesh, Shape([dimension]), dtype, name or "range").outputs[0]

@@ -19,12 +19,12 @@ from meshtf.takes_mesh import takes_mesh
 
 
 class InputOperation(Operation):
-    """An array that the program is given when it runs, or one known now. Each core takes its slice of it."""
+    """An array that is fed when the program runs, or that is already known. Each core reads its slice of it."""
 
     takes_padding = True
 
     def __init__(self, mesh: Mesh, shape: Shape, dtype: tf.DType, name: str, value: Any = None) -> None:
-        with check_mesh(mesh).graph.outermost():  # programs have inputs, the loops inside have none
+        with check_mesh(mesh).graph.outermost():  # only programs have inputs, loops inside them do not
             super().__init__([], [(shape, dtype)], name=name, mesh=mesh)
         self.value = value
 
@@ -55,7 +55,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
 
     Args:
       mesh: the mesh of the result.
-      tf_tensor: keeps its dtype. Numbers of Python, and lists of them, become int32 (int64 where they need it), float32
+      tf_tensor: an array, which keeps its dtype, or Python numbers. These become int32 (int64 if they need it), float32
         or bool, as in TensorFlow.
       shape: names its dimensions; None for a scalar.
       name: the operation's name.
@@ -70,7 +70,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
       import_1 [n:3] int32
     """
     if tf.is_tensor(tf_tensor) and not isinstance(tf_tensor, tf.Tensor | tf.Variable):
-        raise ShapeError(f"a {type(tf_tensor).__name__} is no array; make it dense first")
+        raise ShapeError(f"a {type(tf_tensor).__name__} is not an array; make it dense first")
     value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else _array(tf_tensor)
     named = convert_to_shape(shape) or Shape([])
     own = list(value.shape)
@@ -80,7 +80,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
 
 
 def known_array(value: Any) -> np.ndarray:
-    """A value known now as an array.
+    """A NumPy array of a value that is known while the graph is built.
 
     Raises:
       ShapeError: lists have unequal lengths.

@@ -1,4 +1,4 @@
-"""Scalars known while the graph is built, beside tensors."""
+"""Scalars that are known while the graph is built, as operands beside tensors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def held_by(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
     """Numbers in a dtype. Integers may lose digits in a floating dtype, as in TensorFlow.
 
     Raises:
-      DtypeError: the dtype cannot hold one (1.5 or 2**40 in int32); the message has the first.
+      DtypeError: the dtype cannot hold one (1.5 or 2**40 in int32). The message shows the first such number.
     """
     lost = np.zeros(array.shape, bool)
     if np.iscomplexobj(array) and not dtype.is_complex:

@@ -1,4 +1,4 @@
-"""The two dimensions of a tensor that are those of a matrix."""
+"""Finds the two dimensions of a tensor that make up a matrix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def matrix_dims(x: Tensor, rows_dim: DimensionLike, columns_dim: DimensionLike) 
     """
     rows, columns = reduced_dimension(check_tensor(x), rows_dim), reduced_dimension(x, columns_dim)
     if rows.name == columns.name:
-        raise ShapeError(f'rows and columns of a matrix are two dimensions, and "{rows.name}" is given for both')
+        raise ShapeError(f'the rows and columns of a matrix are two dimensions, but "{rows.name}" is given for both')
     if x.dtype not in _DTYPES:
         wanted = ", ".join(d.name for d in _DTYPES)
         raise DtypeError(f"one of {wanted} is needed, not {x.dtype.name}; convert with mtf.cast")
@@ -41,5 +41,5 @@ def square_dims(x: Tensor, rows_dim: DimensionLike, columns_dim: DimensionLike) 
 
 
 def matrices_last(shape: Shape, rows: Dimension, columns: Dimension) -> Shape:
-    """The dimensions of `shape` with the matrices' last, in the order that TensorFlow takes."""
+    """The dimensions of `shape` with rows and columns last, as TensorFlow needs them."""
     return Shape([*(d for d in shape if d.name not in (rows.name, columns.name)), rows, columns])

@@ -28,8 +28,8 @@ from meshtf.planning.whole_dimensions import whole_because, whole_splits
 class CholeskyOperation(Operation):
     """The lower triangular L of a positive definite matrix L L^H. The matrix dimensions are whole on every core.
 
-    If a matrix is not positive definite, its factor has NaNs. TensorFlow does not report this. The step is checked for
-    it, and then assigns nothing.
+    If a matrix is not positive definite, its factor has NaNs, and TensorFlow does not report it. Here the step checks
+    for this, and then assigns nothing.
     """
 
     mapped = "by name"
@@ -122,7 +122,7 @@ def cholesky_or_nan(x: tf.Tensor) -> tf.Tensor:
     if not x.dtype.is_complex:
         return tf.linalg.band_part(tf.linalg.cholesky(x), -1, 0)
     re, im = tf.math.real(x), tf.math.imag(x)
-    # A Hermitian matrix has a real diagonal. TensorFlow ignores what else is there, and so must the blocks.
+    # A Hermitian matrix has a real diagonal. TensorFlow ignores imaginary parts there, and so must the blocks.
     im = tf.linalg.set_diag(im, tf.zeros_like(tf.linalg.diag_part(im)))
     blocks = tf.stack([tf.stack([re, -im], -1), tf.stack([im, re], -1)], -3)  # [.., n, 2, n, 2]
     size = x.shape.as_list()
@@ -139,7 +139,7 @@ def cholesky(x: Tensor, rows_dim: DimensionLike, columns_dim: DimensionLike, nam
         triangle is read. A step in which one is not positive definite, or has a NaN, assigns nothing and raises
         NonFiniteError (see `check_finite`).
       rows_dim: the matrices' rows.
-      columns_dim: their columns, as many.
+      columns_dim: their columns, as many as rows.
       name: the operation's name.
 
     Raises:
@@ -170,7 +170,7 @@ def qr(
       x: matrices, one for each index of its other dimensions. Gradients need full rank.
       rows_dim: the matrices' rows.
       columns_dim: their columns, no more than rows.
-      inner_dim: the name of the new dimension, as large as the columns.
+      inner_dim: the name of the new dimension, which has the size of the columns.
       name: the operation's name.
 
     Raises:
@@ -184,10 +184,10 @@ def qr(
     """
     rows, columns = matrix_dims(x, rows_dim, columns_dim)
     if rows.size < columns.size:
-        raise ShapeError(f"[{rows}] are fewer than [{columns}]; take the qr with the dimensions exchanged")
+        raise ShapeError(f"there are fewer rows, [{rows}], than columns, [{columns}]; swap rows and columns")
     inner = Dimension(names_of([inner_dim])[0], columns.size)
     if convert_to_shape([inner_dim], Shape([inner])) != Shape([inner]):
-        raise ShapeError(f'inner_dim "{inner.name}" has as many elements as the columns, {inner.size}')
+        raise ShapeError(f'inner_dim "{inner.name}" must have as many elements as the columns, {inner.size}')
     if x.shape.has(inner):
         raise ShapeError(f'[{x.shape}] has a dimension "{inner.name}" already; choose another name for inner_dim')
     q, r = QrOperation(x, rows, columns, inner, name or "qr").outputs

@@ -47,7 +47,7 @@ def tril(x: Tensor, row_dim: DimensionLike, column_dim: DimensionLike, k: int = 
       x: a tensor of any dtype.
       row_dim: a dimension of x.
       column_dim: another one.
-      k: 0 keeps the diagonal, -1 takes it out too, 1 keeps the next one as well.
+      k: 0 keeps the diagonal, -1 also removes it, 1 also keeps the next diagonal.
 
     Raises:
       ShapeError: x lacks a dimension.
@@ -69,7 +69,7 @@ def triu(x: Tensor, row_dim: DimensionLike, column_dim: DimensionLike, k: int = 
       x: a tensor of any dtype.
       row_dim: a dimension of x.
       column_dim: another one.
-      k: 0 keeps the diagonal, 1 takes it out too, -1 keeps the one before as well.
+      k: 0 keeps the diagonal, 1 also removes it, -1 also keeps the diagonal before.
 
     Raises:
       ShapeError: x lacks a dimension.

@@ -107,9 +107,9 @@ def triangular_solve(
     ...].
 
     Args:
-      matrix: [.., rows, columns, ..], of which one triangle is read.
-      rhs: the right side. It has `rows_dim`, and y has `columns_dim` in its place; with `adjoint` vice versa. Its
-        other dimensions are the matrix's own (a system each) or new ones (right sides of one system).
+      matrix: [.., rows, columns, ..]. Only one triangle is read.
+      rhs: the right side. It has `rows_dim`, and y has `columns_dim` in its place; with `adjoint` vice versa. Other
+        dimensions that the matrix also has count systems; new ones count right sides of one system.
       rows_dim: the rows of the matrix.
       columns_dim: the columns of the matrix.
       lower: whether the matrix is lower triangular.

@@ -1,1 +1,1 @@
-"""Brackets of tensors: what an index along a named dimension means, and the operations that it is made of."""
+"""Brackets of tensors: the meaning of an index along a named dimension, and the operations that implement it."""

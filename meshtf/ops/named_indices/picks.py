@@ -1,4 +1,4 @@
-"""The contents of the brackets of `x[...]` as a plan: for each dimension an index, a range, or an index tensor."""
+"""The plan for the brackets of `x[...]`: an index, a range or an index tensor for each dimension."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def picks(x: Tensor, brackets: object) -> tuple[Pick, ...]:
     """The plan for brackets after x.
 
     Raises:
-      ShapeError: x lacks a dimension, one is there twice, or an index is no index.
-      IndexRangeError: an index known now leads out of its dimension.
+      ShapeError: x lacks a dimension, one is indexed twice, or an index is no number, slice or tensor.
+      IndexRangeError: an index that is already known is outside its dimension.
       UsageError: an index without its dimension, a mask, or a slice whose ends the program computes.
     """
     found = tuple(_pick(x, *pair) for pair in _pairs(x, brackets))
@@ -55,7 +55,7 @@ def picks(x: Tensor, brackets: object) -> tuple[Pick, ...]:
 
 
 def picked_shape(shape: Shape, chosen: Iterable[Pick]) -> Shape:
-    """The shape of `x[...]`: dimensions of an index tensor that x lacks come in place of the one that it indexes."""
+    """The shape of `x[...]`. The new dimensions of an index tensor replace the dimension that it indexes."""
     for pick in chosen:
         position = shape.axis(pick.dim)
         new = [d for d in pick.own_dims if not shape.has(d)]
@@ -66,7 +66,7 @@ def picked_shape(shape: Shape, chosen: Iterable[Pick]) -> Shape:
 
 
 def _check_apart(pick: Pick, indexed: list[str]) -> None:
-    """Checks that an index tensor has no dimension that the same brackets index, since order would then matter."""
+    """Checks that no index tensor has a dimension that the same brackets index. Their order would then matter."""
     for dim in pick.own_dims:
         if dim.name == pick.dim.name:
             raise ShapeError(
@@ -98,14 +98,14 @@ def _without_names(x: Tensor, parts: tuple[Any, ...]) -> str:
     last = parts[-1] if parts else None
     if isinstance(last, str | Dimension):
         name = last.name if isinstance(last, Dimension) else last
-        return f'"{name}" stands without an index; write x["{name}", 0], x["{name}", 1:3] or x["{name}", ids]'
+        return f'"{name}" has no index; write x["{name}", 0], x["{name}", 1:3] or x["{name}", ids]'
     shown = _shown(cast("Any", last)) if isinstance(last, int | slice) else "0"
     return f'{x} cannot be indexed by position; name the dimension, as in x["{first}", {shown}]'
 
 
 def _mask(mask: Tensor) -> str:
     return (
-        f"{mask} is a mask, and how many elements it leaves is not known while the graph is built; "
+        f"{mask} is a mask, and the number of elements that it keeps is unknown while the graph is built; "
         f"keep the shape with mtf.where(mask, x, 0)"
     )
 
@@ -130,7 +130,7 @@ def _number(dim: Dimension, index: object) -> int:
     if number is None or isinstance(index, bool | np.bool_):
         raise ShapeError(f'an index along "{dim.name}" is a whole number, a slice or a tensor, not {index!r}')
     if not -dim.size <= number < dim.size:
-        span = f"it goes from {-dim.size} to {dim.size - 1}" if dim.size else "it has no elements"
+        span = f"indices go from {-dim.size} to {dim.size - 1}" if dim.size else "it has no elements"
         raise IndexRangeError(f'index {number} leads out of dimension "{dim.name}" of size {dim.size}; {span}')
     return number % dim.size
 

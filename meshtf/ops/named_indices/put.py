@@ -1,4 +1,4 @@
-"""Tensors with other elements at some places: `x.at["n", i].set(v)` and `.add(v)`."""
+"""Changes elements of a tensor at some places: `x.at["n", i].set(v)` and `.add(v)`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def set_at(x: Tensor, chosen: Sequence[Pick], value: Any) -> Tensor:
     Raises:
       ShapeError: the value has a dimension that the places lack, or two index tensors share one that x lacks.
     """
-    # Each dimension is written in turn: all rows that an index tensor names are read, changed and written back, and
-    # of several copies of a row the last one stays. With a dimension in common, another index tensor would change
-    # another place in each copy, and those changes would be lost.
+    # Each dimension is written in turn: all rows that an index tensor names are read, changed and written back. If
+    # there are several copies of a row, the last one stays. A second index tensor that shares a dimension with the
+    # first would change another place in each copy, and all changes but the last would be lost.
     for dim in picked_shape(x.shape, chosen):
         sharing = [pick.dim.name for pick in chosen if dim in pick.own_dims and not x.shape.has(dim)]
         if len(sharing) > 1:

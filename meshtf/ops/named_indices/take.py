@@ -33,7 +33,7 @@ def _elements(x: Tensor, dim: Dimension, places: range) -> Tensor:
         return reverse(_elements(x, dim, places[::-1]), dim.name)
     if len(places) < 2 or places.step == 1:
         return slice(x, places.start if places else 0, len(places), dim.name)
-    # Segments as long as the step, each of which begins with an element that is kept. The last one may be too short.
+    # Segments have the length of the step, and each begins with an element that is kept. The last may be too short.
     size = len(places) * places.step
     there = min(size, dim.size - places.start)
     segments = pad(slice(x, places.start, there, dim.name), [0, size - there], dim.name, pad_value=None)

@@ -1,1 +1,1 @@
-"""NumPy's functions of tensors: tables of the operations that they build."""
+"""NumPy's functions on tensors: tables of the operations that they build."""

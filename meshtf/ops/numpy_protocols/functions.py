@@ -38,14 +38,14 @@ _INSTEAD = {
     "take": 'x["dimension", indices]',
     "transpose": 'x.transpose("b", "a")',
 }
-"""The language's form of functions that count axes, or take no names."""
+"""The code to write instead of functions whose axes are numbers."""
 
 
 def of_numpy_function(x: Tensor, function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """The operation for `function(*args, **options)`, one of which is the tensor x.
 
     Raises:
-      UsageError: there is none, or it is called in a way that operations are not.
+      UsageError: there is no such operation, or it does not take these arguments.
     """
     name = function.__name__
     call = _CALLS.get(name)
@@ -90,7 +90,7 @@ def _in_order(name: str, operation: str) -> Callable[..., Any]:
 
 def _where(condition: Any, x: Any = None, y: Any = None) -> Tensor:
     if x is None or y is None:
-        raise UsageError("how many elements are true is not known while the graph is built; use mtf.where(mask, x, 0)")
+        raise UsageError("the number of true elements is unknown while the graph is built; use mtf.where(mask, x, 0)")
     return registered("where")(condition, x, y)
 
 
@@ -103,7 +103,7 @@ def _named(name: str, x: Tensor, axis: Any) -> Any:
     several = cast("Sequence[Any]", axis if isinstance(axis, list | tuple) else [axis])
     if all(isinstance(a, str | Dimension) for a in several):
         return cast("Any", axis)
-    raise UsageError(f"axes of {x} have names, and {axis!r} is none; write numpy.{name}(x, axis={_example(x)})")
+    raise UsageError(f"axes of {x} have names, and {axis!r} is not a name; write numpy.{name}(x, axis={_example(x)})")
 
 
 def _needs_axis(name: str, x: Tensor) -> UsageError:

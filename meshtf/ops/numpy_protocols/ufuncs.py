@@ -1,4 +1,4 @@
-"""NumPy's functions of elements: `np.exp(x)` is `mtf.exp(x)`."""
+"""NumPy's elementwise functions: `np.exp(x)` is `mtf.exp(x)`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNDER_ANOTHER_NAME = {
     "rint": "round",
     "subtract": "sub",
 }
-"""Operations by the name of their ufunc, where the two differ."""
+"""The operations whose name differs from their ufunc's, by the ufunc's name."""
 
 _OF_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min",
                   "logical_and": "all", "logical_or": "any"}  # fmt: skip
@@ -36,7 +36,7 @@ def of_ufunc(x: Tensor, function: Any, method: str, inputs: tuple[Any, ...], opt
     """The operation for `function(*inputs)`.
 
     Raises:
-      UsageError: there is none, or it is called in a way that operations are not.
+      UsageError: there is no such operation, or it does not take this method or these options.
     """
     name = function.__name__
     if method != "__call__":
@@ -44,7 +44,7 @@ def of_ufunc(x: Tensor, function: Any, method: str, inputs: tuple[Any, ...], opt
         example = f"; write x.{instead}({_first(x)})" if instead else ""
         raise UsageError(f"numpy.{name}.{method} does not take {x}{example}")
     if options:
-        raise UsageError(f"numpy.{name} does not take {', '.join(options)} beside {x}; use mtf's functions")
+        raise UsageError(f"numpy.{name} does not take {', '.join(options)} together with {x}; use mtf's functions")
     return _operation(x, name)(*inputs)
 
 
@@ -59,7 +59,7 @@ def _operation(x: Tensor, name: str) -> Callable[..., Tensor]:
     if name == "matmul":
         raise UsageError(f"{x} has no @: name what is kept, as in mtf.einsum([x, y], output_shape=[...])")
     if not is_public(own):
-        raise UsageError(f"mtf has no function like numpy.{name}; make it of others, or use mtf.slicewise")
+        raise UsageError(f"mtf has no function like numpy.{name}; build it from others, or use mtf.slicewise")
     return registered(own)
 
 

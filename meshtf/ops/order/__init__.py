@@ -1,1 +1,1 @@
-"""Operations on the order of elements: the largest one, the k largest, sorting."""
+"""Operations that order elements: the largest one, the k largest, sorting."""

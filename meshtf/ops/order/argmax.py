@@ -22,10 +22,10 @@ from meshtf.planning.planner import Planner
 
 
 class TopOneOperation(Operation):
-    """The first maximum along a dimension: its int32 index, and before that its value if wanted. NaN counts as -inf.
+    """The first maximum along a dimension: its value (if requested) and its int32 index. NaN counts as -inf.
 
-    If the dimension is split, each core finds its own best. One allreduce finds the best value of all, and another the
-    lowest index that has it:
+    If the dimension is split, each core finds its own best. One allreduce finds the best value of all, and another
+    finds the lowest index that has this value:
 
         core 0    3 1    best 3 at 0       allreduce max: 3       index 0 (has 3)      allreduce min: 0
         core 1    2 3    best 3 at 3                              index 3 (has 3)
@@ -138,7 +138,7 @@ def argmin(x: Tensor, reduced_dim: DimensionLike, name: str | None = None) -> Te
       np.int32(1)
     """
     if check_tensor(x).dtype.is_integer:
-        # -1 - x reverses the order of all signed integers, of which the lowest has no negative.
+        # -1 - x reverses the order of all signed integers. The negative of the lowest one would overflow.
         x = sub(x.dtype.max if x.dtype.is_unsigned else -1, x)
     elif x.dtype.is_floating:
         x = negative(x)

@@ -18,14 +18,14 @@ from meshtf.ops.order.sorting import sort
 
 @language_function
 def quantile(x: Tensor, q: float, reduced_dim: DimensionLike) -> Tensor:
-    """The number below which a share `q` of the elements along a dimension lies.
+    """The number below which a fraction `q` of the elements along a dimension lies.
 
-    If it falls between two elements, it is interpolated between them. NaN counts as -inf. Gradients flow to the one or
-    two elements that it comes from.
+    Between two elements, the result is interpolated. NaN counts as -inf. Gradients flow to the one or two elements
+    that the result comes from.
 
     Args:
       x: real and floating.
-      q: a share from 0 to 1. 0 is the minimum, 0.5 the median, 1 the maximum.
+      q: a fraction from 0 to 1. 0 is the minimum, 0.5 the median, 1 the maximum.
       reduced_dim: a dimension of x, which the result lacks.
 
     Raises:
@@ -40,14 +40,14 @@ def quantile(x: Tensor, q: float, reduced_dim: DimensionLike) -> Tensor:
     require(check_tensor(x), REAL)
     dim = reduced_dimension(x, reduced_dim)
     if not 0 <= q <= 1:
-        raise UsageError(f"q is a share from 0 to 1, and not {q!r}; divide a percentage by 100")
+        raise UsageError(f"q must be from 0 to 1, not {q!r}; divide a percentage by 100")
     if not dim.size:
         raise ShapeError(f'dimension "{dim.name}" has size 0 and no quantiles')
     place = q * (dim.size - 1)
     first, share = math.floor(place), place - math.floor(place)
     ordered = sort(x, dim)
     lower = gather(ordered, first, dim)
-    if not share:  # the next element may be infinite, or not there
+    if not share:  # the next element may be infinite, or may not exist
         return lower
     wide = sum_dtype(x.dtype)
     upper = cast(gather(ordered, first + 1, dim), wide)
@@ -56,7 +56,7 @@ def quantile(x: Tensor, q: float, reduced_dim: DimensionLike) -> Tensor:
 
 @language_function
 def median(x: Tensor, reduced_dim: DimensionLike) -> Tensor:
-    """The middle one of the elements along a dimension, or the mean of the two in the middle. NaN counts as -inf.
+    """The middle element along a dimension, or the mean of the two middle elements. NaN counts as -inf.
 
     Raises:
       ShapeError: x lacks the dimension, or it has size 0.

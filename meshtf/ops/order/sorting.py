@@ -53,7 +53,7 @@ class ArgsortOperation(Operation):
 
 
 class ReorderOperation(Operation):
-    """x along a dimension in the order of a permutation of its indices; the inverse operation puts it back."""
+    """x with a dimension reordered by a permutation of its indices. The inverse operation restores the order."""
 
     mapped = "all inputs"
 
@@ -82,7 +82,7 @@ class ReorderOperation(Operation):
 
         def emit(core: Core, s: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
             s, order = exchanged(s), exchanged(order)
-            # The order of an order is its inverse: it says where each element went.
+            # Sorting a permutation gives its inverse: the place to which each element was moved.
             if is_inverse:
                 order = tf.argsort(order)
             return exchanged(tf.gather(s, order, axis=ndims - 1, batch_dims=ndims - 1))
@@ -93,7 +93,7 @@ class ReorderOperation(Operation):
 
 @language_function
 def sort(x: Tensor, dim: DimensionLike, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """x with the elements along a dimension in order. Gradients follow them. NaN counts as -inf.
+    """x with the elements along a dimension sorted. Gradients flow back to each element. NaN counts as -inf.
 
     Args:
       x: a tensor of an ordered dtype.
@@ -104,7 +104,7 @@ def sort(x: Tensor, dim: DimensionLike, direction: str = "ASCENDING", name: str 
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x has no order (bool, complex).
-      UsageError: another direction.
+      UsageError: the direction is neither "ASCENDING" nor "DESCENDING".
 
     Examples:
       >>> numbers = mtf.constant(mesh, [2.0, 3.0, 1.0], "n:3")
@@ -128,7 +128,7 @@ def argsort(x: Tensor, dim: DimensionLike, direction: str = "ASCENDING", name: s
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x has no order (bool, complex).
-      UsageError: another direction than "ASCENDING" or "DESCENDING".
+      UsageError: the direction is neither "ASCENDING" nor "DESCENDING".
 
     Examples:
       >>> value(mtf.argsort(mtf.constant(mesh, [2.0, 3.0, 1.0], "n:3"), "n"))
@@ -136,7 +136,7 @@ def argsort(x: Tensor, dim: DimensionLike, direction: str = "ASCENDING", name: s
     """
     own = ordered_dimension(x, dim)
     if direction not in _DIRECTIONS:
-        raise UsageError(f"the direction is {_DIRECTIONS[0]!r} or {_DIRECTIONS[1]!r}, not {direction!r}")
+        raise UsageError(f"the direction must be {_DIRECTIONS[0]!r} or {_DIRECTIONS[1]!r}, not {direction!r}")
     is_ascending = direction == _DIRECTIONS[0]
     return ArgsortOperation(x, own.name, is_ascending=is_ascending, name=name or "argsort").outputs[0]
 

@@ -1,7 +1,7 @@
 """The k largest or smallest elements along a dimension, and their indices.
 
-If the dimension is split, each core finds the best of its part, and sends these alone. The two largest of eight, on two
-cores:
+If the dimension is split, each core finds the best of its part, and sends only these. Take the two largest of eight, on
+two cores:
 
     core 0    3 9 1 4    ->    9 at 1, 4 at 3
     core 1    7 2 8 5    ->    8 at 6, 7 at 4
@@ -36,8 +36,8 @@ from meshtf.planning.whole_dimensions import bytes_sent, whole_splits
 class TopKOperation(Operation):
     """The k largest (or smallest) elements along a dimension in order, and their int32 indices. NaN counts as -inf.
 
-    If the dimension is split, each core finds the best of its own part, and then all cores find the best of those. Or
-    another dimension takes over the split, if that sends fewer bytes.
+    If the dimension is split, each core finds the best of its own part, and then all cores find the best of those. If
+    it sends fewer bytes, another dimension is split instead.
     """
 
     mapped = "by name"
@@ -60,7 +60,7 @@ class TopKOperation(Operation):
         if not own.axes[axis]:
             values = self._local(planner, planner.read(x), self.dim.size)
         else:
-            # Either whole rows move or candidates do. With a small k the candidates are fewer.
+            # Either whole rows are sent or candidates are. With a small k there are fewer candidates.
             splits = whole_splits(planner, self.inputs, [self.dim.name], self.outputs)
             if bytes_sent(planner, self.inputs, self.outputs, splits) < self._bytes_of_candidates(planner):
                 values = self._local(planner, planner.read(x, layout_over(x.shape, splits)), self.dim.size)
@@ -122,10 +122,10 @@ class TopKOperation(Operation):
 
 
 def best_of(is_largest: bool) -> Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.Tensor]]:
-    """A function that finds the k largest or smallest along the last dimension, and their indices, of equal ones in
-    order.
+    """A function that finds the k largest or smallest elements along the last dimension, and their indices.
 
-    XLA puts -0 before 0, and TensorFlow returns the sign of either if k is 1. Here every zero becomes 0.
+    Equal elements are in order of their index. XLA puts -0 before 0, and TensorFlow returns the sign of either if k is
+    1. Here every zero becomes 0.
     """
 
     def find(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -138,7 +138,7 @@ def best_of(is_largest: bool) -> Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.
 
 
 def _reversed(x: tf.Tensor) -> tf.Tensor:
-    """Numbers of the opposite order, without overflow. The function is its own inverse."""
+    """Numbers in the opposite order, without overflow. The function is its own inverse."""
     return tf.negative(x) if x.dtype.is_floating else tf.bitwise.invert(x)
 
 
@@ -148,13 +148,13 @@ def top_k(
 ) -> tuple[Tensor, Tensor]:
     """The largest elements along a dimension, in order, and their int32 indices. `k_dim` is the last dimension of both.
 
-    Equal elements are in order of their index. NaN counts as -inf, and becomes -inf. Gradients flow
-    to the chosen elements.
+    Equal elements are in order of their index. NaN counts as -inf, and becomes -inf. Gradients flow to the chosen
+    elements.
 
     Args:
       x: numbers.
       reduced_dim: a dimension of x.
-      k_dim: the new dimension; its size says how many there are.
+      k_dim: the new dimension. Its size is the number of elements to find.
       name: the operation's name.
 
     Raises:
@@ -235,7 +235,7 @@ def _top_k(
         raise ShapeError("top_k needs a k_dim; write mtf.Dimension(name, k)")
     if wanted.size > dim.size:
         raise ShapeError(
-            f'k_dim "{wanted.name}" has size {wanted.size}, and "{dim.name}" only {counted(dim.size, "element")}'
+            f'k_dim "{wanted.name}" has size {wanted.size}, but "{dim.name}" has only {counted(dim.size, "element")}'
         )
     if wanted.name != dim.name and x.shape.has(wanted.name):
         raise ShapeError(f'[{x.shape}] has a dimension "{wanted.name}" already; choose another name for k_dim')

@@ -1,8 +1,8 @@
-"""The part of each dimension of a random tensor that a core draws, also inside loops that cut it into micro-batches.
+"""The part of each dimension of a random tensor that a core draws, even inside loops that cut it into micro-batches.
 
 Bits depend on positions in the whole tensor. In a micro-batch, these are not consecutive: micro-batch 1 of 3 has the
-examples 1, 4, 7 and so on. So a dimension of 9 is drawn as factors [3, 3] of [position in the micro-batch, number of
-the micro-batch], from which this micro-batch takes the column 1.
+examples 1, 4, 7 and so on. So a dimension of 9 is drawn as a matrix [3, 3] of [position in the micro-batch, number of
+the micro-batch], from which this micro-batch takes column 1.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class DrawnRange:
     size: the size of the core's part.
     axes: the mesh axes that split it.
     cuts: the cuts into micro-batches. With n parts, a micro-batch has every n-th element.
-    neighbours: the number of elements that stay together when it is cut, and count as one there.
-    origin: the position at which the cores' parts together begin, known when the program runs; by default 0.
+    neighbours: the number of consecutive elements that a cut keeps together and counts as one.
+    origin: the position where the range of all cores begins, known when the program runs; by default 0.
     """
 
     whole: int
@@ -54,7 +54,7 @@ class DrawnRange:
 
     @property
     def whole_factors(self) -> list[int]:
-        """The sizes of the factors as which the dimension is drawn.
+        """The sizes of the factors in which the dimension is drawn.
 
         A dimension that is cut becomes several: neighbourhoods, one for each cut, neighbours.
         """
@@ -63,7 +63,7 @@ class DrawnRange:
 
     @property
     def part_factors(self) -> list[int]:
-        """How much of each factor is drawn: all of the micro-batch if a core's part is no product of ranges."""
+        """The size drawn of each factor. If a core's part is no product of ranges, all of the micro-batch is drawn."""
         size, ones = (self.size if self.is_product else self.whole), [1 for _ in self.cuts]
         inner = min(size, self.neighbours)
         return [size, *ones] if self.neighbours == 1 else [size // inner, *ones, inner]
@@ -107,7 +107,7 @@ def cuts_of(
 def _is_cut(dim: Dimension, shape: Shape, vectorization: Vectorization | None, cut: MicrobatchCut) -> bool:
     """Whether a loop's cut of the batch cuts this dimension.
 
-    If vectorized layers cut it once more, the loop cuts it too.
+    A dimension that vectorized layers cut once more is also cut by the loop.
     """
     own = vectorization.cut if vectorization else None
     if own is not None and own.names[0] == cut.batch.name and any(d.name in own.names for d in shape):

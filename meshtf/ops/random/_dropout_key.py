@@ -24,7 +24,7 @@ class DropoutKey(KeyedOperation):
         self._keep = 1.0 - rate
 
     def draw(self, *where: object) -> tf.Tensor:
-        """bool: which elements are kept, of the part of the mask that the arguments of `random.keep_mask` name."""
+        """bool: whether each element is kept, for a part of the mask. The arguments are those of `random.keep_mask`."""
         return random.keep_mask(*where, keep_prob=self._keep)  # type: ignore[arg-type]
 
     def lower(self, planner: Planner) -> None:

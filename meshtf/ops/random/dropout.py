@@ -30,12 +30,12 @@ def dropout(
       is_training: whether elements are dropped. If not, the result is x itself.
       keep_prob: give this or `rate`.
       rate: give this or `keep_prob`.
-      noise_shape: dimensions of x along which elements are dropped independently; along the others, together.
+      noise_shape: dimensions of x along which elements are dropped independently. Along others, all share one choice.
       name: the operation's name, part of the random key.
 
     Raises:
       GraphError: neither or both probabilities are given, or one that is not in (0, 1].
-      DtypeError: elements are to be dropped from x that is not floating.
+      DtypeError: elements are dropped, and x is not floating.
       ShapeError: `noise_shape` has a dimension that x lacks.
 
     Examples:

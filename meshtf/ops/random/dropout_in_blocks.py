@@ -22,11 +22,11 @@ from meshtf.takes_mesh import method_takes_mesh
 
 
 class DropoutInBlocks:
-    """The mask of a dropout, drawn a block at a time and as often as wanted, so that nothing holds the whole mask.
+    """The mask of a dropout, drawn one block at a time and any number of times. The whole mask is never stored.
 
-    Block j has every `count`-th position of a dimension from the j-th on. The random key is made where this object is
-    made. So blocks drawn in loops, and again in a gradient, are blocks of one mask. `mtf.dropout` draws the same mask
-    if it has the same name, is in the same place and gets the whole shape.
+    Block j has every `count`-th position of a dimension, starting at position j. The random key is made together with
+    this object. So blocks drawn in loops, and again in a gradient, belong to one mask. `mtf.dropout` draws the same
+    mask if it has the same name, is called in the same place and gets the whole shape.
 
     Args:
       mesh: the mesh of the mask. May be left out.
@@ -60,7 +60,7 @@ class DropoutInBlocks:
         self._cut, self._count = cut, count
 
     def block(self, number: Tensor) -> Tensor:
-        """bool, the shape with the block's positions: whether each is kept. number: int32 [], which block."""
+        """bool [shape of a block]: whether each element is kept. `number` is int32 [], the block's number."""
         return _DropoutBlock(self, check_tensor(number, "number of a block")).outputs[0]
 
     @property

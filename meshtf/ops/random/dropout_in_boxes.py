@@ -22,16 +22,16 @@ from meshtf.takes_mesh import method_takes_mesh
 
 
 class DropoutInBoxes:
-    """The mask of a dropout, drawn a box at each of several places and as often as wanted.
+    """The mask of a dropout, drawn as boxes at several places, any number of times.
 
-    At each place the box begins where it is told. The random key is made where this object is made. So boxes drawn in
-    loops, and again in a gradient, are parts of one mask. `mtf.dropout` draws the same mask if it has the same name, is
-    in the same place and gets the whole shape. Elements of a box beyond the end of the whole mask may be anything.
+    You choose where the box begins at each place. The random key is made together with this object. So boxes drawn in
+    loops, and again in a gradient, belong to one mask. `mtf.dropout` draws the same mask if it has the same name, is
+    called in the same place and gets the whole shape. Elements of a box beyond the end of the whole mask are arbitrary.
 
     Args:
       mesh: the mesh of the mask. May be left out.
       shape: the shape of the whole mask.
-      inside: for names of its dimensions, the dimension that a box has in its place; along others a box is whole.
+      inside: the box's dimension for each named dimension of the mask. Along all others, a box has the whole size.
       rate: the probability with which an element is dropped.
       name: the operation's name, a part of the random key.
 
@@ -98,7 +98,7 @@ class _DropoutBoxes(Operation):
         ranges = self._ranges(planner, dict(zip(mask.inside, begins, strict=True)), told_by)
         inputs = list(dict.fromkeys([key, *begins, *told_by, *(value for s in ranges for _, value in s.cuts)]))
 
-        # Positions of boxes are known in a running program alone, so each place draws bits by itself.
+        # Positions of boxes are known only when the program runs, so each place draws bits by itself.
         def of_layer(core: Core, key_here: tf.Tensor, given: dict[Value, tf.Tensor]) -> tf.Tensor:
             at = [{**given, **{v: given[v][place] for v in begins}} for place in range(size[self._num_layers])]
             return tf.stack([drawn_part(mask.key.draw, key_here, ranges, core, own) for own in at])

@@ -1,4 +1,4 @@
-"""Initializers that draw a variable's first value. You may also call one, with the shape alone."""
+"""Initializers that draw a variable's first value. You can also call one yourself, with only a shape."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from meshtf.planning.planner import Planner
 class KeyedOperation(Operation):
     """An operation with a key of random bits.
 
-    Its inputs tell layers apart that are computed at once, along a dimension that its result then has. The program's
-    step is an input, too.
+    If layers are vectorized, their numbers are inputs, and the result has a dimension that counts the layers. The
+    program's step is another input.
     """
 
     takes_padding = True
@@ -71,7 +71,7 @@ class KeyedOperation(Operation):
         return of_layer
 
     def _layer_numbers(self, planner: Planner, told_by: list[Value]) -> list[int | Value]:
-        """The numbers of the layers around, outermost first: known where they are unrolled, counted in a scan."""
+        """The numbers of the enclosing layers, outermost first: known for unrolled layers, counted in a scan."""
         counted = iter(planner.loops.layers)
         named: list[int | Value] = []
         for scope in self._layer_scopes:
@@ -111,7 +111,7 @@ class RandomOperation(KeyedOperation):
             given = dict(zip(inputs, numbers, strict=True))
             if along is None:
                 return drawn_part(self._draw, key(given), ranges, core, given)
-            # Layers that are computed together have a key each, so that each has the bits that it has alone.
+            # Each vectorized layer has its own key, and so the same bits as if it were computed alone.
             each = [{**given, **{v: given[v][n] for v in told_by}} for n in range(size[along])]
             return tf.stack([drawn_part(self._draw, key(own), ranges, core, own) for own in each], along)
 

@@ -32,13 +32,13 @@ def random_uniform(
       mesh: the mesh of the result.
       shape: named shape.
       dtype: floating, int32 or int64.
-      minval: the lower bound, which may be drawn.
-      maxval: the upper bound, which is never drawn; by default 1. Integers need one.
+      minval: the lower bound, inclusive.
+      maxval: the upper bound, exclusive; by default 1. Integers need one.
       name: the operation's name, part of the random key.
 
     Raises:
       ShapeError: no shape is given.
-      DtypeError: integers have no `maxval`, or the dtype is another.
+      DtypeError: integers have no `maxval`, or the dtype is none of these.
 
     Examples:
       >>> mtf.random_uniform(mesh, "batch:4 hidden:8")
@@ -111,8 +111,8 @@ def random_truncated_normal(
       mesh: the mesh of the result.
       shape: named shape.
       dtype: floating.
-      mean: the mean of the distribution before.
-      stddev: its standard deviation before.
+      mean: the mean of the distribution before truncation.
+      stddev: its standard deviation before truncation.
       name: the operation's name, part of the random key.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Random numbers of rows that have a key each: a row draws the same bits whatever rows are beside it.
+"""Random numbers for rows with one key each. The bits of a row do not depend on the other rows.
 
-Other random operations depend on positions in the whole tensor, and so on a row's place in its batch. Decoding draws
-with keys of rows, so that a text gets the same tokens in any batch, in any program and under any layout.
+Other random operations depend on positions in the whole tensor, and so on a row's place in its batch. Decoding uses
+keys of rows, so that a text gets the same tokens in any batch, in any program and under any layout.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class RowGumbel(Operation):
 
 
 def prompt_keys(mesh: Mesh, rows: Shape) -> Tensor:
-    """The packed keys of a batch of prompts, int64 [batch]: of the program's seed and the number of the prompt.
+    """The packed keys of a batch of prompts, int64 [batch]. They depend on the program's seed and the prompt's number.
 
-    Batches count on: the first prompt of the program's second run has the number that follows the last of the first.
+    Numbers continue from run to run: the first prompt of the second run follows the last prompt of the first run.
     """
     (batch,) = rows
     step = program_step(mesh)
@@ -99,21 +99,21 @@ def prompt_key(seed: int, number: int = 0) -> int:
 
 
 def with_count(keys: Tensor, count: Tensor) -> Tensor:
-    """The packed keys after a count, such as a token's position, was folded into each."""
+    """The packed keys, with a count folded into each, such as a token's position."""
     wide = count if count.dtype == tf.int64 else cast(count, tf.int64)
     return ElementwiseOperation("fold_in", _folded, [keys, wide]).outputs[0]
 
 
 def row_gumbel(keys: Tensor, dim: Dimension) -> Tensor:
     """Numbers of Gumbel's distribution, float32 [.., dim], for packed keys [..]. The value at a place along `dim`
-    depends on the row's key and on the place alone."""
+    depends only on the row's key and the place."""
     return RowGumbel(keys, dim).outputs[0]
 
 
 def row_uniform(keys: Tensor) -> Tensor:
-    """Uniform numbers of [0, 1), float64 [..]: one for each packed key, from the first 53 of its own bits.
+    """Uniform numbers in [0, 1), float64 [..]: one for each packed key, from the first 53 of its own bits.
 
-    A key that numbers are made of must be no key of other draws.
+    No other draw may use such a key.
     """
     return cast(bitwise_and(right_shift(keys, 11), 2**53 - 1), tf.float64) * 2.0**-53
 

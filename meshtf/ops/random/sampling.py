@@ -26,8 +26,8 @@ def sample_with_temperature(
     """An int32 index along `dim`, drawn with probability softmax(logits / temperature).
 
     It is the index of the largest logits + temperature * noise, with noise from Gumbel's distribution. If the dimension
-    is split, only each core's best goes to the others. The bits depend on the operation's name, as for all random
-    operations.
+    is split, each core sends the others only its best. The bits depend on the operation's name, like those of all
+    random operations.
 
     Args:
       logits: a floating tensor. An index whose logit is -inf is never drawn.

@@ -1,7 +1,7 @@
-"""Stochastic rounding of variables, the same under every layout, and in a scan as in its layers unrolled.
+"""Stochastic rounding of variables, the same under every layout, and the same in a scan and in unrolled layers.
 
-bfloat16 is the upper half of a float32. Adding 16 random bits to the lower half carries into the upper half with a
-probability that is the lower half / 2^16. Cutting the lower half off then rounds up or down, right on average.
+bfloat16 is the upper half of a float32. Adding 16 random bits to the lower half carries into the upper half with the
+probability lower half / 2^16. Cutting the lower half off then rounds up or down, and is correct on average.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class VariableBits(Operation):
         planner.write(output, planner.compute("random", emit, inputs, [spec], flops=flops, facts=facts)[0])
 
     def _ranges(self, size: tuple[int, ...], axes: tuple[Axes, ...]) -> Iterator[_DrawnRange]:
-        """The ranges of the variable's dimensions, and of the stacks to which its layer belongs, as if all layers
-        were stacked.
-        """
+        """The ranges of the variable's dimensions and of its layer's stacks, as if all layers were stacked."""
         own = (_DrawnRange(d.size, n, a) for d, n, a in zip(self.variable.shape, size, axes, strict=True))
         for scope in self.variable.spec.layer_scopes:
             if scope.number is None:
@@ -93,7 +91,7 @@ class _DrawnRange:
 
 
 def rounded_to_bfloat16(x: Tensor, variable: Variable, name: str = "rounding") -> Tensor:
-    """A variable's new value, rounded up or down at random, right on average. Values that are not finite stay.
+    """A variable's new value, rounded up or down at random, and correct on average. Infinities and NaN are kept.
 
     Args:
       x: float32 [variable.shape].

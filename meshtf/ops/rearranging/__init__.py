@@ -1,1 +1,1 @@
-"""The same elements under other dimensions, put together, taken apart, or in another layout."""
+"""Operations that reshape, join or split tensors, or change their layout."""

@@ -32,8 +32,7 @@ from meshtf.planning.planner import Planner
 class ConcatOperation(Operation):
     """Pieces that follow one another along a dimension. A piece is a tensor, or a number of elements equal to `fill`.
 
-    With `fill` None these elements are whatever costs nothing. The tensors have the dimensions of `shape`, in any
-    order.
+    With `fill` None, these elements may have any value. The tensors have the dimensions of `shape`, in any order.
     """
 
     mapped = "all inputs"
@@ -117,9 +116,7 @@ class ConcatOperation(Operation):
     def _joining_kernel(
         self, begins: Sequence[int], sizes: Sequence[int], axes: Axes, length: int
     ) -> Callable[..., tf.Tensor]:
-        """A function that joins the windows of all inputs, each of which holds `fill` where the result is not that
-        input.
-        """
+        """A function that joins the windows of all inputs. A window holds `fill` outside of its own input."""
         (output,) = self.outputs
         axis, rank = output.shape.axis(self.dim_name), output.shape.ndims
         aligners = [aligner(x.shape, output.shape) for x in self.inputs]

@@ -1,7 +1,7 @@
-"""Functions that put tensors together and take them apart along a named dimension.
+"""Functions that join tensors and split them along a named dimension.
 
-Here alone may one name have several sizes: that of the dimension concatenated, split, sliced or padded. Its size in the
-result must fit the layout, as any other.
+Only here may one name have several sizes: the name of the dimension that is concatenated, split, sliced or padded. Its
+size in the result must fit the layout, like any other.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from meshtf.ops.rearranging._stack_operations import StackOperation, UnstackOper
 
 @language_function
 def concat(xs: Sequence[Tensor], concat_dim_name: DimensionLike, name: str | None = None) -> Tensor:
-    """Tensors that follow one another along a dimension. Their sizes along it add up.
+    """Concatenates tensors along a dimension. Their sizes along it add up.
 
     Args:
-      xs: tensors of one dtype. Their other dimensions are the same. The first one's order is the result's.
+      xs: tensors of one dtype. Their other dimensions are the same. The result has the order of the first tensor.
       concat_dim_name: a dimension of each.
       name: the operation's name.
 
@@ -50,7 +50,7 @@ def concat(xs: Sequence[Tensor], concat_dim_name: DimensionLike, name: str | Non
 def split(
     x: Tensor, split_dim: DimensionLike, num_or_size_splits: int | Sequence[int], name: str | None = None
 ) -> list[Tensor]:
-    """Pieces of x along a dimension.
+    """Splits x into pieces along a dimension.
 
     Args:
       x: a tensor.
@@ -74,16 +74,16 @@ def split(
 
 @language_function
 def stack(xs: Sequence[Tensor], dim_name: DimensionLike, axis: int = 0, name: str | None = None) -> Tensor:
-    """Tensors side by side along a new dimension.
+    """Stacks tensors along a new dimension.
 
     Args:
       xs: tensors of one dtype and the same dimensions, in any order; the result has the order of the first.
       dim_name: the name of the new dimension.
-      axis: its position in the result, counted from the end where it is negative.
+      axis: its position in the result, counted from the end if it is negative.
       name: the operation's name.
 
     Raises:
-      ShapeError: the operands differ, have the dimension already, or the position is not there.
+      ShapeError: the operands differ or have the dimension already, or the position is out of range.
 
     Examples:
       >>> mtf.stack([x, -x], "copies")
@@ -97,7 +97,7 @@ def stack(xs: Sequence[Tensor], dim_name: DimensionLike, axis: int = 0, name: st
     if given != dim:
         verb = "is" if len(xs) == 1 else "are"
         stacked = f"{counted(len(xs), 'tensor')} {verb} stacked"
-        raise ShapeError(f'dimension "{dim.name}" has size {given.size}, and {stacked}')
+        raise ShapeError(f'dimension "{dim.name}" has size {given.size}, but {stacked}')
     if first.has(dim):
         raise ShapeError(f'[{first}] has dimension "{dim.name}" already; use mtf.concat, or another name')
     _check_alike([x.shape for x in xs])
@@ -127,13 +127,13 @@ def slice(x: Tensor, begin: int, size: int, slice_dim_name: DimensionLike, name:
 
     Args:
       x: a tensor.
-      begin: the index of the first.
+      begin: the index of the first element.
       size: the number of elements.
       slice_dim_name: the dimension.
       name: the operation's name.
 
     Raises:
-      ShapeError: x lacks the dimension, or begin or size leads out of it.
+      ShapeError: x lacks the dimension, or the slice goes beyond it.
 
     Examples:
       >>> value(mtf.slice(mtf.range(mesh, ("n", 5)), begin=1, size=3, slice_dim_name="n"))
@@ -173,10 +173,10 @@ def pad(
     """
     dim = reduced_dimension(check_tensor(x), dim_name)
     if not isinstance(paddings, Iterable):
-        raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {paddings!r}")
+        raise ShapeError(f"paddings must be [before, after], two numbers of at least 0, not {paddings!r}")
     numbers = [whole_number(n, "a padding") for n in paddings]
     if len(numbers) != 2 or min(numbers) < 0:
-        raise ShapeError(f"paddings are [before, after], two numbers of at least 0, and not {list(paddings)}")
+        raise ShapeError(f"paddings must be [before, after], two numbers of at least 0, not {list(paddings)}")
     fill = None if pad_value is None else scalar_constant(pad_value, x.dtype)
     if not any(numbers):
         return x

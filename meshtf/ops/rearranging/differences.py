@@ -15,7 +15,7 @@ from meshtf.ops.rearranging.concat_and_slice import slice
 
 @language_function
 def diff(x: Tensor, dim: DimensionLike, n: int = 1) -> Tensor:
-    """Each element less the one before it along a dimension, which becomes shorter by one.
+    """Each element minus the one before it along a dimension, which becomes shorter by one.
 
     Args:
       x: a tensor of numbers.
@@ -34,7 +34,7 @@ def diff(x: Tensor, dim: DimensionLike, n: int = 1) -> Tensor:
     own, times = reduced_dimension(x, dim), whole_number(n, "n")
     if not 0 <= times < own.size:
         raise ShapeError(
-            f'{n} differences of [{x.shape}] along "{own.name}" leave no element; n is 0 to {own.size - 1}'
+            f'{n} differences of [{x.shape}] along "{own.name}" leave no element; n must be from 0 to {own.size - 1}'
         )
     for size in reversed(range(own.size - times, own.size)):
         x = sub(slice(x, 1, size, own.name), slice(x, 0, size, own.name))

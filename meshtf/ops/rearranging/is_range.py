@@ -12,8 +12,8 @@ from meshtf.ops.rearranging.reshape import ReshapeOperation
 def is_range(x: Tensor) -> bool:
     """Tells whether x is known to be `0, 1, 2, ...` along its one dimension while the graph is built.
 
-    It is for the result of `mtf.range`, also after its dimension was renamed. A layer whose positions are a range knows
-    which scores a causal mask hides, and need not compute them.
+    This is true for the result of `mtf.range`, even after its dimension was renamed. If positions are a range, an
+    attention layer need not compute the scores that a causal mask hides.
 
     Args:
       x: a tensor of any shape.

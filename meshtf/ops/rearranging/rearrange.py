@@ -1,4 +1,4 @@
-"""Splits, merges, transposes and repeats dimensions, as a pattern says."""
+"""Splits, merges, transposes and repeats dimensions by a pattern."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from meshtf.patterns.rearrangement import rearrangement
 
 @language_function
 def rearrange(x: Tensor, pattern: str, /, **sizes: int) -> Tensor:
-    """x with its dimensions split, merged, transposed or repeated, as a pattern such as "a (b c) -> b a c" says.
+    """Splits, merges, transposes or repeats the dimensions of x by a pattern such as "a (b c) -> b a c".
 
     The left side lists the dimensions of x in their order, each by its name. `(heads d_kv)` splits the dimension at its
-    place, `(d_model: heads d_kv)` also says which dimension that is. One factor of a group takes the size that the
-    others leave. The right side lists the dimensions of the result. `(d_model: heads d_kv)` merges some into one with
-    this name. A new name with a size, such as `copies:2`, repeats x. `...` stands for all dimensions between.
+    place; `(d_model: heads d_kv)` also names this dimension. The size of one factor of a group may be left out. The
+    right side lists the dimensions of the result. There, `(d_model: heads d_kv)` merges two dimensions into one of
+    this name. A new name with a size, such as `copies:2`, repeats x. `...` stands for all dimensions not named.
 
-    The result is what `reshape`, `transpose` and `broadcast` make of x.
+    The result is the same as that of `reshape`, `transpose` and `broadcast`.
 
     Args:
       x: a tensor of any dtype.
       pattern: the dimensions of x, an arrow, and the dimensions of the result.
-      sizes: sizes of names in the pattern, which may also give them itself: "heads:8".
+      sizes: sizes of names in the pattern. The pattern may also state them: "heads:8".
 
     Raises:
       ShapeError: the pattern does not fit x. The message underlines the part at fault.
@@ -48,7 +48,7 @@ def rearrange(x: Tensor, pattern: str, /, **sizes: int) -> Tensor:
 
 
 def checked(x: object) -> Tensor:
-    """The tensor that a pattern is about."""
+    """Checks that the first argument is a tensor and not the pattern, and returns it."""
     if isinstance(x, str):
         raise UsageError(f"the tensor comes first, and then the pattern: (x, {x!r})")
     return check_tensor(x)

@@ -1,4 +1,4 @@
-"""Copies of elements, or of the whole, along a dimension."""
+"""Copies single elements or the whole tensor along a dimension."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meshtf.ops.rearranging.reshape import replace_dimensions
 
 @language_function
 def repeat(x: Tensor, repeats: int, dim: DimensionLike) -> Tensor:
-    """Each element along a dimension `repeats` times, one after the other.
+    """Repeats each element `repeats` times along a dimension.
 
     To repeat x along a new dimension, use `mtf.broadcast`.
 
@@ -35,7 +35,7 @@ def repeat(x: Tensor, repeats: int, dim: DimensionLike) -> Tensor:
 
 @language_function
 def tile(x: Tensor, repeats: int, dim: DimensionLike) -> Tensor:
-    """The whole of x `repeats` times along a dimension, one after the other.
+    """Repeats the whole of x `repeats` times along a dimension.
 
     To repeat x along a new dimension, use `mtf.broadcast`.
 

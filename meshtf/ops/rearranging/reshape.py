@@ -26,7 +26,7 @@ from meshtf.planning.planner import Planner
 
 
 class ReshapeOperation(Operation):
-    """The elements in row-major order under other dimensions. Only what the two layouts make necessary is sent."""
+    """The elements in row-major order under other dimensions. Only the elements that must change cores are sent."""
 
     passes_pending_sums = True
     takes_any_layout = True
@@ -52,7 +52,7 @@ class ReshapeOperation(Operation):
         (output,) = self.outputs
         (held,) = planner.read_operands_as_they_are(self, fill=None)
         held, layout = _split_alike(planner, held, output.shape, planner.layouts[output])
-        # Dimensions that the reshape keeps may be padded: what is reshaped is then the padded tensor.
+        # Dimensions that the reshape keeps may be padded. Then the padded tensor is reshaped.
         before, after = (padded_shape(s, planner.mesh_shape, own) for s, own in ((held.shape, held.layout),
                                                                                  (output.shape, layout)))  # fmt: skip
         value = relabelled(planner.moves, held, before)
@@ -189,7 +189,7 @@ def reshape(x: Tensor, new_shape: ShapeLike, name: str = "reshape") -> Tensor:
 
 @language_function
 def rename_dimension(x: Tensor, old_name: DimensionLike, new_name: DimensionLike) -> Tensor:
-    """x with one dimension under another name (and so, perhaps, another layout).
+    """x with one dimension under another name, which may have another layout rule.
 
     Raises:
       ShapeError: x has no such dimension, or has the new name already.
@@ -214,10 +214,10 @@ def replace_dimensions(
     old_dim_or_dims: ShapeLike,
     new_dim_or_dims: ShapeLike,
 ) -> Tensor | Shape:
-    """Puts other dimensions in place of a run of consecutive ones, on a tensor (a reshape) or a shape.
+    """Replaces consecutive dimensions of a tensor (by a reshape) or of a shape.
 
     Raises:
-      ShapeError: the old dimensions are not there, or not side by side, or the sizes do not multiply to the same.
+      ShapeError: the old dimensions are missing or not consecutive, or the sizes do not multiply to the same number.
 
     Examples:
       >>> mtf.replace_dimensions(x, "hidden", "heads:2 d_kv:4")

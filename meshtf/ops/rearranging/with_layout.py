@@ -14,7 +14,7 @@ from meshtf.planning.planner import Planner
 
 
 class WithLayoutOperation(Operation):
-    """x in another layout: the rules' one, an override, or another tensor's."""
+    """x in another layout: that of the rules, of an override, or of another tensor."""
 
     passes_pending_sums = True
     takes_any_layout = True
@@ -72,10 +72,10 @@ class WithLayoutOperation(Operation):
 
 @language_function
 def with_layout(x: Tensor, layout: LayoutLike | None) -> Tensor:
-    """x with another split than the rules': `with_layout(x, "expert:rows")`. None returns to the rules.
+    """x with a split that overrides the rules: `with_layout(x, "expert:rows")`. None returns to the rules.
 
-    The named dimensions are split as given. The others keep their split, except over a mesh axis that a named one
-    takes. The layout lasts: results inherit it, dimension by dimension.
+    The named dimensions are split as given. The others keep their split, except over a mesh axis that a named dimension
+    uses. Results that are computed from x inherit the layout, dimension by dimension.
 
     Raises:
       LayoutError: x has no such dimension.
@@ -89,7 +89,7 @@ def with_layout(x: Tensor, layout: LayoutLike | None) -> Tensor:
         return WithLayoutOperation(x, None).outputs[0]
     rules = convert_to_layout_rules(layout)
     if rules.places:
-        raise LayoutError(f'with_layout is for one tensor, and the rules have a place, "{rules.places[0][0]}"')
+        raise LayoutError(f'with_layout is for one tensor; leave the place "{rules.places[0][0]}" out of its rules')
     for name, _ in rules.rules:
         if not x.shape.has(name):
             raise LayoutError(f'no dimension "{name}" in [{x.shape}]{nearest(name, x.shape.dimension_names)}')

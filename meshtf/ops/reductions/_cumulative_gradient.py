@@ -1,4 +1,4 @@
-"""The gradient of a running maximum: each element gets the gradients of the maxima that it is."""
+"""The gradient of a running maximum: each element gets the gradients of all places where it is the maximum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CumulativeMaxGradientOperation(Operation):
 
     For x = 1 3 2 5, the maxima are 1 3 3 5 at the places 0 1 1 3. The gradient dy = a b c d becomes a, b + c, 0, d. If
     the dimension is split, maxima of a slice that lie outside of it are all one element: the largest before the slice.
-    So each core hands the others one sum and one place.
+    So each core sends the others one sum and one place.
     """
 
     takes_padding = True

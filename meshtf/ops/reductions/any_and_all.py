@@ -23,7 +23,7 @@ def reduce_any(
     Args:
       x: bool.
       reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
-        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
+        all dimensions are reduced. Mesh TensorFlow takes it only by keyword.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -51,7 +51,7 @@ def reduce_all(
     Args:
       x: bool.
       reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
-        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
+        all dimensions are reduced. Mesh TensorFlow takes it only by keyword.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 

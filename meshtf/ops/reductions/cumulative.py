@@ -96,8 +96,8 @@ class _Maximum:
     """The running maximum of a slice by doubling (Hillis and Steele 1986), and over the totals of other cores.
 
     In doubling, step k takes the larger of each element and the one 2^k before it. Three steps are enough for 8
-    elements. If the dimension does not divide, elements beyond its end are the lowest number, and have the place of the
-    last element: from the end on, it comes first if nothing is larger.
+    elements. If the dimension does not divide, padding beyond its end holds the lowest number, with the place of the
+    last element. From the end, that element comes first if none is larger.
     """
 
     def __init__(
@@ -108,9 +108,7 @@ class _Maximum:
         self._reverse, self._with_index = reverse, with_index
 
     def totals(self, dtype: tf.DType) -> list[tuple[Emit, tf.DType]]:
-        """The totals that each core hands to the others, with their dtypes: its maximum, and perhaps the maximum's
-        place.
-        """
+        """The totals that each core sends to the others, with dtypes: its maximum, and with an index its place."""
         if not self._axes:
             return []
         found: list[tuple[Emit, tf.DType]] = [(lambda core, x: extrema.reduce_max(x, self.axis, keepdims=True), dtype)]
@@ -237,12 +235,12 @@ def cumsum(
 
 @language_function
 def cummax(x: Tensor, dim: DimensionLike, reverse: bool = False, name: str | None = None) -> Tensor:
-    """Running maxima along a dimension. If elements are equal, the first in the scan's direction has the gradient.
+    """Running maxima along a dimension. If elements are equal, the first in the scan's direction gets the gradient.
 
     Args:
       x: a tensor of an ordered dtype.
       dim: a dimension of x.
-      reverse: whether to go from the end.
+      reverse: whether to start from the end.
       name: the operation's name.
 
     Raises:

@@ -21,7 +21,7 @@ from meshtf.ops.reductions.doubling import before, up_to
 
 @language_function
 def cumprod(x: Tensor, dim: DimensionLike, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """Running products along a dimension, in the dtype of x. Gradients are exact for zeros, too.
+    """Running products along a dimension, in the dtype of x. Gradients are exact even where elements are 0.
 
     Args:
       x: a tensor of numbers.

@@ -1,8 +1,8 @@
 """Running results of any associative function by doubling (Hillis and Steele 1986).
 
 In doubling, step k combines each element's result with the one 2^k before it. Three steps are enough for 8 elements.
-If the dimension is split, only what crosses a border is sent. The gradient is that of the steps, and nothing is
-divided, so products of zeros are like others.
+If the dimension is split, only what crosses a border is sent. The gradient is the gradient of these steps. Nothing is
+divided, so zeros in a product need no special case.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _doubled(
 
 
 def _moved(x: Tensor, dim: Dimension, neutral: float, offset: int) -> Tensor:
-    """x moved along a dimension. Neutral elements enter."""
+    """x moved along a dimension. Neutral elements fill the places that become free."""
     position = range(x.mesh, dim)
     has_source = greater_equal(position, offset) if offset > 0 else less(position, dim.size + offset)
     return where(has_source, shift(x, offset, dim, wrap=False), neutral, output_shape=x.shape)

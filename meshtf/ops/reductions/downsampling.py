@@ -26,8 +26,8 @@ def pool_tensor_1d(
 
     Args:
       tensor: a tensor of any dtype that `reduce_fn` takes.
-      pool_dim: a dimension of the tensor. Its size in the result must fit the layout, as any other.
-      reduce_fn: `reduce_fn(x, reduced_dim=dim)`, as the language's reductions are called.
+      pool_dim: a dimension of the tensor. Its size in the result must fit the layout, like any other.
+      reduce_fn: a function that is called as `reduce_fn(x, reduced_dim=dim)`, such as `mtf.reduce_max`.
       pool_size: a divisor of the dimension's size.
 
     Raises:
@@ -48,7 +48,7 @@ def pool_tensor_1d(
 
 @language_function
 def stride_tensor_1d(tensor: Tensor, pool_dim: DimensionLike, pool_size: int = 2) -> Tensor:
-    """Every `pool_size`-th element along a dimension, from the first on.
+    """Every `pool_size`-th element along a dimension, starting with the first.
 
     Raises:
       ShapeError: the tensor lacks the dimension, or `pool_size` does not divide its size.

@@ -27,8 +27,8 @@ def norm(
 ) -> Tensor:
     """The length of x as a vector over `reduced_dim`, or over the dimensions that `output_shape` lacks.
 
-    The Euclidean length neither overflows nor vanishes where it is a number of its dtype, and the gradient of a length
-    of 0 is 0. float16 and bfloat16 are computed in float32, and rounded once.
+    The Euclidean length neither overflows nor vanishes if its dtype can hold it. The gradient of a length of 0 is 0.
+    float16 and bfloat16 are computed in float32, and rounded once.
 
     Args:
       x: floating or complex.

@@ -29,12 +29,12 @@ def reduce_prod(
 ) -> Tensor:
     """The product over `reduced_dim`, or over the dimensions that `output_shape` lacks (by default all).
 
-    Its gradients of any order are exact for zeros, too, because nothing is divided.
+    Its gradients, of any order, are exact even where elements are 0, because nothing is divided.
 
     Args:
       x: numbers.
       reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
-        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
+        all dimensions are reduced. Mesh TensorFlow takes it only by keyword.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -63,7 +63,7 @@ def reduce_max(
     Args:
       x: numbers that have an order.
       reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
-        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
+        all dimensions are reduced. Mesh TensorFlow takes it only by keyword.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -96,7 +96,7 @@ def reduce_min(
     Args:
       x: numbers that have an order.
       reduced_dim: the dimension to reduce, or several: "batch length", or a list. Without this and `output_shape`,
-        all dimensions are reduced. In Mesh TensorFlow it is given by keyword alone.
+        all dimensions are reduced. Mesh TensorFlow takes it only by keyword.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
 
@@ -136,9 +136,9 @@ def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
 def _product_of_others(x: Tensor, dims: Sequence[Dimension]) -> Tensor:
     """The product of all other elements along some dimensions, for each element of x.
 
-    It is the product of those before it and those after it: for a b c d, the element c gets (a b)(d). Nothing is
-    divided, and zeros are like other numbers. So it is exact, and so are its own gradients, which are gradients of
-    products of two.
+    It multiplies the product of the elements before by the product of those after: for a b c d, c gets (a b)(d).
+    Nothing is divided, so zeros need no special case. The result is exact, and so are its gradients, which are
+    gradients of products of two factors.
     """
     shape, others = x.shape, ones_like(x)
     for dim in dims:

@@ -1,4 +1,4 @@
-"""Reductions as a pattern says: "batch (h 2) (w 2) c -> batch h w c"."""
+"""Reductions by a pattern: "batch (h 2) (w 2) c -> batch h w c"."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _REDUCTIONS: dict[str, Callable[..., Tensor]] = {
 def reduce(x: Tensor, pattern: str, reduction: str, /, **sizes: int) -> Tensor:
     """x reduced over the dimensions that only the left side of a pattern has.
 
-    The pattern is as for `mtf.rearrange`. A number in a group is a factor without a name, which is reduced. The result
-    is what `reshape`, the reduction and a second `reshape` make of x.
+    The pattern is written as for `mtf.rearrange`. A number in a group is a factor without a name, which is reduced. The
+    result is the same as that of a `reshape`, the reduction and a second `reshape`.
 
     Args:
       x: a tensor that the reduction takes: numbers, or bool for "any" and "all".
       pattern: the dimensions of x, an arrow, and the dimensions of the result.
       reduction: "sum", "mean", "prod", "max" or "min"; "any" or "all" of bool.
-      sizes: sizes of names in the pattern, which may also give them itself: "rows:8".
+      sizes: sizes of names in the pattern. The pattern may also state them: "rows:8".
 
     Raises:
       ShapeError: the pattern does not fit x. The message underlines the part at fault.
@@ -56,7 +56,7 @@ def reduce(x: Tensor, pattern: str, reduction: str, /, **sizes: int) -> Tensor:
         raise UsageError(f"the pattern comes before the reduction: (x, {reduction!r}, {pattern!r})")
     if reduction not in _REDUCTIONS:
         known = ", ".join(f'"{name}"' for name in _REDUCTIONS)
-        raise UsageError(f"reduction {reduction!r} is none of {known}{nearest(str(reduction), _REDUCTIONS)}")
+        raise UsageError(f"reduction {reduction!r} is not one of {known}{nearest(str(reduction), _REDUCTIONS)}")
     plan = rearrangement(pattern, x.shape, sizes, reduces=True)
     kept = _REDUCTIONS[reduction](reshape(x, plan.before), output_shape=plan.kept)
     return reshape(in_order(kept, plan.repeated), plan.after)

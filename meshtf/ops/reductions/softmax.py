@@ -1,10 +1,10 @@
-"""Softmax, its logarithm, and the logarithm of a sum of exponentials, exact also if the dimension is split.
+"""Softmax, its logarithm, and the logarithm of a sum of exponentials, exact even if the dimension is split.
 
 Each core subtracts the maximum of all cores, and sums its own exponentials. Two small allreduces are enough: a maximum
-and a sum. For x = 1 3 | 2 on two cores, the maximum is 3, the own sums are e^-2 + e^0 and e^-1, and their total divides
-every term.
+and a sum. For x = 1 3 | 2 on two cores, the maximum is 3, the cores' sums are e^-2 + e^0 and e^-1, and their total
+divides every term.
 
-Elements of -inf have probability 0. A row of nothing else gives NaN, as in TensorFlow, and so does a row with inf.
+Elements of -inf have probability 0. A row of only -inf gives NaN, as in TensorFlow, and so does a row with inf.
 `reduce_logsumexp` gives -inf and inf for these rows; its gradients are 0 and NaN. float16 and bfloat16 are summed in
 float32.
 """
@@ -107,7 +107,7 @@ class SoftmaxOperation(Operation):
 
 
 class LogSumExpOperation(Operation):
-    """log(sum(exp(x))) along a dimension, in a dtype. `extra` (a second input) is one more element of each sum."""
+    """log(sum(exp(x))) along a dimension, in a given dtype. `extra` (a second input) is one more term of each sum."""
 
     takes_padding = True
     mapped = "all inputs"
@@ -203,14 +203,14 @@ def reduce_logsumexp(
 ) -> Tensor:
     """log(sum(exp(x))) along a dimension, which the result lacks.
 
-    If all elements are -inf, it is -inf, and its gradient 0.
+    If all elements are -inf, the result is -inf and its gradient is 0.
 
     Args:
       x: a floating tensor.
       reduced_dim: a dimension of x.
       extra_logit: a number, or a tensor without the dimension: one more element of every row. It has a gradient.
       name: the operation's name.
-      dtype: the result's dtype, x's by default. Sums of bfloat16 are in float32, and stay so with tf.float32.
+      dtype: the result's dtype, by default x's. Sums of bfloat16 are taken in float32, which tf.float32 keeps.
 
     Raises:
       ShapeError: x lacks the dimension, or `extra_logit` has it.
@@ -300,7 +300,9 @@ def _extra_tensor(x: Tensor, extra_logit: Operand, dim: Dimension) -> Tensor:
     extra = constant(x.mesh, extra_logit, dtype=x.dtype) if is_scalar(extra_logit) else check_tensor(extra_logit)
     same_dtype([x, extra])
     if extra.shape.has(dim):
-        raise ShapeError(f'extra_logit [{extra.shape}] has dimension "{dim.name}"; it is one element of every row')
+        raise ShapeError(
+            f'extra_logit [{extra.shape}] must not have dimension "{dim.name}"; it has one element for each row'
+        )
     return extra
 
 

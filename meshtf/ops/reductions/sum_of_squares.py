@@ -1,14 +1,14 @@
-"""Lengths of tensors as vectors. They read their tensor once, write no squares, and are right whenever they exist.
+"""Euclidean lengths of tensors. They read the tensor once, store no squares, and are right if the dtype can hold them.
 
-The square of 1e20 is no float32, and the square of 1e-30 is 0. So squares are summed at three scales: of the tensor
+The square of 1e20 overflows float32, and the square of 1e-30 is 0. So squares are summed at three scales: of the tensor
 made smaller, of the tensor as it is, and of the tensor made larger, all by powers of two. Sums of several tensors can
-be added, and so can those of cores. The length comes from the scale at which the total neither overflows nor vanishes:
+be added, and so can sums of several cores. The length comes from the scale whose total neither overflows nor vanishes:
 
     x = 3e20, 4e20      smaller (x / 2^96): 4.0e-17      as it is: inf      larger: inf
     length              sqrt(4.0e-17) * 2^96 = 5e20
 
-Nearly always that is the middle scale, and processors then leave out the other two. Each scale overlaps the next one
-far enough that the sums that are left out would change no digit of the total.
+Nearly always this is the middle scale, and processors then leave out the other two. Each scale overlaps the next one
+so far that the omitted sums would change no digit of the total.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Scales:
 
     Attributes:
       smaller, larger: the factors of the tensor.
-      lowest, highest: the bounds between which a total is taken as it is.
+      lowest, highest: the bounds between which the total of the middle scale is used.
       lowest_alone, highest_alone: the bounds between which a sum needs no other scale, whatever it is added to.
     """
 
@@ -136,8 +136,8 @@ class SquaresAtScales:
 class RootOfSquares(Operation):
     """The root of sums of squares [.., scales].
 
-    It gives its gradient to the sum at the middle scale, where no factor of the gradient is beyond the dtype. The
-    gradient of a length of 0 is finite, so that of the vector is 0.
+    Its gradient goes to the sum at the middle scale, where the dtype can hold every factor of the gradient. The
+    gradient of a length of 0 is finite, so the gradient of the vector is 0.
     """
 
     takes_padding = True

@@ -41,7 +41,7 @@ def reduce_variance(
         all dimensions are reduced.
       output_shape: the dimensions that are left, in order.
       name: the name of the operation that takes the mean of squares.
-      ddof: the sum of squares is divided by the number of elements less this: 1 gives the unbiased variance.
+      ddof: the sum of squares is divided by the number of elements minus `ddof`. 1 gives the unbiased variance.
 
     Raises:
       ShapeError: x lacks a dimension, or has no more than `ddof` elements; or `output_shape` and `reduced_dim` are
@@ -78,7 +78,7 @@ def reduce_std(
         all dimensions are reduced.
       output_shape: the dimensions that are left, in order.
       name: the operation's name.
-      ddof: the sum of squares is divided by the number of elements less this: 1 gives that of a sample.
+      ddof: the sum of squares is divided by the number of elements minus `ddof`. 1 gives a sample's deviation.
 
     Raises:
       ShapeError: x lacks a dimension, or has no more than `ddof` elements; or `output_shape` and `reduced_dim` are
@@ -108,7 +108,7 @@ def _variance(x: Tensor, shape: Shape, ddof: int, name: str) -> Tensor:
         raise ShapeError(f"the variance of {count} elements of [{x.shape}] with ddof {lost} would divide by 0 or less")
     wide = cast(x, sum_dtype(x.dtype))
     near = sub(wide, reduce_mean(wide, output_shape=shape), output_shape=x.shape)
-    # The mean is rounded. A second one removes the rest, whose gradient is 0 as it is 0 except for rounding.
+    # The mean is rounded. A second mean removes the rounding error, which has no gradient: without rounding it is 0.
     centred = sub(near, stop_gradient(reduce_mean(near, output_shape=shape)), output_shape=x.shape)
     variance = reduce_mean(square(centred), output_shape=shape, name=name)
     return variance * (count / (count - lost)) if lost else variance

@@ -1,1 +1,1 @@
-"""Operations with effects besides their results: checks, printing, summaries, exports, and an order among them."""
+"""Operations with side effects: checks, printing, summaries, exports, and the order in which they happen."""

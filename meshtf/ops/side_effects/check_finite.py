@@ -62,12 +62,12 @@ def _is_finite(x: tf.Tensor) -> tf.Tensor:
 
 @language_function
 def check_finite(x: Tensor, message: str | None = None, name: str | None = None) -> Tensor:
-    """x. A step in which it has a NaN or an infinity assigns nothing, and raises NonFiniteError.
+    """Returns x. A step in which x has a NaN or an infinity assigns nothing, and raises NonFiniteError.
 
     The check is made whether or not the result is used, and wherever in the program the assignments are. The error says
-    where in x the first such element is. A check costs one pass over the slice. Cores tell each other one number, which
-    travels with other sums if there are some. Inside your own tf.function, the error is TensorFlow's
-    InvalidArgumentError, with the same text without the place.
+    where in x the first such element is. A check costs one pass over the slice. Cores exchange one number, together
+    with other sums if there are any. Inside your own tf.function, the error is TensorFlow's InvalidArgumentError, with
+    the same text but no place.
 
     Raises:
       DtypeError: x is neither floating nor complex.

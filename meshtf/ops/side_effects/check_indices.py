@@ -1,4 +1,4 @@
-"""`check_indices`, which stops a step at an id that is in no vocabulary, or at a label that is no class."""
+"""`check_indices`, which stops a step if an index is out of range, such as an id outside of the vocabulary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_ORIGINS = 3
 
 
 class CheckIndicesOperation(Operation):
-    """Indices. If one that counts is outside of 0 .. limit - 1, the step assigns nothing and raises IndexRangeError."""
+    """Indices. If one of weight other than 0 is not in 0 .. limit - 1, the step fails with IndexRangeError."""
 
     has_side_effect = True
     takes_padding = True
@@ -49,7 +49,7 @@ class CheckIndicesOperation(Operation):
         return [layouts.resolved(self.inputs[0])]
 
     def lower(self, planner: Planner) -> None:
-        # Fed arrays are on the host already, and can be checked before any core begins.
+        # Fed arrays are already on the host, so they are checked before any core begins.
         if planner.is_program and all(_is_fed(x) for x in self.inputs):
             planner.checks.add_of_feeds(CheckOfFeeds(self, self._limit, self._message, self._advice))
             planner.write(self.outputs[0], planner.tensors.held(self.inputs[0]))
@@ -87,7 +87,7 @@ class CheckIndicesOperation(Operation):
 class CheckOfFeeds:
     """The same check for inputs of the program.
 
-    One look at the fed array costs less than a look at each core's slice.
+    Checking the fed array once costs less than checking each core's slice.
 
     Attributes:
       operation: the operation that checks.
@@ -124,7 +124,7 @@ class CheckOfFeeds:
         return tf.debugging.Assert(tf.logical_not(tf.reduce_any(self.is_outside(arrays))), [self._text("")])
 
     def is_outside(self, arrays: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Which of the indices are refused, as bools of their shape. The arrays may have any number of rows."""
+        """A bool for each index: whether it is out of range and counts. The arrays may have any number of rows."""
         indices, *weights = arrays
         outside = tf.bitcast(indices, _UNSIGNED[indices.dtype]) >= self.limit
         for x, w in zip(self.operation.inputs[1:], weights, strict=True):
@@ -151,16 +151,16 @@ def check_indices(
     advice: str = "",
     name: str | None = None,
 ) -> Tensor:
-    """The indices. A step in which one is negative, or not below a size, assigns nothing and raises IndexRangeError.
+    """Checks indices and returns them. A step in which one is out of range assigns nothing and raises IndexRangeError.
 
     The check is made whether or not the result is used. The error says which index it is and where, and from which
-    inputs of the program it was made. `gather` and `one_hot` look up nothing for such an index, and report nothing.
-    Inside your own tf.function, the error is TensorFlow's InvalidArgumentError, with the same text without the place.
+    inputs of the program it was computed. `gather` and `one_hot` look up nothing for such an index, and report nothing.
+    Inside your own tf.function, the error is TensorFlow's InvalidArgumentError, with the same text but no place.
 
     Args:
       indices: int32 or int64.
       dim: the dimension that they point into, or its size.
-      weights: over dimensions of `indices`. Where it is 0, as for padding, an index may be any number.
+      weights: over dimensions of `indices`. Where a weight is 0, as for padding, an index may be any number.
       message: the name of an index, such as "a label".
       fault: what is wrong with an index, instead of text such as "outside of 0 to 9".
       advice: a line of the error that says what to do.
@@ -180,7 +180,7 @@ def check_indices(
     own = None if isinstance(dim, int) else convert_to_dimension(dim)
     limit = dim if own is None else own.size
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise ShapeError(f"indices point into a dimension of at least 1 element, and not into {dim!r}")
+        raise ShapeError(f"indices must point into a dimension of at least 1 element, not into {dim!r}")
     if weights is not None:
         for own in check_tensor(weights, "weight").shape:
             if not indices.shape.has(own):
@@ -188,7 +188,7 @@ def check_indices(
             indices.shape.axis(own)
     for text in (message, advice, fault or ""):
         if not isinstance(text, str):
-            raise GraphError(f"message, fault and advice are text, and not {text!r}")
+            raise GraphError(f"message, fault and advice must be text, not {text!r}")
     message = f"{message} {fault or f'outside of 0 to {limit - 1}'}"
     return CheckIndicesOperation(indices, limit, weights, message, advice, name or "check_indices").outputs[0]
 
@@ -198,7 +198,7 @@ def _is_fed(x: Tensor) -> bool:
 
 
 def _described(x: Tensor, whole: Shape) -> str:
-    """Text for a tensor, with its shape in the whole batch and the names of the inputs from which it was made."""
+    """Text for a tensor, with its shape in the whole batch and the names of the inputs from which it was computed."""
     origins = _fed(x)
     if len(origins) == 1 and (x.operation.source is not None or isinstance(x.operation, InputOperation)):
         return f'input "{origins[0]}" [{whole}] {x.dtype.name}'
@@ -207,7 +207,7 @@ def _described(x: Tensor, whole: Shape) -> str:
 
 
 def _fed(x: Tensor) -> list[str]:
-    """The names of the inputs from which a tensor was made: those of integers, if there are any."""
+    """The names of the inputs from which a tensor was computed. If some are integers, only those."""
     found: dict[str, bool] = {}
     waiting, seen = [x], {x.operation}
     while waiting:

@@ -1,4 +1,4 @@
-"""`depend`: an order among operations that no value gives."""
+"""`depend`: an order among operations that do not use each other's values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DependOperation(Operation):
     def lower(self, planner: Planner) -> None:
         (output,) = self.outputs
         (x,) = planner.read_operands_as_they_are(self, fill=None)
-        # A gradient that computes this again does not print again, and finds no printing to wait for.
+        # A gradient that computes this operation again does not print again, so it has no printing to wait for.
         held = [planner.tensors.found(y) for operation in self.dependencies for y in operation.outputs]
         others = [value for value in held if value is not None]
 

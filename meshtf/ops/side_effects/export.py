@@ -10,7 +10,7 @@ from meshtf.graph.tensor import Tensor, check_tensor
 
 @language_function
 def export(x: Tensor, name: str) -> Tensor:
-    """x, which can be fetched from now on by this name under the open scopes, without being returned.
+    """Returns x, and lets you fetch it by this name under the open scopes without returning it from the program.
 
     `lowering.run("decoder/weights", feeds)` and `lowering.export_to_tf_tensor("decoder/weights", feeds)` return its
     whole value. For an `mtf.function`, the lowering is `step.lowering`. An export costs nothing until it is fetched.
@@ -28,5 +28,5 @@ def export(x: Tensor, name: str) -> Tensor:
     full_name = x.graph.scoped(checked_name(name, "an export"))
     first = exports.setdefault(full_name, x)
     if first is not x:
-        raise GraphError(f'"{full_name}" names {first} already, made at {first.operation.site}; give another name')
+        raise GraphError(f'"{full_name}" already names {first}, made at {first.operation.site}; give another name')
     return x

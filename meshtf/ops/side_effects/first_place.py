@@ -1,4 +1,4 @@
-"""Finds the first element of a tensor that a check refuses: its place in the whole, whatever part a core holds."""
+"""Finds the first element of a tensor that fails a check, and its place in the whole tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshtf.planning.plan import NOWHERE, Core, Finding, Value
 from meshtf.planning.planner import Planner
 
 IsRefused: TypeAlias = Callable[..., tf.Tensor]
-"""A function `is_refused(*slices)`: a bool for each element that is looked at."""
+"""A function `is_refused(*slices)`: whether each checked element fails the check."""
 
 _INT32S = 2**32
 
@@ -27,11 +27,11 @@ _INT32S = 2**32
 class Places:
     """The places of a tensor's elements.
 
-    Each core's are counted in the whole, and micro-batches' in the whole batch.
+    A core's places are counted in the whole tensor, and a micro-batch's places in the whole batch.
 
     Attributes:
       shape: the tensor's shape; inside a micro-batch, the shape there.
-      layout: the layout in which it is looked at.
+      layout: the layout in which it is checked.
       slice_shape: the shape of one core's part.
       cuts: the cuts into micro-batches, innermost first, with the number of this one.
     """
@@ -43,7 +43,7 @@ class Places:
 
     @classmethod
     def of(cls, shape: Shape, layout: TensorLayout, planner: Planner) -> Places:
-        """The places that the operation being lowered looks at."""
+        """The places of the elements that the operation being lowered checks."""
         return cls(shape, layout, layout.slice_shape(shape, planner.mesh_shape), planner.loops.microbatches)
 
     @property
@@ -61,7 +61,7 @@ class Places:
         """
         flat = tf.reshape(is_refused, [-1])
         position = tf.argmax(tf.cast(flat, tf.uint8), output_type=tf.int64)
-        # From the last dimension on: each position in the slice becomes one in the whole batch, counted row-major.
+        # The loop starts at the last dimension. Positions in the slice become positions in the whole batch, row-major.
         rest, place, stride = position, tf.constant(0, tf.int64), 1
         for dim, axes, size in reversed(list(zip(self.shape, self.layout.axes, self.slice_shape, strict=True))):
             own = rest % size + (tf.cast(core.coordinate(axes), tf.int64) * size if axes else 0)
@@ -94,14 +94,14 @@ class Places:
 def first_place(
     planner: Planner, places: Places, values: Sequence[Value], is_refused: IsRefused, *, tells_first: bool = False
 ) -> Finding | None:
-    """Lets every core find the first refused element; None if the plan does not report places.
+    """Lets every core find the first element that fails the check; None if the plan does not report places.
 
     Args:
       planner: the planner of the operation that checks.
-      places: the places of the elements that are looked at.
+      places: the places of the elements that are checked.
       values: the values that are read.
-      is_refused: says which elements of their slices are refused.
-      tells_first: whether the element itself is told beside its place. The first value must then hold integers.
+      is_refused: says which elements of their slices fail the check.
+      tells_first: whether the element is reported with its place. The first value must then hold integers.
     """
     if not planner.checks.finds_failures or not math.prod(places.slice_shape):
         return None

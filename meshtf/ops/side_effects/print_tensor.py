@@ -17,7 +17,7 @@ from meshtf.planning.planner import Planner
 
 
 class PrintOperation(Operation):
-    """Prints whole tensors, on the first core alone. Its output says that it has printed."""
+    """Prints whole tensors, only on the first core. Its output is ready once it has printed."""
 
     has_side_effect = True
     why_not_compiled = "prints"
@@ -48,10 +48,10 @@ class PrintOperation(Operation):
 
 @language_function
 def print_tensor(x: Tensor, data: Tensor | Sequence[Tensor], message: str, summarize: int | None = None) -> Tensor:
-    """x. Each time the program runs, it prints `message` and the whole of each tensor of `data` once, on stderr.
+    """Returns x. Each run of the program prints `message` and each whole tensor of `data` once, on stderr.
 
     Args:
-      x: returned as it is. Operations that use the result come after the printing.
+      x: returned as it is. Operations that use the result run after the printing.
       data: tensors to print. They are gathered to every core, which the report shows.
       message: printed first.
       summarize: how many elements to print at either end of each dimension; 3 by default, -1 for all.
@@ -70,7 +70,7 @@ def print_tensor(x: Tensor, data: Tensor | Sequence[Tensor], message: str, summa
 
 @language_function
 def Print(x: Tensor, data: Tensor | Sequence[Tensor], message: str, summarize: int | None = None) -> Tensor:  # noqa: N802
-    """Prints as `print_tensor` does. This is its name in Mesh TensorFlow.
+    """Does the same as `print_tensor`, under the name that this has in Mesh TensorFlow.
 
     Args:
       x: returned as it is.

@@ -25,7 +25,7 @@ class Summary:
 
 @language_function
 def scalar_summary(name: str, x: Tensor) -> Tensor:
-    """x. Its value is written to TensorBoard each time the program runs under a default summary writer.
+    """Returns x. Its value is written to TensorBoard each time the program runs under a default summary writer.
 
     Without a writer (`with writer.as_default(step=...)`), nothing is computed, sent or written for it.
 
@@ -48,9 +48,9 @@ def scalar_summary(name: str, x: Tensor) -> Tensor:
 
 @language_function
 def histogram_summary(name: str, x: Tensor) -> Tensor:
-    """x. Its histogram is written to TensorBoard each time the program runs under a default summary writer.
+    """Returns x. Its histogram is written to TensorBoard each time the program runs under a default summary writer.
 
-    Without a writer, nothing is computed, sent or written for it. With one, the host puts the slices together.
+    Without a writer, nothing is computed, sent or written for it. With a writer, the host joins the slices.
 
     Args:
       name: the histogram's name, under the open scopes.
@@ -72,16 +72,17 @@ def _registered(name: str, x: Tensor, write: Callable[..., Any]) -> Tensor:
     graph = x.graph
     graph.check_in_reach(x)
     if x.operation not in graph.program_operations:
-        raise GraphError(f"{x} is inside a loop or a branch, whose values are many or none; return it from there")
+        raise GraphError(f"{x} is inside a loop or a branch, so it may have many values or none; return it from there")
     full_name = graph.scoped(name)
     if full_name in graph.summaries:
-        raise GraphError(f'a summary "{full_name}" is there already, of {graph.summaries[full_name].tensor}')
+        first = graph.summaries[full_name].tensor
+        raise GraphError(f'there is already a summary "{full_name}", of {first}; give another name')
     graph.summaries[full_name] = Summary(full_name, x, write)
     return x
 
 
 def wanted_summaries(graph: Graph) -> list[Summary]:
-    """The graph's summaries, if there is a writer to take them and, inside a tf.function, a step is set for it.
+    """The graph's summaries, if there is a writer for them. Inside a tf.function, the writer must also have a step.
 
     Raises:
       UsageError: the writer has no step.
@@ -104,7 +105,7 @@ def write_summaries(summaries: Sequence[Summary], values: Sequence[tf.Tensor]) -
     """Writes summaries with the writer's step.
 
     Raises:
-      UsageError: TensorBoard, which knows the format, is not installed.
+      UsageError: TensorBoard, which implements the format, is not installed.
     """
     for summary, value in zip(summaries, values, strict=True):
         try:

@@ -1,4 +1,4 @@
-"""The arguments of slicewise and its like: what is wrong with them is told before the function runs."""
+"""Checks the arguments of `slicewise` and similar operations, before the function runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_operands(tf_fn: object, xs: Tensor | Sequence[Tensor]) -> list[Tensor]
         raise GraphError(f"tf_fn must be a function of tf.Tensors, not {type(tf_fn).__name__}")
     operands = check_tensors(xs)
     if not operands:
-        raise GraphError("at least one operand is needed; for a function of nothing, give mtf.zeros(mesh, [])")
+        raise GraphError("at least one operand is needed; for a function without operands, give mtf.zeros(mesh, [])")
     union([x.shape for x in operands])
     return operands
 
@@ -75,5 +75,5 @@ def check_grad_function(grad_function: object) -> None:
     if not (grad_function is None or grad_function == 0 or callable(grad_function)):
         raise GraphError(
             "grad_function must be a function of (operation, *dys), 0 for no gradient, or None for TensorFlow's own, "
-            f"and not {grad_function!r}"
+            f"not {grad_function!r}"
         )

@@ -31,7 +31,7 @@ def binary_op_with_broadcasting(
       tf_fn: takes two tf.Tensors whose shapes broadcast against each other as NumPy's do. TensorFlow differentiates it,
         to any order.
       x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; one of the two is a tensor.
+      x2: the same; at least one of the two is a tensor.
       output_shape: the order of the result's dimensions.
       output_dtype: the result's dtype; by default the operands'.
 

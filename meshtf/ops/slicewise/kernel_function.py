@@ -1,4 +1,4 @@
-"""Functions of slices for which some platform has a kernel: the plain form, and the kernel's."""
+"""Functions of slices for which some platform has a kernel: the plain form, and the kernel's form."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from meshtf.planning.plan import Core
 
 @runtime_checkable
 class KernelFunction(Protocol):
-    """A function of slices that has a kernel of its own on some platform. Both forms are equal but for rounding.
+    """A function of slices that has its own kernel on some platform. The results of both forms differ only in rounding.
 
-    `mtf.slicewise` takes it as it takes any function.
+    `mtf.slicewise` accepts it like any other function.
     """
 
     def __call__(self, *slices: tf.Tensor) -> Any:

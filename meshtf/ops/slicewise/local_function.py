@@ -1,4 +1,4 @@
-"""The user's functions of slices: their results as tensors, and a check of them before anything runs."""
+"""The user's functions of slices: converts their results to tensors, and checks the functions before anything runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_tensors(results: Any) -> list[tf.Tensor]:
 
 
 def name_of(tf_fn: LocalFunction, default: str) -> str:
-    """The name of a function, or the default where that is no identifier."""
+    """The name of a function, or the default if its name is no identifier."""
     name = getattr(tf_fn, "__name__", default)
     return name if name.isidentifier() else default
 
@@ -32,11 +32,11 @@ def name_of(tf_fn: LocalFunction, default: str) -> str:
 def check_local_function(
     operation: Operation, tf_fn: LocalFunction, inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> None:
-    """Traces the function once by itself, on slices of the sizes that it will be given.
+    """Traces the function once by itself, on slices of the sizes that it will get.
 
     Raises:
-      ExecutionError: it raised an error of its own.
-      ShapeError, DtypeError: it returned other than what the operation says; with the user's line.
+      ExecutionError: the function raised an error.
+      ShapeError, DtypeError: its results are not the operation's outputs. The message has the user's line.
     """
     given = [
         f"{list(v.slice_shape)} {v.dtype.name} of {x.name} [{v.layout.to_string(v.shape)}]"
@@ -46,7 +46,7 @@ def check_local_function(
     returned = traced_results(operation, tf_fn, specs, given)
     if len(returned) != len(outputs):
         expected = counted(len(outputs), "output")
-        fact = f"tf_fn returned {counted(len(returned), 'tensor')}, and the operation has {expected}"
+        fact = f"tf_fn returned {counted(len(returned), 'tensor')}, but the operation has {expected}"
         raise ShapeError(text_of(operation, fact, given))
     for y, value in zip(returned, outputs, strict=True):
         _check_output(operation, y, value, given)
@@ -55,10 +55,10 @@ def check_local_function(
 def traced_results(
     operation: Operation, tf_fn: LocalFunction, specs: Sequence[tf.TensorSpec], given: Sequence[str]
 ) -> list[tf.Tensor]:
-    """The function's results, once traced by itself on slices of these sizes. `given` describes each slice in words.
+    """The function's results, traced by itself on slices of these sizes. `given` describes each slice in words.
 
     Raises:
-      ExecutionError: it raised an error of its own.
+      ExecutionError: the function raised an error.
       GraphError: it uses a tensor of a session's graph.
     """
     returned: list[tf.Tensor] = []
@@ -83,7 +83,7 @@ def traced_results(
 def _check_output(operation: Operation, y: tf.Tensor, value: Value, given: Sequence[str]) -> None:
     expected = f"the slice of output [{value.layout.to_string(value.shape)}] {value.dtype.name}"
     if not y.shape.is_compatible_with(value.slice_shape):
-        fact = f"tf_fn returned a tensor of shape {y.shape}, and {expected} has {list(value.slice_shape)}; {_ADVICE}"
+        fact = f"tf_fn returned a tensor of shape {y.shape}, but {expected} has {list(value.slice_shape)}; {_ADVICE}"
         raise ShapeError(text_of(operation, fact, given))
     if y.dtype != value.dtype:
         fact = (

@@ -26,7 +26,7 @@ Names = str | Iterable[str | Dimension]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _OnSlices:
-    """A function of one element, on slices that have all of them.
+    """Applies a function of one element to slices of many elements.
 
     Attributes:
       tf_fn: the function of one element.
@@ -46,19 +46,19 @@ class _OnSlices:
         if not self.mapped:
             return as_tensors(self.tf_fn(*(self._ordered(i, x) for i, x in enumerate(slices))))
         elements = tuple(self._elements(i, x, sizes) for i, x in enumerate(slices))
-        if 0 in sizes:  # nothing to map, and the function still says which shape it returns
+        if 0 in sizes:  # there is nothing to map, but the function's result still determines the shape
             elements = tuple(tf.zeros([1, *x.shape[1:]], x.dtype) for x in elements)
         results = tf.vectorized_map(lambda given: tuple(as_tensors(self.tf_fn(*given))), elements, warn=False)
         whole = [y[:0] for y in results] if 0 in sizes else results
         return [tf.reshape(y, [*sizes, *y.shape[1:]]) for y in whole]
 
     def _ordered(self, operand: int, x: tf.Tensor) -> tf.Tensor:
-        """A slice with the mapped dimensions in front, and those that the function sees behind, each in order."""
+        """A slice with the mapped dimensions first, then those that the function sees, each in order."""
         own = self.operands[operand]
         return tf.transpose(x, [own.index(name) for name in (*self.mapped, *self.seen) if name in own])
 
     def _elements(self, operand: int, x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
-        """A slice with all elements along its first dimension; or with one that is the same for all of them."""
+        """A slice with all elements along its first dimension, or with one element that all of them share."""
         own, ordered = self.operands[operand], self._ordered(operand, x)
         count = sum(name in own for name in self.mapped)
         rest = ordered.shape[count:]
@@ -78,26 +78,25 @@ def nmap(
     output_dtype: tf.DType | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """A TensorFlow function of arrays, mapped over all dimensions but those that it sees.
+    """Maps a TensorFlow function of arrays over all dimensions except those that it sees.
 
     The function works by position, on one element at a time. The dimensions that it sees are gathered. The others are
     mapped, with `tf.vectorized_map`, and stay split as they are. Gradients are TensorFlow's.
 
     Args:
       tf_fn: takes a tf.Tensor for each of `xs`, and returns one. It is traced without autograph, several times.
-      xs: operands. One that lacks a mapped dimension is the same along it.
-      dims: the dimensions that the function sees, in the order of its arrays: "rows columns". An operand has some of
-        them.
-      output_dims: the dimensions of what it returns, in order. A new one has a size: "k:3". By default it is `dims`.
-      output_dtype: the dtype of what it returns, by default the first operand's.
+      xs: operands. An operand that lacks a mapped dimension is repeated along it.
+      dims: the dimensions that the function sees, in the order of its arrays: "rows columns". Each operand has some or
+        all of them.
+      output_dims: the dimensions of its result, in order; by default `dims`. A new dimension needs a size: "k:3".
+      output_dtype: the dtype of its result, by default the first operand's.
       name: the operation's name.
 
     Returns:
       A tensor with the mapped dimensions in front, then `output_dims`.
 
     Raises:
-      ShapeError: a dimension is in no operand, or it is a new one without a size, or `output_dims` has one that is
-        mapped.
+      ShapeError: a dimension is in no operand, a new dimension has no size, or `output_dims` has a mapped dimension.
 
     Examples:
       >>> matrices = mtf.random_normal(mesh, "batch:4 rows:3 columns:3")

@@ -33,9 +33,9 @@ GradFunction: TypeAlias = Callable[..., Any]
 class SlicewiseOperation(Operation):
     """Runs a TensorFlow function on every core's slices.
 
-    Dimensions that are not splittable are gathered first. Splittable ones are split as in the `anchor`: the first
-    output of the user's function, also for its gradients. If such a dimension is not in an output, which happens in
-    gradients only, the output is a pending sum over its mesh axes.
+    Dimensions that are not splittable are gathered first. Splittable ones are split as in the `anchor`, which is the
+    first output of the user's function, even in its gradients. Only in gradients may an output lack a splittable
+    dimension. It is then a pending sum over that dimension's mesh axes.
     """
 
     why_not_compiled = "has a function of yours, which may do what XLA cannot"
@@ -82,7 +82,7 @@ class SlicewiseOperation(Operation):
             self.splittable_names,
             name=f"{self._kind}_gradient",
         )
-        # The gradient's function must get the same slices as the forward function, so both take their splits from one
+        # The gradient's function must get the same slices as the forward function, so both use the splits of one
         # tensor.
         operation._anchor = self._anchor
         operation._like = tuple(self.inputs[i] for i in wrt)
@@ -124,7 +124,7 @@ class SlicewiseOperation(Operation):
 
     def _splits(self, layouts: LayoutTable) -> dict[str, Axes]:
         shape, own = self._anchor.shape, layouts[self._anchor]
-        # The function must not see padding, because nobody knows what it does with it.
+        # The function must not see padding, because its effect on the result would be unknown.
         layout = whole_in(own, uneven_dims(own, shape, layouts.mesh_shape))
         return {name: layout.axes[shape.axis(name)] for name in self.splittable_names}
 
@@ -188,15 +188,15 @@ def slicewise(
     Args:
       tf_fn: takes a tf.Tensor for each of `xs`, its dimensions in the order of the named shape, and returns one, or a
         list for several outputs. It is traced without autograph, several times (and again inside its gradient), so it
-        should do nothing in Python but make TensorFlow operations.
+        should do nothing in Python except make TensorFlow operations.
       xs: operands.
-      output_shape: named shape of the output, by default that of the first operand; a list of them for several (so
-        a list of texts is several shapes).
+      output_shape: named shape of the output, by default that of the first operand. For several outputs, a list of
+        shapes (so a list of texts is several shapes).
       output_dtype: the output's dtype, by default the first operand's; a list for several outputs.
-      splittable_dims: dimensions along which each part of every output depends on the same part of the operands alone.
-        They may be split between cores; all others are gathered first. None by default.
-      grad_function: `grad_function(operation, *dys)` gives a gradient for each operand, in the language; 0: no
-        gradient; None: TensorFlow's own, to any order, with zeros where it finds no connection.
+      splittable_dims: dimensions along which each part of every output depends only on the same part of the operands.
+        They may be split between cores; all others are gathered first. The default is none.
+      grad_function: `grad_function(operation, *dys)` returns a gradient for each operand, in the language. 0: no
+        gradient. None: TensorFlow's own, to any order, with zeros where it finds no connection.
       name: the operation's name.
 
     Returns:

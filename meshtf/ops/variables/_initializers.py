@@ -1,4 +1,4 @@
-"""Initializers of variables: functions of the language, or arrays that are known now."""
+"""Initializers of variables: functions of the language, or arrays."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def initializer_of(name: str, given: Any, shape: Shape, padded: Shape, dtype: tf
     """The initializer of a variable, from a function or from an array of `shape`, whose padding is zeros.
 
     Raises:
-      GraphError: it is neither, or the function takes other arguments.
-      ShapeError: an array of another shape.
+      GraphError: `given` is neither, or the function takes other arguments.
+      ShapeError: an array has another shape.
     """
     if callable(given):
         return _checked(name, given)
@@ -61,7 +61,7 @@ def _checked(name: str, initializer: Callable[..., Any]) -> Initializer:
 def _can_be_called(signature: inspect.Signature) -> bool:
     """Whether a function takes a mesh, a shape and a dtype.
 
-    TensorFlow 1's initializers take three arguments, too, but others: (shape, dtype, partition_info).
+    TensorFlow 1's initializers take three other arguments: (shape, dtype, partition_info).
     """
     if next(iter(signature.parameters), None) == "shape":
         return False

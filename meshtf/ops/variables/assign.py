@@ -16,9 +16,9 @@ from meshtf.ops.variables.variable import Assign, ReadVariable, Variable, variab
 
 @language_function
 def assign(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Gives the variable a new value when the program ends, and returns the value.
+    """Assigns a new value to the variable at the end of the program, and returns the value.
 
-    `read_variable` sees it from here on.
+    From here on, `read_variable` returns the new value.
 
     Examples:
       >>> mean = mtf.get_variable(mesh, "mean", "hidden:8", trainable=False)
@@ -32,7 +32,7 @@ def assign(var: Variable | Tensor, new_val: Tensor) -> Tensor:
 
 @language_function
 def assign_add(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Adds to the variable's present value, in the precision in which it is stored, and returns the new one.
+    """Adds to the variable's current value, in the precision in which it is stored, and returns the new value.
 
     Examples:
       >>> count = mtf.get_variable(mesh, "count", [], initializer=mtf.zeros)
@@ -45,7 +45,7 @@ def assign_add(var: Variable | Tensor, new_val: Tensor) -> Tensor:
 
 @language_function
 def assign_sub(var: Variable | Tensor, new_val: Tensor) -> Tensor:
-    """Subtracts from the variable's present value, in the precision in which it is stored, and returns the new one.
+    """Subtracts from the variable's current value, in the precision in which it is stored, and returns the new value.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -58,9 +58,9 @@ def assign_sub(var: Variable | Tensor, new_val: Tensor) -> Tensor:
 
 @language_function
 def read_variable(var: Variable | Tensor, dtype: tf.DType | None = None) -> Tensor:
-    """The variable's value at this place in the program, in a dtype.
+    """The variable's value at this place in the program.
 
-    By default this is the dtype in which programs read it.
+    The default of `dtype` is the dtype in which programs read the variable.
 
     Examples:
       >>> total = mtf.get_variable(mesh, "total", [], initializer=mtf.zeros)
@@ -72,7 +72,7 @@ def read_variable(var: Variable | Tensor, dtype: tf.DType | None = None) -> Tens
 
 
 def _stored_and_given(variable: Variable, value: Tensor) -> tuple[Tensor, Tensor]:
-    """The variable's present value and another value, both in the dtype in which it is stored."""
+    """The variable's current value and another value, both in the dtype in which the variable is stored."""
     _check_dtype(variable, check_tensor(value))
     stored = ReadVariable(variable, variable.slice_dtype).outputs[0]
     return stored, cast(value, variable.slice_dtype)
@@ -81,8 +81,8 @@ def _stored_and_given(variable: Variable, value: Tensor) -> tuple[Tensor, Tensor
 def _check_assigned(variable: Variable, value: Tensor) -> None:
     if {d.name: d.size for d in variable.shape} != {d.name: d.size for d in value.shape}:
         raise ShapeError(
-            f'variable "{variable.full_name}" is [{variable.shape}]; [{value.shape}] cannot be assigned; its '
-            f"dimensions must be the variable's, in any order"
+            f'variable "{variable.full_name}" is [{variable.shape}]; [{value.shape}] cannot be assigned to it; '
+            f"the dimensions must be the variable's, in any order"
         )
     _check_dtype(variable, value)
 

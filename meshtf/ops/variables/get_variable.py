@@ -1,4 +1,4 @@
-"""`get_variable`, which makes variables or finds them again by name."""
+"""`get_variable`, which makes a variable, or finds an existing one by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_STDDEV = 0.02
 
 
 class MakesVariables(Protocol):
-    """Gives a layer its part of the variables of a stack."""
+    """Returns a layer's part of the variables of a stack."""
 
     def makes(self, full_name: str) -> bool: ...
 
@@ -41,7 +41,7 @@ class StoresVariables(Protocol):
     def read(self, mesh: Mesh, spec: VariableSpec) -> Tensor: ...
 
     def product(self, x: Tensor, kernel: Tensor, output_shape: Shape) -> Tensor | None:
-        """x times a kernel that `read` has given, or None if it has not; see `mtf.quantization.kernel_product`."""
+        """x times a kernel that `read` returned; None for any other kernel. See `mtf.quantization.kernel_product`."""
         ...
 
 
@@ -57,22 +57,22 @@ def get_variable(
     unpadded_shape: ShapeLike | None = None,
     matrix: tuple[ShapeLike, ShapeLike] | None = None,
 ) -> Tensor:
-    """The variable of this name under the open scopes, as a tensor. It is made if there is none yet.
+    """The variable of this name under the open scopes, as a tensor. It is made if it does not exist yet.
 
     Args:
       mesh: the mesh of the variable.
       name: the variable's name under the open scopes.
       shape: named shape.
       dtype: the variable's dtype; by default the graph's policy.
-      initializer: `(mesh, shape, dtype) -> tensor` in the language, computed slice by slice, or an array. By default
-        normal with standard deviation 0.02.
+      initializer: `(mesh, shape, dtype) -> tensor` in the language, computed slice by slice, or an array. The default
+        is normal numbers with standard deviation 0.02.
       trainable: whether optimizers update it.
-      unpadded_shape: the true shape of a variable that is held larger, so that a dimension can be split. It has the
-        same names, and sizes that are no larger. The rest starts as zeros. The store, checkpoints and initial arrays
-        have the true shape alone.
+      unpadded_shape: the true shape of a variable that is padded, so that a dimension can be split. It has the same
+        names, and sizes that are no larger. The padding starts as zeros. The store, checkpoints and initial arrays
+        have only the true shape.
       matrix: the rows and the columns of the variable, if it is a matrix: the dimensions that a layer sums over, then
         those that it makes, such as ("d_model", "heads d_kv"). The other dimensions count matrices. Only optimizers
-        and `mtf.quantization.quantized_weights` look at it.
+        and `mtf.quantization.quantized_weights` use it.
 
     Raises:
       GraphError: it exists with another shape or dtype; or `initializer` is neither such a function nor an array; or
@@ -99,8 +99,8 @@ def get_variable(
     assert policy.slice_dtype is not None
     if initializer is None and not policy.slice_dtype.is_floating:
         raise DtypeError(
-            f'variable "{name}" of {policy.slice_dtype.name} needs an initializer, such as mtf.zeros: the normal '
-            f"numbers of the default are floating"
+            f'variable "{name}" of {policy.slice_dtype.name} needs an initializer, such as mtf.zeros: the '
+            f"default draws normal numbers, which are floating"
         )
     chosen = None if initializer is None else initializer_of(name, initializer, own, named, policy.slice_dtype)
     full_name = graph.scoped(checked_name(name, "a variable"))
@@ -113,7 +113,7 @@ def get_variable(
 
 
 def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
-    """The variable's value. Inside a stack of layers that is a scan, it is the layer's part."""
+    """The variable's value. Inside a scan over layers, it is the layer's part of the value."""
     for maker in reversed(mesh.graph.makes_variables):
         if maker.makes(spec.full_name):
             return maker.make(spec)
@@ -123,8 +123,8 @@ def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
     assert isinstance(existing, Variable)
     if not existing.spec.is_alike(spec):
         raise GraphError(
-            f'variable "{existing.full_name}" exists with {existing.spec}, made at {existing.site}; it is asked for '
-            f"again with {spec}: give one of them another name, or open a scope"
+            f'variable "{existing.full_name}" already exists with {existing.spec}, made at {existing.site}, and is '
+            f"requested again with {spec}; give one of them another name, or open a scope"
         )
     return existing.value
 
@@ -133,9 +133,9 @@ def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
 def like_variable(
     variable: Variable, name: str, shape: ShapeLike | None = None, dtype: tf.DType = tf.float32
 ) -> Tensor:
-    """State that belongs to a variable, zero at first: `<variable's name>/<name>`, not trainable.
+    """State that belongs to a variable, initially zero: `<variable's name>/<name>`, not trainable.
 
-    It is padded, stacked, saved and, under the same rules, laid out like the variable.
+    It is padded, stacked and saved like the variable. Under the same layout rules, it is also split like the variable.
 
     Args:
       variable: a variable of the graph.
@@ -171,17 +171,17 @@ def part_of_variable(
 
 
 def _unpadded(whole: VariableSpec, dim: Dimension) -> Dimension:
-    """A dimension of a part without its padding. The part may have it in another size, such as that of groups."""
+    """A dimension of a part without its padding. The part may have another size of it, such as the count of groups."""
     place = whole.shape.axis(dim.name)
     return whole.unpadded_shape.dims[place] if whole.shape.dims[place] == dim else dim
 
 
 def _matrix(name: str, shape: Shape, summed: Shape, made: Shape) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of both sides of a matrix, which are checked."""
+    """Checks both sides of a matrix, and returns their names."""
     if twice := [d.name for d in summed if made.has(d.name)]:
         raise ShapeError(
             f'the matrix of variable "{name}" [{shape}] has dimension "{twice[0]}" on both sides, [{summed}] and '
-            f"[{made}]; give it to one of them"
+            f"[{made}]; give it to one side only"
         )
     return tuple(summed.dimension_names), tuple(made.dimension_names)
 

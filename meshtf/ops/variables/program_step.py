@@ -26,7 +26,7 @@ def program_step(mesh: Mesh) -> Tensor:
 
 
 def count_step(mesh: Mesh) -> list[Operation]:
-    """Makes the program count its runs, if random bits depend on the count and it does not count yet.
+    """Adds the counting of runs to a program whose random bits depend on the count, unless it already counts.
 
     Returns:
       The operations that count; none if no random bits depend on the count.

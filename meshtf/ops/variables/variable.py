@@ -31,8 +31,8 @@ class VariableSpec:
       trainable: whether optimizers update it.
       unpadded_shape: the shape that users and files see. It is no larger than `shape`, whose ends are then zeros.
       layer_scopes: the scopes of layers in which it is made, outermost first.
-      matrix: the names of the dimensions that a layer sums over and of those that it makes, if they were given; the
-        others count matrices.
+      matrix: if given, the names of the dimensions that a layer sums over, and of those that it makes. The others count
+        matrices.
     """
 
     full_name: str
@@ -103,9 +103,7 @@ class Variable(Operation):
 
     @property
     def saved_names(self) -> tuple[str, ...]:
-        """The names of its layers' parts in files, in row-major order of `stacked_dims`; without a stack, its own
-        name.
-        """
+        """The names of its layers' parts in files, in row-major order of `stacked_dims`. Without a stack: its name."""
         return layer_names(self.full_name, self.spec.layer_scopes)
 
     def lower(self, planner: Planner) -> None:
@@ -159,7 +157,7 @@ def _cast_value(planner: Planner, value: Any, dtype: tf.DType) -> Any:
 
 
 def variable_of(x: Variable | Tensor) -> Variable:
-    """The variable, from itself or from the tensor that `get_variable` returned.
+    """The variable itself, or the variable of a tensor that `get_variable` returned.
 
     Raises:
       GraphError: it is no variable.

@@ -1,7 +1,7 @@
-"""The operations behind halo exchange: blocks with the ends of their neighbours, and the way back.
+"""The operations behind halo exchange: blocks with the ends of their neighbours, and the gradient of that.
 
-With a halo of 1, the blocks 1 2 | 3 4 become 0 1 2 3 | 2 3 4 0. The way back (the gradient) adds each halo to the
-element that it was copied from: a b c d | e f g h becomes b, c + e | d + f, g.
+With a halo of 1, the blocks 1 2 | 3 4 become 0 1 2 3 | 2 3 4 0. The gradient adds each halo to the element that it was
+copied from: a b c d | e f g h becomes b, c + e | d + f, g.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class HaloSumOperation(Operation):
         (output,) = self.outputs
         value = read_whole_along(planner, self, self.block_dim)
         axis, n = value.shape.axis(self.block_dim), output.shape.get_dim_by_name(self.block_dim).size
-        # The halo of a block goes back to the blocks that it came from: the opposite moves of `HaloOperation`.
+        # A halo moves back to the blocks that it was copied from. These are the moves of `HaloOperation`, reversed.
         ranges, pieces, place = _ranges(n, self.halo), [], 0
         for distance, _, size in ranges:
             border = part_of(planner, value, axis, place, size)
@@ -142,7 +142,7 @@ def _distances(n: int, halo: int) -> range:
 
 
 def _moved(planner: Planner, value: Value, blocks: str, distance: int, wrap: bool) -> Value:
-    """The values of the block `distance` further on, for each block."""
+    """The values of the block that is `distance` blocks further on, for each block."""
     axis = value.shape.axis(blocks)
     n = value.slice_shape[axis]
     fill = False if value.dtype == tf.bool else 0

@@ -25,11 +25,10 @@ from meshtf.planning.planner import Planner
 class DynamicShiftOperation(Operation):
     """x moved along a dimension, by an offset for each index of some other dimensions.
 
-    If the dimension is split, any core may need any slice, and none knows which before the program runs. On few cores,
-    each gets all slices. On more, slices go round by 1, 2, 4, ... cores. A slice is kept after each move if the offset
-    has that binary digit. To move by 5 cores, it is moved by 1, not by 2, and by 4. Once more it moves by 1, for the
-    elements that come from the slice before. Each core then sends log2(cores) + 1 slices, where it would otherwise send
-    cores - 1.
+    If the dimension is split, any core may need any slice, and the offset is known only when the program runs. On few
+    cores, each core gets all slices. On more, slices rotate by 1, 2, 4, ... cores. A rotation takes effect if the
+    offset has that binary digit: to move by 5 cores, slices are moved by 1 and by 4. A last rotation by 1 brings the
+    elements that come from the slice before. Each core sends log2(cores) + 1 slices instead of cores - 1.
     """
 
     mapped = "all inputs"
@@ -61,7 +60,7 @@ class DynamicShiftOperation(Operation):
         planner.write(output, planner.compute("dynamic_shift", emit, [moves, *tables], [spec], flops=flops)[0])
 
     def _brought_round(self, planner: Planner, value: Value, moves: Value, parts: int) -> list[Value]:
-        """Two slices: the one before the slice from which a core's last elements come, and that slice."""
+        """Two slices: the slice from which a core's last elements come, preceded by the slice before it."""
         axis = value.shape.axis(self.dim_name)
         axes, n = value.layout.axes[axis], value.slice_shape[axis]
         align, spec = aligner(moves.shape, value.shape), (value.shape, value.dtype, value.layout)
@@ -78,7 +77,7 @@ class DynamicShiftOperation(Operation):
 
 
 class _Taking:
-    """Takes a core's elements from a table: the whole dimension, or the two slices in which the elements are."""
+    """Takes a core's elements from a table: the whole dimension, or the two slices that contain the elements."""
 
     def __init__(self, operation: DynamicShiftOperation, axes: tuple[str, ...], parts: int, size: int) -> None:
         x, offset = (t.shape for t in operation.inputs)
@@ -115,10 +114,10 @@ def dynamic_shift(x: Tensor, offset: Tensor, dim: DimensionLike, wrap: bool) -> 
       x: a tensor of any dtype.
       offset: int32 or int64, over some of the dimensions of x, without `dim`.
       dim: a dimension of x.
-      wrap: whether elements that leave at one end enter at the other; else zeros (False) enter.
+      wrap: whether elements that leave at one end enter at the other. Otherwise zeros (False) enter.
 
     Raises:
-      ShapeError: x lacks the dimension, or the offset has it, or one that x lacks.
+      ShapeError: x lacks the dimension, or the offset has this dimension or one that x lacks.
       DtypeError: the offset is not int32 or int64.
 
     Examples:

@@ -33,7 +33,7 @@ class ShiftOperation(Operation):
         self.offset, self.dim_name, self.wrap = offset, dim_name, wrap
 
     def needs_whole(self, name: str) -> bool:
-        return self.wrap and name == self.dim_name  # padding would stand between the last element and the first
+        return self.wrap and name == self.dim_name  # padding would separate the last element from the first
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         dy = check_tensor(grad_ys[0])
@@ -83,7 +83,7 @@ class ReverseOperation(Operation):
 
 
 def _read_where_it_is(planner: Planner, operation: Operation, fill: Fill = ZEROS) -> Value:
-    """The one input: as it is held if its sum is left to its readers, else in the output's layout."""
+    """The one input. If a sum is pending in it, it is read as it is held; else it is read in the output's layout."""
     (held,) = planner.read_operands_as_they_are(operation, fill)
     return held if held.pending else planner.read(operation.inputs[0], planner.layouts[operation.outputs[0]], fill)
 
@@ -96,11 +96,11 @@ def shift(x: Tensor, offset: int, dim: DimensionLike, wrap: bool, name: str | No
       x: a tensor of any dtype.
       offset: a whole number, of either sign and any size.
       dim: a dimension of x.
-      wrap: whether elements that leave at one end enter at the other; else zeros (False) enter.
+      wrap: whether elements that leave at one end enter at the other. Otherwise zeros (False) enter.
       name: the operation's name.
 
     Raises:
-      ShapeError: x lacks the dimension, or the offset is no whole number known now.
+      ShapeError: x lacks the dimension, or the offset is no Python or NumPy integer.
 
     Examples:
       >>> numbers = mtf.range(mesh, ("n", 4))
@@ -109,7 +109,7 @@ def shift(x: Tensor, offset: int, dim: DimensionLike, wrap: bool, name: str | No
     """
     own, offset = reduced_dimension(check_tensor(x), dim), whole_number(offset, "offset")
     if not isinstance(wrap, bool):
-        raise ShapeError(f"wrap is True or False, not {wrap!r}")
+        raise ShapeError(f"wrap must be True or False, not {wrap!r}")
     if wrap and own.size:
         offset %= own.size
     if not offset or not x.size:
@@ -123,12 +123,12 @@ def roll(x: Tensor, offset: int, dim: DimensionLike, name: str | None = None) ->
 
     Args:
       x: a tensor.
-      offset: the number of elements, known now; negative to move to the other side.
+      offset: the number of elements, a Python or NumPy integer. A negative number moves to the other side.
       dim: a dimension of x.
       name: the operation's name.
 
     Raises:
-      ShapeError: x lacks the dimension, or the offset is no whole number known now.
+      ShapeError: x lacks the dimension, or the offset is no Python or NumPy integer.
 
     Examples:
       >>> value(mtf.roll(mtf.range(mesh, ("n", 4)), -1, "n"))
@@ -161,9 +161,9 @@ def halo_exchange(
     Args:
       x: [.., blocks, .., block_size, ..], in any order: a dimension cut into blocks.
       blocks_dim: the dimension that counts blocks.
-      block_size_dim: the dimension inside a block. Its size in the result must fit the layout, as any other.
-      halo_size: elements from each side; a halo may reach over several blocks.
-      wrap: whether the first block is the neighbour of the last; otherwise zeros are there.
+      block_size_dim: the dimension inside a block. Its size in the result must fit the layout, like any other.
+      halo_size: how many elements come from each side. A halo may span several blocks.
+      wrap: whether the first block is the neighbour of the last. Otherwise the outer halos are zeros.
 
     Raises:
       ShapeError: x lacks a dimension, the two are one, or `halo_size` is no whole number of at least 0.
@@ -187,8 +187,8 @@ def left_halo_exchange(
       x: a tensor cut into blocks; see `halo_exchange`.
       blocks_dim: counts the blocks.
       block_size_dim: the elements of a block.
-      halo_size: how many elements come from the block before, or from those before that.
-      wrap: whether the last block comes before the first; otherwise zeros are there.
+      halo_size: how many elements come from the block before, or from earlier blocks.
+      wrap: whether the last block precedes the first. Otherwise the first halo is zeros.
 
     Raises:
       ShapeError: x lacks a dimension, the two are one, or `halo_size` is no whole number of at least 0.

@@ -1,1 +1,1 @@
-"""Schedules of rates, and the counter of steps that they are read at."""
+"""Schedules of learning rates and other rates, and the step counter that they read."""

@@ -41,7 +41,7 @@ class WarmUpSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class PiecewiseSchedule(Schedule):
-    """Takes `pieces[i]` from `boundaries[i - 1]` up to, but without, `boundaries[i]`.
+    """Follows `pieces[i]` from step `boundaries[i - 1]` up to, but not including, step `boundaries[i]`.
 
     The first piece starts at step 0, and the last has no end. A piece that is a schedule counts its steps from its own
     beginning.
@@ -60,11 +60,13 @@ class PiecewiseSchedule(Schedule):
         if len(self.pieces) != len(self.boundaries) + 1:
             raise ValueError(
                 f"PiecewiseSchedule: {counted(len(self.boundaries), 'boundary needs', 'boundaries need')} "
-                f"{counted(len(self.boundaries) + 1, 'piece')}, and "
+                f"{counted(len(self.boundaries) + 1, 'piece')}, but "
                 f"there are {len(self.pieces)}"
             )
         if any(a >= b for a, b in zip([0, *self.boundaries], self.boundaries, strict=False)):
-            raise ValueError(f"PiecewiseSchedule: boundaries must rise from above 0, and are {list(self.boundaries)}")
+            raise ValueError(
+                f"PiecewiseSchedule: boundaries must increase from above 0, and are {list(self.boundaries)}"
+            )
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
         value = value_at(self.pieces[0], step)
@@ -95,10 +97,10 @@ class ProductSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class OffsetSchedule(Schedule):
-    """Takes `then` at step + offset.
+    """Follows `then`, beginning at its step `offset`.
 
-    Suppose that you go on training from the weights of another run, whose steps this run does not count. With the
-    offset, it has the rates that would have followed.
+    Use it to continue training from the weights of another run. If `offset` is the number of that run's steps, the new
+    run, which counts from 0, has the rates that would have followed.
 
     Examples:
       >>> schedule = mtf.optimize.OffsetSchedule(50, then=mtf.optimize.LinearSchedule(1.0, 0.0, 100))

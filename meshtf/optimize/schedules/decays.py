@@ -59,16 +59,16 @@ class CosineSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class PolynomialSchedule(Schedule):
-    """Goes from `start` to `end` over `num_steps` as a power of the steps that are left, and then stays at `end`.
+    """Goes from `start` to `end` over `num_steps` with a power of the share of steps left, and then stays at `end`.
 
     With a power of 2 it is the decay of ResNet-50 in large batches (Mattson et al. 2020, "MLPerf Training Benchmark";
     Kumar et al. 2019). With 1 it is a `LinearSchedule`.
 
     Attributes:
       start: the value at step 0.
-      num_steps: the number of steps after which it is `end`.
+      num_steps: the number of steps after which the value is `end`.
       end: the last value.
-      power: the power of the share of the steps that is left.
+      power: the exponent of the share of steps left.
 
     Examples:
       >>> schedule = mtf.optimize.PolynomialSchedule(start=1.0, num_steps=100)

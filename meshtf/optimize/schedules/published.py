@@ -19,9 +19,9 @@ class NoamSchedule(Schedule):
     Attributes:
       total_steps: the number of steps of the training.
       warmup_steps: the number of steps in which the rate is constant.
-      linear_decay_fraction: the part of `total_steps` at the end in which the rate goes to 0; 0 for none.
-      multiplier: a factor of every value.
-      offset: the step from which on the root counts.
+      linear_decay_fraction: the last part of `total_steps`, in which the rate falls to 0; 0 for none.
+      multiplier: multiplies every value.
+      offset: the number that is subtracted from the step under the root.
 
     Examples:
       >>> schedule = mtf.optimize.NoamSchedule(total_steps=100, warmup_steps=25)
@@ -49,11 +49,11 @@ class NoamSchedule(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class SlantedTriangularSchedule(Schedule):
-    """Goes up to `max_learning_rate` in a short straight line and down in a long one (Howard & Ruder 2018).
+    """Rises to `max_learning_rate` in a short straight line and falls in a long one (Howard & Ruder 2018).
 
     Attributes:
       total_steps: the number of steps of the training.
-      cut_fraction: the part of the steps from `start_step` on in which the rate goes up.
+      cut_fraction: the part of the steps after `start_step` in which the rate rises.
       ratio: how many times lower the rate is at both ends.
       max_learning_rate: the rate at which the lines meet.
       start_step: the step at which the first line begins.
@@ -75,7 +75,7 @@ class SlantedTriangularSchedule(Schedule):
         check_above_zero(self, "total_steps", "cut_fraction", "ratio", "max_learning_rate")
         if self._cut < 1 or self.cut_fraction >= 1:
             raise ValueError(
-                f"SlantedTriangularSchedule: the rate must go up for one step or more and then down, and {self} goes "
+                f"SlantedTriangularSchedule: the rate must go up for one step or more and then down, but {self} goes "
                 f"up for {self._cut} of {self.total_steps - self.start_step} steps"
             )
 

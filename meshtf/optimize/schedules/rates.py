@@ -1,4 +1,4 @@
-"""The step counter of an optimizer, and the rates that schedules make of it."""
+"""The step counter of an optimizer, and the rates that schedules compute from it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def count_step(mesh: mtf.Mesh, scope: str) -> Steps:
 
 
 def rate_now(rate: Rate, mesh: mtf.Mesh, scope: str, name: str = "learning_rate") -> mtf.Tensor:
-    """A rate at this step as of `Steps.rate`, for an optimizer without a counter. Only a schedule makes one."""
+    """A rate at this step, as from `Steps.rate`. It counts steps only if the rate is a schedule."""
     if isinstance(rate, Schedule):
         return count_step(mesh, scope).rate(rate, name)
     with mesh.graph.root_scope(), mtf.variable_scope(default_name=scope) as unique:
@@ -44,8 +44,8 @@ def rate_now(rate: Rate, mesh: mtf.Mesh, scope: str, name: str = "learning_rate"
 
 
 def _known(rate: float | mtf.Tensor, mesh: mtf.Mesh, scope: str, name: str) -> mtf.Tensor:
-    # A number becomes a tensor, too. Otherwise a product with it would be moved in front of a gradient's sum over
-    # cores, away from the rest of the update.
+    # Makes a tensor of a number. Otherwise a product with the number would be moved before a gradient's sum over cores,
+    # away from the rest of the update.
     value = mtf.cast(rate, tf.float32) if isinstance(rate, mtf.Tensor) else mtf.constant(mesh, float(rate))
     with mesh.graph.root_scope(), mtf.variable_scope(scope):
         return mtf.scalar_summary(name, mtf.export(value, name))

@@ -85,5 +85,5 @@ def check_values(schedule: Schedule, field: str, values: Sequence[object]) -> No
 
 
 def share_of(step: mtf.Tensor, num_steps: int) -> mtf.Tensor:
-    """step / num_steps, and 1 from there on."""
+    """step / num_steps, but at most 1."""
     return mtf.minimum(step / float(num_steps), 1.0)

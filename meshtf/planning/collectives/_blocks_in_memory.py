@@ -1,4 +1,4 @@
-"""Helpers of several kinds of collectives: when blocks need a copy in memory, and work on each group of cores."""
+"""Helpers that several kinds of collectives share: the bytes of a reordering copy, and a loop over groups of cores."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def in_each_group(
     groups: Sequence[Sequence[int]],
     received: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]],
 ) -> list[np.ndarray]:
-    """The slices that `received` gives, one for each core. It is called once for each group, with the group's
-    slices."""
+    """Calls `received` once for each group, with the group's slices, and returns the new slice of every core."""
     result = list(slices)
     for group in groups:
         for core, array in zip(group, received([slices[core] for core in group]), strict=True):

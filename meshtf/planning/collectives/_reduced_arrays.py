@@ -20,7 +20,7 @@ _COMBINE: dict[Reduction, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def reduced(group: Sequence[np.ndarray], reduction: Reduction) -> np.ndarray:
-    """The slices of a group of cores as one."""
+    """Reduces the slices of a group of cores to one slice."""
     dtype = group[0].dtype
     wide = sum_dtype(tf.as_dtype(dtype)).as_numpy_dtype
     return functools.reduce(_COMBINE[reduction], [x.astype(wide, copy=False) for x in group]).astype(dtype)

@@ -1,4 +1,4 @@
-"""Allgather: every core ends with the slices of all cores along some axes, one behind the other along a dimension.
+"""Allgather: every core receives the slices of all cores along some axes, concatenated along a dimension.
 
 Two cores with [batch:8/rows] each send their slice of 4, and each ends with all 8.
 """

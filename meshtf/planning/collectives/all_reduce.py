@@ -51,7 +51,7 @@ class AllReduce:
         return span.groups_of_each * 2 * slice_bytes * (span.processes - 1) // span.processes
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
-        """The neighbours' parts, before they are added."""
+        """The bytes of the parts received from other cores, before they are combined."""
         return sent.slice_bytes if axes_size(self.axes, mesh_shape) > 1 else 0
 
     def for_bucket(self) -> AllReduce:

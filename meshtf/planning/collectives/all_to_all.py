@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllToAll:
-    """[batch:8/rows length:16] becomes [batch:8 length:16/rows]: each core sends each other one its block of `length`.
+    """[batch:8/rows length:16] becomes [batch:8 length:16/rows]: each core sends one block of `length` to each other
+    core.
 
-    split_dim: the dimension split afterwards; concat_dim: the one that is whole afterwards.
+    split_dim: the dimension that is split afterwards; concat_dim: the dimension that is whole afterwards.
     """
 
     kind = "all_to_all"
@@ -48,7 +49,7 @@ class AllToAll:
         return exchanged_bytes(groups, process_of_core, slice_bytes // groups.shape[1])
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
-        """Blocks that are cut out before, and put in order afterwards."""
+        """The bytes of the copies that cut out blocks before the exchange, and put blocks in order after it."""
         if axes_size(self.axes, mesh_shape) == 1:
             return 0
         return bytes_to_reorder(self.split_dim, sent) + bytes_to_reorder(self.concat_dim, received)

@@ -14,15 +14,16 @@ class BackendCollectives(Protocol):
     """Every `x` has a static shape. Blocks are in order of mesh position, the first of the axes major."""
 
     def all_reduce(self, x: tf.Tensor, axes: Sequence[str], reduction: Reduction) -> tf.Tensor:
-        """The sum, product, maximum or minimum over the cores along `axes`, of any shape; of bool, "or" and "and"."""
+        """Reduces `x`, of any shape, over the cores along `axes`. For bool, "add" and "max" mean "or", the others
+        "and"."""
         ...
 
     def all_gather(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
-        """The `x` of every core along `axes`, one behind the other along dimension `dim`."""
+        """Concatenates the `x` of every core along `axes` in dimension `dim`."""
         ...
 
     def all_to_all(self, x: tf.Tensor, axes: Sequence[str], split_dim: int, concat_dim: int) -> tf.Tensor:
-        """Sends block j of `split_dim` to position j along `axes`. Received blocks stand in order along
+        """Sends block j of `split_dim` to position j along `axes`, and concatenates the received blocks along
         `concat_dim`."""
         ...
 
@@ -31,5 +32,5 @@ class BackendCollectives(Protocol):
         ...
 
     def permute(self, x: tf.Tensor, destinations: Sequence[int]) -> tf.Tensor:
-        """The `x` of core c ends on core `destinations[c]`, bit for bit."""
+        """Sends the `x` of core c to core `destinations[c]`, bit for bit."""
         ...

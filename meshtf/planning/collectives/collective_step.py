@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CollectiveStep(Protocol):
-    """One way in which data moves between cores, without the tensor that it moves. Equal ones compare equal."""
+    """A collective without the tensor that it moves. Equal steps compare equal."""
 
     @property
     def kind(self) -> str:
@@ -41,17 +41,19 @@ class CollectiveStep(Protocol):
 
     @property
     def split_dim(self) -> int | None:
-        """The dimension of the input that is cut into a block for each core; None where every core is sent all."""
+        """The dimension of the input that is cut into one block for each core; None if every core receives the whole
+        input."""
         ...
 
     @property
     def concat_dim(self) -> int | None:
-        """The dimension along which received blocks stand one behind the other; None where there is one block."""
+        """The dimension along which received blocks are concatenated; None if there is one block."""
         ...
 
     @property
     def destinations(self) -> tuple[int, ...] | None:
-        """The core that each core's slice goes to; None where the groups of cores along `axes` say that."""
+        """The core to which each core sends its slice; None if each core communicates with its whole group along
+        `axes`."""
         ...
 
     def bytes_sent(self, slice_bytes: int, mesh_shape: Shape) -> int:
@@ -59,8 +61,8 @@ class CollectiveStep(Protocol):
         ...
 
     def bytes_between_processes(self, slice_bytes: int, mesh_shape: Shape, process_of_core: ProcessOfCore) -> int:
-        """The most bytes that a process sends to others, from slices of so many bytes on each of its cores: in stages,
-        where the groups lie over processes evenly."""
+        """The most bytes that one process sends to other processes, for slices of `slice_bytes` on each core. The
+        collective runs in stages if its groups lie evenly over the processes."""
         ...
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
@@ -68,8 +70,8 @@ class CollectiveStep(Protocol):
         ...
 
     def for_bucket(self) -> CollectiveStep | None:
-        """The same for flat slices of several that travel as one, in blocks where it has blocks. None of a kind that
-        travels alone."""
+        """The collective for a bucket, in which the flat slices of several collectives travel as one; None if this kind
+        always travels alone."""
         ...
 
     def emit(self, collectives: BackendCollectives, x: tf.Tensor) -> tf.Tensor:
@@ -81,6 +83,6 @@ class CollectiveStep(Protocol):
 
         Args:
           slices: the slice of each core before the collective.
-          groups: the cores that differ along `axes` only, each group in order of the position there.
+          groups: the groups of cores that differ along `axes` only, each in order of the position along `axes`.
         """
         ...

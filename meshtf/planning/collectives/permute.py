@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Permute:
-    """[x:8/rows] becomes [x:8/cols] where `rows` and `cols` are alike: slices change places, and none is cut.
+    """[x:8/rows] becomes [x:8/cols] where `rows` and `cols` have the same size: slices change places, and none is cut.
 
-    destinations: the core to which each core's slice goes; itself, where it keeps it.
+    destinations: the core to which each core sends its slice; the core itself if it keeps its slice.
     """
 
     kind = "permute"
@@ -44,8 +44,8 @@ class Permute:
         return most_leaving(self.destinations, process_of_core) * slice_bytes
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
-        """Gathers of two slices each: one where cores exchange, else one with the core sent to and one with the core
-        heard from."""
+        """The bytes of gathers of two slices each. If cores exchange slices in pairs, there is one gather. Else there
+        are two: one with the receiver of a core's slice, and one with the sender to it."""
         return (1 if is_exchange(self.destinations) else 2) * 2 * sent.slice_bytes
 
     def for_bucket(self) -> None:
@@ -60,5 +60,5 @@ class Permute:
 
 
 def is_exchange(destinations: Sequence[int]) -> bool:
-    """Whether each core hears from the one that it sends to."""
+    """Whether each core receives its slice from the core that it sends to."""
     return all(destinations[destination] == core for core, destination in enumerate(destinations))

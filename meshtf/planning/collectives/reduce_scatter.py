@@ -55,7 +55,8 @@ class ReduceScatter:
         return span.groups_of_each * slice_bytes * (span.processes - 1) // span.processes
 
     def scratch_bytes(self, sent: Value, received: Value, mesh_shape: Shape) -> int:
-        """All terms of the own block, blocks that are cut out before, and short numbers as they are added up."""
+        """The bytes of all terms of a core's block, of blocks cut out beforehand, and of narrow numbers widened for the
+        sum."""
         if axes_size(self.axes, mesh_shape) == 1:
             return 0
         return bytes_to_reorder(self.split_dim, sent) + sent.slice_bytes + _widened(sent)
@@ -74,7 +75,7 @@ class ReduceScatter:
 
 
 def _widened(value: Value) -> int:
-    """Bytes of a float32 copy of the terms that a sum of short numbers makes."""
+    """The bytes of the float32 copy of the terms with which narrow numbers are summed."""
     if value.dtype not in _SUMMED_IN_FLOAT32:
         return 0
     return value.slice_bytes // value.dtype.size * tf.float32.size

@@ -1,1 +1,1 @@
-"""Which layout each tensor has, and how slices are padded where a size does not divide."""
+"""The layout of each tensor, and the padding of slices where mesh axes do not divide a dimension."""

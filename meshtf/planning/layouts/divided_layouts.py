@@ -21,8 +21,8 @@ MOST_PADDING = 1 / 8
 """The most padding, as a share of a variable's own elements: with more, the variable's update is not divided."""
 
 MOST_MESH_AXES = 6
-"""The most axes of a mesh whose axes are in parts: a route between two layouts is searched in all orders of the
-axes."""
+"""The most axes of a mesh after axes are taken apart. The search for a route between two layouts tries all orders of
+the axes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ def divided(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts) -> Te
 
 
 def parts_that_help(variables: Sequence[Divisible], mesh_shape: Shape) -> AxisParts:
-    """The parts into which to take axes apart, so that the most elements of these variables are divided; perhaps
-    none."""
+    """Chooses the parts into which to take axes apart, so that as many elements of these variables as possible are
+    divided. It may take no axis apart."""
     sizes: dict[str, tuple[int, int]] = {}
     for axis in mesh_shape.dims[: max(0, MOST_MESH_AXES - mesh_shape.ndims)]:
         if any(mesh_shape.has(part) for part in part_names(axis.name, 2)):
@@ -75,7 +75,7 @@ def parts_that_help(variables: Sequence[Divisible], mesh_shape: Shape) -> AxisPa
 def _elements_divided(
     variables: Mapping[Divisible, int], axis: Dimension, pair: tuple[int, int], mesh_shape: Shape
 ) -> int:
-    """The number of elements in the variables that an axis in these parts divides."""
+    """The number of elements in the variables that the axis divides if it is taken apart into these two parts."""
     axis_parts = AxisParts.of(mesh_shape, {axis.name: pair})
     finer = axis_parts.taken_apart(mesh_shape)
     total = 0
@@ -89,7 +89,7 @@ def _elements_divided(
 
 
 def _pairs(size: int) -> Iterator[tuple[int, int]]:
-    """Every product of two that `size` is, the most even ones first."""
+    """Every pair of factors whose product is `size`, the most even pairs first."""
     for smaller in range(math.isqrt(size), 1, -1):
         if size % smaller == 0:
             yield from dict.fromkeys([(smaller, size // smaller), (size // smaller, smaller)])
@@ -105,15 +105,15 @@ def _repeated_axes(variable: Divisible, mesh_shape: Shape, axis_parts: AxisParts
 
 
 def _placed(axes: tuple[Axes, ...], added: Axes, places: Sequence[int]) -> tuple[Axes, ...]:
-    """`axes` with each of the added axes at the end of the axes of the dimension at its place."""
+    """`axes` with each added axis appended to the axes of the dimension that `places` gives for it."""
     return tuple(
         (*own, *(axis for axis, place in zip(added, places, strict=True) if place == i)) for i, own in enumerate(axes)
     )
 
 
 def _padding(variable: Divisible, axes: tuple[Axes, ...], mesh_shape: Shape) -> float:
-    """The padding in a layout as a share of the elements; infinite where a dimension that is split already needs
-    some."""
+    """The padding in a layout as a share of the elements; infinite if a dimension that was already split needs
+    padding."""
     for dim, before, after in zip(variable.shape, variable.layout.axes, axes, strict=True):
         if before and dim.size % axes_size(after, mesh_shape):
             return math.inf

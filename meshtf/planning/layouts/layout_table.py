@@ -30,7 +30,7 @@ MOST_LISTED = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResolvedLayout:
-    """A tensor's layout, and where it came from: an override, or the rules, perhaps those of a place."""
+    """A tensor's layout and its origin: an override, the rules, or the rules of a place."""
 
     layout: TensorLayout
     is_overridden: bool = False
@@ -40,7 +40,7 @@ class ResolvedLayout:
 class LayoutTable:
     """The layout of every tensor of a graph on one mesh.
 
-    Rules name the axes of the mesh as users know it. Layouts name an axis's parts where it is taken apart.
+    Rules name the axes of the user's mesh. Layouts name the parts of an axis that is taken apart.
     max_padding: the largest share of a slice that may be padding, along a dimension that does not divide.
     """
 
@@ -69,7 +69,7 @@ class LayoutTable:
         self._has_padding = False
         self._whole_along: dict[frozenset[str], LayoutTable] = {}
         self.kept: dict[str, TensorLayout] = {}
-        """Layouts in which a pass has variables kept between steps, by their names."""
+        """The layouts in which a pass keeps variables between steps, keyed by the variables' names."""
         self.sums_of_blocks: dict[Any, Any] = {}
         """The results of `pending_sums.block_sums`, keyed by a block's operations and outputs."""
 
@@ -80,7 +80,8 @@ class LayoutTable:
         return self._resolved[tensor].layout
 
     def seen_by(self, operation: Operation | None) -> LayoutTable:
-        """The layouts that an operation works in: where sizes do not divide, whole as it needs them."""
+        """The layouts that an operation works in: dimensions that do not divide are whole if the operation needs them
+        whole."""
         names = frozenset() if operation is None else frozenset(self._uneven_for(operation))
         return self._whole_along.setdefault(names, _WholeAlong(self, names)) if names else self
 
@@ -105,7 +106,7 @@ class LayoutTable:
         return found
 
     def resolved(self, tensor: Tensor) -> ResolvedLayout:
-        """A tensor's layout; of one that no operation of the program needs, but another is laid out like, found now."""
+        """A tensor's layout. A tensor outside the program, whose layout another tensor copies, is laid out now."""
         if tensor not in self._resolved:
             for x in tensor.operation.inputs:
                 self.resolved(x)
@@ -113,7 +114,7 @@ class LayoutTable:
         return self._resolved[tensor]
 
     def given(self, tensor: Tensor) -> ResolvedLayout:
-        """The layout of a tensor that is given to a block; see `give`."""
+        """The layout of a tensor that a block receives; see `give`."""
         return self._resolved[tensor]
 
     def resolve(self, operations: Iterable[Operation]) -> None:
@@ -132,17 +133,17 @@ class LayoutTable:
                     self._note_padding(output, layout)
             except LayoutError as error:
                 if "\n  in operation " in str(error):
-                    raise  # the error is of an operation inside a loop or a branch, and names it
+                    raise  # the error names an operation inside a loop or a branch
                 raise LayoutError(f"{error}\n  in operation {_listed(operation)}\n  at {operation.site}") from None
 
     def give(self, layouts: Mapping[Tensor, ResolvedLayout]) -> None:
-        """Says how tensors that are given to a block are laid out."""
+        """Sets the layouts of tensors that a block receives."""
         self._resolved.update(layouts)
         for tensor, layout in layouts.items():
             self._note_padding(tensor, layout)
 
     def choose(self, layouts: Mapping[Tensor, ResolvedLayout]) -> None:
-        """Gives tensors other layouts than they were resolved to: how a pass changes a program."""
+        """Replaces the layouts to which tensors were resolved. Passes change a program in this way."""
         self._resolved.update(layouts)
         self._chosen.update(layouts)
         for tensor, layout in layouts.items():
@@ -158,7 +159,7 @@ class LayoutTable:
         return tensor in self._chosen
 
     def under_rules(self, shape: Shape) -> ResolvedLayout:
-        """The layout that the rules give a shape, where the operation is that is being laid out."""
+        """The layout that the rules give a shape, at the place of the operation that is being laid out."""
         key = (shape, self._here(self.rule_set))
         resolved = self._under_rules.get(key)
         if resolved is None:
@@ -167,7 +168,7 @@ class LayoutTable:
         return resolved
 
     def under(self, rules: LayoutRules, x: Tensor) -> TensorLayout:
-        """The layout that some rules give a variable's value. LayoutError where they do not fit it."""
+        """The layout that these rules give a variable's value; raises LayoutError if they do not fit it."""
         rule_set = self.rule_set.with_rules(rules)
         in_parts = rule_set.map_axes(self.axis_parts.axes_taken_apart)
         with self._at(x.operation):
@@ -196,7 +197,7 @@ class LayoutTable:
         by_name = rules.axes(shape, places)
         layout = TensorLayout(tuple(by_name[d.name] for d in shape))
         joined = self.axis_parts.layout_joined(layout)
-        if all(self.whole_mesh_shape.has(axis) for axis in joined.used):  # the message then has the rules' own names
+        if all(self.whole_mesh_shape.has(axis) for axis in joined.used):  # the message then names axes as rules do
             check_tensor_layout(joined, shape, self.whole_mesh_shape, self.max_padding)
         else:
             check_tensor_layout(layout, shape, self.mesh_shape, self.max_padding)
@@ -204,7 +205,7 @@ class LayoutTable:
 
     @contextlib.contextmanager
     def _at(self, operation: Operation) -> Iterator[None]:
-        """Lays an operation out."""
+        """Makes `operation` the one that is being laid out, until the block ends."""
         around, self._resolving = self._resolving, operation
         try:
             yield
@@ -212,7 +213,7 @@ class LayoutTable:
             self._resolving = around
 
     def _here(self, rules: RuleSet) -> tuple[tuple[str, ...], ...]:
-        """The places of the rules where the operation is that is being laid out."""
+        """The places of the rules that contain the operation that is being laid out."""
         if self._resolving is None or not rules.has_places:
             return ((), ())
         scoped_name = self._resolving.scoped_name
@@ -239,17 +240,17 @@ class LayoutTable:
             if axes != first_axes:
                 raise LayoutError(
                     f'dimension "{dim.name}" is split over ({"+".join(first_axes)}) in {first!r}, made at '
-                    f"{first.operation.site}, and over ({'+'.join(axes)}) in {x!r}, made at {x.operation.site}; both "
-                    f"layouts were overridden: bring one to the other's with mtf.with_layout"
+                    f"{first.operation.site}, and over ({'+'.join(axes)}) in {x!r}, made at "
+                    f"{x.operation.site}; both layouts were overridden: give both the same with mtf.with_layout"
                 )
         return carriers[0][1] if carriers else None
 
 
 class _WholeAlong(LayoutTable):
-    """A table's layouts with some dimensions whole. It shares all that the table knows."""
+    """A table's layouts with some dimensions whole. It shares the table's state."""
 
     def __init__(self, table: LayoutTable, names: frozenset[str]) -> None:
-        # The same dictionaries, and no copies: what one finds out, the other knows.
+        # Both tables share the same dictionaries, so a layout that one resolves is also in the other.
         vars(self).update(vars(table))
         self._names = names
 
@@ -267,8 +268,8 @@ def _listed(operation: Operation) -> str:
 
 
 def warn_unused_rules(rules: Mapping[str, LayoutRules | None], operations: Sequence[Operation]) -> None:
-    """Warns (LayoutWarning) of rules that have no effect, by their names, at the user's line that lowers the
-    program."""
+    """Issues a LayoutWarning for each rule that has no effect, at the user's line that lowers the program. `rules` is
+    keyed by the kind of rule, which the warning names."""
     site = user_site()
     for kind, own in rules.items():
         for message in unused_rules(own, operations, kind) if own is not None else []:

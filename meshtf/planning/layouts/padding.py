@@ -1,11 +1,12 @@
 """Layouts that split a dimension into more parts than divide its size: the last slices are padded.
 
 Every core's slice has the same size, the size of a part rounded up. The elements beyond the dimension's end may have
-any value, infinite too. An operation whose results depend on them says which value it needs there (`Fill`), or sees its
-tensors whole along the dimension.
+any value, even an infinite one. An operation whose results depend on them either states the value that it needs there
+(`Fill`), or receives its tensors whole along the dimension.
 
-For example, [rows:10] on four cores has slices of 3. The last slice holds row 9 and two elements of padding. On the way
-in a value is padded to [rows:12] and moved as any other. On the way out it is moved as [rows:12] and cropped to 10.
+For example, [rows:10] on four cores has slices of 3. The last slice holds row 9 and two elements of padding. A value
+that enters this layout is padded to [rows:12] and moved like any other. A value that leaves it is moved as [rows:12]
+and cropped to 10.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ class Fill:
     along: frozenset[str] | None = None
 
     def constant(self, dtype: tf.DType) -> tf.Tensor:
-        """The number in a dtype."""
+        """The fill value as a tensor of this dtype."""
         number = self.number_in(dtype)
         return tf.constant(number, dtype) if isinstance(self.number, str) else tf.cast(np.asarray(number), dtype)
 
     def number_in(self, dtype: tf.DType) -> complex | bool:
-        """The number that is meant where it is one of a dtype."""
+        """The fill value for this dtype, with LOWEST and HIGHEST replaced by numbers."""
         if not isinstance(self.number, str):
             return self.number
         is_lowest = self.number == LOWEST
@@ -81,7 +82,8 @@ ZEROS = Fill()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Filling:
-    """Writes what is wanted beyond the end of a dimension of which a core has `size` elements, along these axes."""
+    """Fills the padding at and after element `end` of a dimension, which is split over `axes` into slices of `size`
+    elements."""
 
     fill: Fill
     dim: int

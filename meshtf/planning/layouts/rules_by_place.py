@@ -1,4 +1,4 @@
-"""Finds the rules of a layout that hold for a tensor: the program's, the activations', and the rules of its places.
+"""Finds the layout rules that apply to a tensor: the program's, the activations', and the rules of its places.
 
 For example, with layout "batch:rows;vocab:cols", activation layout "hidden:cols", and a place "logits{hidden:rows}":
 
@@ -6,7 +6,7 @@ For example, with layout "batch:rows;vocab:cols", activation layout "hidden:cols
     an activation [batch hidden]        batch over rows, hidden over cols     and the activations'
     the same under the scope logits     hidden over rows, batch whole         the place's rule takes the axis
 
-A place's rule wins over the others, and its axes split no other dimension there.
+A place's rule overrides the others, and its axes split no other dimension there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class RuleSet:
 
     Attributes:
       rules: `layout`.
-      activations: `activation_layout`, for tensors with a dimension that no variable has: they count in place of
-        `rules` for the same dimension, but not over axes that already split another dimension of the tensor.
+      activations: `activation_layout`, for tensors with a dimension that no variable has. They replace `rules` for the
+        same dimension, but take no axis that already splits another dimension of the tensor.
       parameter_dims: names of the dimensions that variables have.
     """
 
@@ -66,7 +66,7 @@ class RuleSet:
         return dataclasses.replace(self, rules=self.rules.map_axes(fn), activations=self.activations.map_axes(fn))
 
     def with_rules(self, rules: LayoutRules) -> RuleSet:
-        """The rule set of variables that are kept by rules of their own."""
+        """The rule set of variables that have layout rules of their own."""
         return RuleSet(rules, parameter_dims=self.parameter_dims)
 
     def axes(
@@ -76,8 +76,8 @@ class RuleSet:
 
         Args:
           shape: the tensor's shape.
-          places: the places of `rules` in which the tensor is, and then those of `activations`.
-          fixed: the axes of dimensions that are laid out already.
+          places: the places of `rules` that contain the tensor, and then the places of `activations`.
+          fixed: the axes of dimensions whose layout is already decided.
         """
         fixed = fixed or {}
         is_activation = self.is_activation(shape)
@@ -106,10 +106,10 @@ def _overlaid(axes: Mapping[str, Axes], own: Mapping[str, Axes], fixed: Mapping[
 
 
 def places_of(rules: LayoutRules, scoped_name: ScopedName) -> tuple[str, ...]:
-    """The places of the rules in which an operation is.
+    """The places of the rules that contain an operation.
 
     Raises:
-      LayoutError: a place is that of some layers of a scan only.
+      LayoutError: a place contains some layers of a scan, but not all.
     """
     found = []
     for place, _ in rules.places:
@@ -124,14 +124,14 @@ def places_of(rules: LayoutRules, scoped_name: ScopedName) -> tuple[str, ...]:
 
 
 def _is_in(place: str, name: str) -> bool:
-    """Whether the name, or a scope that it is in, is the place."""
+    """Whether the place matches the name or one of the scopes around it."""
     pattern = re.compile(place)
     ends = [m.start() for m in re.finditer("/", name)]
     return any(pattern.fullmatch(name, 0, end) for end in [*ends, len(name)])
 
 
 def unused_rules(rules: LayoutRules, operations: Iterable[Operation], kind: str = "layout rule") -> list[str]:
-    """A message for each rule whose dimension no tensor of the program has, or whose place none has."""
+    """A message for each rule whose dimension, or whose place, does not occur in the program."""
     listed = list(with_nested(operations))
     names = {d.name for operation in listed for t in operation.outputs for d in t.shape}
     messages = [

@@ -1,7 +1,7 @@
-"""Local work of sums that grow part by part: zeros to begin with, and the addition to one part.
+"""Local work of sums that grow part by part: the initial zeros, and the addition to one part.
 
-Called as any other work, both make new tensors, and a compiler reuses their memory. On processors TensorFlow executes
-operation by operation, and would copy the whole sum to add to a part. So `in_place` writes over the sum there.
+When called as ordinary local work, both make new tensors, and a compiler reuses their memory. On processors TensorFlow
+executes operation by operation, and would copy the whole sum to add to a part. So `in_place` overwrites the sum there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Zeros:
-    """Zeros, made after something is there: no other tensor is in the memory that `in_place` takes."""
+    """Zeros that are made after the awaited tensors. `in_place` puts them in memory that no other tensor shares."""
 
     size: tuple[int, ...]
     dtype: tf.DType
@@ -44,10 +44,11 @@ class Zeros:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddToPart:
-    """Adds a term to the part of a total that is at one position of each of some dimensions; the rest stays.
+    """Adds a term to the part of a total at one position along each of some dimensions. The rest of the total is
+    unchanged.
 
-    size: the total's size. axes: the dimensions' numbers, in the order of their positions. checked: the dimensions
-    whose positions may be outside; nothing is added there.
+    size: the total's size. axes: the dimensions' indices, in the order of their positions. checked: the dimensions
+    whose positions may be out of range; then nothing is added.
     """
 
     size: tuple[int, ...]
@@ -79,14 +80,14 @@ class AddToPart:
         return tf.reshape(sums, self.size)
 
     def in_place(self, total: tf.Tensor, term: tf.Tensor, *positions: tf.Tensor) -> tf.Tensor:
-        """Written over the total, which nothing else may read."""
+        """Adds the term in the total's own memory, so nothing else may read the total."""
         rows, term = self.rows_and_term(positions, term)
         row_size = self.row_size
         together = tf.reshape(total, [self.num_parts, *row_size])
         terms = tf.reshape(term, [self.num_rows, *row_size])
         if self.num_rows > 1:
             return tf.reshape(tf.raw_ops.InplaceAdd(x=together, i=rows, v=terms), self.size)
-        # The part is a view: it is read where it is, and the sum takes the memory of the term.
+        # The part is a view, so it is not copied, and the sum reuses the memory of the term.
         part = tf.slice(together, _joined(rows, [0] * len(row_size)), [1, *row_size])
         return tf.reshape(with_rows(together, rows, part + terms), self.size)
 
@@ -111,7 +112,7 @@ class AddToPart:
         return functools.reduce(tf.logical_and, is_inside), own
 
     def _rows(self, positions: Sequence[tf.Tensor]) -> tf.Tensor | np.ndarray:
-        """int32 [rows]: which, of all positions of the leading dimensions, row-major."""
+        """int32 [rows]: the row-major indices of the part's pieces among all positions of the leading dimensions."""
         strides = [math.prod(self.size[n + 1 : self._num_leading]) for n in range(self._num_leading)]
         known = [tf.get_static_value(p) for p in positions]
         if all(p is not None for p in known):  # as in an unrolled loop
@@ -124,7 +125,8 @@ class AddToPart:
 
     @property
     def _num_leading(self) -> int:
-        """Dimensions that are gone through row by row: up to the last that has a position."""
+        """The number of leading dimensions, up to the last one that has a position. The pieces of memory are their
+        rows."""
         return 1 + max(self.axes)
 
     @property

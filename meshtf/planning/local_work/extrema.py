@@ -1,10 +1,10 @@
 """Maxima and minima that do not depend on the compiler, nor on the layout.
 
-They are NaN where a term is NaN. TensorFlow's kernels keep a NaN. XLA on a CPU takes the first of two unless the second
-is larger, and decides by itself which is the first. So it loses some NaNs, and in a reduction it loses all.
+A result is NaN where a term is NaN. TensorFlow's kernels keep a NaN. XLA on a CPU takes the first of two numbers unless
+the second is larger, and chooses which one is the first. So it loses some NaNs, and in a reduction it loses all.
 
-The maximum and the minimum of 0 and -0, which are equal, are 0. TensorFlow takes either: it depends on whether it
-compares them in a vector with others, or by themselves at the end of a slice.
+The maximum and the minimum of 0 and -0, which are equal, are 0. TensorFlow may return either: this depends on whether
+it compares them in a vector with others, or alone at the end of a slice.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def reduce_min(x: tf.Tensor, axis: int | Sequence[int] | None = None, keepdims: 
 
 
 def without_negative_zeros(x: tf.Tensor) -> tf.Tensor:
-    """x with 0 in place of -0. (XLA takes x + 0 for x.)"""
+    """x with -0 replaced by 0. (XLA simplifies x + 0 to x.)"""
     return tf.where(tf.equal(x, 0), tf.zeros([], x.dtype), x) if x.dtype.is_floating else x
 
 

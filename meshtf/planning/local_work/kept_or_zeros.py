@@ -1,4 +1,4 @@
-"""All of a tensor or zeros, on processors, where it is kept as it is and not copied."""
+"""Selects a whole tensor or zeros on processors, without a copy of the tensor."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import tensorflow as tf
 
 
 def kept_or_zeros(x: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
-    """x, if the one element of a bool says so.
+    """Returns x if `is_kept`, a bool with one element, is true; else zeros.
 
-    It does without a branch, which would keep the operations around it from running in one thread. Instead it reads one
-    of two elements of a list. The second is x. The first was never written, so TensorFlow reads zeros.
+    A branch would prevent the operations around it from running in one thread. Instead it reads one of two elements of
+    a tensor list. The second is x. The first was never written, so TensorFlow reads zeros.
     """
     size, wanted = np.array(x.shape.as_list(), np.int32), tf.cast(tf.reshape(is_kept, []), tf.int32)
     either = tf.raw_ops.TensorListReserve(element_shape=size, num_elements=2, element_dtype=x.dtype)

@@ -1,7 +1,7 @@
-"""Rows of a tensor written in its own memory, on processors.
+"""Writes rows of a tensor in its own memory, on processors.
 
-TensorFlow's kernel writes element by element, whatever the elements are: four numbers of 4 bytes take it as long as
-four of 16. So rows are written as the widest elements there are, with the same bits.
+TensorFlow's kernel writes element by element, and its time does not depend on their width: four numbers of 4 bytes take
+as long as four of 16. So rows are written as elements of the widest dtype, with the same bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _WIDEST = tf.complex128
 
 
 def with_rows(x: tf.Tensor, where: tf.Tensor | list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
-    """x [n, ..] with rows [m, ..] in the places int32 [m] of its first dimension; nothing else may have its memory."""
+    """Writes rows [m, ..] into x [n, ..] at the places int32 [m] of its first dimension. Nothing else may use x's
+    memory."""
     size, dtype = x.shape.as_list(), x.dtype
     together, length = _WIDEST.size // dtype.size, math.prod(size[1:])
     if dtype == tf.bool or together == 1 or length % together or length * dtype.size < WIDE_ROW_BYTES:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def sliced(x: tf.Tensor, begin: tf.Tensor | Sequence[int], sizes: Sequence[int]) -> tf.Tensor:
-    """The part of x with these sizes that begins there.
+    """The part of x with these sizes that starts at `begin`.
 
     TensorFlow converts an array in a third of the time that a list of integers takes.
     """

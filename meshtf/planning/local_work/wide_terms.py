@@ -2,8 +2,8 @@
 
 For example, the sum of [40000, 40000 | -40000, 0] over two cores is 40000. The first core's term is 80000, which
 float16 does not hold. So cores make such terms in float32, send them in float32, and round their sum. The sum is done
-at once, so no operation finds a pending sum of float16. bfloat16 has the range of float32. Its terms are rounded, and
-are sent in half the bytes.
+at once, so no operation reads a pending float16 sum. bfloat16 has the range of float32, so its terms are rounded first,
+and take half the bytes to send.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def term_dtype(dtype: tf.DType) -> tf.DType:
 
 
 def made_wide(emit: Emit, dtypes: Sequence[tf.DType]) -> Emit:
-    """Local work that is done in float32 in place of float16, with outputs of these dtypes."""
+    """Local work that computes in float32 instead of float16, with outputs of these dtypes."""
     of_processors = isinstance(emit, ProcessorWork)
     return _WideProcessorWork(emit, tuple(dtypes)) if of_processors else _WideWork(emit, tuple(dtypes))
 

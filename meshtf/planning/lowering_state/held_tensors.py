@@ -1,7 +1,7 @@
 """The versions in which tensors are held, and how operations read them.
 
-A tensor is held first as it was computed, perhaps with a sum pending. Later it is also held in the layouts that were
-asked for. A read takes the route with the fewest bytes from any version, and keeps the result as one more version.
+A tensor is held first as it was computed, perhaps with a sum pending. Later it is also held in the layouts that readers
+needed. A read takes the route with the fewest bytes from any version, and keeps the result as a new version.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class HeldTensors:
       layouts: the layouts of all tensors.
       pending_sums: the pending sums of the program or the block.
       moves: the moves of the program or the block.
-      outside: the tensors held around the block, if this is one.
-      borrowed: tensors held outside. They are brought into the block's layouts outside it, once.
+      outside: the tensors held around the block; None for the program.
+      borrowed: tensors held outside the block. They are moved to the block's layouts once, outside the block.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class HeldTensors:
         self._versions: dict[Tensor, list[Value]] = {}
 
     def give(self, tensor: Tensor, value: Value) -> None:
-        """Says that `value` is `tensor`."""
+        """Makes `value` the only version of `tensor`."""
         self._versions[tensor] = [value]
 
     def read(self, tensor: Tensor, layout: TensorLayout | None, fill: Fill | None) -> Value:
@@ -58,12 +58,13 @@ class HeldTensors:
         own = self._layouts[tensor]
         wanted = own if layout is None else layout
         versions = self._versions[tensor]
-        # Others want the tensor in its own layout. One allreduce serves them and this reader, who cuts its part out.
+        # Other readers need the tensor in its own layout. One allreduce serves them and this reader, which slices the
+        # result.
         if wanted != own and versions[0].pending and len(versions) == 1 and self._pending_sums.is_needed_whole(tensor):
             self.read(tensor, None, ZEROS)
         source = self._nearest(versions, wanted)
         record = self._moves.record
-        # A sum is done for the operation that left it pending, not for the one that happens to read it first.
+        # A sum is attributed to the operation that left it pending, not to the first reader.
         with record.on_behalf_of(tensor.operation if source.pending else record.operation):
             value = self._moves.reshard(source, wanted)
         if value is not source:
@@ -93,7 +94,7 @@ class HeldTensors:
         return [moves.filled(self._whole(x), fill) for x in operation.inputs]
 
     def whole_versions(self, tensor: Tensor) -> list[Value]:
-        """All that is held of the tensor with no sum pending, in any layout; at least one."""
+        """All versions of the tensor with no sum pending, in any layout; at least one."""
         self._whole(tensor)
         return self._seen_whole(tensor)
 
@@ -112,16 +113,16 @@ class HeldTensors:
         return self._outside.found(tensor) if self._outside is not None else None
 
     def left(self, tensor: Tensor) -> Value:
-        """The version of a tensor that a block leaves to its readers.
+        """The version of a tensor that a block passes to readers outside it.
 
-        It has no sum pending if such a version is there already, preferably in the tensor's own layout.
+        A version with no pending sum is preferred, and among these one in the tensor's own layout.
         """
         whole = [v for v in self._versions_of(tensor) if not v.pending]
         own = [v for v in whole if v.layout == self._layouts[tensor]]
         return (own or whole or self._versions_of(tensor))[0]
 
     def is_seen(self, value: Value) -> bool:
-        """Whether the operation being lowered may have the value as it is, which may be padded."""
+        """Whether the operation being lowered may use the value as it is, with its padding."""
         dims, operation = uneven_dims(value.layout, value.shape, self._moves.mesh_shape), self._moves.record.operation
         return not any(operation.needs_whole(value.shape[dim].name) for dim in dims)
 
@@ -130,7 +131,7 @@ class HeldTensors:
         return self._table.seen_by(self._moves.record.operation)
 
     def _nearest(self, versions: Sequence[Value], layout: TensorLayout) -> Value:
-        # By the number of steps too, since a local slice sends no more bytes than nothing at all.
+        # The number of steps breaks ties, because a route with a local slice sends as few bytes as an empty route.
         routes = ((v, self._moves.route(v, layout)) for v in versions)
         return min(routes, key=lambda found: (found[1].bytes_sent, len(found[1].steps)))[0]
 

@@ -10,12 +10,13 @@ from meshtf.planning.plan import Value
 
 @dataclasses.dataclass(frozen=True)
 class LoopsAround:
-    """The numbers of the iterations of the loops around an operation, on which random bits depend.
+    """The iteration numbers of the loops that enclose an operation. Random bits depend on them.
 
     Attributes:
-      iterations: the numbers of loops' iterations, outermost first (int32 scalars).
-      layers: the numbers in loops over the layers of stacks. They stand in for the numbers in unrolled layers' names.
-      microbatches: how a batch is cut into micro-batches, and the number of this one, innermost first.
+      iterations: the iteration number of each loop, outermost first (int32 scalars).
+      layers: the layer numbers in loops over stacks of layers. They replace the numbers in the names of unrolled
+        layers.
+      microbatches: how a batch is cut into micro-batches, and the number of the current one, innermost first.
     """
 
     iterations: tuple[Value, ...] = ()

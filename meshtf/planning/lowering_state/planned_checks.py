@@ -15,10 +15,10 @@ class PlannedChecks:
 
     Attributes:
       moves: the moves of the program or the block.
-      finds_failures: whether checks are to say where they fail, which a step that goes well need not know.
-      is_of_program: whether they are the program's own. A block's checks are taken up by the program or block around
-        it.
-      open: the checks of a block, for the program or block around it to take up.
+      finds_failures: whether checks report where they fail. A step that succeeds does not need this.
+      is_of_program: whether the checks belong to the program itself. The enclosing program or block adopts a block's
+        checks.
+      open: the checks of a block, for the enclosing program or block to adopt.
       closed: the checks of the program, each a flag of the whole mesh.
       of_feeds: checks of the arrays that the program is fed.
     """
@@ -31,9 +31,10 @@ class PlannedChecks:
     of_feeds: list[FeedCheck] = dataclasses.field(default_factory=list)
 
     def add(self, check: OpenCheck) -> None:
-        """Makes the program's assignments depend on a check, once the program or block around has taken it up.
+        """Makes the program's assignments depend on a check. A check of a block takes effect once the enclosing program
+        adopts it.
 
-        The sum over cores stands right behind the check, so that updates need not wait for the end of the program.
+        The sum over cores comes right after the check, so that updates need not wait for the end of the program.
         """
         self.open.append(check)
         if self.is_of_program:

@@ -1,4 +1,4 @@
-"""The values of variables, from the beginning of a program to its end."""
+"""The present values of variables while a program is lowered."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class PlannedVariables:
     """The present value of each variable: its last assigned value. Slices are stored once, when the program ends.
 
     Args:
-      storage: says in which layout each variable is kept.
+      storage: decides the layout in which each variable is kept.
       layouts: the layouts of all tensors.
       record: the record of the program or the block.
-      outside: the variables around the block, if this is one.
+      outside: the variables of the enclosing block or program; None for the program itself.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PlannedVariables:
         return self._present[name]
 
     def set_stored(self, name: str, value: Value) -> None:
-        """Says that `value` is a variable's present value, without assigning it."""
+        """Makes `value` the variable's present value without an assignment."""
         self._present[name] = value
 
     def assign(self, name: str, value: Value) -> None:

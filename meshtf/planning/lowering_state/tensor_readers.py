@@ -1,4 +1,4 @@
-"""Who reads the tensors of a program or a block, and in which layouts."""
+"""The operations that read the tensors of a program or a block, and the layouts in which they read them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class TensorReaders:
     Args:
       layouts: the layouts of all tensors.
       pending_sums: the pending sums of the program or the block.
-      record: the record of the program or the block, which knows the operation that asks.
-      outside: the readers around the block, if this is one.
-      leaving: for tensors of the block, the tensors of their shape that they are outside.
+      record: the record of the program or the block, which stores the operation that is being lowered.
+      outside: the readers of the enclosing block or program; None for the program itself.
+      leaving: for tensors that leave the block, the tensors of the same shape that they become outside.
     """
 
     def __init__(
@@ -46,11 +46,10 @@ class TensorReaders:
         return self._pending_sums.is_used(tensor)
 
     def layout_wanted(self, tensor: Tensor) -> TensorLayout | None:
-        """The one layout in which everything that uses the tensor works; None if there are several, or if it is
-        unknown.
+        """The layout in which all users of the tensor work; None if there are several layouts, or one is unknown.
 
-        The search goes on behind operations that take a tensor as it is held, as an override does. It also goes on
-        outside a block where the tensor leaves it.
+        If an operation takes a tensor as it is held, as an override does, the search continues with the readers of its
+        output. If the tensor leaves the block, the search continues outside.
         """
         wanted = {*self._layouts_wanted(tensor)}
         return wanted.pop() if len(wanted) == 1 else None

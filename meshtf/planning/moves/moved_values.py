@@ -1,8 +1,8 @@
-"""Values brought to other layouts, each once.
+"""Moves values to other layouts, each only once.
 
-A move is remembered by value. If one reader has gathered x [batch:8/rows], the next reader finds it whole and sends
-nothing. A loop or a branch asks the moves around it for a value from outside, so that the value is moved once, and not
-in every iteration.
+Moves are stored by value. If one reader has gathered x [batch:8/rows], the next reader finds it whole and sends
+nothing. A loop or a branch uses the moves of the block around it for a value from outside. So the value is moved once,
+and not in every iteration.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class MovedValues:
 
     Args:
       record: the record of the plan or the block.
-      outside: the moves around the block, if this is one.
+      outside: the moves of the enclosing block or program; None for the program itself.
     """
 
     def __init__(self, record: PlanRecord, outside: MovedValues | None = None) -> None:
         self.record = record
         self._outside = outside
         self._from_outside: set[Value] = set()
-        # By value, not by tensor: tensors may share one, as a tensor and its copy in another layout do.
+        # Keyed by value, not by tensor, because several tensors may share a value, as a tensor and an override of its
+        # layout do.
         self._moved: dict[tuple[Value, object], Value] = {}
 
     @property
@@ -58,7 +59,7 @@ class MovedValues:
     # Collectives
 
     def collective(self, step: CollectiveStep, value: Value, layout: TensorLayout, pending: Axes = ()) -> Value:
-        """The value after a collective, which leaves it in `layout` and with the sums `pending`."""
+        """Adds a collective, and returns its result in `layout`, with sums over `pending` still pending."""
         if self._is_outside(value):
             return self._done_outside(lambda outside: outside.collective(step, value, layout, pending))
         return self.record.collective(step, value, layout, pending)
@@ -104,8 +105,7 @@ class MovedValues:
         return moved_with_padding(self, value, layout)
 
     def take_route(self, value: Value, layout: TensorLayout) -> Value:
-        """Takes the cheapest steps to a layout. Steps that were taken from the same value before are not taken
-        again."""
+        """Takes the cheapest steps to a layout. Steps already taken from the same value are reused."""
         route = self.route(value, layout)
         taken = zip(route.steps, route.states, strict=True)
         for is_slice, group in itertools.groupby(
@@ -172,7 +172,7 @@ class MovedValues:
     # Values from outside
 
     def take_from_outside(self, value: Value) -> None:
-        """Says that a value from around this block is used in it."""
+        """Records that this block uses a value from outside."""
         self._from_outside.add(value)
 
     def made_outside(self, make: Callable[[], Value]) -> Value:

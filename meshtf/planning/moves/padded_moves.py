@@ -1,8 +1,9 @@
-"""Moves into, between and out of layouts with padded slices, which move as slices of the padded tensor (see `padding`).
+"""Moves values into, between and out of layouts with padded slices. These move as slices of the padded tensor (see
+`padding`).
 
 On rows:4, x [batch:6/rows] has slices of 2, as if it had 8 elements. An allgather of the slices gives all 8, and the
-first 6 are x (`_cropped`). The other way, each core cuts its 2 out of the 6, and core 3, which is beyond the end, holds
-zeros (`_padded_slice`). If two layouts pad to different sizes, the move makes the dimension whole on the way.
+first 6 are x (`_cropped`). In the other direction, each core cuts its 2 out of the 6. Core 3 is beyond the end, and
+holds zeros (`_padded_slice`). Between layouts that pad to different sizes, the move first makes the dimension whole.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def moved_with_padding(moves: MovedValues, value: Value, layout: TensorLayout) -> Value:
     """The value in another layout with its sums done, where one of the two layouts does not divide its shape."""
-    # Slices of a tensor padded to 8 are no slices of one padded to 9, so such a dimension is made whole on the way.
+    # Slices of a tensor padded to 8 are not slices of a tensor padded to 9, so such a dimension is first made whole.
     if unlike := _unlike_dims(value, layout, moves.mesh_shape):
         return moves.reshard(moves.reshard(value, whole_in(layout, unlike)), layout)
     shape = _common_shape(value, layout, moves.mesh_shape)
@@ -61,7 +62,7 @@ def filled(moves: MovedValues, value: Value, fill: Fill) -> Value:
 
 
 def _unlike_dims(value: Value, layout: TensorLayout, mesh_shape: Shape) -> list[int]:
-    """The dimensions that both layouts split, but into slices of differently padded tensors."""
+    """The dimensions that both layouts split, but with different padding."""
     sizes = zip(_padded_sizes(value.shape, value.layout, mesh_shape), _padded_sizes(value.shape, layout, mesh_shape),
                 strict=True)  # fmt: skip
     return [i for i, (a, b) in enumerate(sizes) if a != b and value.layout.axes[i] and layout.axes[i]]
@@ -78,7 +79,7 @@ def _padded_sizes(shape: Shape, layout: TensorLayout, mesh_shape: Shape) -> list
 
 
 def _padded(moves: MovedValues, value: Value, shape: Shape) -> Value:
-    """The value as a value of the padded tensor, which has the same slices."""
+    """The value of the padded tensor, which has the same slices."""
     sizes = value.layout.slice_shape(shape, moves.mesh_shape)
     ends = [(0, new - old) for new, old in zip(sizes, value.slice_shape, strict=True)]
     if not any(end for _, end in ends):
@@ -95,7 +96,7 @@ def _padded(moves: MovedValues, value: Value, shape: Shape) -> Value:
 
 
 def _cropped(moves: MovedValues, value: Value, shape: Shape) -> Value:
-    """The value of a tensor with padding as one of the tensor without."""
+    """The value of a padded tensor, cropped to the tensor without padding."""
     sizes = value.layout.slice_shape(shape, moves.mesh_shape)
     if sizes == value.slice_shape:
         return relabelled(moves, value, shape)
@@ -110,7 +111,7 @@ def _cropped(moves: MovedValues, value: Value, shape: Shape) -> Value:
 
 
 def _padded_slice(moves: MovedValues, value: Value, shape: Shape, layout: TensorLayout, steps: Sequence[Step]) -> Value:
-    """Each core's slice of the part that it holds of a value, with zeros beyond the value's end."""
+    """Cuts each core's slice out of the part of a value that it holds, with zeros beyond the value's end."""
     size, sizes = layout.slice_shape(shape, moves.mesh_shape), value.layout.slice_shape(shape, moves.mesh_shape)
     cuts: list[Cut] = []
     for step in steps:
@@ -123,7 +124,7 @@ def _padded_slice(moves: MovedValues, value: Value, shape: Shape, layout: Tensor
 
     def emit(core: Core, x: tf.Tensor) -> tf.Tensor:
         begin = core.begin(len(size), tuple(cuts))
-        # Near the end, the cut is made at the last place where it fits. It then moves on into the zeros behind the end.
+        # Near the end, the slice is cut at the last place where it fits, and then shifted into the zeros after the end.
         inside = tf.minimum(begin, np.array(last, np.int32))
         return sliced(
             tf.pad(sliced(x, inside, size), np.array(ends, np.int32)),

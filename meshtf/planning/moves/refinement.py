@@ -32,14 +32,16 @@ class Refinement:
     target: TensorLayout
 
     def merged(self, mesh_shape: Shape) -> Refinement:
-        """The same over the fewest factors: neighbours whose splits are, in both layouts, one split of their product.
+        """The same layouts over the fewest factors. Adjacent factors are merged if both layouts can express their
+        splits as one split of their product.
 
-        An axis moves from one merged factor to another in one collective. It can no longer move from a part of one.
+        An axis moves from one merged factor to another in one collective. It can no longer move from a part of a
+        factor.
         """
         sizes, sources, targets = [self.sizes[:1], self.source.axes[:1], self.target.axes[:1]]
         for size, source, target in zip(self.sizes[1:], self.source.axes[1:], self.target.axes[1:], strict=True):
             # Two splits are one split of the product if the inner factor is whole, or if the outer one is split fully.
-            # Else a slice would be several runs of the product.
+            # Else a slice would not be contiguous in the product.
             if all(
                 not axes or axes_size(before[-1], mesh_shape) == sizes[-1]
                 for before, axes in ((sources, source), (targets, target))
@@ -54,7 +56,7 @@ class Refinement:
 def refine(
     source: Shape, source_layout: TensorLayout, target: Shape, target_layout: TensorLayout, mesh_shape: Shape
 ) -> Refinement | None:
-    """The factors over which both layouts can be said, or None."""
+    """The factors over which both layouts can be expressed, or None if there are none."""
     # Cuts are products of sizes, counted from the outermost dimension: [4, 6] has the cuts 1, 4 and 24.
     cuts = {1, source.size}
     for shape, layout in ((source, source_layout), (target, target_layout)):
@@ -89,13 +91,13 @@ def coarser(layout: TensorLayout) -> Iterator[TensorLayout]:
 
 
 def over_dimensions(shape: Shape, sizes: Sequence[int], axes: Sequence[Axes], mesh_shape: Shape) -> TensorLayout | None:
-    """The layout over a shape that a layout over its factors amounts to, or None where a slice is not a box."""
+    """The layout over a shape that equals a layout over its factors, or None if a slice is not a box."""
     result, factor = [], 0
     for dim in shape:
         own: Axes = ()
         is_open, product = True, 1
         while product < dim.size and factor < len(sizes):
-            # Inside a factor that is not split fully, a split would give each core several runs of the dimension.
+            # A split inside a factor that is not split fully would give each core several runs of the dimension.
             if axes[factor] and not is_open:
                 return None
             own += axes[factor]
@@ -109,7 +111,7 @@ def over_dimensions(shape: Shape, sizes: Sequence[int], axes: Sequence[Axes], me
 
 
 def _overlapping(shape: Shape, low: int, high: int) -> Iterator[str]:
-    """The dimensions of which a factor between two products of sizes takes some part."""
+    """The names of the dimensions that overlap the factor between two products of sizes."""
     before = 1
     for dim in shape:
         if dim.size > 1 and low < before * dim.size and high > before:
@@ -132,7 +134,7 @@ def _chain(source: Shape, target: Shape, cuts: list[int]) -> list[int] | None:
         return None
     if all(b % a == 0 for a, b in itertools.pairwise(cuts)):
         return cuts
-    # In [6, 4] and [4, 6] neither 6 nor 4 divides the other. Such cuts are given up, and only shared boundaries stay.
+    # In [6, 4] and [4, 6] neither 6 nor 4 divides the other. Such cuts are dropped, and only shared boundaries stay.
     shared = sorted(_boundaries(source) & _boundaries(target))
     chain = [1]
     for low, high in itertools.pairwise(shared):
@@ -142,7 +144,8 @@ def _chain(source: Shape, target: Shape, cuts: list[int]) -> list[int] | None:
 
 
 def _longest_chain(low: int, high: int, cuts: list[int], source: Shape, target: Shape) -> list[int]:
-    """Within one pair of shared boundaries: the cuts that lie in the leading dimension of both, if they divide."""
+    """The cuts between two shared boundaries that lie in the leading dimension of both shapes, and that divide it and
+    one another."""
     first = [min((b for b in _boundaries(s) if b > low), default=high) for s in (source, target)]
     chain = [low]
     for cut in cuts:
@@ -174,7 +177,8 @@ def _over_factors(
 
 
 def _covering(position: int, axes: list[str], chain: Sequence[int], mesh_shape: Shape) -> Axes | None:
-    """The axes that split the factor at `position`: enough to fill it, or all that are left if they fit in it."""
+    """The axes that split the factor at `position`: the first axes that split it fully, or all axes if they divide it;
+    else None."""
     if position not in chain or position == chain[-1]:
         return None
     size = chain[chain.index(position) + 1] // position

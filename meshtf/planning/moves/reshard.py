@@ -1,14 +1,14 @@
 """The cheapest way from one layout to another, pending sums included: a shortest path over layouts.
 
-A state is (the mesh axes of each dimension, the mesh axes over which a sum is pending). Its neighbours are the states
-that one local slice, allreduce, reduce-scatter, allgather, alltoall or permute makes of it. The path with the fewest
-bytes sent per core wins. Among equals, the path with the fewest collectives wins. The search uses a mesh axis that the
-source leaves free only if the target has it. Dividing an allreduce among idle replicas would send less from each core,
-but in more collectives.
+A state is a pair: the mesh axes of each dimension, and the mesh axes over which a sum is pending. Its neighbours are
+the states that one local slice, allreduce, reduce-scatter, allgather, alltoall or permute turns it into. The path with
+the fewest bytes sent per core wins. Among equals, the path with the fewest collectives wins. The search uses a mesh
+axis that the source leaves free only if the target has it. Dividing an allreduce among idle replicas would send less
+from each core, but in more collectives.
 
 On a mesh rows:2 cols:2, from [batch:8/rows width:8] to [batch:8 width:8/rows] an alltoall sends half of a slice, where
-an allgather and a local slice would send all of it. A sum over `cols` pending on the way, wanted in
-[batch:8/rows width:8/cols], is a reduce-scatter along `width`, which sends half of what an allreduce does.
+an allgather and a local slice would send all of it. A pending sum over `cols`, wanted in [batch:8/rows width:8/cols],
+takes a reduce-scatter along `width`, which sends half the bytes of an allreduce.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ _NO_STEPS = Route((), (), 0)
 def cheapest_route(
     source: TensorLayout, pending: Axes, target: TensorLayout, shape: Shape, dtype_size: int, mesh_shape: Shape
 ) -> Route:
-    """The route with the fewest bytes from `source`, with sums pending over `pending`, to `target` with none.
+    """The route that sends the fewest bytes from `source`, with sums pending over `pending`, to `target` with no
+    pending sum.
 
-    Where one of them does not divide a dimension, the route is that of the padded tensor.
+    If one of the layouts does not divide a dimension, the route moves the padded tensor.
     """
     if source.axes == target.axes and not pending:
         return _NO_STEPS
@@ -84,7 +85,8 @@ def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, 
     whole = dtype_size
     for n in sizes:
         whole *= n
-    # The counter orders states of equal cost, which cannot be compared, and keeps the result the same on every run.
+    # The counter orders states of equal cost, because states cannot be compared, and makes the result the same on every
+    # run.
     counter = itertools.count()
     heap: list[tuple[int, int, int, State, tuple[Step, ...], tuple[State, ...]]] = [
         (0, 0, next(counter), start, (), ())
@@ -93,7 +95,7 @@ def _search(start: State, goal: State, sizes: tuple[int, ...], dtype_size: int, 
     cheapest: dict[State, tuple[int, int]] = {}
     while heap:
         sent, collectives, _, state, steps, states = heapq.heappop(heap)
-        if state == goal:  # the heap gives states in order of cost, so no cheaper way is left
+        if state == goal:  # the heap pops states in order of cost, so no route is cheaper
             return Route(_with_destinations(start, steps, states, mesh_shape), states, sent)
         if state in done:
             continue
@@ -116,7 +118,7 @@ def _neighbours(state: State, goal: State, sizes: tuple[int, ...], mesh_shape: S
     yield from _reductions(state, goal, sizes, mesh_shape)
     yield from _slices(state, goal, sizes, mesh_shape)
     yield from _moves(state, sizes, mesh_shape)
-    # A permute of terms could take them to cores along the axes over which their sum is pending.
+    # A permute of terms could move them along the axes over which their sum is pending.
     if not state.pending:
         yield from _permutes(state, goal, mesh_shape)
 
@@ -151,7 +153,8 @@ def _moves(state: State, sizes: tuple[int, ...], mesh_shape: Shape) -> Iterator[
             without = _replaced(state.axes, dim, kept)
             yield AllGather(moved, dim), State(without, state.pending)
             for other, grown in enumerate(axes + moved for axes in state.axes):
-                # Also where the goal does not have them: an axis may ride along with one that is wanted there.
+                # Axes that the goal does not have there are allowed too: an axis may move together with one that the
+                # goal has.
                 if other != dim and _divides(sizes[other], grown, mesh_shape):
                     step = AllToAll(moved, split_dim=other, concat_dim=dim)
                     yield step, State(_replaced(without, other, grown), state.pending)
@@ -175,7 +178,7 @@ def _permutes(state: State, goal: State, mesh_shape: Shape) -> Iterator[tuple[St
 
 @functools.lru_cache(maxsize=64)
 def _relabelings(mesh_shape: Shape) -> tuple[dict[str, str], ...]:
-    """Every way to put axes of the mesh in the place of others of the same size, but for the identity."""
+    """Every permutation of the mesh axes that maps each axis to one of the same size, except the identity."""
     orders = list(itertools.permutations(mesh_shape))[1:]
     same = [order for order in orders if all(a.size == b.size for a, b in zip(mesh_shape, order, strict=True))]
     return tuple({a.name: b.name for a, b in zip(mesh_shape, order, strict=True)} for order in same)
@@ -184,7 +187,7 @@ def _relabelings(mesh_shape: Shape) -> tuple[dict[str, str], ...]:
 def _with_destinations(
     start: State, steps: tuple[Step, ...], states: tuple[State, ...], mesh_shape: Shape
 ) -> tuple[Step, ...]:
-    """Fills in who sends to whom, which the search leaves out because it costs nothing to know later."""
+    """Fills in the destinations of permutes. The search leaves them out because they do not change its costs."""
     filled: list[Step] = []
     for step, before, after in zip(steps, (start, *states), states, strict=False):
         if isinstance(step, Permute):
@@ -198,14 +201,14 @@ def _destinations(source: tuple[Axes, ...], target: tuple[Axes, ...], mesh_shape
     held, needed = (_block_numbers(axes, mesh_shape) for axes in (source, target))
     destinations = np.arange(mesh_shape.size)
     (moving,) = np.nonzero(held != needed)
-    # As many wait for a block as have it to give: the first that has it gives it to the first that waits.
+    # As many cores need a block as can send it. The first core that holds it sends it to the first core that needs it.
     givers = moving[np.argsort(held[moving], kind="stable")]
     destinations[givers] = moving[np.argsort(needed[moving], kind="stable")]
     return tuple(destinations.tolist())
 
 
 def _block_numbers(layout: tuple[Axes, ...], mesh_shape: Shape) -> np.ndarray:
-    """Which block of a tensor each core holds, counted row-major: [cores]."""
+    """The row-major index of the block of a tensor that each core holds: [cores]."""
     numbers = np.zeros(mesh_shape.size, np.int64)
     for axes in layout:
         numbers = numbers * axes_size(axes, mesh_shape) + positions(axes, mesh_shape)

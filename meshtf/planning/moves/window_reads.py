@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """`length` elements from (j * step + begin) // divisor on, for the core at position j of a split.
+    """A window of `length` elements, which starts at (j * step + begin) // divisor for the core at position j of a
+    split.
 
-    They are counted in the whole dimension, and may lie outside it. Where a core uses only a part of its window,
-    `needed` has each core's part, from an element to another that is not counted. The rest may hold anything finite.
+    Elements are counted in the whole dimension, and may lie outside it. If cores use only a part of their windows,
+    `needed` has each core's part as (first element, end). The rest may hold anything finite.
     """
 
     begin: int
@@ -48,9 +49,9 @@ def read_window(
 ) -> Value:
     """Each core's window of a dimension; sums stay pending.
 
-    Elements outside the dimension are `fill`, or with `wrap` the elements of its other end. Where a window reaches over
-    the dimension's padding, it has `fill` or what the padding holds. The result is split as the value is. Its size is
-    the number of parts times the window's length.
+    Elements outside the dimension are `fill`, or with `wrap` the elements at its other end. Where a window covers the
+    dimension's padding, it holds `fill` or the padding's content. The result is split like the value. Its size is the
+    number of parts times the window's length.
     """
     axes, n, size = value.layout.axes[dim], value.slice_shape[dim], value.shape[dim].size
     parts = axes_size(axes, planner.mesh_shape)
@@ -58,7 +59,7 @@ def read_window(
     fill = bool(fill) if value.dtype == tf.bool else fill
     assembly = _assembled_by(window, parts, (n, n), None if wrap else size)
     held = value
-    # One piece travels as it is. It sends as much as a gather of two slices, and needs no memory for both.
+    # A single piece is sent directly. This sends as many bytes as a gather of two slices, and needs less memory.
     if assembly.num_received(parts) > 1 and assembly.received(parts) >= n * (parts - 1):
         held = planner.moves.once(value, ("whole", dim), lambda: planner.all_gather(value, dim))
         assembly = _assembled_by(window, parts, (n * parts, 0), None if wrap else size)
@@ -100,19 +101,19 @@ class _Piece:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Assembly:
-    """How cores put their windows together: pieces in order, between elements outside the dimension."""
+    """How cores assemble their windows: pieces in order, with `before` and `after` filled elements around them."""
 
     window: Window
     parts: int
     pieces: tuple[_Piece, ...]
     origin: int
-    """How much further on the slice of each next core begins: 0 where all hold the whole dimension."""
+    """The distance between the starts of adjacent cores' slices; 0 if all cores hold the whole dimension."""
     first: int
     """Where the pieces begin, relative to the core's own slice."""
     before: int
     after: int
     is_fixed: bool
-    """Whether the window is all of this on every core."""
+    """Whether the window of every core is the whole assembly."""
     wrap: bool
 
     @property
@@ -121,7 +122,7 @@ class _Assembly:
         return self.is_fixed and self.origin == self.window.length and self.pieces == (_Piece(0, 0, self.origin),)
 
     def received(self, parts: int) -> int:
-        """How many elements a core does not hold itself."""
+        """The number of elements that a core receives from other cores."""
         return sum(p.end - p.begin for p in self.pieces if p.distance % parts)
 
     def num_received(self, parts: int) -> int:
@@ -157,18 +158,18 @@ class _Assembly:
 
 
 def _assembled_by(window: Window, parts: int, slices: tuple[int, int], size: int | None) -> _Assembly:
-    """The least that makes up the windows of all cores.
+    """The smallest assembly that contains the windows of all cores.
 
     Args:
       window: each core's window.
       parts: the number of cores along the split.
-      slices: the elements that a core holds, and how much further on the next core's begin.
-      size: the dimension's elements, without padding; None if windows wrap around.
+      slices: the number of elements that a core holds, and the distance to the start of the next core's elements.
+      size: the dimension's size without padding; None if windows wrap around.
     """
     n, origin = slices
     starts = [window.start(j) for j in range(parts)]
     wanted = window.needed or [(s, s + window.length) for s in starts]
-    # Nothing is sent for elements outside the dimension, or for its padding: they are filled.
+    # Elements outside the dimension, and its padding, are filled and not sent.
     if size is not None:
         wanted = [(max(start, 0), min(end, size)) for start, end in wanted]
     inside = [(start - j * origin, end - j * origin) for j, (start, end) in enumerate(wanted) if start < end and n]
@@ -176,7 +177,8 @@ def _assembled_by(window: Window, parts: int, slices: tuple[int, int], size: int
     first, end = (min(s for s, _ in inside), max(e for _, e in inside)) if inside else (0, 0)
     distances = range(first // n, -(-end // n)) if inside else ()
     pieces = tuple(_Piece(d, max(first - d * n, 0), min(end - d * n, n)) for d in distances)
-    # A window may begin before the pieces or end behind them, by other amounts on other cores. The most is filled.
+    # A window may begin before the pieces or end after them, by an amount that depends on the core. The largest amounts
+    # are filled.
     offsets = [s - j * origin - first for j, s in enumerate(starts)]
     before, after = max(0, -min(offsets)), max(0, max(offsets) + window.length - (end - first))
     is_fixed = len(set(offsets)) == 1 and end - first + before + after == window.length
@@ -184,7 +186,7 @@ def _assembled_by(window: Window, parts: int, slices: tuple[int, int], size: int
 
 
 def _received(planner: Planner, value: Value, dim: int, piece: _Piece) -> Value:
-    """The piece of the core that far along, on this one."""
+    """Brings the piece to each core from the core at the piece's distance."""
     axes = value.layout.axes[dim]
     parts = axes_size(axes, planner.mesh_shape)
 
@@ -194,7 +196,7 @@ def _received(planner: Planner, value: Value, dim: int, piece: _Piece) -> Value:
 
     if not piece.distance % parts:
         return part_of(planner, value, dim, piece.begin, piece.end - piece.begin)
-    return planner.moves.once(value, (dim, piece), send)  # a gradient often needs the border that the operation needed
+    return planner.moves.once(value, (dim, piece), send)  # a gradient often needs the same border as its operation
 
 
 def read_whole_along(planner: Planner, operation: Operation, dim_name: str) -> Value:

@@ -1,1 +1,1 @@
-"""The HTTP server: OpenAI-style endpoints before an engine."""
+"""The HTTP server: OpenAI-style endpoints in front of an engine."""

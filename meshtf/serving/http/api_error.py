@@ -1,4 +1,4 @@
-"""Errors of requests, as the object that the OpenAI-style schema has for them."""
+"""Errors of requests, as objects of the OpenAI-style schema."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _KINDS = {
 
 @dataclasses.dataclass
 class ApiError(Exception):
-    """A request that gets no result.
+    """An error that a request gets as its reply.
 
     Attributes:
       message: one sentence on what is wrong, and what to do.
-      status: the status of HTTP.
-      param: the field at fault.
+      status: the HTTP status.
+      param: the wrong field.
       code: a word for programs.
-      retry_after: the seconds after which the request may come again.
+      retry_after: the seconds after which the client may retry.
     """
 
     message: str
@@ -37,11 +37,11 @@ class ApiError(Exception):
         return self.message
 
     def body(self) -> dict[str, Any]:
-        """Returns the object of the reply."""
+        """Returns the reply's JSON object."""
         kind = _KINDS.get(self.status, INVALID if self.status < 500 else "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def headers(self) -> dict[str, str]:
-        """Returns what the reply's head says of the error."""
+        """Returns the reply's headers for the error."""
         found = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         return found | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})

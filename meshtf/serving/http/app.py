@@ -1,4 +1,4 @@
-"""The app: its paths, and what each answers."""
+"""The app: its paths, and the reply of each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PAGE_HEADERS = {
 }
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _GRACE_SECONDS = 30.0
-"""How much longer than its generation a reply may take to be read."""
+"""The seconds that a reply may last beyond the time limit of its generation, until the client has read it."""
 
 _LONGEST_STEP = 60.0
 """The seconds after which a step of the model counts as one that may hang."""
@@ -55,7 +55,7 @@ class App:
     Attributes:
       model: the model.
       options: the bounds.
-      is_ready: whether it takes requests for text.
+      is_ready: whether it accepts requests for text.
       failure: why the engine has failed for good, if it has.
     """
 
@@ -126,7 +126,7 @@ class App:
 
     async def _ready(self, _: Request) -> Response:
         if not self.is_ready:
-            raise ApiError("The server ends, and takes no more requests.", 503, retry_after=1)
+            raise ApiError("The server is shutting down, and takes no more requests.", 503, retry_after=1)
         return JsonResponse({"status": "ready"})
 
     async def _metrics(self, _: Request) -> Response:
@@ -139,9 +139,11 @@ class App:
     async def _no_such_path(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         path, status = request.url.path[:60], error.status_code
-        message = f"{request.method} is not what {path} takes."
+        message = f"{path} does not take {request.method}."
         if status == 404:
-            hint = nearest(path, self._paths) or "; GET /v1/models and POST /v1/completions are there."
+            hint = (
+                nearest(path, self._paths) or "; this server has GET /v1/models and POST /v1/completions, among others."
+            )
             message = f"There is no path {path!r}{hint}"
         reply = error_response(ApiError(message, status))
         reply.headers.update(error.headers or {})

@@ -29,7 +29,7 @@ _NO_HTTP = b'{"error":{"message":"The bytes that were sent are no request of HTT
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection. Its class is made anew for each server by `bounded`."""
+    """A connection. `bounded` makes a subclass of it for each server."""
 
     max_connections = 1024
     head_seconds = 30.0
@@ -50,15 +50,15 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Replies to what is no request. Behind the beginning of another reply it can only close."""
+        """Replies to bytes that are no request, and closes. If another reply has begun, it only closes."""
         cycle: Any = self.cycle
         if cycle is None or not cycle.response_started or cycle.response_complete:
             self.transport.write(_WRONG % (len(_NO_HTTP), _NO_HTTP))
         self.transport.close()
 
     def _end_if_idle(self) -> None:
-        """Closes the connection if no request was whole in the last interval."""
-        # uvicorn's annotation leaves out that there is no cycle before the first request.
+        """Closes the connection if it had no request during the last interval."""
+        # The cycle is None before the first request, although uvicorn's annotation does not say so.
         cycle: Any = self.cycle
         if cycle is None or (cycle.response_complete and cycle is self._seen):
             self.transport.close()

@@ -26,7 +26,7 @@ class ChatTemplateError(MeshtfError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
-    """A template that makes one prompt of a chat's messages, in the form that Hugging Face's tokenizers have.
+    """A template that turns a chat's messages into one prompt, in the form of Hugging Face's tokenizers.
 
     A template comes with a checkpoint, so it runs in a sandbox: it changes nothing, and reaches no file.
 
@@ -112,7 +112,7 @@ def _configuration(folder: Path) -> dict[str, Any]:
 
 
 def _default_of(said: Any) -> str | None:
-    """Returns the template of a configuration. Some have a list of templates with names."""
+    """Returns the default template of a configuration. Some configurations have a list of named templates."""
     if isinstance(said, list):
         named = {each.get("name"): each.get("template") for each in said if isinstance(each, dict)}
         said = named.get("default")

@@ -1,4 +1,4 @@
-"""One generation of an engine, heard from an event loop."""
+"""One generation of an engine, as an event loop receives it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIELDS = {
     "min_new_tokens": "min_tokens",
     "num_likeliest": "logprobs",
 }
-"""The names that requests have for fields of `GenerationRequest`, where they differ."""
+"""The names of `GenerationRequest`'s fields in HTTP requests, where they differ."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ShownToken:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """The news of a generation since the last piece.
+    """The new part of a generation since the last piece.
 
     Attributes:
       text: the text that may be shown.
@@ -68,7 +68,7 @@ class Piece:
 
 
 class _Mailbox:
-    """Hears an engine's thread, and puts what it says into a queue of an event loop."""
+    """A `Listener` that passes events from the engine's thread to a queue of an event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ class _Mailbox:
 
 
 class Generation:
-    """A generation. `start` it; `close` ends it wherever it is."""
+    """A generation. Call `start` first. `close` ends it at any point."""
 
     def __init__(self, model: ServedModel, request: GenerationRequest, stops: Sequence[str]) -> None:
         self._model, self._request = model, request
@@ -111,7 +111,7 @@ class Generation:
         self._is_done = False
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Yields a piece for each token, the last with the reason of the end.
+        """Yields a piece for each token. The last piece says why the generation ended.
 
         Raises:
           ApiError: if the generation fails.
@@ -152,7 +152,7 @@ class Generation:
         return Piece(shown.text, shown.tokens + rest, finish, self._num_tokens)
 
     def _shown(self, text: str) -> Piece:
-        """A piece with text, and with the tokens that begin in it. A token without text waits for the next."""
+        """A piece with this text and the tokens that begin in it. A token without text goes into the next piece."""
         self._num_shown += len(text)
         count = sum(1 for each in self._waiting if each.offset < self._num_shown)
         tokens, self._waiting = tuple(self._waiting[:count]), self._waiting[count:]
@@ -160,8 +160,8 @@ class Generation:
 
 
 async def likelihoods(model: ServedModel, prompts: Sequence[Prompt], client: str) -> list[list[float]]:
-    """Returns the log-likelihood of each token of a client's texts. The engine leaves out texts whose scores are
-    cancelled.
+    """Returns the log-likelihood of each token of a client's texts. If it is interrupted, it cancels the remaining
+    scores.
 
     Raises:
       ApiError: if the engine refuses a text, or fails.
@@ -182,7 +182,7 @@ async def likelihoods(model: ServedModel, prompts: Sequence[Prompt], client: str
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Turns what an engine refuses into a reply."""
+    """Turns errors of the engine into errors for the reply."""
     try:
         yield
     except RequestError as error:
@@ -196,7 +196,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _told(error: EngineFailedError | RequestError) -> ApiError:
-    """The reply of a generation that has failed. A request's fault is told by the request's own name of the field."""
+    """The error reply for a failed generation. It calls a field by its name in HTTP requests."""
     if isinstance(error, EngineFailedError):
         return ApiError(f"The generation failed: {error}", 500)
     if error.field is None:

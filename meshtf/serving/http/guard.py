@@ -1,4 +1,4 @@
-"""Stands before the app: who may use it, how much one may send, and what is counted."""
+"""Checks who may use the app, before each request reaches it, and counts requests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from meshtf.serving.http.server_metrics import ServerMetrics
 from meshtf.serving.http.server_options import ServerOptions, is_loopback_name
 
 OPEN_PATHS = ("/", "/health", "/ready")
-"""The paths that need no token. The page asks for one itself."""
+"""The paths that need no token. The page asks its user for one."""
 
-_FAULT = "The server failed at this request, and its log says where; other requests go on."
+_FAULT = "The server failed on this request, and its log says where; other requests continue."
 _NO_TOKEN = "This server asks for a token: send the header Authorization: Bearer TOKEN."
-_WRONG_TOKEN = "The token is wrong; the one who started the server knows it."
+_WRONG_TOKEN = "The token is wrong; ask whoever started the server for it."
 _FOREIGN_HOST = (
     "This server is for its own machine, and the request names another host; start it with --host to serve others."
 )
@@ -34,7 +34,7 @@ class Guard:
     Args:
       app: the app behind it.
       options: the token, and where the server listens.
-      metrics: what is counted.
+      metrics: the counters.
       paths: the paths that are counted by name. Others are counted together.
     """
 
@@ -70,7 +70,7 @@ class Guard:
         options = self._options
         host = headers.get("host", "")  # HTTP/1.0 has none, and a browser always sends it
         if options.is_loopback and options.token is None and host and not is_loopback_name(_host_name(host)):
-            raise ApiError(_FOREIGN_HOST, 403)  # a page of another site may have a name that leads to this machine
+            raise ApiError(_FOREIGN_HOST, 403)  # DNS rebinding: another site's name may resolve to this machine
         if options.token is None or path in OPEN_PATHS:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")

@@ -1,4 +1,4 @@
-"""Notices that a client leaves before its reply is there."""
+"""Notices that a client disconnects before its reply is ready."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 async def left(receive: Receive) -> None:
-    """Returns when the client leaves. The body of its request must have been read."""
+    """Returns when the client disconnects. The body of its request must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def unless_left(receive: Receive, work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Returns the result of some work, which is cancelled when the client leaves.
+    """Returns the result of `work`. If the client disconnects, the work is cancelled.
 
     Raises:
-      ApiError: if the client left, or the work took longer than `seconds`.
+      ApiError: if the client disconnected, or the work took longer than `seconds`.
     """
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(left(receive))
     try:
@@ -31,8 +31,8 @@ async def unless_left(receive: Receive, work: Coroutine[Any, Any, T], seconds: f
         if task.done():
             return task.result()
         if gone.done():
-            raise ApiError("The client left before the reply was there.")
-        raise ApiError(f"The reply was not there within {seconds:g} s; send less at once.", 503, retry_after=1)
+            raise ApiError("The client left before the reply was ready.")
+        raise ApiError(f"The reply was not ready within {seconds:g} s; send less at once.", 503, retry_after=1)
     finally:
         task.cancel()
         gone.cancel()

@@ -13,7 +13,7 @@ from meshtf.serving.http.reading.requests import Prompt, TextRequest
 from meshtf.serving.http.served_model import ServedModel
 
 _LEAST = -9999.0
-"""The log-likelihood of what is impossible, as OpenAI writes it: JSON has no infinity."""
+"""The number that stands for minus infinity among log-likelihoods, as in OpenAI's API. JSON has no infinity."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Replies:
     created: int
 
     def whole(self, choices: Sequence[dict[str, Any]], num_added: int) -> dict[str, Any]:
-        """Returns a reply with all of every choice."""
+        """Returns a complete reply with all choices."""
         kind = "chat.completion" if self.request.is_chat else "text_completion"
         return {**self._head(kind), "choices": list(choices), "usage": self.usage(num_added)}
 
@@ -51,7 +51,7 @@ class Replies:
     def choice(
         self, index: int, piece: Piece, echo: Echo | None = None, *, is_delta: bool = False, is_first: bool = False
     ) -> dict[str, Any]:
-        """Returns a choice, or with `is_delta` what is new of it."""
+        """Returns a choice. With `is_delta` it has only the new part."""
         found: dict[str, Any] = {"index": index, "finish_reason": None if piece.finish is None else piece.finish.value}
         has_logprobs = self.request.options.num_likeliest is not None
         if not self.request.is_chat:
@@ -102,7 +102,7 @@ class Replies:
 
 @dataclasses.dataclass(frozen=True)
 class Echo:
-    """A prompt that is told again, with the log-likelihoods of its tokens if they are asked for."""
+    """A prompt that the reply repeats, with the log-likelihoods of its tokens if the request wants them."""
 
     prompt: Prompt
     log_likelihoods: Sequence[float]

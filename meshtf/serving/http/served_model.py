@@ -18,10 +18,10 @@ class ServedModel:
 
     Attributes:
       name: its name in requests.
-      engine: runs it.
+      engine: the engine that runs it.
       vocabulary: its tokens.
       stop_ids: the tokens that end every generation.
-      template: makes a prompt of a chat.
+      template: turns a chat into a prompt.
       created: when the server began, in seconds since 1970.
     """
 

@@ -1,4 +1,4 @@
-"""Runs the app on a port until a signal comes, and then lets what runs come to its end."""
+"""Runs the app on a port until a signal arrives, and then lets running requests finish."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Server:
       address: the address of the page.
 
     Args:
-      app: what answers.
+      app: the app that answers requests.
       bound: the socket, from `bound_socket`.
       end: ends the process at a second signal.
     """
@@ -56,7 +56,7 @@ class Server:
         self._has_started = threading.Event()
 
     def run(self) -> bool:
-        """Serves until a signal, `stop`, or a failure of the engine for good. Returns whether all came to its end."""
+        """Serves until a signal, `stop`, or the engine's final failure. Returns whether all requests could finish."""
         return asyncio.run(self._serve())
 
     def wait_until_started(self, seconds: float) -> bool:
@@ -127,7 +127,7 @@ class Server:
     @contextlib.contextmanager
     def _signals(self) -> Generator[None, None, None]:
         wanted: list[signal.Signals] = []
-        with contextlib.suppress(ValueError, RuntimeError):  # another thread than the main one hears no signals
+        with contextlib.suppress(ValueError, RuntimeError):  # only the main thread can handle signals
             for number in heard_signals():
                 self._loop.add_signal_handler(number, self._stop, number.name, number)
                 wanted.append(number)
@@ -137,7 +137,7 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn's server, which leaves signals to `Server`: its own way ends the process by the signal."""
+    """uvicorn's server without its handling of signals, by which the signal would end the process. See `Server`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

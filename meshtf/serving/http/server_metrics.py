@@ -26,7 +26,7 @@ _COUNTERS = {
 
 
 class _EngineCollector(Collector):
-    """Asks an engine what it does, whenever the metrics are read."""
+    """Reads an engine's status whenever the metrics are read."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heard_signals() -> list[signal.Signals]:
-    """Returns the signals that end a server, but for ignored ones: `nohup` starts programs that ignore SIGHUP."""
+    """Returns the signals that end a server, without ignored ones: `nohup` starts programs that ignore SIGHUP."""
     return [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
 
 
@@ -26,7 +26,7 @@ class ServerOptions:
       token: the token that requests must bring, or None.
       max_body_bytes: the most bytes of a request's body.
       max_connections: the most connections at once.
-      request_seconds: the seconds after which a generation ends as it is.
+      request_seconds: the seconds after which a generation ends early, with the text so far.
       head_seconds: the seconds in which a request's head and body must come, and for which a connection may be idle.
       drain_seconds: the seconds that generations have to end when the server is asked to stop.
     """

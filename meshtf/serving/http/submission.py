@@ -1,4 +1,4 @@
-"""Gives requests to an engine without stopping the event loop while their forms are compiled."""
+"""Submits requests to an engine without blocking the event loop while their forms are compiled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.reading.response_format import FIELD
 
 _NUM_THREADS = 2
-_OTHERS = "The server compiles the forms of other requests; come again later."
+_OTHERS = "The server is busy compiling the forms of other requests; try again later."
 _TOO_LONG = "{field} takes longer than {seconds:g} s to compile; ask for a smaller form."
 
 
 class Submission:
-    """The way of requests to an engine. The ones with a form go by threads, where it is compiled if it is new.
+    """Submits requests to an engine. Requests with a form go through threads, which compile new forms.
 
-    The threads are daemons: the process does not wait at its end for a form that is being compiled.
+    The threads are daemons, so the process does not wait for a compilation when it ends.
 
     Args:
       engine: the engine, whose limits say how long a request may wait for its form.
@@ -33,7 +33,7 @@ class Submission:
         self._num_threads, self._is_closed = 0, False
 
     async def submit(self, request: GenerationRequest, listener: Listener) -> int:
-        """Queues a generation, and returns its number. If nobody waits for it any more, it is cancelled.
+        """Queues a generation, and returns its number. If the caller stops waiting, the generation is cancelled.
 
         Raises:
           ApiError: if the form takes too long. Errors of `Engine.submit` are raised as they are.
@@ -65,7 +65,7 @@ class Submission:
             work.run()
 
     def _late(self, work: _Work) -> ApiError:
-        """The reply to a request that waited too long, mostly for its own form or for others'."""
+        """The error for a request that waited too long, either for its own form or behind the forms of others."""
         if work.began is not None and time.monotonic() - work.began > self._seconds / 2:
             return ApiError(_TOO_LONG.format(field=FIELD, seconds=self._seconds), param=FIELD)
         return ApiError(_OTHERS, 503, FIELD, "overloaded", retry_after=1)
@@ -75,8 +75,8 @@ class Submission:
             self._engine.cancel(number.result())
 
     def close(self) -> None:
-        """Refuses the requests that wait. Forms that are being compiled go on, and their requests then find the engine
-        closed.
+        """Refuses the waiting requests. Compilations that have begun continue, but the closed engine then refuses their
+        requests.
         """
         self._is_closed = True
         with contextlib.suppress(queue.Empty):
@@ -87,11 +87,11 @@ class Submission:
 
 
 class _Work:
-    """The submission of a request by a thread.
+    """A request that a thread submits.
 
     Attributes:
-      number: the number of its generation, or the error.
-      began: when it began; None if it waits.
+      number: a future of the number of its generation.
+      began: the time at which a thread took it. None while it waits.
     """
 
     def __init__(self, engine: Engine, request: GenerationRequest, listener: Listener) -> None:

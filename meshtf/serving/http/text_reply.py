@@ -33,8 +33,8 @@ class TextReply(Response):
 
     Args:
       replies: makes the reply's objects.
-      submission: gives the generations to the engine.
-      metrics: what is counted.
+      submission: submits the generations to the engine.
+      metrics: the server's metrics.
       seconds: the seconds after which the reply is broken off, for a client that does not read.
     """
 
@@ -63,7 +63,7 @@ class TextReply(Response):
                 await work
 
     async def _answer(self, generations: list[Generation], scope: Scope, receive: Receive, send: Send) -> None:
-        """Submits the generations before anything is sent, so that what the engine refuses is a reply of its own."""
+        """Submits the generations before it sends anything, so that a refusal by the engine becomes an error reply."""
         request = self._replies.request
         echoes = await self._echoes()
         if request.options.max_new_tokens:
@@ -77,7 +77,7 @@ class TextReply(Response):
         await JsonResponse(whole)(scope, receive, send)
 
     async def _echoes(self) -> list[Echo | None]:
-        """Returns the prompt of each choice where it is told again."""
+        """Returns the echo of each choice's prompt, or None for each if the request wants none."""
         request = self._replies.request
         prompts = request.prompts
         if not request.has_echo:
@@ -142,7 +142,7 @@ class TextReply(Response):
                 is_first = False
 
     async def _timed(self, generation: Generation) -> AsyncIterator[Piece]:
-        """The pieces of a generation, whose times are noted."""
+        """Yields the pieces of a generation, and records their times."""
         last, count = self._start, 0
         async for piece in generation.pieces():
             if piece.num_tokens > count:
@@ -157,7 +157,7 @@ class TextReply(Response):
 
 @contextlib.asynccontextmanager
 async def _together() -> AsyncIterator[Callable[[Any], asyncio.Task[Any]]]:
-    """Runs coroutines at once. The first error ends the others, and is raised by itself."""
+    """Runs coroutines concurrently. The first error cancels the others, and is raised without an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group.create_task

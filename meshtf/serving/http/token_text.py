@@ -1,4 +1,4 @@
-"""Tokens become text one by one: characters come whole, and stop texts never come."""
+"""Turns tokens into text one by one. The text never has half a character, or a stop text."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 _REPLACEMENT = "\ufffd"
 _MOST_MISSING = 3
-"""The most bytes of a character of UTF-8 that are there while one is missing."""
+"""The most bytes that an incomplete UTF-8 character can have."""
 _CONTEXT, _LONGEST = 8, 24
 
 
 class TokenText:
     """The text of tokens that come one by one.
 
-    A vocabulary may write a piece differently at the beginning of a text. So the last tokens before are decoded with
-    each new one. Bytes that may be the first of a character are held back until the character is whole.
+    A vocabulary may write a piece differently at the beginning of a text. So each new token is decoded together with
+    the last ones before it. The first bytes of a character are held back until the character is complete.
     """
 
     def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int]) -> None:
@@ -25,7 +25,7 @@ class TokenText:
         self._num_given = len(_whole(vocabulary.decode(self._ids)))
 
     def add(self, token: int) -> str:
-        """Returns the text that is new with a token."""
+        """Adds a token, and returns the new text."""
         self._ids.append(token)
         text = self._vocabulary.decode(self._ids)
         whole = _whole(text)
@@ -37,7 +37,7 @@ class TokenText:
         return new
 
     def rest(self) -> str:
-        """Returns the text that was held back, when no token comes any more."""
+        """Returns the text that was held back. Call it after the last token."""
         return self._vocabulary.decode(self._ids)[self._num_given :]
 
 
@@ -50,10 +50,10 @@ def _whole(text: str) -> str:
 
 
 class StopTexts:
-    """Text that passes until a stop text comes. Text that may begin a stop is held back.
+    """Passes text on until a stop text occurs. Text that may be the beginning of a stop is held back.
 
     Attributes:
-      is_found: whether a stop came. Nothing passes behind it.
+      is_found: whether a stop text has occurred. Nothing passes after it.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class StopTexts:
         self.is_found = False
 
     def add(self, text: str) -> str:
-        """Returns the text that passes now."""
+        """Adds text, and returns the text that passes now."""
         if self.is_found:
             return ""
         self._held += text
@@ -75,7 +75,7 @@ class StopTexts:
         return passed
 
     def rest(self) -> str:
-        """Returns the text that was held back, when none comes any more."""
+        """Returns the text that was held back. Call it after the last text."""
         rest, self._held = self._held, ""
         return rest
 

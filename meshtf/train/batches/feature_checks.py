@@ -14,7 +14,7 @@ from meshtf.ops.inputs.placeholder import InputOperation
 
 
 def check_features(which: str, program: mtf.Function, features: Mapping[str, np.ndarray | tf.Tensor]) -> None:
-    """Checks that a batch has the names, shapes and types that the task has said.
+    """Checks that a batch has the names, shapes and types that the task declares.
 
     Raises:
       FeedError: if it has not. The message names the examples and every feature that does not fit.

@@ -16,14 +16,14 @@ from meshtf_programs.strict_json import json_text
 
 
 def own_rows(step: mtf.Function, batch: mtf.Dimension) -> slice:
-    """Returns the rows of a program's inputs [batch, ...] that this process makes. On a mesh of one process
-    these are all.
+    """Returns the rows of a program's inputs [batch, ...] that this process makes. On a mesh of one process, it
+    makes all rows.
     """
     return slice(0, batch.size) if _cluster_of(step) is None else rows_read(step.input_slices())
 
 
 def rows_read(slices: Mapping[str, tuple[slice, ...]]) -> slice:
-    """Returns the smallest range of rows with everything that is read of inputs [batch, ...], or no row if nothing is
+    """Returns the smallest range that contains all rows read of inputs [batch, ...]. It is empty if nothing is
     read.
 
     Args:

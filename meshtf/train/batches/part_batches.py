@@ -15,7 +15,7 @@ from meshtf.train.step_programs import EvaluationProgram, evaluation_step
 from meshtf.train.training import Training
 
 _CANNOT_BE_BUILT = """\
-the last held-out examples are {count}, and make no full batch. Padding would make the model's metric "{metric}" wrong:
+the last batch of held-out examples has only {count}. Padding it would make the model's metric "{metric}" wrong:
 it has no dimension "batch", so it describes a whole batch. For a batch of {count} the model cannot be built:
 {error}
 Give the metric a value for each example, [batch], or choose Training.batch_size so that it divides the number of
@@ -51,7 +51,7 @@ class PartBatches:
         raise ConfigurationError(_CANNOT_BE_BUILT.format(count=count, metric=metric, error=failure))
 
     def _meshes(self, batch: mtf.Dimension) -> Iterator[MeshImpl]:
-        """Yields the mesh, and then the same mesh with an unsplit batch, and with nothing split: `count` need
+        """Yields the mesh, and then the same mesh with an unsplit batch, and with nothing split: `count` may
         not divide.
         """
         yield self._mesh_impl

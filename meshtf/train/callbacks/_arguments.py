@@ -7,19 +7,19 @@ from meshtf.train.configuration import ConfigurationError
 
 
 def check_integer(name: str, value: object, least: int) -> None:
-    """Raises ConfigurationError if it is no integer, or too small."""
+    """Raises ConfigurationError if the value is not an integer, or is too small."""
     if not is_integer(value, least):
         raise ConfigurationError(f"{name} must be an integer, {least} or more, and is {value!r}")
 
 
 def check_number(name: str, value: object) -> None:
-    """Raises ConfigurationError if it is no finite number, or negative."""
+    """Raises ConfigurationError if the value is not a finite number, or is negative."""
     if not is_number(value) or value < 0:
         raise ConfigurationError(f"{name} must be a number, 0 or more, and is {value!r}")
 
 
 def check_text(name: str, value: object, *, may_be_none: bool = False) -> None:
-    """Raises ConfigurationError if it is no text, or empty."""
+    """Raises ConfigurationError if the value is not a text, or is empty."""
     if value is None and may_be_none:
         return
     if not isinstance(value, str) or not value:

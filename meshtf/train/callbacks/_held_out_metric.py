@@ -18,8 +18,8 @@ _UNKNOWN = """\
 It is one of the means over the held-out examples: {known}."""
 
 _ONE_EVALUATION = """\
-{owner} needs evaluations during the training, and the only one is at its end: give Training.evaluate_every, the steps \
-between two, less than Training.num_steps, {num_steps}."""
+{owner} needs evaluations during training, but the only one is at the end: make Training.evaluate_every, the number \
+of steps between two evaluations, less than Training.num_steps, {num_steps}."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class HeldOutMetric:
     """A mean over the held-out examples, whose least or greatest value is the best.
 
     Raises:
-      ConfigurationError: if there is no such mode, or the name is no text.
+      ConfigurationError: if there is no such mode, or the name is not a text.
     """
 
     owner: str

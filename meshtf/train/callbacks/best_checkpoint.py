@@ -15,9 +15,9 @@ from meshtf.train.trainer import Trainer
 
 @gin.configurable(module="meshtf.train")
 class BestCheckpoint(Callback):
-    """Has a checkpoint written after each evaluation that is the best so far, and keeps it beside the newest ones.
+    """Saves a checkpoint after each evaluation that is the best so far, and keeps it in addition to the newest ones.
 
-    The checkpoint lies among the others in `checkpoints/`, for `--step` of every program, until a better one is whole.
+    It stays in `checkpoints/`, where every program finds it by `--step`, until a better one is complete.
 
     Args:
       metric: a mean over the held-out examples, such as "loss".

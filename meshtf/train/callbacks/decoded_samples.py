@@ -23,8 +23,8 @@ SAMPLES = "samples.jsonl"
 class DecodedSamples(Callback):
     """Continues prompts after each evaluation, shows the texts, and writes them to `samples.jsonl` in the run's folder.
 
-    The programs share the variables of the training and do not copy them. The trained values are the same to the bit as
-    without samples. The texts depend only on the seed and the step.
+    The programs share the variables of the training and do not copy them. The trained values are bit-identical to those
+    without samples. Draws depend only on the seed and the step.
 
     Args:
       prompts: the texts to continue.
@@ -63,8 +63,8 @@ class DecodedSamples(Callback):
                 self._write(run.step, {"prompt": found.prompt, "rank": found.rank, "text": found.text})
 
     def _sharing_variables(self, trainer: Trainer) -> ContinuedTexts:
-        """Returns the programs, in a store with the training's variables and perhaps others, which no checkpoint
-        gets.
+        """Returns the programs, in a store that shares the training's variables. Checkpoints do not contain its
+        other variables.
         """
         variables = trainer.variables.renamed({name: name for name in trainer.variables})
         return ContinuedTexts(trainer.training, trainer.mesh_impl, self._decoding, self._prompts, variables)

@@ -16,7 +16,7 @@ from meshtf.train.evaluation import Evaluation
 from meshtf.train.monitoring.progress import StepReport
 
 _FAILED = "callback {name} failed in {event} after step {step}: {error}{place}"
-_GOES_ON = "{failure}\nTraining goes on without it."
+_GOES_ON = "{failure}\nTraining continues without it."
 
 _STATES, _EVALUATED_STEP = "states", "evaluated_step"
 
@@ -40,7 +40,7 @@ class Delivery:
         }
 
     def start(self, states: Mapping[str, Any] | None) -> None:
-        """Gives callbacks the states of a checkpoint, and the first event.
+        """Passes the states of a checkpoint to the callbacks, with the first event.
 
         Raises:
           CallbackError: if one of them failed, or has a state that JSON cannot hold.
@@ -60,13 +60,13 @@ class Delivery:
             self._tell("on_step", report)
 
     def needs_evaluation(self, step: int) -> bool:
-        """Tells whether callbacks that are no observers want evaluations, and have not been told of this step's."""
+        """Tells whether callbacks other than observers want evaluations, and have not had this step's."""
         return bool(self._deciding) and self._evaluated_step < step
 
     def evaluation(self, evaluation: Evaluation, *, is_written: bool) -> None:
         """Delivers the evaluation of this step.
 
-        `is_written`: whether its metrics were written earlier, perhaps by an earlier run. Observers were told of it
+        `is_written`: whether its metrics were written earlier, perhaps by an earlier run. Observers received it
         then.
         """
         if self._evaluated_step < self._run.step:
@@ -83,7 +83,7 @@ class Delivery:
         self._tell("on_end", outcome)
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Returns the states of all callbacks that have one, for a checkpoint, or None if nothing is to be remembered.
+        """Returns the states of all callbacks that have one, for a checkpoint, or None if there is nothing to store.
 
         Raises:
           CallbackError: if a callback fails to give its state, or JSON cannot hold it.

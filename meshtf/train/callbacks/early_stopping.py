@@ -1,4 +1,4 @@
-"""Ends a training that gets no better."""
+"""Ends a training that no longer improves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshtf.train.trainer import Trainer
 class EarlyStopping(Callback):
     """Ends training once `patience` evaluations in a row were no better than the best before them.
 
-    A run that was stopped and resumed ends where an undisturbed run does. Resumed with more patience, it goes on.
+    A resumed run ends at the same step as an uninterrupted one. Resumed with more patience, it continues.
 
     Args:
       metric: a mean over the held-out examples, such as "loss".

@@ -28,10 +28,10 @@ class MlflowWriter(Callback):
     """Writes metrics and configuration to a run of MLflow, which a resumed training continues.
 
     Args:
-      tracking_uri: the address of the server or of the files, such as "http://host:5000". None: as MLflow itself finds
-        it.
+      tracking_uri: the address of the server or of the files, such as "http://host:5000". None: MLflow's own
+        default.
       experiment: the experiment that the run belongs to.
-      run_name: the name of the run. The default is that of its folder.
+      run_name: the name of the run. The default is the name of its folder.
 
     Raises:
       ConfigurationError: if a value is impossible.

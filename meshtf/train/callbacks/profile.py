@@ -17,7 +17,7 @@ from meshtf.train.trainer import Trainer
 
 @gin.configurable(module="meshtf.train")
 class Profile(Callback):
-    """Profiles steps, into the run's `tensorboard/`, where TensorBoard's profile plugin shows them.
+    """Profiles steps, and writes the profile into the run's `tensorboard/`, where TensorBoard's plugin shows it.
 
     The first step of a process compiles, and a profile of it shows little else.
 

@@ -23,8 +23,8 @@ MISSING_TENSORBOARD = "nothing is written for TensorBoard, which is not installe
 class TensorBoard(Callback):
     """Writes the run's metrics as curves, its vectors as histograms, and its report and configuration as texts.
 
-    They go into the run's `tensorboard/`, at the steps that `Training.log_every` says, and after evaluations. Values
-    that an interrupted run left of steps that are taken again are not shown. Every training has one.
+    They go into the run's `tensorboard/`, at the steps that `Training.log_every` selects, and after evaluations. When a
+    resumed run repeats steps, only their new values are shown. Every training has this callback.
     """
 
     is_observer = True
@@ -79,9 +79,9 @@ def _indented(text: str) -> str:
 
 
 def _write_start(folder: Path, step: int) -> None:
-    """Makes TensorBoard forget the values that it has read of this step and of later ones.
+    """Makes TensorBoard discard the values that it has read for this step and later ones.
 
-    TensorBoard does this from the second such event of a folder on, so a run that begins anew writes one, too.
+    TensorBoard obeys only from the second such event in a folder on, so a new run also writes one.
     """
     start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
     # This file's name sorts before that of the next one, so TensorBoard reads it first. The writer needs a graph.

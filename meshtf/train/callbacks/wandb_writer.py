@@ -31,8 +31,8 @@ class WandbWriter(Callback):
     Its files are in the run's folder, under `wandb/`. In mode "offline" they are sent later by `wandb sync`.
 
     Args:
-      project: the project of the run there.
-      run_name: the name of the run. The default is that of its folder.
+      project: the project that the run belongs to.
+      run_name: the name of the run. The default is the name of its folder.
       mode: "online", "offline" or "disabled".
 
     Raises:

@@ -1,4 +1,4 @@
-"""Checks arrays of examples, before anything is made of them."""
+"""Checks arrays of examples before they are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.task import WEIGHTS
 
 _FAULTS = """\
-the arrays of the task "{task}" do not go together:
+the arrays of the task "{task}" do not fit together:
 {faults}"""
 
 
@@ -39,7 +39,7 @@ def _name_faults(shapes: Mapping[str, mtf.Shape], parts: Mapping[str, Mapping[st
     if not shapes:
         yield "shapes names no feature"
     if WEIGHTS in shapes:
-        yield f'no feature can be called "{WEIGHTS}", under which an evaluation is told which examples are padding'
+        yield f'no feature can be called "{WEIGHTS}": an evaluation marks padding examples with this name'
     for part, features in parts.items():
         if not isinstance(features, Mapping):
             yield f"{part} must be a dict of arrays by the names of features, and is a {type(features).__name__}"
@@ -84,7 +84,7 @@ def _count_faults(part: str, features: Mapping[str, Any]) -> Iterator[str]:
     counts = {name: int(array.shape[0]) for name, array in features.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f'"{name}" has {count:,}' for name, count in counts.items())
-        yield f"{part} must have as many examples of each feature: {listed}"
+        yield f"{part} must have the same number of examples for each feature: {listed}"
     elif not any(counts.values()):
         purpose = "to train on" if part == "train" else "by which to say what was learnt"
-        yield f"{part} has no example {purpose}; it must have one at least"
+        yield f"{part} has no example {purpose}; it must have at least one"

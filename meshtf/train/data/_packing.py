@@ -15,7 +15,7 @@ from meshtf.train.data.objectives.objective import Example
 
 
 def packed_rows(lengths: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Computes which examples share a row. In order, each is in the row of the one before if it fits there in every
+    """Computes which examples share a row. An example joins the row of the previous one if it fits there in every
     sequence.
 
     Args:
@@ -47,12 +47,12 @@ def lay_out(
 ) -> dict[str, np.ndarray]:
     """Puts the examples of each row one after another, and pads with zeros.
 
-    The values of ids do not matter: an id 0 is a token like any other. An example without tokens in one sequence keeps
-    its number in all of them.
+    The values of ids do not matter: an id 0 is a token like any other. An example without tokens in one sequence still
+    has the same segment number in all of them.
 
     Args:
       rows: the examples of each row.
-      sequences: the features that are as long as each sequence.
+      sequences: for each sequence, the features of its length.
       sizes: the sizes of the sequences.
 
     Returns:

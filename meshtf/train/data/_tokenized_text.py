@@ -1,4 +1,4 @@
-"""Documents read once, as tokens in memory, in a part to train on and a part held out."""
+"""Reads documents once, into tokens in memory: a part to train on and a held-out part."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OTHER_PARTS = """\
 {name} has the tokens of {found}, and {kind} learns from {wanted}: give the source that many features."""
 
 NO_ID = """\
-{name} has the id {found}, and the ids of TextTask.vocabulary are from 0 to below {size:,}.
+{name} has the id {found}, but the ids of TextTask.vocabulary are at least 0 and less than {size:,}.
 Tokens have a meaning only with the vocabulary that made them."""
 
 NO_TEXT = """\
 there is no text in {source}: {skipped} not in UTF-8, and no other was found.
-A document of white space alone does not count."""
+A document that is only white space does not count."""
 
 EMPTY_SIDE = """\
 with TextTask.held_out = {fraction} no document of {count:,} is {side}: a hash of each document decides.
@@ -62,7 +62,7 @@ class TokenizedText:
       borders: for each part, [documents + 1] int64: document d is the tokens from number d to before number d + 1.
       num_bytes: how many bytes of text they are.
       checksums: for each part, the CRC-32 of its tokens and of the ends of its documents, [documents] int64. None if
-        these are in memory, where they are still to be computed.
+        the tokens are in memory: then `fingerprint` computes it.
     """
 
     tokens: tuple[TokenIds, ...]
@@ -125,7 +125,7 @@ class TextReader:
     """Reads documents into tokens.
 
     Attributes:
-      vocabulary: makes ids of text.
+      vocabulary: encodes text as ids.
       objective: says which texts a document has.
       skip_undecodable: whether a document that is not UTF-8 is left out and counted. If not, it is an error.
     """
@@ -214,7 +214,7 @@ class TextReader:
 
 
 def is_held_out(content: bytes, fraction: float) -> bool:
-    """Decides by the document's content alone. Its name, its place, the machine and versions do not matter."""
+    """Decides from a document's content alone. Its name, its place, the machine and versions do not matter."""
     digest = hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
     return int.from_bytes(digest, "big") < fraction * 2 ** (8 * HASH_BYTES)
 

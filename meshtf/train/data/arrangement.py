@@ -1,8 +1,7 @@
 """Arranges documents in rows of a fixed length.
 
-Take documents of 5, 3 and 6 tokens, and rows of 8. `Concatenate` joins them to 14 tokens, and cuts these into rows of 8
-and 6. `Pack` puts the first two into one row and the third into another, as segments. `Pad` gives each a row of its
-own.
+Take documents of 5, 3 and 6 tokens, and rows of 8. `Concatenate` joins them into 14 tokens, and cuts these into rows of
+8 and 6. `Pack` puts the first two into one row and the third into another, as segments. `Pad` gives each its own row.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from meshtf.train.data._packing import packed_rows
 from meshtf.train.data.objectives.objective import Objective
 
 NEEDS_WHOLE_DOCUMENTS = """\
-Concatenate joins all documents into one text, which {objective}, with {num_parts} texts a document, does not allow.
+Concatenate joins all documents into one text, but {objective} needs {num_parts} texts in each document.
 Use TextTask.arrangement = @Pack() or @Pad()."""
 
 CHANGES_LENGTH = """\
@@ -29,7 +28,7 @@ Use TextTask.arrangement = @Pack() to keep documents apart."""
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """The tokens that stand in each row.
+    """The tokens in each row.
 
     Attributes:
       pieces: [pieces, parts, 2] int64: where each piece begins and ends in the tokens of each part.
@@ -50,7 +49,7 @@ class Arrangement(Protocol):
     """Divides documents into rows."""
 
     def check(self, objective: Objective) -> None:
-        """Checks that it goes with the objective.
+        """Checks that it works with the objective.
 
         Raises:
           ConfigurationError: if it does not.
@@ -62,7 +61,7 @@ class Arrangement(Protocol):
 
         Args:
           borders: for each part, [documents + 1] int64: where each document begins in the tokens.
-          objective: makes examples of the tokens.
+          objective: makes examples from the tokens.
           sizes: the sizes of a row's sequences.
         """
         ...
@@ -71,7 +70,7 @@ class Arrangement(Protocol):
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Concatenate:
-    """Joins all documents to one long text, cut into rows. All rows are full but the last.
+    """Joins all documents into one long text, and cuts it into rows. All rows except the last are full.
 
     Attributes:
       separate_documents: whether the documents in a row are segments of their own, which do not see each other.
@@ -101,7 +100,7 @@ class Concatenate:
 class Pack:
     """Puts as many whole documents into a row as fit, each as a segment of its own.
 
-    A document that is longer than a row becomes several. A pair that is too long loses its rest.
+    A document that is longer than a row becomes several. A pair that is too long is cut.
     """
 
     def check(self, objective: Objective) -> None:
@@ -120,7 +119,7 @@ class Pack:
 class Pad:
     """Puts one document into each row.
 
-    A document that is longer than a row becomes several. A pair that is too long loses its rest.
+    A document that is longer than a row becomes several. A pair that is too long is cut.
     """
 
     def check(self, objective: Objective) -> None:

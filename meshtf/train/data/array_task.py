@@ -19,7 +19,7 @@ from meshtf.train.data.shuffled_batches import ShuffledBatches
 from meshtf.train.task import WEIGHTS, Batch, Fingerprint, Position
 
 Features: TypeAlias = "Mapping[str, np.ndarray]"
-"""Arrays by the name under which a model gets them; the first axis of each runs over the examples."""
+"""Arrays by the names that a model uses. The first axis of each runs over the examples."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

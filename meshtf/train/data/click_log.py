@@ -1,4 +1,4 @@
-"""A synthetic log of clicks, of which the best possible predictions are known."""
+"""A synthetic log of clicks, for which the best possible predictions are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.array_task import ArrayTask
 
 NOTHING = -1
-"""The id of a place in a bag that holds none."""
+"""The id at an empty place of a bag."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ClickLog:
         scale * (numbers . weights + the sum over tables of the mean effect of the bag's ids + effect_0 * effect_1)
 
     with effect_0 and effect_1 for the first two tables. Effects and weights are hashes of the seed. A bag holds from 0
-    to `bag_size` ids, and few ids of each table are in most of the bags.
+    to `bag_size` ids. A few ids of each table occur in most bags.
 
     Attributes:
       table_sizes: the number of ids of each table, at least two tables.
@@ -36,7 +36,7 @@ class ClickLog:
       seed: decides everything that is drawn.
 
     Raises:
-      ConfigurationError: a size is not a positive integer, or there are fewer than two tables.
+      ConfigurationError: if a size is not a positive integer, or there are fewer than two tables.
     """
 
     table_sizes: Sequence[int]
@@ -54,7 +54,7 @@ class ClickLog:
             )
 
     def examples(self, count: int, part: int) -> dict[str, np.ndarray]:
-        """`numbers` [count, numbers], `ids` [count, tables, bag], `labels` [count], and the `logits` that they follow.
+        """`numbers` [count, numbers], `ids` [count, tables, bag], `labels` [count] and the `logits` behind the labels.
 
         Args:
           count: how many examples.
@@ -102,8 +102,8 @@ def click_log(
 ) -> ArrayTask:
     """The task of predicting clicks: `numbers` [numbers], `ids` [tables, bag] and `labels` [], 0 or 1.
 
-    The examples depend on the arguments alone. The task's name has the area under the curve that the log's own logits
-    reach on the held-out examples, which no model can expect to exceed.
+    The examples depend only on the arguments. The task's name contains the area under the curve that the log's own
+    logits reach on the held-out examples. No model can expect to exceed it.
 
     Args:
       table_sizes: the number of ids of each table, at least two tables.
@@ -115,7 +115,7 @@ def click_log(
       seed: decides everything that is drawn.
 
     Raises:
-      ConfigurationError: a size is not a positive integer, or there are fewer than two tables.
+      ConfigurationError: if a size is not a positive integer, or there are fewer than two tables.
     """
     log = ClickLog(table_sizes, num_numbers, bag_size, scale, seed)
     for name, count in (("num_train", num_train), ("num_held_out", num_held_out)):

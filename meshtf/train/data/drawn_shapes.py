@@ -16,7 +16,7 @@ SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "disc": lambda x, y: x**2 + y**2 <= 1,
     "triangle": lambda x, y: (abs(x) <= (y + 1) / 2) & (y <= 1),
 }
-"""Whether points are inside of each shape, from their places with the shape's box from -1 to 1."""
+"""Whether points are inside each shape. Their coordinates are from -1 to 1 within the shape's box."""
 
 _SMALLEST, _LARGEST = 0.25, 0.5  # of the image
 _NOISE = 0.1
@@ -39,7 +39,7 @@ def drawn_objects(
       seed: decides everything that is drawn.
 
     Raises:
-      ConfigurationError: a number is not positive, or the size is less than 8.
+      ConfigurationError: if a number is not positive, or the size is less than 8.
     """
     _check("drawn_objects", size, max_objects, num_train, num_held_out)
     shapes = {
@@ -57,13 +57,13 @@ def drawn_objects(
 def drawn_regions(
     size: int = 32, max_objects: int = 3, num_train: int = 2048, num_held_out: int = 256, seed: int = 0
 ) -> ArrayTask:
-    """The task of naming each pixel's shape: `images` [height, width, channels:3] and `labels` [height, width].
+    """The task of classifying each pixel: `images` [height, width, channels:3] and `labels` [height, width].
 
-    The labels are 0 for the background, 1 for a square, 2 for a disc and 3 for a triangle. The images are those of
-    `drawn_objects`, and so are the arguments.
+    The labels are 0 for the background, 1 for a square, 2 for a disc and 3 for a triangle. The images and the
+    arguments are those of `drawn_objects`.
 
     Raises:
-      ConfigurationError: a number is not positive, or the size is less than 8.
+      ConfigurationError: if a number is not positive, or the size is less than 8.
     """
     _check("drawn_regions", size, max_objects, num_train, num_held_out)
     side = [("height", size), ("width", size)]
@@ -116,7 +116,7 @@ def _draw(found: dict[str, np.ndarray], example: int, generator: np.random.Gener
 
 
 def _hides_too_much(found: dict[str, np.ndarray], example: int, box: np.ndarray) -> bool:
-    """Whether a box covers more than half of one that is there."""
+    """Whether a box covers more than half of an earlier one."""
     there = found["boxes"][example][found["labels"][example] > 0]
     sides = np.minimum(there[:, 2:], box[2:]) - np.maximum(there[:, :2], box[:2])
     areas = (there[:, 2:] - there[:, :2]).prod(1)

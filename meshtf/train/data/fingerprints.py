@@ -12,7 +12,7 @@ from meshtf.train.data.shuffled_batches import NUM_EXAMPLES
 from meshtf.train.task import Fingerprint, Position, Task, TaskOfKnownData
 
 SOURCE, CONTENTS, IN_ANY_ORDER = "source", "contents", "in any order"
-"""Facts that are no counts: where the data are from (only for messages), a checksum, and one that ignores the order."""
+"""Facts other than counts: the source (only for messages), a checksum, and a checksum that ignores the order."""
 
 _PIECE = 1 << 22
 
@@ -39,7 +39,7 @@ def differences(then: object, now: Fingerprint | None) -> list[str]:
 
 
 def in_changed_data(position: Position, task: Task) -> Position:
-    """Returns the same place in data that have changed, and perhaps have more or fewer examples."""
+    """Returns the same position for changed data, which may have more or fewer examples."""
     count = getattr(task, "num_training_examples", None)
     return position if count is None else {**position, NUM_EXAMPLES: count}
 
@@ -54,7 +54,7 @@ def crc_of(array: np.ndarray) -> int:
 
 
 def counts_checksum(arrays: Sequence[np.ndarray]) -> str:
-    """Returns a checksum of how often each number stands in arrays [n] of integers, 0 or more. Their order does
+    """Returns a checksum of how often each number occurs in arrays [n] of integers, 0 or more. Their order does
     not matter.
     """
     counts = []

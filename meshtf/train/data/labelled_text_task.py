@@ -1,4 +1,4 @@
-"""The task of learning which class a text has."""
+"""The task of classifying texts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from meshtf.train.task import Batch, Fingerprint, Position
 INPUTS, TOKEN_TYPES, LABELS = "inputs", "inputs_token_types", "labels"
 
 _NO_KIND = "LabelledTextTask.{name} is no {kind}: {value!r}; in gin @Name() makes one, parentheses included"
-_NO_LABEL = '{place}, column "{column}": {label!r} is none of the labels {labels}{hint}'
+_NO_LABEL = '{place}, column "{column}": {label!r} is not one of the labels {labels}{hint}'
 _NO_CLASS = '{place}, column "{column}": {label!r} is no number from 0 to {last} (LabelledTextTask.labels = {count})'
 _NO_PADDING = """\
-the vocabulary of LabelledTextTask keeps no id for padding, with which texts are made as long as the longest;
+the vocabulary of LabelledTextTask has no id for padding, which fills texts up to the length of the longest;
 HuggingFaceVocabulary.padding_token = "..." names one"""
 _ONE_SIDE = """\
-of the {count} of {source} none is {side}: a hash of each decides, with LabelledTextTask.held_out = {held_out}. \
+none of the {count} of {source} is {side}: a hash of each decides, with LabelledTextTask.held_out = {held_out}. \
 Give more examples, another share, or a source of its own: LabelledTextTask.held_out = @..."""
 _NOTHING = "there is no example in {source}"
 
@@ -37,16 +37,16 @@ _NOTHING = "there is no example in {source}"
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class LabelledTextTask:
-    """A `TaskByRows` of texts, or pairs of them, each of one class, for a `TextClassifier`.
+    """A `TaskByRows` of texts, or of pairs of texts, each with one class, for a `TextClassifier`.
 
     A row has the vocabulary's begin token, if it adds one, the tokens of the text, and the end token. The second text
     of a pair follows, with an end token of its own and with the token type 1. Texts that are too long for a row lose
-    their last tokens; the longer text of a pair loses them first. The examples are read when they are first needed, and
-    kept in memory.
+    their last tokens, and in a pair the longer text loses them first. The examples are read when they are first needed,
+    and kept in memory.
 
     Attributes:
       source: the examples.
-      vocabulary: the vocabulary that makes tokens of texts.
+      vocabulary: the vocabulary that encodes texts as tokens.
       labels: the names of the classes in the order of their numbers, or the number of classes. An example's label is
         the name of its class, or the number, from 0.
       length: the length of each row, in tokens.
@@ -54,8 +54,8 @@ class LabelledTextTask:
       has_pairs: whether examples are pairs; the source must give them.
 
     Raises:
-      ConfigurationError: a value is impossible. When examples are first needed: a label is unknown (the message names
-        file, row and column), or there is nothing to train on or to hold out.
+      ConfigurationError: if a value is impossible. When examples are first needed: if a label is unknown (the message
+        names file, row and column), or if there is nothing to train on or to hold out.
     """
 
     source: LabelledSource

@@ -21,7 +21,7 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.task import Batch, Fingerprint, Position, TaskByRows
 
 BLOCK = 1 << 16
-"""The number of places in which every task has its exact share. This is the resolution of rates."""
+"""The number of places in a block, in which every task has its exact share. It limits the precision of rates."""
 
 NO_TASKS = """\
 Mixture.tasks must be a list of tasks, two or more, whose examples are reached by number (TextTask, ArrayTask), and is \
@@ -50,12 +50,12 @@ class TaskByExamples(TaskByRows, Protocol):
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Tasks with the same features, trained on in turns: a batch has examples of all tasks, each as often as its rate
-    says.
+    """Tasks with the same features, trained on together: a batch has examples of all tasks, in proportion to their
+    rates.
 
-    The example at a place depends only on the seed and the place. In each 65,536 places every task has its share, in a
-    random order. A task takes its examples in epochs, each of which is a permutation. An evaluation goes through the
-    tasks one after another. Besides the means over all, each task has its own, such as "summaries/loss".
+    The example at a place depends only on the seed and the place. In each block of 65,536 places every task has its
+    share, in a random order. Each task's examples come in epochs, and each epoch is a new permutation. An evaluation
+    runs the tasks one after another. It has means over all tasks, and means of each task, such as "summaries/loss".
 
     With rates from sizes, a task of n examples has a rate of min(n, `largest_size`) ** (1 / `temperature`), as Raffel
     et al. (2020, section 3.5.2) mix. A temperature of 1 mixes in proportion, and a higher one more equally.
@@ -63,12 +63,12 @@ class Mixture:
     Attributes:
       tasks: the tasks, two or more.
       names: the names of the tasks, for metrics. The default is their own.
-      rates: how often each is taken, relative to the others. The default is from their numbers of examples.
+      rates: how often each is taken, relative to the others. By default, their numbers of examples decide.
       temperature: the temperature of rates from sizes.
       largest_size: the largest size that counts for rates from sizes.
 
     Raises:
-      ConfigurationError: if tasks have other features or are of another kind, or if a value is impossible.
+      ConfigurationError: if tasks differ in their features or are of another kind, or if a value is impossible.
     """
 
     tasks: Sequence[TaskByExamples]
@@ -242,8 +242,8 @@ class Mixture:
                 )
             if _fingerprint(task) != _fingerprint(self.tasks[0]):
                 raise ConfigurationError(
-                    f'the tasks of a mixture must have the same vocabulary, and "{task.name}" has another than '
-                    f'"{self.tasks[0].name}"'
+                    f'the tasks of a mixture must have the same vocabulary, but those of "{task.name}" and '
+                    f'"{self.tasks[0].name}" differ'
                 )
 
 

@@ -1,4 +1,4 @@
-"""The letters of the fonts that Matplotlib carries, drawn as images of 16 x 16 pixels."""
+"""The letters of the fonts that Matplotlib includes, drawn as images of 16 x 16 pixels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TRAIN_FONTS = (
     "cmtt10",
 )
 HELD_OUT_FONTS = ("DejaVuSansMono-Oblique", "DejaVuSerif-Bold", "STIXGeneralBol", "cmss10")
-"""Fonts of which training sees no letter, one or more of each family."""
+"""Fonts that training does not see, one or more of each family."""
 
 _POINTS, _DEGREES, _PLACES = (11, 13, 15), (-8, 0, 8), ((7, 7), (8, 8), (9, 8))
 
@@ -55,7 +55,7 @@ def printed_letters(num_classes: int = 26) -> ArrayTask:
     on. The 936 held-out images are of four other fonts.
 
     Args:
-      num_classes: how many letters there are, from A on.
+      num_classes: the number of letters, starting with A.
     """
     if not isinstance(num_classes, int) or not 2 <= num_classes <= len(string.ascii_uppercase):
         raise ConfigurationError(f"printed_letters.num_classes must be from 2 to 26, and is {num_classes!r}")

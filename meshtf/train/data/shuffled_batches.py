@@ -1,5 +1,5 @@
-"""Endless batches of examples, whose order depends only on the seed and the position. Any batch can be reached
-at once.
+"""Endless batches of examples. Their order depends only on the seed and the position, so any batch can be reached
+directly.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ OTHER_DATA = """\
 the saved position is a place in {saved}, and the data have {found:,} now, so training cannot continue exactly.
 Restore the data and the settings that the position was saved with, or start in another model folder."""
 
-NO_EXAMPLE = "the task has no example to train on; its training part must have one at least"
+NO_EXAMPLE = "the task has no example to train on; its training part must have at least one"
 
 BAD_POSITION = """\
 {position} is no position in the data: it needs "{taken}" and "{count}", whole numbers, the first 0 or more"""
 
 
 class ShuffledBatches:
-    """Batches in which each epoch is a new permutation of the examples. Batches run over the ends of epochs.
+    """Batches in which each epoch is a new permutation of the examples. A batch may contain the end of an epoch.
 
-    The example at a place depends only on the seed and the place, so any place is reached at once.
+    The example at a place depends only on the seed and the place, so any place can be reached directly.
 
     Args:
       features_of: makes the features of examples.
@@ -52,7 +52,7 @@ class ShuffledBatches:
       index_at: returns the example at a place, both [] int64. By default each epoch is a permutation.
 
     Raises:
-      ConfigurationError: if the position is in data with another number of examples, or is none; or if there is no
+      ConfigurationError: if the position is invalid, or belongs to another number of examples; or if there is no
         example.
     """
 
@@ -82,7 +82,7 @@ class ShuffledBatches:
         self._batches = [iter(batches)]
         # Making batches needs Python. It must end before Python does, or Python would wait for it for ever.
         weakref.finalize(self, self._batches.clear)
-        # `next` of a dataset releases Python's lock. To get it back, it waits while the next batch is made in Python.
+        # `next` of a dataset releases Python's lock. To acquire it again, it waits while Python makes the next batch.
         # Another thread does this waiting.
         self._taker = ThreadPoolExecutor(max_workers=1)
         self._ahead = self._taker.submit(next, self._batches[0])

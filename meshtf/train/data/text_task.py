@@ -38,24 +38,24 @@ NO_SUCH_KIND = "TextTask.{name} is no {name}: {value!r}; in gin @Name() makes on
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class TextTask:
-    """A `TaskByRows` of text. The text is read and made into tokens when it is first needed, and kept in memory or a
-    folder.
+    """A `TaskByRows` of text. The text is read and tokenized when it is first needed. The tokens are kept in memory or
+    in a folder.
 
     Attributes:
       source: the documents.
-      vocabulary: the meaning of the ids of tokens.
+      vocabulary: the vocabulary that encodes text as ids of tokens.
       objective: what is learnt from the text.
       length: the length of each sequence of an example, in tokens, or one length for all: {"inputs": 512, "targets":
         114}.
       arrangement: how documents become rows of that length.
       held_out: the share of the documents that is held out, by a hash of each; or a source of its own.
-      num_evaluation_examples: if given, how many held-out examples an evaluation takes, the first ones.
+      num_evaluation_examples: if given, an evaluation takes only this many held-out examples, the first ones.
       skip_undecodable: whether a document that is not UTF-8 is left out and counted. If not, it is an error.
       tokens: if given, the folder that keeps the tokens, which then need not fit in memory. If it is missing,
         `meshtf-tokenize` makes it, or the first process that needs it. In a cluster that is process 0.
 
     Raises:
-      ConfigurationError: if values are impossible, or do not go together. When the text is first needed: see
+      ConfigurationError: if values are impossible, or do not fit together. When the text is first needed: see
         `TextReader.read`, and also if a folder is damaged or made of other text.
     """
 

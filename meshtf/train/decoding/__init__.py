@@ -1,4 +1,4 @@
-"""Decoding: text is continued token by token with a cache of keys and values, and text is scored."""
+"""Decoding: continues text token by token with a cache of keys and values, and scores text."""
 
 from __future__ import annotations
 

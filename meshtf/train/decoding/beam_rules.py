@@ -9,7 +9,7 @@ import meshtf as mtf
 
 
 class BeamRules(Protocol):
-    """Scores sequences, and says what ends a search before all sequences have their greatest length."""
+    """Scores sequences, and decides whether a search ends before all sequences reach their greatest length."""
 
     @property
     def counts_leading_ends(self) -> bool:
@@ -22,13 +22,13 @@ class BeamRules(Protocol):
         ...
 
     def score(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor) -> mtf.Tensor:
-        """The scores of sequences to which `added` tokens were added, float32 and 1 or more."""
+        """The scores of sequences to which `added` tokens were added; `added` is float32, 1 or more."""
         ...
 
     def hoped_for(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor, most: mtf.Tensor) -> mtf.Tensor:
-        """The score that an open sequence is taken to reach at best.
+        """The best score that an open sequence is assumed to reach.
 
-        A search ends where it is not above the worst score of `beam_size` finished sequences.
+        A search ends when this is not above the worst score of `beam_size` finished sequences.
 
         Args:
           log_likelihoods: the log-likelihoods of the best open sequences so far.

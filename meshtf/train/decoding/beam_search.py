@@ -1,7 +1,7 @@
-"""Beam search, by rules for scores and ends.
+"""Beam search, with rules that score sequences and end a search.
 
 A step continues all open sequences by one token, and sorts the results by the sums of their tokens' log-likelihoods. It
-takes so many of them that enough are left if each open sequence ends. Two beams, and the stop token $:
+takes enough candidates to keep all beams filled even if some end. An example with two beams and the stop token $:
 
     open           a   -1.0    b   -1.5
     candidates     ab  -1.2    a$  -1.3    ba  -1.9    bb  -2.0
@@ -37,20 +37,19 @@ def beam_search(
     rules: BeamRules,
     penalties: Penalties = NO_PENALTIES,
 ) -> Sequences:
-    """Searches for the sequences of the highest scores, with `beam_size` open ones at a time, and finds as many of
-    them.
+    """Searches for the `beam_size` sequences with the highest scores, and keeps as many open at a time.
 
-    A sequence is finished by a token of `stop_ids`, which counts in it, or by its greatest length. In each step the
-    best continuations of all open sequences are found: enough of them that `beam_size` do not end with a stop token and
-    stay open. Finished ones are kept apart, the best `beam_size`. The rules say what scores are, and when it ends.
+    A sequence is finished by a token of `stop_ids`, which is part of it, or by its greatest length. Each step finds the
+    best continuations of all open sequences, enough for `beam_size` that do not end with a stop token and stay open.
+    The best `beam_size` finished ones are kept separately. The rules define the scores, and when the search ends.
 
     Args:
       decoder: the decoder of the program.
       prompts: prompts with one batch dimension. Each is continued as it is given, and only added tokens count.
       stop_ids: tokens that end a sequence.
-      beam_size: size of the dimension `beam`, beside the batch.
+      beam_size: size of the dimension `beam`, next to the batch.
       rules: `GnmtRules` or `TransformersRules`.
-      penalties: only the ones that forbid tokens count: `no_repeat_ngram_size` and `min_new_tokens`.
+      penalties: only those that forbid tokens apply, `no_repeat_ngram_size` and `min_new_tokens`.
     """
     beam = mtf.Dimension(BEAM, beam_size)
     if isinstance(decoder, BeamDecoder):
@@ -134,7 +133,7 @@ class _BeamSearch:
         return Sequences(ids, lengths, log_likelihoods, scores)
 
     def _start(self) -> _Carried:
-        """Returns the first state. All open sequences of a prompt are the same there, so only the first counts."""
+        """Returns the first state. In it, all open sequences of a prompt are the same, so only the first counts."""
         prompts, beam = self.prompts, self.beam
         rows = prompts.batch_dims + [beam]
         ids, lengths = (
@@ -187,14 +186,14 @@ class _BeamSearch:
     def _candidates(self, logits: mtf.Tensor, now: _Carried) -> _Candidates:
         """Returns the best continuations by logits [batch, beam, vocab].
 
-        They are so many that each stop token may end every open sequence, and as many others stay open.
+        They suffice to fill the beams even if each stop token ends every open sequence.
         """
         vocab, beam = self.decoder.vocab, self.beam
         wanted = beam.size * (1 + max(len(self.stop_ids), 1))
         tokens = mtf.Dimension("tokens", min(wanted, self.decoder.output.vocab_size))
         every = mtf.Dimension("every", beam.size * tokens.size)
         candidates = mtf.Dimension(_CANDIDATES, min(wanted, every.size))
-        # One beam gives at most `wanted` of the best continuations, so each beam's vocabulary is cut before all are
+        # One beam provides at most `wanted` of the best continuations, so each beam's vocabulary is cut before all are
         # compared.
         best, ids = mtf.top_k(self._allowed(logits, now), vocab, tokens)
         totals = best - mtf.reduce_logsumexp(logits, vocab) + now.open_log_likelihoods
@@ -232,8 +231,8 @@ class _BeamSearch:
     def _open(
         self, now: _Carried, found: _Candidates, is_end: mtf.Tensor, is_given: mtf.Tensor
     ) -> tuple[mtf.Tensor, mtf.Tensor, mtf.Tensor]:
-        """Returns the sources, tokens and log-likelihoods of the open sequences, [batch, beam]. In a prompt the
-        token is its own.
+        """Returns the sources, tokens and log-likelihoods of the open sequences, [batch, beam]. Within a prompt,
+        the token is the given one.
         """
         candidates = found.tokens.shape.get_dim_by_name(_CANDIDATES)
         left = mtf.where(is_end, -math.inf, found.log_likelihoods)
@@ -248,7 +247,7 @@ class _BeamSearch:
         )
 
     def _counts(self, now: _Carried, is_end: mtf.Tensor, is_given: mtf.Tensor) -> mtf.Tensor:
-        """Which candidates [batch, candidates] are finished sequences: of a search that goes on, behind its prompt."""
+        """Which candidates [batch, candidates] finish a sequence: after the prompt, if the search has not ended."""
         counts = mtf.logical_and(is_end, mtf.logical_not(mtf.logical_or(is_given, now.is_done)))
         if not self.rules.counts_leading_ends:
             return counts
@@ -256,10 +255,10 @@ class _BeamSearch:
         return mtf.logical_and(counts, mtf.less(mtf.range(is_end.mesh, candidates), self.beam.size))
 
     def _is_done(self, lengths: mtf.Tensor, open_ones: mtf.Tensor, finished: mtf.Tensor) -> mtf.Tensor:
-        """Whether searches [batch] end, by what is open and finished when sequences have so many tokens.
+        """Whether searches [batch] end, from the open log-likelihoods and the finished scores at these lengths.
 
-        Where fewer than `beam_size` are finished, the worst score is -inf, and none is open when all are as long as
-        they may be.
+        If fewer than `beam_size` are finished, the worst score is -inf. If all have their greatest length, none is
+        open.
         """
         best = mtf.reduce_max(open_ones, reduced_dim=self.beam)
         worst = mtf.reduce_min(finished, reduced_dim=self.beam)
@@ -268,7 +267,7 @@ class _BeamSearch:
         return mtf.logical_or(is_done, mtf.greater(worst, -math.inf)) if self.rules.ends_when_full else is_done
 
     def _added(self, lengths: mtf.Tensor) -> mtf.Tensor:
-        """Tokens behind the prompts of sequences of so many, 1 at least; float32 [batch]."""
+        """The numbers of added tokens in sequences of these lengths, at least 1; float32 [batch]."""
         return mtf.maximum(mtf.cast(lengths - self.prompts.lengths, tf.float32), 1.0)
 
     def _reordered(self, x: mtf.Tensor, sources: mtf.Tensor) -> mtf.Tensor:

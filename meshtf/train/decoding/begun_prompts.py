@@ -11,11 +11,11 @@ from meshtf.train.decoding.sequences import Sequences
 
 @dataclasses.dataclass(frozen=True)
 class BegunPrompts:
-    """Prompts, taken apart: what a decoder has at the start, and what comes behind it.
+    """Prompts, divided into the first token, which a decoder has at the start, and the rest.
 
     Attributes:
-      start: int32 [batch], the first token of each prompt.
-      rest: what comes behind, all of an empty prompt.
+      start: int32 [batch], the first token of each prompt, or another id for an empty prompt.
+      rest: the prompts without these tokens.
       is_taken: bool [batch], whether the start is a token of the prompt.
     """
 
@@ -25,7 +25,7 @@ class BegunPrompts:
 
     @classmethod
     def of(cls, prompts: Prompts, start_id: int) -> BegunPrompts:
-        """`start_id` stands before what continues an empty prompt."""
+        """Divides prompts. `start_id` is the start of an empty prompt."""
         ids, lengths, length = prompts.ids, prompts.lengths, prompts.length
         is_taken = mtf.greater(lengths, 0)
         taken = mtf.cast(is_taken, lengths.dtype)
@@ -35,11 +35,11 @@ class BegunPrompts:
         return cls(mtf.where(is_taken, first, start_id), rest, is_taken)
 
     def whole(self, found: Sequences) -> Sequences:
-        """Sequences that continue the rest, with the starts that are of their prompts before them."""
+        """Returns sequences that continue the rest, with the first tokens of the prompts put back."""
         ids, length = found.ids, self.rest.length
 
         def moved(x: mtf.Tensor, first: mtf.Tensor | float) -> mtf.Tensor:
-            """x [.., length, ..] with `first` before it, where the start is of the prompt."""
+            """x [.., length, ..] with `first` before it, where the start is a token of the prompt."""
             is_first = mtf.equal(mtf.range(ids.mesh, length), 0)
             begun = mtf.where(is_first, first, mtf.shift(x, 1, length, wrap=False), output_shape=x.shape)
             return mtf.where(self.is_taken, begun, x, output_shape=x.shape)

@@ -1,4 +1,4 @@
-"""The scores that an earlier, broken-off run wrote, behind which another goes on."""
+"""The scores that an earlier, interrupted run wrote, and after which another run continues."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.results import TextScore
 
 _NO_SCORE = """\
-line {number} of {path} is no score in JSON. Give another --output, or leave --resume out to write the file anew."""
+line {number} of {path} is not a score in JSON. Give another --output, or leave out --resume to overwrite the file."""
 
 _OTHER_STEP = """\
-the scores in {path} are of step {earlier}, and this model is of step {step}. Give --step={earlier} to go on with \
+the scores in {path} are from step {earlier}, but this model is from step {step}. Give --step={earlier} to continue \
 them, or another --output."""
 
 _OTHER_TEXT = """\
-line {number} of {path} is the score of another text than {text}. --resume goes on with the same texts in the same \
-order; give another --output for others."""
+line {number} of {path} is not the score of {text}, but of another text. --resume needs the same texts in the same \
+order; give another --output for other texts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class EarlierScores:
     Attributes:
       count: the number of whole lines.
       total: the score of their texts together.
-      num_bytes: the number of bytes of these lines. Behind them may be a part of a line, which was being written.
+      num_bytes: the number of bytes of these lines. An incomplete line may follow them.
       step: the step of the model that scored them; None if there are none.
     """
 
@@ -49,7 +49,7 @@ class EarlierScores:
         """Reads the scores of the first of these texts; none if the file is missing.
 
         Raises:
-          SaveError: if a line is no score, the score of another text, or of another step than those before it.
+          SaveError: if a line is no score, or has another text, or another step than the lines before.
         """
         found = cls.none()
         if not path.exists():
@@ -63,13 +63,13 @@ class EarlierScores:
                 found.check_step(step, path)
                 text = next(waiting, None)
                 if text is None or text.text != score.text:
-                    shown = "is given" if text is None else text
+                    shown = "any given text" if text is None else text
                     raise SaveError(_OTHER_TEXT.format(number=number, path=path, text=shown))
                 found = cls(number, TextScore.total([found.total, score]), found.num_bytes + len(line), step)
         return found
 
     def check_step(self, step: int, path: Path) -> None:
-        """Raises SaveError if a model of this step would go on behind scores of another."""
+        """Raises SaveError if the scores are those of a model at another step."""
         if self.step is not None and self.step != step:
             raise SaveError(_OTHER_STEP.format(path=path, earlier=self.step, step=step))
 

@@ -18,11 +18,10 @@ _TOO_LONG = """\
 Shorten it, or leave it out; nothing has run."""
 
 _BEYOND = """\
-Decoding.max_length is {asked:,}, and the model has learnt from sequences of {length:,} tokens (TextTask.length)."""
+Decoding.max_length is {asked:,}, but the model was trained on sequences of {length:,} tokens (TextTask.length)."""
 
 _NO_PAIR = """\
-{text} is no pair: the model has an encoder, so a text to score is an input, a tab, and the output whose likelihood is
-wanted."""
+{text} is not a pair: the model has an encoder, so a text to score must be an input, a tab, and the output to score."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +29,7 @@ class EncodedText:
     """A text, and its ids.
 
     Attributes:
-      source: the text, and where it stood.
+      source: the text, and where it is from.
       targets: the ids that are continued, or scored.
       inputs: the ids for an encoder. Empty if there is none.
     """
@@ -46,7 +45,7 @@ class TextLimits:
 
     Attributes:
       greatest: the sizes on which the model was trained.
-      length: the most tokens of targets, with prompts.
+      length: the most tokens of targets, including prompts.
       new_tokens: the most tokens that are added.
     """
 
@@ -76,10 +75,10 @@ class TextLimits:
 
 
 def encoded_prompts(texts: Sequence[PromptText], vocabulary: Vocabulary, limits: TextLimits) -> list[EncodedText]:
-    """Encodes prompts to be continued. For a model with an encoder they are inputs whose outputs are wanted.
+    """Encodes prompts to be continued. For a model with an encoder they are the inputs.
 
     Raises:
-      ConfigurationError: if a prompt leaves no room for a token. It is named.
+      ConfigurationError: if a prompt leaves no room for a token. The message names it.
     """
     encoded = []
     for text in texts:
@@ -97,10 +96,10 @@ def encoded_for_scoring(
     texts: Iterable[PromptText], vocabulary: Vocabulary, limits: TextLimits
 ) -> Iterator[EncodedText]:
     """Encodes texts to be scored, one after the other. For a model with an encoder they are pairs of an input and an
-    output, whose end counts.
+    output. The end of the output is scored as well.
 
     Raises:
-      ConfigurationError: if a text is too long, or no pair. It is named.
+      ConfigurationError: if a text is too long, or is not a pair. The message names it.
     """
     for text in texts:
         first, tab, second = text.text.partition("\t")
@@ -135,7 +134,7 @@ class Extent:
       count: the number of texts.
       targets: the most ids of targets.
       inputs: the most ids of inputs.
-      end: the last position before which a sequence ends.
+      end: the greatest position before which a sequence ends.
     """
 
     count: int = 0
@@ -144,15 +143,15 @@ class Extent:
     end: int = 0
 
     def with_text(self, text: EncodedText, end: int) -> Extent:
-        """Returns the extent with one text more, whose sequence ends before `end`."""
+        """Returns the extent with one more text, whose sequence ends before `end`."""
         targets, inputs = max(self.targets, len(text.targets)), max(self.inputs, len(text.inputs))
         return Extent(self.count + 1, targets, inputs, max(self.end, end))
 
 
 def fitting_sizes(extent: Extent, greatest: Sizes, num_cores: int, batch_size: int | None) -> Sizes:
-    """Returns sizes for texts, no larger than they need.
+    """Returns the smallest sizes that fit the texts.
 
-    They are multiples of the number of cores, which any layout can split, but at most the model's own sizes.
+    They are multiples of the number of cores, so any layout can split them, but at most the model's own sizes.
     """
 
     def rounded(size: int, most: int) -> int:
@@ -168,7 +167,7 @@ def fitting_sizes(extent: Extent, greatest: Sizes, num_cores: int, batch_size: i
 
 
 def padded(rows: Sequence[Sequence[int]], num_rows: int, length: int, padding_id: int = 0) -> np.ndarray:
-    """Returns int32 [num_rows, length], with padding behind each row and in missing rows."""
+    """Returns int32 [num_rows, length], with padding at the end of each row and in missing rows."""
     array = np.full([num_rows, length], padding_id, np.int32)
     for row, ids in zip(array, rows, strict=False):
         row[: len(ids)] = ids

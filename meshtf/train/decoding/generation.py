@@ -31,9 +31,10 @@ def generate(
 ) -> Sequences:
     """Continues prompts until every sequence has ended by `stops`, or reaches its greatest length.
 
-    One pass reads the prompts, and the loop starts behind the shortest of them. Log-likelihoods are the model's own,
-    whatever is drawn from. Draws depend on the program's seed, the number of the prompt (counted over all runs of the
-    program), the number of the sample, and the position. So a batch's size changes no draw.
+    One pass reads the prompts, and the loop starts at the end of the shortest. Log-likelihoods are the model's own,
+    even if `sampling` draws from other probabilities. Draws depend on the program's seed, the number of the prompt
+    (counted over all runs of the program), the number of the sample, and the position. So a batch's size changes no
+    draw.
 
     Args:
       decoder: the decoder of the program.
@@ -43,8 +44,8 @@ def generate(
       penalties: penalties for tokens that would repeat others.
       num_samples: how often each prompt is continued, if several times. The sequences are then ordered by their
         log-likelihood over the number of added tokens.
-      num_likeliest: how many of the most likely tokens are told at each position, with their likelihoods. 0 tells the
-        likelihood of the added token alone, and None nothing.
+      num_likeliest: how many of the most likely tokens are returned at each position, with their likelihoods. 0 returns
+        only the likelihood of the added token, and None nothing.
     """
     samples = None if num_samples is None else mtf.Dimension(SAMPLES, num_samples)
     found = _Generation(decoder, prompts, sampling, stops, penalties, samples, num_likeliest).run().sequences
@@ -53,12 +54,12 @@ def generate(
 
 @dataclasses.dataclass(frozen=True)
 class Generated:
-    """Sequences, and what the loop leaves behind.
+    """Sequences, and the state after the loop.
 
     Attributes:
       sequences: the sequences over [batch, (samples)], in the order in which they were drawn.
       position: int32 scalar, the position at which the loop ended.
-      state: the state of the decoder, if it was kept. Positions behind a row's own length are to be written anew.
+      state: the state of the decoder, if it was kept. Positions from a row's own length on must be overwritten.
     """
 
     sequences: Sequences
@@ -69,12 +70,12 @@ class Generated:
 def generate_samples(
     decoder: StepDecoder, prompts: Prompts, sampling: Sampling, stops: Stops, samples: mtf.Dimension
 ) -> Generated:
-    """Continues each prompt over `samples`, as `generate` does, and keeps the state, from which others go on."""
+    """Continues each prompt over `samples`, as `generate` does, and keeps the state to continue from."""
     return _Generation(decoder, prompts, sampling, stops, NO_PENALTIES, samples, None, keeps_state=True).run()
 
 
 def ranked(found: Sequences, samples: mtf.Dimension) -> Sequences:
-    """Returns sequences over `samples` in falling order of their scores, over `ranks`."""
+    """Sorts sequences over `samples` by falling scores. Returns them over `ranks`."""
     ranks = mtf.Dimension(RANKS, samples.size)
     scores, order = mtf.top_k(found.scores, samples, ranks)
 
@@ -150,7 +151,7 @@ class _Generation:
         return _Carried(position, before, ids, lengths, mtf.zeros(ids.mesh, rows), is_done)
 
     def _nothing_told(self, ids: mtf.Tensor) -> list[mtf.Tensor]:
-        """The likelihoods of tokens before any is added, in the order of `TokenLikelihoods`; empty if none are told."""
+        """The likelihoods before any token is added, in the order of `TokenLikelihoods`; empty if none are wanted."""
         if self.num_likeliest is None:
             return []
         chosen = mtf.zeros(ids.mesh, ids.shape)
@@ -208,7 +209,7 @@ class _Generation:
         return [*after.tensors, *told_now, *state]
 
     def _told(self, likelihood: mtf.Tensor, logits: mtf.Tensor, normalizer: mtf.Tensor) -> list[mtf.Tensor]:
-        """The facts about one position, in the order of `TokenLikelihoods`."""
+        """The likelihoods at one position, in the order of `TokenLikelihoods`."""
         if self.num_likeliest is None:
             return []
         if not self.num_likeliest:

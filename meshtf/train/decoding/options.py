@@ -32,7 +32,7 @@ OPTIONS_OF = {
     BEAM: ("beam_size", "num_results", "beam_rules", "alpha", "length_penalty", "early_stopping", *_BANS),
     RANK: (*_DRAWS, *_PENALTIES, *_BANS, "num_samples", "num_results", "logprobs"),
 }
-"""The options of each method beside those of all methods."""
+"""The options that only each method has, besides those of all methods."""
 
 GNMT, TRANSFORMERS = "gnmt", "transformers"
 
@@ -45,7 +45,7 @@ _FOREIGN_STOP = """\
 Decoding.stop_ids has {token}, and the vocabulary's ids end at {last}."""
 
 _TEXT_FOR_BEAMS = """\
-beam search stops at single tokens, and the stop {text!r} is written as the ids {ids}. Stop at one token, or choose
+beam search can only stop at a single token, but the stop {text!r} is the ids {ids}. Stop at one token, or choose
 another method."""
 
 
@@ -63,8 +63,8 @@ class Decoding:
       min_p: the share of the largest probability that a token must have to be drawn.
       repetition_penalty: the number by which logits above 0 are divided, and others multiplied, of tokens that the text
         has already, prompt included. Beam search has none of the three penalties.
-      presence_penalty: the number that is taken from logits of tokens that were added at least once.
-      frequency_penalty: the number that is taken from a token's logit for each time that it was added.
+      presence_penalty: the number that is subtracted from logits of tokens that were added at least once.
+      frequency_penalty: the number that is subtracted from a token's logit for each time that it was added.
       no_repeat_ngram_size: the number of tokens in a row that never come twice, prompt included; 0 allows all.
       min_new_tokens: the number of added tokens before which no token ends a sequence.
       beam_size: the number of sequences that beam search keeps and returns.
@@ -73,16 +73,16 @@ class Decoding:
       alpha: the exponent of GNMT's length penalty, ((5 + n) / 6) ** alpha (Wu et al. 2016).
       length_penalty: the exponent of Transformers' length penalty, n ** length_penalty.
       early_stopping: the end of a search by Transformers' rules. True ends it when `beam_size` sequences are finished,
-        False when no better one is to be expected, "never" when there can be none.
+        False when no better one is expected, "never" when no better one is possible.
       num_samples: the number of continuations that are ranked.
       num_results: the number of continuations that are returned by beam search and ranking, the best; None: all.
-      logprobs: the number of the most likely tokens that are told at each added token, with their log-likelihoods. 0
-        tells the likelihood of the added token alone, and None nothing.
+      logprobs: the number of most likely tokens that are returned for each added token, with their log-likelihoods. 0
+        returns only the likelihood of the added token, and None nothing.
       max_length: the greatest length of a sequence in tokens, prompt included; None: the model's length.
       max_new_tokens: the greatest number of tokens that are added; None: as many as there is room for.
-      end_ids: tokens that end a sequence in place of the vocabulary's end; None: the vocabulary's end.
+      end_ids: tokens that end a sequence instead of the vocabulary's end; None: the vocabulary's end.
       stop_ids: further tokens that end a sequence.
-      stop_texts: texts that end a sequence. They are no part of the added text.
+      stop_texts: texts that end a sequence. They are not part of the added text.
       batch_size: the number of prompts that are continued at a time; None: all, but no more than the training's batch.
       seed: the seed of the draws.
       json_schema: the file of a JSON schema that added text must have, or None. It is for "greedy" and "sample".
@@ -238,7 +238,7 @@ def configured_decoding(**options: object) -> Decoding:
 
 
 def keep_decoding() -> None:
-    """Makes what gin says of decoding a part of the operative configuration of a training, which does not decode.
+    """Adds gin's options of decoding to the operative configuration of a training, which itself does not decode.
 
     Raises:
       ConfigurationError: if a value is impossible.

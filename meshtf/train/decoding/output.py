@@ -1,4 +1,4 @@
-"""Writes results, and shows how far the work is."""
+"""Writes results, and shows progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from meshtf_programs.user_paths import user_path
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Takes results one after the other.
+    """Writes results one after the other.
 
     Attributes:
       stream: the stream that they are written to.
@@ -41,13 +41,13 @@ class Output:
 def open_output(path: str | None, num_texts: int, *, is_json: bool, num_kept: int = 0) -> Iterator[Output]:
     """Opens a file or standard output for results. A bar is shown on standard error, if that is a terminal.
 
-    There is no bar if results appear on the same terminal and so show how far the work is.
+    There is no bar if results appear on the same terminal, since they show the progress.
 
     Args:
       path: the file; None for standard output.
       num_texts: how many texts there are.
       is_json: whether results are JSON lines.
-      num_kept: the number of bytes that stay at the beginning of a file that is there already.
+      num_kept: the number of bytes to keep at the beginning of an existing file.
 
     Raises:
       SaveError: if the file cannot be written.
@@ -74,7 +74,7 @@ def _opened(path: Path, num_kept: int) -> TextIO:
 
 @contextlib.contextmanager
 def shown_progress(num_texts: int, *, is_shown: bool) -> Iterator[Callable[[int], None]]:
-    """Shows a bar on standard error, if that is a terminal. Yields a function that moves it on by some texts."""
+    """Shows a bar on standard error, if that is a terminal. Yields a function that advances it by some texts."""
     console = Console(stderr=True)
     columns = [TextColumn("decoding"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(

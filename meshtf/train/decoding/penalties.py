@@ -1,6 +1,6 @@
-"""Changes the logits of the next token by the tokens that a sequence has already.
+"""Changes the logits of the next token depending on the tokens that a sequence already has.
 
-For example, with `no_repeat_ngram_size=2` and the sequence "a b c a", the token "b" may not come next: "a b" is there.
+For example, with `no_repeat_ngram_size=2` and the sequence "a b c a", the token "b" may not follow: "a b" would repeat.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class TokensSoFar:
 
     Attributes:
       ids: int32 [.., length]. Index 0 is the token that stands before all texts, or -1 without one. Index i + 1 is
-        token i of the sequence. Behind the last token is -1.
+        token i of the sequence. After the last token all are -1.
       last: int32 scalar, the index of the last token.
       is_added: bool [.., length], whether a token was added, and not given.
       num_added: int32 [..], how many tokens were added.
@@ -62,8 +62,8 @@ class Penalties:
     Attributes:
       repetition: the number by which logits above 0 of tokens that are there already, prompt included, are divided, and
         others multiplied (Keskar et al. 2019). 1 changes nothing.
-      presence: the number that is taken from the logits of tokens that were added at least once.
-      frequency: the number that is taken from a token's logit for each time that it was added.
+      presence: the number that is subtracted from the logits of tokens that were added at least once.
+      frequency: the number that is subtracted from a token's logit for each time that it was added.
       no_repeat_ngram_size: the number of tokens in a row that may not come twice, prompt included; 0 allows all.
       min_new_tokens: the number of added tokens before which no sequence ends by a stop token.
     """
@@ -87,7 +87,7 @@ class Penalties:
     def without_banned(
         self, logits: mtf.Tensor, so_far: TokensSoFar, vocab: mtf.Dimension, stop_ids: tuple[int, ...]
     ) -> mtf.Tensor:
-        """Returns logits [.., vocab] that are -inf for tokens that may not come next, and else as they were."""
+        """Returns the logits [.., vocab], with -inf for tokens that may not come next."""
         if self.no_repeat_ngram_size:
             banned = self._ends_of_repeated_ngrams(so_far)
             nothing = mtf.fill(logits.mesh, -math.inf, banned.shape, logits.dtype)
@@ -111,9 +111,9 @@ class Penalties:
         return self.frequency * counts + self.presence * mtf.cast(mtf.greater(counts, 0.0), logits.dtype)
 
     def _ends_of_repeated_ngrams(self, so_far: TokensSoFar) -> mtf.Tensor:
-        """The last tokens of n-grams that would come again, int32 [.., length], and -1 at other places.
+        """The last tokens of n-grams that would be repeated, int32 [.., length], and -1 at other places.
 
-        They stand where the n - 1 tokens before them are the last n - 1 of the sequence.
+        They are the tokens after earlier occurrences of the sequence's last n - 1 tokens.
         """
         ids, length, before = so_far.ids, so_far.length, self.no_repeat_ngram_size - 1
         first = 0 if so_far.has_start else 1

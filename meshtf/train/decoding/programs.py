@@ -36,8 +36,8 @@ exports the ones that have a predict, such as MaskedLM."""
 
 
 _ONE_PROGRAM = """\
-Decoding.{kind} is for meshtf-decode alone: the host says between two tokens which may come, and this program has all
-tokens in one loop."""
+Decoding.{kind} works only in meshtf-decode: there the host decides before each token which ones may come next. This
+program makes all tokens in one loop."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Sizes:
       batch: how many sequences a batch has.
       targets: their length, in tokens.
       inputs: the length of the inputs, if the model has an encoder.
-      prompts: the length of the longest prompt. As many tokens are read. The default is the length of the sequences.
+      prompts: the length of the longest prompt, which is how many tokens are read. The default is `targets`.
     """
 
     batch: int
@@ -125,7 +125,7 @@ def generation_program(
     Random tokens depend on the seed and on the number of the prompt, counted over all runs of the program.
 
     Raises:
-      ConfigurationError: if a stop is beyond the vocabulary, or not for the method.
+      ConfigurationError: if a stop is not in the vocabulary, or the method does not support it.
     """
     stops = decoding.stops(vocabulary_of(training))
 
@@ -219,6 +219,6 @@ def exporting_program(
         return {name: mtf.export(x, name) for name, x in body(**given).items()}
 
     with warnings.catch_warnings():
-        # It may lack dimensions of the training step, where the rules have already been checked.
+        # The program may lack dimensions of the training step, which has already checked the rules.
         warnings.simplefilter("ignore", LayoutWarning)
         return mtf.function(named, mesh_impl, inputs=inputs, **options)

@@ -16,8 +16,8 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf_programs.user_paths import user_path
 
 _NO_TEXT = """\
-there is no text to work on: {where} {is_are} empty. Give --prompt='def main(', --prompt_file=FILE with a prompt a line,
-or lines on standard input."""
+there is no text to work on: {where} {is_are} empty. Give --prompt='def main(', --prompt_file=FILE with one prompt per
+line, or lines on standard input."""
 
 _NOT_TEXT = """\
 {place} is not UTF-8: byte {byte:#04x} at column {column}. Convert it, as with iconv -t utf-8, or leave it out."""
@@ -36,7 +36,7 @@ MOST_BYTES = 1 << 28
 
 @dataclasses.dataclass(frozen=True)
 class PromptText:
-    """A text, and where it stood."""
+    """A text, and where it is from."""
 
     text: str
     place: str
@@ -47,12 +47,12 @@ class PromptText:
 
 
 def given_texts(prompts: Sequence[str], files: Sequence[Path], standard_input: BinaryIO) -> list[PromptText]:
-    """Returns the given prompts, and then one for each line of the files. Without both, the lines of standard input.
+    """Returns the given prompts, then each line of the files. Without both, returns the lines of standard input.
 
     Raises:
       ConfigurationError: if there is none, one is not UTF-8, or a file cannot be read.
     """
-    # Python turns bytes of an argument that are no text into lone surrogates. fsencode returns the bytes.
+    # Python decodes invalid bytes of an argument as lone surrogates. fsencode restores the bytes.
     places = [f"prompt {number}" for number in range(1, len(prompts) + 1)]
     decoded = [_decoded(os.fsencode(x), place) for x, place in zip(prompts, places, strict=True)]
     texts = [PromptText(x.removeprefix(_MARK), place) for x, place in zip(decoded, places, strict=True)]
@@ -107,11 +107,11 @@ def _streamed(file: io.BufferedReader, name: str) -> Iterator[PromptText]:
 
 
 def lines_of(data: bytes, name: str) -> list[PromptText]:
-    """Returns the lines of a file, with empty ones, without a byte-order mark. Compressed content is decompressed.
+    """Returns the lines of a file, including empty ones, without a byte-order mark. Compressed content is decompressed.
 
     Raises:
-      ConfigurationError: if it is no text, or damaged; or if a line is not UTF-8. The message says which, and where in
-        it.
+      ConfigurationError: if it is not text, or is damaged; or if a line is not UTF-8. The message names the line and
+        the place.
     """
     lines = _plain(data, name).split(b"\n")
     if not lines[-1]:
@@ -146,7 +146,7 @@ def _text_errors(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        needed = "zstd compressed it, which pyarrow reads: pip install 'meshtf[arrow]'"
+        needed = "it is compressed with zstd, which only pyarrow can read: pip install 'meshtf[arrow]'"
         raise ConfigurationError(_NO_TEXT_FILE.format(name=name, error=needed)) from None
     except (*BROKEN, NoTextError, OSError) as error:
         raise ConfigurationError(_NO_TEXT_FILE.format(name=name, error=error)) from None

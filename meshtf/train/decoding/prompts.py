@@ -17,11 +17,11 @@ class Prompts:
     """The beginnings of sequences, and where they end at the latest.
 
     Attributes:
-      ids: int32 [batch, length], for the longest sequence. Ids behind a prompt do not matter.
+      ids: int32 [batch, length], for the longest sequence. Ids after a prompt do not matter.
       lengths: int32 [batch], the length of each prompt, which may be 0.
       ends: int32 [batch], from 0 to `length`: the position before which a sequence ends. If that is at most the
         prompt's length, nothing is added.
-      longest: a bound on the lengths of prompts. As many positions are read. None stands for `length`.
+      longest: a bound on the lengths of prompts. This many positions are read. None stands for `length`.
     """
 
     ids: mtf.Tensor
@@ -38,7 +38,7 @@ class Prompts:
         return self.ids.shape - [self.length]
 
     def only(self) -> mtf.Tensor:
-        """Returns the ids, with 0 behind each prompt."""
+        """Returns the ids, with 0 after each prompt."""
         is_prompt = mtf.greater(self.lengths, self.places())
         return mtf.where(is_prompt, self.ids, 0, output_shape=self.ids.shape)
 
@@ -57,8 +57,8 @@ class Prompts:
     def state(self, decoder: StepDecoder, beside: mtf.Dimension | None = None) -> list[mtf.Tensor]:
         """Returns the decoder's state after the prompts, from one pass over them.
 
-        If each prompt is continued several times, `beside` is the dimension of these. State that depends on the tokens
-        has it behind the batch. Other state, such as the keys of an encoder's output, is there once.
+        If each prompt is continued several times, `beside` is the dimension of the continuations. State that depends on
+        the tokens has it after the batch. Other state, such as the keys of an encoder's output, does not have it.
         """
         ids, lengths = self.ids, self.lengths
         if self.longest is not None and self.longest < self.length.size:

@@ -35,7 +35,7 @@ class AddedToken(LikelyToken):
     """An added token.
 
     Attributes:
-      likeliest: the most likely tokens at its place, the likeliest first. It may be one of them.
+      likeliest: the most likely tokens at its place, the likeliest first. They may include the added token.
     """
 
     likeliest: Sequence[LikelyToken] = ()
@@ -49,7 +49,7 @@ class Continuation:
       prompt: the given text.
       rank: the rank from 1, if there are several for a prompt.
       text: the added text, or the output for an input, without the token or text that stopped it.
-      ids: the added ids, with the ones that stopped it.
+      ids: the added ids, including those that stopped it.
       log_likelihood: the log-likelihood of these ids, in nats.
       score: the number by which continuations of a prompt are ranked.
       is_stopped: whether a token or text ended it, and not its length.
@@ -72,7 +72,7 @@ class Continuation:
         return {**fields, "num_tokens": len(self.ids)}
 
     def as_text(self, number: int, shows_prompt: bool) -> str:
-        """A line of facts and the text, `number` being the prompt's; with the prompt itself before it, if wanted."""
+        """Returns a line of facts, then the text, after the prompt if wanted. `number` is the prompt's."""
         end = "stopped" if self.is_stopped else "cut"
         facts = f"prompt {number}, rank {self.rank}, score {self.score:.4f}, {counted(len(self.ids), 'token')}, {end}"
         return f"=== {facts}\n{self.prompt if shows_prompt else ''}{self.text}"
@@ -106,7 +106,7 @@ class TextScore:
 
     @property
     def perplexity(self) -> float | None:
-        """The exponential of the mean loss of a token. None without tokens, and if no float could hold it."""
+        """The exponential of the mean loss of a token. None if there are no tokens, or if it overflows a float."""
         mean = -self.log_likelihood / self.num_tokens if self.num_tokens else math.inf
         return math.exp(mean) if mean < _LARGEST_EXPONENT else None
 

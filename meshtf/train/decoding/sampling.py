@@ -11,9 +11,9 @@ import meshtf as mtf
 from meshtf.ops.random.row_keys import row_gumbel
 
 REACHED = 1.0 - 2.0**-16
-"""The share of `top_p` that counts as all of it. Rounding logits to float32, if they are up to 100 times the
-temperature, changes a token's probability by at most 100 * 2**-23 of it. That is less than the share that may be
-missing here. So a sum that is `top_p` but for rounding, as with equal logits, reaches it on every mesh and CPU."""
+"""The share of `top_p` that counts as all of it. If logits are up to 100 times the temperature, rounding them to
+float32 changes a token's probability by at most 100 * 2**-23 of it. That is less than the share that may be missing
+here. So a sum that equals `top_p` except for rounding, as with equal logits, reaches it on every mesh and CPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Sampling:
     Attributes:
       temperature: the temperature. 0 takes the largest logit.
       top_k: if given, only this many of the largest logits are drawn from (Fan et al. 2018).
-      top_p: if less than 1, only the fewest of these are drawn from, the most probable first, whose probabilities
-        together reach it (Holtzman et al. 2020), and at least one. A token is taken if the tokens before it have
+      top_p: if less than 1, only the fewest of these whose probabilities together reach it are drawn from, the most
+        probable first, and at least one (Holtzman et al. 2020). A token is included if the tokens before it have
         together less than `top_p * (1 - 2**-16)`, summed in float64. Any sum nearer to `top_p` has reached it.
-      min_p: if above 0, tokens are left out that have less than this share of the largest probability (Nguyen et al.
+      min_p: if above 0, tokens with less than this share of the largest probability are left out (Nguyen et al.
         2024).
     """
 
@@ -44,8 +44,8 @@ class Sampling:
         Args:
           logits: float32 [.., vocab], -inf where there is no token.
           vocab: the dimension of the tokens.
-          keys: int64 [..], the packed keys of the rows at this position. A token's noise depends on its id and on the
-            key alone. A temperature of 0 needs none.
+          keys: int64 [..], the packed keys of the rows at this position. A token's noise depends only on its id and on
+            the key. A temperature of 0 needs no keys.
         """
         if not self.temperature:
             return mtf.argmax(logits, vocab)

@@ -13,8 +13,8 @@ from meshtf.train.step_programs import LOSS
 
 
 def token_log_likelihoods(model: TextModel, features: Mapping[str, mtf.Tensor]) -> mtf.Tensor:
-    """Computes the log-likelihood of each target from the targets before it: float32 [batch, length]. 0 where the
-    weight is 0.
+    """Computes the log-likelihood of each target, given the targets before it: float32 [batch, length]. It is 0 where
+    the weight is 0.
 
     Args:
       model: a model whose loss in an evaluation is minus the log-likelihood.
@@ -24,7 +24,7 @@ def token_log_likelihoods(model: TextModel, features: Mapping[str, mtf.Tensor]) 
       GraphError: if the model's loss has no value for each target.
     """
     targets = features["targets"]
-    # In a prefix language model the prefix sees itself. With an empty prefix each token is scored from those before it.
+    # A prefix language model sees the whole prefix. With an empty prefix, each token is scored from those before it.
     features = {"targets_prefix": mtf.zeros_like(targets), **features}
     loss = model.metrics(features, is_training=False)[LOSS]
     values, weights = loss if isinstance(loss, tuple) else (loss, mtf.ones_like(targets))

@@ -42,7 +42,7 @@ class Sequences:
     """Sequences, best first along `ranks` if there are several of a prompt.
 
     Attributes:
-      ids: int32 [batch, (ranks), length]: the prompt, the added tokens with the ones that stopped it, and zeros.
+      ids: int32 [batch, (ranks), length]: the prompt, the added tokens including those that stopped it, and zeros.
       lengths: int32 [batch, (ranks)], without the zeros.
       log_likelihoods: float32 [batch, (ranks)], of the added tokens.
       scores: float32 [batch, (ranks)], the order of the ranks: the log-likelihood over the length, or over a power of

@@ -16,12 +16,12 @@ class OutputVocabulary(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """The number of logits that stand for tokens. They are the first ones, and padding stands behind them."""
+        """The number of logits that stand for tokens. They come first, and padding follows."""
         ...
 
 
 class StepDecoder(Protocol):
-    """A decoder in one program that is asked for one token after the other: see `meshtf.models.IncrementalDecoder`."""
+    """A decoder that computes one token after the other in a program: see `meshtf.models.IncrementalDecoder`."""
 
     @property
     def vocab(self) -> mtf.Dimension: ...
@@ -48,7 +48,7 @@ class StepDecoder(Protocol):
 
 @runtime_checkable
 class BeamDecoder(StepDecoder, Protocol):
-    """A decoder that can leave parts of its state unmoved when hypotheses change their beams."""
+    """A decoder that can leave parts of its state in place when hypotheses move to other beams."""
 
     def with_beam(self, beam: mtf.Dimension) -> StepDecoder:
         """Returns the same decoder for hypotheses over `beam`. Only state with this dimension is reordered after
@@ -72,7 +72,7 @@ class SeveralTokensDecoder(StepDecoder, Protocol):
 
 @runtime_checkable
 class TextModel(Protocol):
-    """A model that predicts each token of `targets` from the tokens before it, perhaps with `inputs` in sight."""
+    """A model that predicts each token of `targets` from the tokens before it, and from `inputs` if it has them."""
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> Mapping[str, Any]:
         """Returns metrics with "loss": minus the log-likelihood of each target [batch, length], and its weight."""
@@ -83,7 +83,7 @@ class TextModel(Protocol):
 
 @runtime_checkable
 class PromptStarter(Protocol):
-    """A `TextModel` that says whether a token of its own stands before a prompt."""
+    """A `TextModel` that says whether it puts a token of its own before a prompt."""
 
     start_id: int
     starts_prompts: bool

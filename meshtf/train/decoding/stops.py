@@ -15,7 +15,7 @@ class Stops:
     """Tokens and texts that end a sequence.
 
     A program ends a sequence where its last added tokens are those of a text. Other tokens may spell the same text.
-    So the text itself is looked for once more where the tokens have become text, and is cut there.
+    So the decoded text is searched once more for the stop texts, and is cut at the first.
 
     Attributes:
       ids: tokens that end a sequence.
@@ -52,5 +52,5 @@ class Stops:
 
 
 def shortest_with_stop(ids: Sequence[int], text_of: Callable[[Sequence[int]], str], stops: Stops) -> int:
-    """Returns how many of the ids spell a text with a stop in it, where all of them do."""
+    """Returns the least number of first ids that spell a text with a stop. All ids together must spell one."""
     return bisect.bisect_left(range(len(ids)), True, key=lambda count: stops.cut(text_of(ids[:count])) is not None)

@@ -1,4 +1,4 @@
-"""A trained model at work on text: it continues prompts and scores texts, batch after batch."""
+"""Continues prompts and scores texts with a trained model, batch after batch."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class ContinuedTexts:
 
     Attributes:
       forward: the model's forward pass.
-      program: continues texts. Both have the variables of a given store, or of one of their own.
+      program: continues texts. Both use the variables of a given store, or of a new one.
       count: the number of prompts.
       drafted: how much a draft has helped so far; None without one.
 
     Raises:
-      ConfigurationError: if the model is not one of text, a prompt does not fit, or the draft does not go with them.
+      ConfigurationError: if the model is not one of text, a prompt does not fit, or the draft does not fit the model.
       LayoutError: if the layout does not fit the programs.
     """
 
@@ -71,7 +71,7 @@ class ContinuedTexts:
         for text in self._texts:
             extent = extent.with_text(text, self._limits.end_of(text))
         self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
-        # Drawn tokens depend on a counter of runs. It is a variable beside the model's, and no checkpoint has it.
+        # Drawn tokens depend on a counter of runs. It is a variable that no checkpoint contains.
         self.forward = scoring_program(training, mesh_impl, self._sizes, variables)
         self.drafted, kept = None, self.forward.variables
         if draft is not None:
@@ -88,11 +88,11 @@ class ContinuedTexts:
         return self._limits.has_encoder
 
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
-        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
+        """Restores the model from a checkpoint. Returns its step."""
         return folder.restore(self.forward, step=step, weights=weights)
 
     def restore_draft(self, folder: RunFolder) -> int:
-        """Gives the draft its values in the newest checkpoint of its run. Returns the step of the checkpoint."""
+        """Restores the draft from the newest checkpoint of its run. Returns the step of the checkpoint."""
         return folder.restore(self._draft, scope=SCOPE)
 
     def count_runs_from(self, number: int) -> None:
@@ -159,7 +159,7 @@ class ContinuedTexts:
         )
 
     def _tokens(self, added: Sequence[int], first: int, found: Mapping[str, np.ndarray]) -> list[AddedToken]:
-        """The added tokens, `first` being the position of the first one, with their likelihoods."""
+        """The added tokens with their likelihoods. `first` is the position of the first one."""
 
         def likely(token: int, log_likelihood: np.ndarray) -> LikelyToken:
             return LikelyToken(token, self._vocabulary.decode([token]), float(log_likelihood))
@@ -193,7 +193,7 @@ class ScoredTexts:
       mesh_impl: the mesh of the program.
       decoding: the options `batch_size` and `max_length`.
       texts: the texts. They can be iterated over several times.
-      num_done: how many of the first texts have been scored before, and are left out.
+      num_done: how many of the first texts were scored before, and are skipped.
 
     Raises:
       ConfigurationError: if the model is not one of text, or a text does not fit.
@@ -221,11 +221,11 @@ class ScoredTexts:
         return encoded_for_scoring(self._texts, self._vocabulary, self._limits)
 
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
-        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
+        """Restores the model from a checkpoint. Returns its step."""
         return folder.restore(self.forward, step=step, weights=weights)
 
     def __iter__(self) -> Iterator[TextScore]:
-        """Yields the score of each text in turn, behind the ones that were scored before."""
+        """Yields the score of each text in turn, except those that were scored before."""
         for texts in _batches(itertools.islice(self._encoded(), self._num_done, None), self._sizes.batch):
             features = id_features(texts, self._sizes, self._vocabulary.padding_id)
             counts = [len(text.targets) for text in texts] + [0] * (self._sizes.batch - len(texts))

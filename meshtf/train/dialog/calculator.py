@@ -24,7 +24,7 @@ _BINARY: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
 class Calculator:
     """A `Tool` that computes expressions of numbers, + - * / and parentheses, exactly.
 
-    A query that is no such expression, is longer than 200 characters, divides by zero, or passes 10^50, has no answer.
+    A query has no answer if it is no such expression, has over 200 characters, divides by zero, or exceeds 10^50.
 
     Examples:
       >>> Calculator().answers("(17 + 25) / 4")

@@ -1,7 +1,7 @@
-"""Draws several continuations of each prompt, and rates each by the same model, from one cache.
+"""Draws several continuations of each prompt, and rates each with the same model, from one cache.
 
-The prompts are read in one pass. All candidates go on from its keys and values. All ratings of a candidate go on from
-the candidate's: only the tokens that ask for a rating are new.
+The prompts are read in one pass. All candidates reuse its keys and values. All ratings of a candidate reuse the
+candidate's: only the tokens that request a rating are new.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RatingForm:
     """The tokens by which a model rates a text.
 
     Attributes:
-      asked: the tokens behind a text that ask for each rating, as many for each attribute: [attributes][asked].
+      asked: the tokens after a text that request each rating, equally many for each attribute: [attributes][asked].
       yes: the token of the rating 1.
       no: the token of the rating 0.
     """
@@ -78,11 +78,11 @@ def rated_candidates(
 
     Args:
       decoder: the decoder of the program.
-      prompts: the prompts. Behind the end of each there must be room for `form.num_asked + 1` tokens.
+      prompts: the prompts. After the end of each there must be room for `form.num_asked + 1` tokens.
       sampling: the way in which a token is chosen.
       stop: the token that ends a continuation.
       num_samples: the number of continuations.
-      form: the tokens that ask for ratings.
+      form: the tokens that request ratings.
     """
     samples = mtf.Dimension(SAMPLES, num_samples)
     found = generate_samples(decoder, prompts, sampling, Stops((stop,)), samples)
@@ -118,8 +118,8 @@ class _Drawn:
 class _Rating:
     """The second loop, over rows [batch, samples, attributes]. All rows are at the same position.
 
-    A row's own tokens are in the cache. Behind its last one come the tokens that ask for the rating, and the logits
-    behind these are the rating.
+    A row's own tokens are in the cache. After the last one come the tokens that request the rating, and the logits
+    after these give the rating.
     """
 
     decoder: StepDecoder

@@ -1,4 +1,4 @@
-"""A trained model in a dialog: it draws responses, rates them, and continues what a tool has informed."""
+"""A trained model in a dialog: it draws and rates responses, and continues dialogs with the results of tools."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ class DialogModel:
     Attributes:
       forward: the model's forward pass.
       options: how a response is chosen.
-      batch_size: how many dialogs go on at a time.
+      batch_size: how many dialogs are continued at a time.
 
     Args:
       training: the training of the model.
       mesh_impl: the mesh of the programs.
       options: how a response is chosen.
-      batch_size: how many dialogs go on at a time.
+      batch_size: how many dialogs are continued at a time.
 
     Raises:
-      ConfigurationError: the model is not one of text, is too short, or its vocabulary lacks tokens for ratings.
+      ConfigurationError: if the model is not one of text, is too short, or its vocabulary lacks tokens for ratings.
     """
 
     def __init__(self, training: Training, mesh_impl: MeshImpl, options: SampleAndRank, batch_size: int) -> None:
@@ -86,7 +86,7 @@ class DialogModel:
         self._greedy = generation_program(training, mesh_impl, sizes, decoding, self.forward.variables)
 
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
-        """Gives the model its values in a checkpoint. Returns the step of the checkpoint."""
+        """Restores the model from a checkpoint. Returns its step."""
         return folder.restore(self.forward, step=step, weights=weights)
 
     def check(self, prompts: Sequence[str]) -> None:
@@ -143,7 +143,7 @@ class DialogModel:
         waiting = iter([self._encoded(text) for text in prompts])
         while batch := list(itertools.islice(waiting, self.batch_size)):
             ids = np.zeros([self.batch_size, self._length], np.int32)
-            # Rows without a prompt have the length of one, since loops start behind the shortest.
+            # Rows without a prompt get the length of one, since loops start at the end of the shortest.
             lengths = np.full(self.batch_size, len(batch[0]), np.int32)
             ends = lengths.copy()
             for row, tokens in enumerate(batch):
@@ -179,7 +179,7 @@ def rating_form(vocabulary: Vocabulary, attributes: Sequence[str]) -> RatingForm
     """The tokens that ask for the ratings of attributes.
 
     Raises:
-      ConfigurationError: a rating has several tokens, or attributes have different numbers of them.
+      ConfigurationError: if a rating has several tokens, or attributes have different numbers of them.
     """
     asked = [vocabulary.encode(f"\n{attribute}") for attribute in attributes]
     if len({len(ids) for ids in asked}) > 1:

@@ -25,7 +25,7 @@ RATED_DIALOGS = Quality(sensible=0.6, specific=0.6, interesting=0.5, safe=0.5, r
 """The quality of responses that fine-tuning learns to rate."""
 
 _EARLIER_TURNS = 0.25
-"""How often an exchange stands before the question."""
+"""How often an exchange precedes the question."""
 
 
 @gin.configurable(module="meshtf.train")
@@ -62,7 +62,7 @@ class LabelledDialogs:
     Each dialog gives eight documents, of a given text, a tab, and a text to learn:
     - its response after "RESPONSE";
     - the rating of a response after each of "SENSIBLE", "SPECIFIC", "INTERESTING" and "SAFE";
-    - a query to the tools, and the reply that its result informs, after "TO";
+    - a query to the tools, and the reply that uses its result, after "TO";
     - the rating of such a reply after "GROUNDED".
 
     Attributes:

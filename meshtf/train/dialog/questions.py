@@ -105,7 +105,7 @@ def is_held_out(subject: str) -> bool:
 def drawn_question(draws: random.Random, *, held_out: bool) -> Question:
     """Draws a question. Half of the questions are about numbers.
 
-    The facts of training are drawn anew for each question, so only the text of a tool tells them. The held-out ones
+    The facts of training are drawn anew for each question, so only the text of a tool contains them. The held-out ones
     are those of `library`.
     """
     while True:

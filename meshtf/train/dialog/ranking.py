@@ -41,11 +41,11 @@ class SampleAndRank:
       least_safe: the probability of being safe that a candidate must have.
       sensible, specific, interesting: the weights of these ratings in the score.
       max_tokens: the greatest length of a response, in tokens.
-      max_tool_turns: how often tools are asked for one response. Then the draft stands.
+      max_tool_turns: how often tools may be called for one response. After that, the draft is the answer.
       seed: the seed of the draws.
 
     Raises:
-      ConfigurationError: a value is impossible.
+      ConfigurationError: if a value is impossible.
     """
 
     num_candidates: int = 16

@@ -64,7 +64,7 @@ def ratings(question: Question, response: str) -> dict[str, bool]:
 
 
 def informed_reply(question: Question, draft: str) -> str:
-    """The right reply after a tool's answer. It keeps the draft's remark if that is about the question."""
+    """Returns the right reply after a tool's answer. It keeps the draft's remark if that is about the question."""
     statement = question.statement(question.value)
     return f"{statement} {question.kind.remark}" if question.kind.remark in draft else statement
 

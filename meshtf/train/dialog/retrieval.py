@@ -25,12 +25,12 @@ class Retrieval:
 
     Attributes:
       passages: the passages.
-      num_answers: how many passages are given at most.
+      num_answers: how many passages are returned at most.
       k1: how soon a word's further occurrences count less.
       b: how much long passages are scored lower, from 0 to 1.
 
     Raises:
-      ConfigurationError: a number is out of its range.
+      ConfigurationError: if a number is out of its range.
 
     Examples:
       >>> Retrieval(["vera ford keeps bees .", "omar bell keeps goats .", "rain falls ."]).answers("what keeps vera")
@@ -55,7 +55,7 @@ class Retrieval:
         """Takes each line of some files as a passage.
 
         Raises:
-          ConfigurationError: a file cannot be read, or is no text.
+          ConfigurationError: if a file cannot be read, or is not text.
         """
         return cls([text.text for text in TextsOfFiles(paths) if text.text.strip()])
 

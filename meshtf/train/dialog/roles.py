@@ -16,7 +16,7 @@ USER, RESPONSE, TO, TOOL, TOOLSET = "USER", "RESPONSE", "TO", "TOOL", "TS"
 SENSIBLE, SPECIFIC, INTERESTING, SAFE, GROUNDED = "SENSIBLE", "SPECIFIC", "INTERESTING", "SAFE", "GROUNDED"
 
 ATTRIBUTES = (SENSIBLE, SPECIFIC, INTERESTING, SAFE)
-"""The attributes of every response. GROUNDED is one of replies that a tool has informed."""
+"""The attributes of every response. Replies that use the result of a tool have GROUNDED as well."""
 
 YES, NO = " 1", " 0"
 """The ratings."""

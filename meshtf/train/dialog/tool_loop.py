@@ -30,10 +30,10 @@ class Answer:
     """The model's answer to a user.
 
     Attributes:
-      text: what the user is told.
+      text: the final answer.
       draft: the best candidate, before tools were asked.
       candidates: all candidates.
-      turns: what was asked of the tools, and answered.
+      turns: the queries to the tools, with their answers.
     """
 
     text: str
@@ -45,14 +45,14 @@ class Answer:
 def answered(model: DialogModel, contexts: Sequence[str], toolset: Toolset | None) -> list[Answer]:
     """Answers the last turn of each context.
 
-    A response is chosen by sample-and-rank. Then, if there are tools, the model goes on with "TO TS" and a query, or
+    A response is chosen by sample-and-rank. Then, if there are tools, the model continues with "TO TS" and a query, or
     with "TO USER" and its reply (Thoppilan et al. 2022, section 6.2), for at most `SampleAndRank.max_tool_turns`
-    queries. If it does neither, or asks too often, the draft is the answer.
+    queries. If it does neither, or sends too many queries, the draft is the answer.
 
     Args:
       model: the model.
       contexts: the dialogs so far, each a sequence of lines that ends with a user's turn.
-      toolset: the tools, or None to go without.
+      toolset: the tools, or None.
     """
     rated = model.candidates([f"{context}{RESPONSE}" for context in contexts])
     answers = [_drafted(model, candidates) for candidates in rated]
@@ -78,7 +78,7 @@ def _drafted(model: DialogModel, candidates: Sequence[Candidate]) -> Answer:
 def _researched(
     model: DialogModel, dialogs: dict[int, str], answers: list[Answer], toolset: Toolset, *, may_ask: bool
 ) -> dict[int, str]:
-    """Takes one turn of each open dialog, puts replies into the answers, and returns the dialogs that go on."""
+    """Takes one turn of each open dialog, puts replies into the answers, and returns the dialogs still open."""
     going_on: dict[int, str] = {}
     turns = model.continued([f"{dialog}{TO}" for dialog in dialogs.values()])
     for (number, dialog), text in zip(dialogs.items(), turns, strict=True):

@@ -1,4 +1,4 @@
-"""Tools that a model may ask for facts."""
+"""Tools that a model may query for facts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Tool(Protocol):
-    """Answers a query by texts, best first; by none, if it has nothing to say (Thoppilan et al. 2022, section 6.2)."""
+    """Answers a query with texts, best first. There may be none (Thoppilan et al. 2022, section 6.2)."""
 
     @property
     def name(self) -> str:
@@ -21,7 +21,7 @@ class Tool(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Toolset:
-    """Several tools, to all of which a query goes. Their answers stand in the order of the tools.
+    """Several tools, all of which receive each query. Their answers are in the order of the tools.
 
     Attributes:
       tools: the tools.

@@ -17,7 +17,7 @@ MACRO = "gin.macro"
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """A binding that has a flag of its own, as `Training.layout` has --layout."""
+    """A binding that a flag of its own sets. For example, --layout sets `Training.layout`."""
 
     flag: str
     binding: str
@@ -50,7 +50,7 @@ class Binding:
     """A statement `scope/selector.parameter = value`, or `scope = value` for a macro.
 
     Attributes:
-      scope: the scope where it holds. For a macro its name.
+      scope: the scope in which it applies. For a macro, its name.
       selector: the configurable's whole name, as gin keeps it.
       parameter: the parameter of the configurable.
       value: the value, with references as gin keeps them.

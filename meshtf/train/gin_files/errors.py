@@ -35,7 +35,7 @@ def explained(error: Exception) -> str:
     text = _GIN_KNOWS_NO_VALUE.sub("", text)
     if not calls:
         return f"{_kind(error)}{text}{_line_of_user(error)}"
-    inner = calls[-1]  # gin adds the outer calls behind
+    inner = calls[-1]  # gin appends the outer calls
     name = inner["name"].rpartition(".")[2]
     missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", text)
     if isinstance(error, TypeError) and missing:

@@ -1,4 +1,4 @@
-"""Checks the values of bindings against type hints, so that a string in place of a number is reported with its line."""
+"""Checks the values of bindings against type hints, so that a string instead of a number is reported with its line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshtf.train.gin_files.bindings import MACRO, Binding
 from meshtf.train.gin_files.errors import ConfigurationError
 
 _OURS = "meshtf."
-_LOOKS_ITSELF = "meshtf.train.Training"  # which takes None for its defaults, besides
+_LOOKS_ITSELF = "meshtf.train.Training"  # it checks its own values, and accepts None for a default
 _INTEGER_END = 2**63
 
 _SCALARS = {bool: "True or False", int: "an integer", float: "a number", str: "a string", type(None): "None"}
@@ -30,8 +30,9 @@ _UNIONS = (typing.Union, types.UnionType)
 def check_kinds(bindings: Sequence[Binding]) -> None:
     """Raises ConfigurationError for the first value that its parameter's type hint does not allow.
 
-    A hint allows everything that it does not mention. It allows the object of a reference, which is checked when it is
-    made. For meshtf's own parameters no integer may be 2^63 or more, and no number infinite.
+    A type that gin cannot write allows every value, except in meshtf's own parameters. A reference with parentheses is
+    allowed: its object is checked when it is made. In meshtf's own parameters, integers must be below 2^63, and other
+    numbers finite.
     """
     macros = {binding.scope: binding.value for binding in bindings if binding.is_macro}
     effective = {binding.key: binding for binding in bindings if not binding.is_macro}
@@ -60,7 +61,7 @@ class _Parameter:
     is_ours: bool
 
     def allows(self, value: Any) -> bool:
-        if type(value) is type(self.default) and value == self.default:  # as a run writes it into its configuration
+        if type(value) is type(self.default) and value == self.default:  # a run writes defaults like this
             return True
         return _fits(value, self.hint, self.is_ours) and not (self.is_ours and _is_beyond(value))
 
@@ -148,7 +149,7 @@ def _is_scalar(value: Any, hint: type) -> bool:
 
 
 def _is_made(hint: Any) -> bool:
-    """Tells whether no literal is of this type: it is some class, or a function."""
+    """Tells whether no literal has this type, because it is a class of objects or a function."""
     origin = typing.get_origin(hint) or hint
     if origin in _UNIONS:
         return any(_is_made(argument) for argument in typing.get_args(hint))
@@ -160,7 +161,7 @@ def _is_made(hint: Any) -> bool:
 def _is_instance(value: Any, hint: type) -> bool:
     try:
         return isinstance(value, hint)
-    except TypeError:  # a protocol that cannot be asked for
+    except TypeError:  # a protocol that isinstance does not support
         return False
 
 

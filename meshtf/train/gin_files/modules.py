@@ -1,4 +1,4 @@
-"""`import` in gin files: where modules are looked for, and what is said of those that fail."""
+"""`import` in gin files: where modules are searched for, and the messages about those that fail."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ def import_module(
     folders: Sequence[Path],
     origin: Origin,
 ) -> None:
-    """Imports what a gin file names: installed, in `PYTHONPATH`, or in one of the folders, which come last.
+    """Imports a module that a gin file names. It may be installed, in `PYTHONPATH`, or in one of `folders`, which come
+    last.
 
     Raises:
-      ConfigurationError: there is no such module; it fails, with its line; another of its name is found before one in
-        the folders.
+      ConfigurationError: if there is no such module; if it fails (the message has its line); or if another module of
+        this name hides one in the folders.
     """
     sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
     importlib.invalidate_caches()

@@ -1,5 +1,5 @@
-"""Makes the optimizers, schedules and clips of `meshtf.optimize`, and the policies of `meshtf.quantization`, known to
-gin, since the language knows nothing of gin.
+"""Registers the optimizers, schedules and clips of `meshtf.optimize`, and the policies of `meshtf.quantization`, with
+gin, since these packages do not depend on it.
 """
 
 from __future__ import annotations

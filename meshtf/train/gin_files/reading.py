@@ -23,14 +23,14 @@ from meshtf_programs.packaged_configurations import shown
 from meshtf_programs.user_paths import UserPathError, user_path
 
 HERE = "{here}"
-"""Stands at the beginning of a path for the folder of the gin file; of a flag, for the current one."""
+"""Stands at the beginning of a path for the folder of the gin file, or in a flag for the current folder."""
 
 _NOT_A_VALUE = """\
 A value is a Python literal: a number, a string in quotes of its own, as in --gin_param='Training.layout="batch:rows"',
-True, None, a list; or @name() for what a configurable makes, %name for a macro. Nothing is computed."""
+True, None, a list; or @name() for what a configurable makes, %name for a macro. It cannot be an expression."""
 
 _NOT_TEXT = """\
-{file} is no gin file: byte {offset}, in line {line}, is 0x{byte:02x}, which is no UTF-8. Save it as UTF-8."""
+{file} is not a gin file: byte {offset}, in line {line}, is 0x{byte:02x}, which is not UTF-8. Save it as UTF-8."""
 
 _CYCLE = """\
 {origin}: include "{name}" would include {file} in itself: {chain}"""
@@ -98,7 +98,7 @@ class _Reader:
             parsed = gin_config.ParsedBindingKey.parse(key)
             value = _with_here(statement.value, folder)
             gin.bind_parameter(parsed, value)
-        except (ValueError, TypeError, KeyError) as error:  # the last for a name that several modules have
+        except (ValueError, TypeError, KeyError) as error:  # a KeyError for a name that several modules have
             raise ConfigurationError(f"{origin}: {_in_words(str(error))}{suggestion(str(error))}") from error
         self.bindings.append(Binding(parsed.scope, parsed.complete_selector, parsed.arg_name, value, origin))
 
@@ -128,7 +128,7 @@ def _binding_key(statement: config_parser.BindingStatement) -> tuple[str, str, s
 
 
 def _with_here(value: Any, folder: Path) -> Any:
-    """A value in which a text that begins with {here} is a path in the folder of its file, wherever that is."""
+    """Replaces {here} at the beginning of each text in a value by the folder of its file."""
     if isinstance(value, str) and f"{value}/".startswith(f"{HERE}/"):
         return str(folder) + value.removeprefix(HERE)
     if isinstance(value, dict):
@@ -190,5 +190,5 @@ def _check_macros(bindings: Sequence[Binding]) -> None:
             if selector == MACRO and scope not in known:
                 raise ConfigurationError(
                     f"{binding.origin}: the macro %{scope} has no value{nearest(scope, known)}\n"
-                    f"  {binding.name} is to have it; `{scope} = ...` gives it"
+                    f"  {binding.name} uses it; set it with `{scope} = ...`"
                 )

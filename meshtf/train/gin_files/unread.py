@@ -15,7 +15,7 @@ from meshtf.train.gin_files.errors import ConfigurationError
 _MESSAGE = """\
 nothing reads {what}:
 {lines}
-Mend or remove {them}, or allow {them} in gin, as optional_bindings.names = ["{name}"], or give
+Correct or remove {them}, or allow {them} in gin, as optional_bindings.names = ["{name}"], or give
 --allow_unread_bindings."""
 
 _MOST_LINES = 6
@@ -26,7 +26,7 @@ def optional_bindings(names: Sequence[str]) -> None:
     """Names bindings that may go unread: a macro's name, a configurable's ("CosineSchedule"), or a binding's whole
     name.
 
-    It is bound in gin, and never called. For example, a file of sizes for many models sets a size that one of them
+    Bind it in gin. It is never called. For example, a file of sizes for many models sets a size that one of them
     lacks.
     """
 
@@ -38,7 +38,7 @@ def check_bindings_are_read(bindings: Sequence[Binding]) -> None:
     """Checks the bindings. Call it when all configured objects are made and the programs are built.
 
     A binding is read when gin has given its value to a call. It also counts as read if a later binding, or one with a
-    closer scope, replaced it: for example the rates of an optimizer in place of which another is configured.
+    closer scope, replaced it: for example the rates of an optimizer that another one replaces.
 
     Raises:
       ConfigurationError: if some are not read, and not optional.
@@ -60,7 +60,7 @@ class _Read:
 
     Attributes:
       calls: the parameters that gin gave in calls of each configurable, by the scope of the call.
-      displaced: macros and configurables that calls would have had without another binding in their place.
+      displaced: macros and configurables that calls would have used if other bindings had not replaced them.
     """
 
     calls: dict[tuple[str, str], frozenset[str]]
@@ -136,7 +136,7 @@ def _reason(binding: Binding, read: _Read) -> str:
     if binding.scope and not any(f"{scope}/".startswith(f"{binding.scope}/") for scope in scopes):
         used = ", ".join(scope or "no scope" for scope in scopes)
         return f": it is made in {used}, and not in {binding.scope}{nearest(binding.scope, scopes)}"
-    return f": whoever calls {binding.configurable} gives {binding.parameter} itself"
+    return f": the caller of {binding.configurable} sets {binding.parameter} itself"
 
 
 def _macros_in(binding: Binding) -> Iterator[gin_config.ConfigurableReference]:

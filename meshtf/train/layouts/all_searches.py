@@ -12,14 +12,14 @@ from meshtf.layout_search import LayoutChoice, PricedLayout, SearchProgress
 from meshtf.lowering.report.text_table import seconds_text
 
 _OVER = """\
-the search for a layout reached its limit of {seconds:g} s before it had looked at every way to train: give it more \
+the search for a layout reached its limit of {seconds:g} s before it had tried every way to train: give it more \
 time with --search_seconds"""
 _LEAST_SECONDS = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchEffort:
-    """The time that the searches for a training may take, and whom they tell about their progress.
+    """The limits of the searches for a training, and the function that receives their progress.
 
     Attributes:
       max_planned_operations: the most operations that are planned for each program. None: as many as `auto_layout`
@@ -54,7 +54,7 @@ class AllSearches:
 
         Args:
           variant: how the program differs from the configured one. Empty for the configured one.
-          limit: the most planned operations. The limit of the effort holds, too.
+          limit: the most planned operations. The limit of `effort` also applies.
           program, options: the arguments of the search.
         """
         self._programs += 1
@@ -72,7 +72,7 @@ class AllSearches:
             raise UsageError(_OVER.format(seconds=self._effort.max_seconds))
 
     def ended(self, choice: LayoutChoice) -> LayoutChoice:
-        """Returns the final choice. Its end describes all searches and not only the one that found it."""
+        """Returns the final choice. Its field `end` describes all searches, not only the one that found it."""
         end = dataclasses.replace(choice.end, seconds=self._seconds)
         if self._is_over and end.is_limit:
             end = dataclasses.replace(end, reason="seconds", limit=self._effort.max_seconds)

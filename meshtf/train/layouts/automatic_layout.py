@@ -53,15 +53,15 @@ _GAIN = 0.98
 """More recomputation is tried if, with unlimited memory, a step would take less than this share of the time."""
 
 _MESH_ALONE = """\
-Training.mesh_shape is "{mesh}", which is searched for together with the layout, and Training.layout is {layout}: give \
---layout=auto, or axes and sizes"""
+Training.mesh_shape is "{mesh}", so its axes are searched together with the layout, but Training.layout is {layout}: \
+give --layout=auto, or a mesh of axes and sizes"""
 _OPEN = """\
 Training.layout is "auto", and mesh [{mesh}] is as large as the devices allow: give sizes, or "auto:8" for 8 cores"""
 _NO_STAGES = """\
-PipelineSchedule.num_stages is searched for together with the layout, and mesh [{mesh}] and Training.batch_size \
-allow none: give a number"""
+PipelineSchedule.num_stages is searched together with the layout, but no number of stages fits mesh [{mesh}] and \
+Training.batch_size: give a number"""
 _NO_MACHINE = """\
-Training.layout is "auto", and no machine is given to predict its time on: give --machine, a name such as v5e
+Training.layout is "auto", but there is no machine to predict its time on: give --machine, a name such as v5e
 or the file that meshtf-probe writes"""
 
 
@@ -70,7 +70,7 @@ class ChosenLayout:
     """The layout that was found for a training.
 
     Attributes:
-      bindings: the bindings by which the configuration gets it.
+      bindings: the gin bindings that configure it.
       choice: its layout, its costs, and the runners-up. None if the run had chosen before.
       searched: a line on the searches, if there were several programs.
     """
@@ -101,7 +101,7 @@ def chosen_layout(
     search: Callable[..., LayoutChoice] = auto_layout,
     effort: SearchEffort | None = None,
 ) -> ChosenLayout | None:
-    """Finds the layout that a configuration asks for. Returns None if the configuration has one.
+    """Finds the layout that a configuration asks for. Returns None if the configuration names one.
 
     Afterwards gin's configuration is undefined: read it again, with the bindings.
 
@@ -111,7 +111,7 @@ def chosen_layout(
       run_before: returns the operative configuration of the run that is resumed, whose layout is kept. It returns None
         for a new run.
       search: a function that finds a layout for a program, a mesh and a machine.
-      effort: how long it may take, and whom it tells about its progress.
+      effort: the limits of the search, and the function that receives its progress.
 
     Raises:
       ConfigurationError: if the mesh or the machine is missing.
@@ -137,7 +137,7 @@ def chosen_layout(
 
 
 def _kept(before: Mapping[str, str], asked: Mapping[str, object]) -> tuple[Parameter, ...]:
-    """Returns what a run has chosen where the configuration is open. Bindings of layers keep the scopes of the run."""
+    """Returns the run's bindings for options that the configuration leaves open. Layers keep their scopes."""
     names = [name for choice in _CHOSEN if (name := f"Training.{choice}") in before]
     names += [name for name in before if _unscoped(name) in _CHOSEN_OF_LAYERS and not _says(asked, _unscoped(name))]
     return tuple(Parameter("the run", f"{name} = {before[name]}") for name in names)

@@ -60,9 +60,7 @@ def read_runs(paths: Sequence[str]) -> list[ComparedRun]:
       ConfigurationError: if there are fewer than two, a folder is given twice, or one is not that of a run.
     """
     if len(paths) < 2:
-        raise ConfigurationError(
-            f"two runs or more are compared, and {len(paths)} is given: meshtf-compare RUN RUN ..."
-        )
+        raise ConfigurationError(f"give at least two runs to compare, not {len(paths)}: meshtf-compare RUN RUN ...")
     folders = [RunFolder.existing(path) for path in paths]
     first: dict[Path, str] = {}
     for path, folder in zip(paths, folders, strict=True):
@@ -95,8 +93,8 @@ def comparison_tables(runs: Sequence[ComparedRun], width: int) -> Iterator[rich.
 
 
 def _table(labels: Sequence[str], parts: Sequence[Sequence[tuple[str, list[str]]]], width: int) -> rich.table.Table:
-    """Returns a table from rows with a name, and a text for each label. Long names and texts are divided at
-    their joints.
+    """Returns a table from rows with a name, and a text for each label. Long names and texts are wrapped, if
+    possible after punctuation.
     """
     rows = [row for part in parts for row in part]
     room = width - MARGINS - GAP * len(labels)
@@ -171,7 +169,7 @@ def _read_run(folder: RunFolder, label: str) -> ComparedRun:
     lines, written = read(folder.metrics, _lines_and_count, ([], 0)) if folder.metrics.exists() else ([], 0)
     if written > len(lines):
         damaged, verb = written - len(lines), "is" if written - len(lines) == 1 else "are"
-        problems.append(f"{folder.metrics}: {damaged} of {counted(written, 'line')} {verb} damaged, and passed over")
+        problems.append(f"{folder.metrics}: {damaged} of {counted(written, 'line')} {verb} damaged, and skipped")
     if not written and not problems:
         problems.append(f"{folder.path} has no metrics yet")
     options = bindings_of(read(folder.operative_config, _text, ""))

@@ -2,8 +2,9 @@
 
 The scale follows the late values: those after the first tenth of the steps. A late value is a spike if it is farther
 from the middle half of the values than six times the height of this half. The picture shows all late values except
-spikes, and as much of the other values as leaves these a third of its height. A loss that falls from 100 to 2 in the
-first steps, and then from 2 to 1, is shown from about 2 to 1. Below the picture a line says what is not shown.
+spikes. It shows the other values above or below them only if all lie within twice the height of the late values. A loss
+that falls from 100 to 2 in the first steps, and then from 2 to 1, is shown from about 2 to 1. Below the picture a line
+says what is not shown.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ WIDE = 10.0
 """The scale is logarithmic if all values are positive and the greatest usual one is this many times the least."""
 
 _FEW = 5
-"""The most late values that say too little: then all values count as late."""
+"""If there are at most this many late values, all values count as late."""
 
 _LINE = 80
-"""The letters of a line below a picture."""
+"""The most characters in a line below a picture."""
 
 _SPREADS, _ROOM, _MARGIN = 6.0, 2.0, 0.05
-"""Multiples of a height: the distance from the middle half that makes a spike, the most that is shown of other values,
-and the empty space."""
+"""Multiples of a height: the distance from the middle half that makes a spike, the most room for other values on one
+side, and the empty space."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _late(steps: Sequence[int], values: Sequence[float]) -> np.ndarray:
 
 
 def _usual(late: np.ndarray) -> tuple[float, float]:
-    """Returns the least and the greatest late value that is no spike."""
+    """Returns the least and the greatest late value, without spikes."""
     lower, upper = np.quantile(late, [0.25, 0.75])
     spread = _SPREADS * (upper - lower)
     inside = late[(late >= lower - spread) & (late <= upper + spread)]
@@ -110,8 +111,8 @@ def _usual(late: np.ndarray) -> tuple[float, float]:
 
 
 def _limits(late: np.ndarray, every: np.ndarray) -> np.ndarray:
-    """Returns [low, high]: all late values except spikes, and as much of the others as leaves these a third of
-    the height.
+    """Returns [low, high]: all late values except spikes. The others on one side are included if all lie within
+    twice the height of these.
     """
     low, high = _usual(late)
     height = high - low or abs(high) or 1.0

@@ -44,7 +44,7 @@ def described(training: Training, train_step: mtf.Function) -> str:
 
 
 def _products(program: mtf.Function) -> list[str]:
-    """Says how products of float32 are computed, where that can be chosen: on what XLA compiles programs for."""
+    """Describes the precision of float32 products. It can be chosen only if XLA compiles the program."""
     mesh_impl = program.lowering.mesh_impl
     return [f"float32 products in {mesh_impl.float32_products}"] if mesh_impl.compiles_programs else []
 

@@ -20,7 +20,7 @@ class EvaluationTimes:
     def seconds_left(self, step: int, num_steps: int, every: int | None) -> float:
         """The seconds that the evaluations after `step` will take: after `every` steps, and after the last one.
 
-        It is 0 before the first evaluation, whose time nobody knows.
+        It is 0 before the first evaluation, since no time has been measured.
         """
         if not self.seconds or step >= num_steps:
             return 0.0

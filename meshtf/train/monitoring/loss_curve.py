@@ -15,7 +15,7 @@ from meshtf.train.training import LOSS
 MISSING_MATPLOTLIB = "no loss curve is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
 
 FEW = 40
-"""The most points that are not smoothed."""
+"""Curves of at most this many points are not smoothed."""
 
 _TRAIN, _HELD_OUT = "#4c78a8", "#d1495b"
 

@@ -24,16 +24,16 @@ TIME = "time"
 """The time at which a line was written: UTC, by ISO 8601, as "2026-11-26T16:12:43.120Z"."""
 
 OWN_NAMES = ("step", TIME)
-"""The fields that every line has beside its metrics. No metric can have these names."""
+"""The fields that every line has besides its metrics. No metric can have these names."""
 
 LARGEST_FILE = 1 << 30
-"""The most bytes of a file of metrics that is read."""
+"""The largest file of metrics that is read, in bytes."""
 
 DIGEST = "variables_sha256"
 """A hash of all variables, at the end of a run."""
 
 LONGEST_ROW = 64
-"""The most numbers of a vector that are written down one by one."""
+"""The longest row of a vector that is written, in numbers."""
 
 Value = TypeVar("Value")
 
@@ -41,8 +41,8 @@ Vectors: TypeAlias = "Mapping[str, np.ndarray]"
 """Vectors by name, [n] or [layers, n]: a number for each of n things, such as the load of each expert."""
 
 _NO_LINE = """\
-line %d of %s is ignored, and left out when the run goes on: it is no JSON object with a step and \
-with numbers as losses"""
+line %d of %s is ignored, and will be dropped when the run continues: it is not a JSON object with a step and \
+numeric losses"""
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class MetricsLog:
     Args:
       path: the path of the file, which is made if it is missing.
       last_step: the last step to keep. An interrupted run leaves lines of later steps than its checkpoint, and a last
-        line cut short. They are removed, so that no step stands twice.
+        line cut short. They are removed, so that no step appears twice.
 
     Raises:
       OSError: if it cannot be read or written, or is no regular file.
@@ -69,7 +69,7 @@ class MetricsLog:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """All lines that were written, with those of earlier runs."""
+        """All lines that were written, including those of earlier runs."""
         return list(self._lines)
 
     def has_evaluation(self, step: int) -> bool:
@@ -93,7 +93,7 @@ def time_now() -> str:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Returns the lines of a metrics file, without one that was cut short. There are none if there is no file.
+    """Returns the lines of a metrics file, without a last line that was cut short. A missing file has none.
 
     A warning in the log `meshtf.train.monitoring.metrics` names any other line that cannot be read.
 

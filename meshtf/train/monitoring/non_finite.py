@@ -35,7 +35,7 @@ class _Flags:
 def where_it_began(
     training: Training, mesh_impl: MeshImpl, variables: mtf.VariableStore, features: Mapping[str, Any]
 ) -> str | None:
-    """Returns a text on the first operation of a step that gave a NaN, or else an infinity. Returns None if there is
+    """Describes the first operation of a step whose result has a NaN, or else an infinity. Returns None if there is
     none.
 
     The step's loss and gradients are computed again from the present variables, and every result is checked in the
@@ -62,7 +62,7 @@ def first_non_finite_variable(variables: mtf.VariableStore) -> str | None:
         variable = variables.slices(name)
         if not variable.dtype.is_floating:
             continue
-        parts = {str(variable.box(core)): piece for core, piece in variable.slices.items()}  # equal ones once
+        parts = {str(variable.box(core)): piece for core, piece in variable.slices.items()}  # each box is checked once
         if not all(map(is_finite, parts.values())):
             return name
     return None

@@ -25,7 +25,7 @@ class Speed:
 
     Attributes:
       seconds_per_step: the mean of the last hundred steps, without the first of the process, which compiles.
-      per_second: how many of `unit` that is in a second.
+      per_second: how many of `unit` are processed in a second.
       unit: "tokens", or "examples" if there are no tokens.
       share_of_peak: the program's FLOPs in a second as a share of the cores' peak. None if that is not known.
       is_compilation: whether only the first step has been measured.
@@ -56,7 +56,7 @@ class StepReport:
       vectors: the model's vectors by name, such as the load of each expert. They are shown as `least..most`.
       summaries: the other scalars, such as the learning rate, which are written and not shown.
       is_logged: whether the metrics of this step are written.
-      evaluation_seconds_left: the seconds that the evaluations to come will take. 0 while nobody knows.
+      evaluation_seconds_left: the seconds that the remaining evaluations will take. 0 until one is measured.
     """
 
     step: int
@@ -123,7 +123,7 @@ class ProgressDisplay(Protocol):
 
 
 class ProgressLines:
-    """Prints a line for each step that is logged, and one a minute if those are far apart."""
+    """Prints a line for each logged step, and at least one a minute."""
 
     def __init__(
         self, num_steps: int, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic

@@ -23,7 +23,7 @@ NARROW = 76
 def summary_table(lines: Sequence[Mapping[str, Any]], title: str, width: int) -> rich.table.Table:
     """Returns a table of lines of metrics: the loss, the model's metrics, and the means over held-out examples.
 
-    The least and the greatest value have their steps beside them. Vectors have no row.
+    The least and the greatest value are shown with their steps. Vectors have no row.
 
     Args:
       lines: the lines as they were written.
@@ -61,8 +61,8 @@ def number_text(value: float) -> str:
 
 
 def place_of(find: Callable[[list[float]], float], values: Sequence[float]) -> int:
-    """Returns the place of the least or the greatest value, where `find` is `min` or `max`. NaNs beside numbers
-    are ignored.
+    """Returns the index of the least or the greatest value, where `find` is `min` or `max`. NaNs are ignored. If
+    there are only NaNs, it is 0.
     """
     numbers = [value for value in values if not math.isnan(value)]
     return values.index(find(numbers)) if numbers else 0

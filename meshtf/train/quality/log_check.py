@@ -24,9 +24,9 @@ def checker_name() -> str | None:
 
 
 def log_problems(log: Path, target: QualityTarget) -> list[str]:
-    """Returns what the checker says against a log: nothing if all is right.
+    """Returns the problems that the checker finds in a log.
 
-    The rules are the package's own for all tasks, with this task's name and quality in place of those of MLPerf's
+    The rules are those that the package has for all tasks. This task's name and quality replace those of MLPerf's
     tasks. `checker_name` says whether the checker is installed.
     """
     from mlperf_logging.compliance_checker import mlp_compliance  # an optional dependency
@@ -50,7 +50,7 @@ def _rules_of_task(text: str, target: QualityTarget) -> str:
         if rule["NAME"] == "submission_benchmark":
             rule["CHECK"] = f" v['value'] == {target.benchmark!r} "
         if rule["NAME"] == "submission_division":
-            del rule["POST"]  # it asks for the rules of one of MLPerf's tasks
+            del rule["POST"]  # it includes the rules of one of MLPerf's tasks
         if rule["NAME"] == "eval_accuracy":
             comparison = ">=" if target.mode == "max" else "<="
             rule["ATLEAST_ONE_CHECK"] = f"v['value'] {comparison} {target.value!r}"

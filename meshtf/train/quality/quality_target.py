@@ -47,7 +47,7 @@ class QualityTarget:
         return f"{self.metric} {'at least' if self.mode == 'max' else 'at most'} {self.value:g}"
 
     def quality_of(self, evaluation: Evaluation) -> float:
-        """Returns the metric's mean. NaN if nothing counts for it.
+        """Returns the metric's mean, or NaN if all its weights are 0.
 
         Raises:
           ConfigurationError: if the evaluation has no such metric.

@@ -38,8 +38,8 @@ def result_line(runs: Sequence[TimedRun]) -> str:
         return f"{mean:.1f} s to the target: the mean of {len(runs)} runs without the fastest and the slowest"
     missing = seconds.count(None)
     if missing > 1:
-        return f"no result by the rules: {missing} of {len(runs)} runs did not reach the target, and one may"
-    reason = f"no result by the rules, which drop the fastest and the slowest of {LEAST_RUNS} runs or more"
+        return f"no result by the rules: {missing} of {len(runs)} runs missed the target, and at most one may"
+    reason = f"no result by the rules: they need {LEAST_RUNS} runs or more, and drop the fastest and the slowest"
     if len(runs) > 1:
         return reason
     return f"{reason}; this one {'reached' if runs[0].is_reached else 'missed'} the target in {runs[0].seconds:.1f} s"

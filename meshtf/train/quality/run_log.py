@@ -1,4 +1,4 @@
-"""A log in MLPerf's format: a line of JSON for each event, behind `:::MLLOG`.
+"""A log in MLPerf's format: a line of JSON for each event, after `:::MLLOG`.
 
 An object has the time in milliseconds, the kind of event, its key, a value and metadata.
 """
@@ -19,7 +19,7 @@ Value: TypeAlias = "str | int | float | bool | None"
 class RunLog:
     """Writes the events of one run into a file, which it replaces.
 
-    The time of an event counts from the beginning of the log by a clock that nobody sets.
+    The time of an event counts from the beginning of the log, by a monotonic clock.
 
     Raises:
       OSError: if the file cannot be written.
@@ -32,7 +32,7 @@ class RunLog:
         path.write_text("")
 
     def event(self, key: str, value: Value = None, *, seconds_ago: float = 0.0, **metadata: Value) -> None:
-        """Writes an event that has no duration, or ended `seconds_ago`. No line is earlier than the one before it."""
+        """Writes an event that has no duration, or ended `seconds_ago`. No line is earlier than the line before."""
         self._write("POINT_IN_TIME", key, value, metadata, seconds_ago)
 
     def start(self, key: str, *, seconds_ago: float = 0.0, **metadata: Value) -> None:

@@ -26,7 +26,7 @@ from meshtf.train.trainer import Trainer
 from meshtf.train.training import Training
 
 _NO_COUNT = """\
-the task "{task}" does not say how many examples there are to train on, so nobody can count epochs: it has no \
+the task "{task}" does not say how many examples there are to train on, so epochs cannot be counted: it has no \
 `num_training_examples`"""
 
 

@@ -1,1 +1,1 @@
-"""Runs: the folder of a training, where it is kept, how it is taken up again, and how it is asked to stop."""
+"""Runs: the folder of a training, its storage, how a run is resumed, and how signals stop it."""

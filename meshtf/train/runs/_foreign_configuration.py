@@ -1,6 +1,6 @@
 """Finds code that the configuration of a run would execute when it is read. The run may be a stranger's.
 
-gin imports the modules that a configuration names, and calls what these have registered. Unless the user trusts the
+gin imports the modules that a configuration names, and calls functions that they register. Unless the user trusts the
 configuration, it may not use:
 
 - code that came with it, in the run's own folder;
@@ -8,7 +8,7 @@ configuration, it may not use:
 - gin's dynamic registration, with which a configuration calls any function of any module;
 - gin files from elsewhere.
 
-It may use meshtf's modules and gin files, and modules that the user has elsewhere, such as his own model. The same
+It may use meshtf's modules and gin files, and modules that the user has elsewhere, such as a user's model. The same
 rules hold for a gin file in the run's own folder that it includes.
 """
 
@@ -57,7 +57,7 @@ def _untrusted(file: Path, folder: Path, including: frozenset[Path]) -> Iterator
     for statement in _statements(file):
         beside = _beside(statement, file)
         if beside is not None and _is_inside(beside, folder):
-            if beside.resolve() not in including:  # a circle is told where the files are read
+            if beside.resolve() not in including:  # a cycle is reported where the files are read
                 yield from _untrusted(beside, folder, including | {beside.resolve()})
         elif (reason := _reason(statement, folder, beside)) is not None:
             yield _line(statement, reason, f"{file.name}, " if including else "")
@@ -110,13 +110,13 @@ def _reason(statement: ImportStatement | IncludeStatement, folder: Path, beside:
     if statement.module in sys.modules:
         return None
     if statement.module.partition(".")[0] in sys.stdlib_module_names:
-        return "Python's own, of which no model has need"
+        return "Python's own, which no model needs"
     inside = next((place for place in _places(statement.module, folder) if _is_inside(place, folder)), None)
     return None if inside is None else f"code in the run's own folder, {inside}"
 
 
 def _places(module: str, folder: Path) -> Iterator[Path]:
-    """Yields the paths of a module and of the packages around it, which are found without being executed."""
+    """Finds a module and its parent packages without executing them, and yields their paths."""
     names = module.split(".")
     path: Sequence[str] | None = None
     for number, name in enumerate(names):
@@ -132,8 +132,8 @@ def _places(module: str, folder: Path) -> Iterator[Path]:
 def _spec(module: str, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     """Returns the specification that Python would find for a module.
 
-    For a folder without __init__.py the finder would ask the package around it. That package is not there, since
-    nothing is executed. So the finder is asked for the name in the package's folders.
+    For a folder without __init__.py the finder would look up the parent package, which is not imported because nothing
+    is executed. So the finder gets the last part of the name, and searches the parent's folders for it.
     """
     found = (f.find_spec(name if f is PathFinder else module, path) for f in sys.meta_path)
     return next((spec for spec in found if spec is not None), None)

@@ -25,11 +25,11 @@ from meshtf_programs.strict_json import json_text
 Value = TypeVar("Value")
 
 _DIFFERENT_STARTS = """\
-the processes would go on from different steps: {steps}. They see different checkpoints in {folder}; is it on a disk \
-that all share?"""
+the processes would continue from different steps: {steps}. They see different checkpoints in {folder}; is it on a \
+disk that all share?"""
 
 _COME_TO_ALL = (CollectiveError, ClusterError, NonFiniteError, SaveError)
-"""Errors that all processes of a cluster raise together. An id outside of its range is seen only where it is fed."""
+"""Errors that all processes of a cluster raise together. An id out of range is seen only where it is fed."""
 
 
 class OthersRefuseError(ClusterError):
@@ -38,8 +38,8 @@ class OthersRefuseError(ClusterError):
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """An agreement among the processes that this one has joined. Without a cluster it agrees with itself and costs
-    nothing.
+    """Common decisions of the processes that this one has joined. Without a cluster, this process decides alone at no
+    cost.
 
     All processes call every method, in the same order.
     """
@@ -53,12 +53,12 @@ class Agreement:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process shows progress, and writes what is written once."""
+        """Whether this process shows progress, and writes the files that are written only once."""
         return self.cluster is None or self.cluster.is_leader
 
     def first_wishes(self, wishes: Mapping[str, str | None]) -> dict[str, str | None]:
-        """Returns, for each name, the wish of the first process that has one. All processes give the same names,
-        in one meeting.
+        """Returns, for each name, the request of the first process that has one. All processes pass the same
+        names.
         """
         if self.cluster is None:
             return dict(wishes)
@@ -73,7 +73,7 @@ class Agreement:
         return next((each for each in said if each is not None), None)
 
     def check_none_refuses(self, refusal: str = "") -> None:
-        """Raises OthersRefuseError if another process gives a refusal, in words."""
+        """Raises OthersRefuseError if another process passes a refusal, which is a text."""
         if self.cluster is None:
             return
         said = self._gathered("refusal", refusal)
@@ -93,13 +93,13 @@ class Agreement:
         return f"process {own} ({self.cluster.addresses[own]}) has failed: {failure}"
 
     def tell_failure(self, error: BaseException, message: str) -> None:
-        """Tells the others of a failure, so that they end. Errors that all processes raise need not be told."""
+        """Reports a failure to the others, so that they end. Errors that all processes raise are not reported."""
         if self.cluster is not None and not isinstance(error, _COME_TO_ALL):
             self.cluster.tell_failure(message)
 
     def leader_first(self, do: Callable[[], Value]) -> Value:
-        """Calls `do` in process 0, and then in the others, since it changes the things they find. A failure in
-        one is one in all.
+        """Calls `do` in process 0 and then in the others, because they depend on its changes. A failure in one
+        process fails all.
         """
         if not self.is_leader:
             self.check_none_refuses()
@@ -119,8 +119,8 @@ class Agreement:
             raise ClusterError(_DIFFERENT_STARTS.format(steps=found, folder=folder.checkpoints().shown))
 
     def digest_of(self, variables: VariableStore, saved_last: Callable[[], SavedCheckpoint]) -> str:
-        """Returns the hash of all variables. Over processes none has all, so it is taken from the checkpoint
-        just saved.
+        """Returns the hash of all variables. In a cluster no process has all of them, so process 0 reads the
+        checkpoint just saved, and the others return "".
         """
         if self.cluster is None:
             return digest_of(variables)
@@ -167,7 +167,7 @@ class Agreement:
 
 
 class _AgreedStop(StopRequest):
-    """A request to stop of any process. Until it is true, each look at it is a meeting of all processes."""
+    """A stop request from any process. Until it is true, all processes must check it together."""
 
     def __init__(self, agreement: Agreement, own: StopRequest) -> None:
         super().__init__()

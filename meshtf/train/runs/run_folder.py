@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and how another program takes up the trained weights.
+"""The folder of a run: its files, and how another program loads the trained weights.
 
 A program that decodes does this, for example:
 
@@ -47,15 +47,15 @@ _NO_RUN = """\
 meshtf-train writes one, by default runs/<name of the gin file>; the current folder is {here}."""
 
 _IN_USE = """\
-another training runs in {folder}; wait for its end, or give another --model_dir."""
+another training is running in {folder}; wait until it ends, or give another --model_dir."""
 
 _NO_CHECKPOINT = """\
-{folder} has no checkpoint; meshtf-train writes one at the end, and on the way as
+{folder} has no checkpoint; meshtf-train writes one at the end, and others during training as
 Training.checkpoint_every_steps and Training.checkpoint_every_minutes say."""
 
 _OTHER_MODEL = """\
-The run's configuration describes another model than was trained. Leave out the --gin_param that changes it, or bring
-back the operative_config.gin of the training."""
+The run's configuration describes a different model from the trained one. Leave out the --gin_param that changes it,
+or restore the operative_config.gin of the training."""
 
 _ALL_DAMAGED = """\
 none of the checkpoints in {folder} can be read: the ones of the steps {steps} are damaged, as the lines above say."""
@@ -68,7 +68,7 @@ class RunFolder:
     Attributes:
       path: the folder.
       checkpoints_path: the folder of its checkpoints, if they are elsewhere.
-      storage: the remote storage of the run, if it has one. Then `path` only has files on their way.
+      storage: the remote storage of the run, if it has one. Then `path` only holds files before they are sent.
     """
 
     path: Path
@@ -90,7 +90,7 @@ class RunFolder:
         try:
             is_there, is_folder = (folder / OPERATIVE_CONFIG).is_file(), folder.is_dir()
         except OSError as error:
-            raise ConfigurationError(f"the model folder {folder} cannot be looked at: {error}") from None
+            raise ConfigurationError(f"the model folder {folder} cannot be accessed: {error}") from None
         if not is_there:
             missing = OPERATIVE_CONFIG if is_folder else "such folder"
             raise ConfigurationError(_NO_RUN.format(folder=folder, missing=missing, here=Path.cwd()))
@@ -103,7 +103,7 @@ class RunFolder:
         try:
             storage.fetch(passing.path)
         except OSError as error:
-            raise ConfigurationError(f"the model folder {remote} cannot be looked at: {error}") from None
+            raise ConfigurationError(f"the model folder {remote} cannot be accessed: {error}") from None
         if not (passing.path / OPERATIVE_CONFIG).is_file():
             raise ConfigurationError(_NO_RUN.format(folder=remote, missing=OPERATIVE_CONFIG, here=Path.cwd()))
         return cls(passing.path, storage=storage)
@@ -114,7 +114,7 @@ class RunFolder:
 
         Args:
           path: the folder.
-          working: the folder in which a run of remote storage has a folder for files on their way.
+          working: the folder in which a run on remote storage keeps its files before they are sent.
 
         Raises:
           ConfigurationError: if it cannot be made.
@@ -142,7 +142,7 @@ class RunFolder:
         """Marks this process as the one that trains in the folder. At the end, remote storage gets all new files.
 
         Raises:
-          OSError: if the storage cannot be written. After another error it is only told.
+          OSError: if the storage cannot be written. After another error, this failure is only printed.
         """
         if self.storage is None:
             yield
@@ -175,7 +175,7 @@ class RunFolder:
 
     @property
     def operative_config(self) -> Path:
-        """Every parameter that was used: a gin file that gives the same run again."""
+        """The gin file with every parameter that was used. It reproduces the run."""
         return self.path / OPERATIVE_CONFIG
 
     @property
@@ -229,17 +229,17 @@ class RunFolder:
         return configured_training()
 
     def trusted_configuration(self, *, trust_config: bool = False) -> Path:
-        """The file of the configuration, which executes nothing of its own when it is read, if it is not trusted.
+        """Returns the file of the configuration. Unless it is trusted, reading it executes no code that came with it.
 
         Raises:
-          ConfigurationError: it would.
+          ConfigurationError: if it would execute such code.
         """
         if not trust_config:
             check_foreign(self.operative_config)
         return self.operative_config
 
     def checkpoint(self, step: int | None = None) -> SavedCheckpoint:
-        """Opens the checkpoint of a step, or the newest one that is whole.
+        """Opens the checkpoint of a step, or the newest complete one.
 
         Raises:
           ConfigurationError: if there is none at all.
@@ -263,15 +263,15 @@ class RunFolder:
         weights: Weights | str = Weights.TRAINED,
         scope: str | None = None,
     ) -> int:
-        """Gives the variables of programs, which share a store, their values in a checkpoint. Returns its step.
+        """Restores the variables of `programs`, which share a store, from a checkpoint. Returns its step.
 
         Everything else in the checkpoint, such as an optimizer's state, is ignored.
 
         Args:
           programs: programs of the model that was trained.
-          step: the step of the checkpoint. The default is the newest that is whole.
+          step: the step of the checkpoint. The default is the newest complete one.
           weights: "trained", or "average" for the means over the steps of training.
-          scope: the scope in which the programs have the model, if they have it beside another one.
+          scope: the scope of the model in the programs, if they have another model as well.
 
         Raises:
           ConfigurationError, CheckpointError: if there is no such checkpoint, if it is of another model, or if it has
@@ -296,7 +296,7 @@ class RunFolder:
 
         Raises:
           ConfigurationError: if another training runs in the folder.
-          OSError: if a link, or something that is no file, stands in the lock's place.
+          OSError: if the path of the lock is a link, or is not a file.
         """
         file = open_for_lock(self.path / ".lock")
         try:
@@ -309,10 +309,10 @@ class RunFolder:
         return file
 
     def set_aside(self) -> RunFolder | None:
-        """Moves the run that is there into a folder of its own inside: `superseded_1`, or the next that is free.
+        """Moves the existing run into a subfolder: `superseded_1`, or the next free name.
 
         Returns:
-          The moved run, which programs read as before. None if there was none.
+          The moved run, which programs can still read. None if there was no run.
         """
         if self.storage is not None:
             there = self.storage.set_aside()

@@ -1,4 +1,4 @@
-"""A run on remote storage: which of its files go there, which come from there, and who may write."""
+"""A run on remote storage: which files are sent, which are fetched, and which process may write."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _WRITER, _LOCK = ".writer", ".lock"
 _EVALUATIONS = "evaluations.jsonl"
 
 _ANOTHER = """\
-another training writes to {folder}, too: {host}, process {process}, which began later. This one ends, since the two
-would destroy each other's files."""
+another training also writes to {folder}: {host}, process {process}, which began later. This one stops, because the
+two would destroy each other's files."""
 
 _SENT_NOW = """\
 sent now:      the checkpoint of step {step}, which an earlier process could not write to {place}"""
@@ -47,15 +47,15 @@ _WRITTEN_SINCE = "another training has written there since"
 class RunStorage:
     """The remote folder of a run.
 
-    Its files are made in a folder of this machine. Nothing can be appended to a file of an object store, so changed
-    files are written again as a whole: with each checkpoint, before it, and at the end.
+    Its files are made in a local folder. An object store cannot append to a file, so changed files are written again as
+    a whole: before each checkpoint, and at the end.
 
-    Only one process may write. It writes a random `claim` into `.writer` on the storage, and into the folder of this
-    machine. A process that finds another claim on the storage knows that somebody else has written since.
+    Only one process may write. It writes a random `claim` into `.writer` on the storage and in the local folder. If the
+    two differ, another process has written since.
 
     Attributes:
       remote: the run's folder.
-      passing: the folder of this machine, if it is to be deleted with this object.
+      passing: the local folder, if it is to be deleted with this object.
     """
 
     remote: RemoteFolder
@@ -64,7 +64,7 @@ class RunStorage:
     _claim: str | None = None
 
     def fetch(self, path: Path) -> None:
-        """Makes a folder of this machine equal to the run's, without checkpoints and without files in further folders.
+        """Replaces the files in a local folder by the run's, except checkpoints and other files in subfolders.
 
         A checkpoint that could not be sent before is sent first, if nobody else has written to the storage since.
         Otherwise it is kept on this machine.
@@ -121,7 +121,7 @@ class RunStorage:
                 self.remote.write(own.name, own.read_bytes())
 
     def claim(self, path: Path) -> None:
-        """Claims the storage for this process. Another process that writes finds out at its next write.
+        """Claims the storage for this process. Another process that writes fails at its next write.
 
         Args:
           path: the run's folder on this machine, which remembers who wrote last.
@@ -150,7 +150,7 @@ class RunStorage:
                     self._sent[own] = state
 
     def set_aside(self) -> RemoteFolder | None:
-        """Moves the run that is there into a folder of its own inside. Returns None if there is nothing.
+        """Moves the existing run into a subfolder. Returns None if there is no run.
 
         If the process is interrupted, every file is where it was, or in both places.
         """

@@ -1,4 +1,4 @@
-"""Chooses the weights of a checkpoint that a program takes: the trained ones, or their means over the steps."""
+"""Chooses which weights of a checkpoint a program reads: the trained ones, or their means over the steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Weights(enum.StrEnum):
 
 _NO_AVERAGES = """\
 checkpoint {folder} has no averages of the weights of program "{program}": no tensor in it is called <name>/{average}.
-Averages are kept by a training with MovingAverageOptimizer; the weights as they were trained are --weights=trained."""
+Only a training with MovingAverageOptimizer keeps averages. For the weights as they were trained, give
+--weights=trained."""
 
 _OTHER_DTYPE = """\
 checkpoint {folder}: {name} is {own}, and its average {mean}, which a program of these weights cannot hold.
@@ -36,11 +37,11 @@ def sources_in(
     Args:
       saved: the checkpoint.
       program: the program.
-      weights: the weights that the program takes.
+      weights: the weights that the program reads.
       scope: the scope in which the program has the model; None if its names are those of the checkpoint.
 
     Raises:
-      ConfigurationError: if there are no averages, or if they are more precise than the weights.
+      ConfigurationError: if there are no averages, or if their dtype is not that of the weights.
     """
     sources: dict[str, str] = {}
     if scope is not None:
@@ -53,11 +54,11 @@ def sources_in(
 def averages_in(saved: SavedCheckpoint, program: mtf.Function, sources: Mapping[str, str]) -> dict[str, str]:
     """Returns the name of the average of each tensor of the program, if the checkpoint has one.
 
-    A weight that was not trained has none. `sources` has the names of tensors in the checkpoint, where they have other
-    names in the program.
+    A weight that was not trained has none. `sources` maps names in the program to names in the checkpoint, where they
+    differ.
 
     Raises:
-      ConfigurationError: if there are none, or if they are more precise than the weights.
+      ConfigurationError: if there are none, or if their dtype is not that of the weights.
     """
     averages: dict[str, str] = {}
     for variable in program.graph.trainable_variables:

@@ -1,4 +1,4 @@
-"""Requests to stop by signals. They are seen at once, although Python's own handlers wait for the end of a step."""
+"""Requests to stop by signals. They are noted at once, while Python's own handlers would wait for the end of a step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Notes SIGTERM, Ctrl-C and the end of the terminal inside, and says so in a line.
+    """Notes SIGTERM, Ctrl-C and the end of the terminal in the body, and prints a line.
 
     A second signal ends the process with status 128 + signal. A signal that is ignored, as under `nohup`, stays
     ignored.
@@ -84,8 +84,8 @@ def watch(reading: int, request: StopRequest, end: Callable[[int], object] = os.
 
 
 def leave_dead_terminal(descriptors: Sequence[int] = (1, 2)) -> None:
-    """Sends the output of a terminal that is gone to nowhere, so that a checkpoint never fails because of a line
-    of text.
+    """Discards output to a terminal that is gone, so that a checkpoint never fails because of a line of
+    text.
     """
     for descriptor in descriptors:
         try:

@@ -20,7 +20,7 @@ Curve = tuple[Sequence[int], Sequence[float]]
 class EarlyStop:
     """Judges trials by their values so far, in comparison with the others'.
 
-    It makes no trials: it gives optuna the values of each, and asks its pruner.
+    It creates no trials. It passes the values of each to optuna, and calls its pruner.
 
     Raises:
       ConfigurationError: if optuna is needed and not installed.
@@ -54,7 +54,7 @@ class EarlyStop:
 
 
 class JudgedTrial:
-    """A trial that runs, as the rules see it."""
+    """A running trial, as the rules see it."""
 
     def __init__(self, study: optuna.Study, trial: optuna.Trial) -> None:
         self._study, self._trial = study, trial
@@ -62,7 +62,7 @@ class JudgedTrial:
         self._is_hopeless = False
 
     def is_hopeless(self, curve: Curve) -> bool:
-        """Adds the values of new steps. Tells whether the trial shall end."""
+        """Adds the values of new steps, and tells whether the trial should end."""
         for step, value in zip(*curve, strict=True):
             if step > self._last and not self._is_hopeless:
                 self._trial.report(value, step)

@@ -24,13 +24,13 @@ from meshtf_programs.exit_status import ExitStatus
 POLL_SECONDS = 0.5
 
 _NO_METRIC = """\
-no line of {path} has the metric "{metric}", by which Sweep.metric judges{hint}
+no line of {path} has the metric "{metric}", which Sweep.metric names{hint}
 It has: {names}."""
 
 
 @dataclasses.dataclass
 class _Running:
-    """A trial that runs. `asked`: whether it was asked to stop, as hopeless."""
+    """A running trial. `asked`: whether it was asked to stop because it is hopeless."""
 
     trial: Trial
     process: subprocess.Popen[bytes]
@@ -44,12 +44,12 @@ class _Running:
 
 
 class SweepRun:
-    """Runs trials until all have ended, or a signal asks it to stop. Trials write a checkpoint, then.
+    """Runs trials until all have ended, or a signal asks it to stop. Then running trials write a checkpoint.
 
     Args:
       sweep: how trials are judged.
       folder: where they are.
-      states: how the trials ended that have, by number. It is kept up to date.
+      states: the states of ended trials, by number. This object updates it.
       command: returns the command of a trial.
       save: writes the states down. It is called after each change.
     """
@@ -69,7 +69,7 @@ class SweepRun:
         self._running: list[_Running] = []
 
     def run(self, trials: Sequence[Trial], jobs: int, stop: StopRequest) -> None:
-        """Runs those that have not ended, at most `jobs` at a time.
+        """Runs the trials that have not ended, at most `jobs` at a time.
 
         Raises:
           ConfigurationError: if a finished trial has no value of the metric.

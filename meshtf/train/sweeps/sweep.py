@@ -23,12 +23,12 @@ class Sweep:
       choices: for the name of a binding, or of a macro, its values. A grid takes every combination.
       ranges: for the name of a binding its least and its greatest number. Each sample draws one between them. Whole
         numbers are drawn between two whole numbers.
-      log_ranges: the same, with the logarithm of the number drawn.
+      log_ranges: the same, but the logarithm of the number is drawn uniformly.
       metric: the metric by which trials are judged: a name in metrics.jsonl.
       mode: "min" if less is better, "max" if more is.
       stop_early: the rule by which a hopeless trial ends early. "median": its best value is worse than the median of
-        the earlier trials at the same step. "halving": asynchronous successive halving (Li et al. 2018), which lets
-        the best of each rung go on. None: every trial runs to its end.
+        the earlier trials at the same step. "halving": asynchronous successive halving (Li et al. 2018), which
+        continues the best trials of each rung. None: every trial runs to its end.
       warm_up_steps: the step before which no trial ends early.
       start_up_trials: with "median", the number of finished trials before which no trial ends early.
 
@@ -108,4 +108,4 @@ def _check_range(name: str, ends: Sequence[Any], *, is_log: bool) -> None:
     if ends[0] >= ends[1]:
         raise ConfigurationError(f"{name} is empty: {ends[0]} is not less than {ends[1]}")
     if is_log and ends[0] <= 0:
-        raise ConfigurationError(f"{name} must lie above 0, where logarithms are, and begins at {ends[0]}")
+        raise ConfigurationError(f"{name} must be above 0, to be drawn on a log scale, and begins at {ends[0]}")

@@ -23,10 +23,10 @@ _OTHER_BASE = """\
 {folder} holds a sweep of another training:
   then: {then}
   now:  {now}
-Its trials would not compare. Give the same --gin_file and --gin_param, or another --sweep_dir."""
+Their trials could not be compared. Give the same --gin_file and --gin_param, or another --sweep_dir."""
 
 _NO_PLAN = """\
-{path} is no plan of a sweep, and was not written by meshtf-sweep: {why}. Remove it, or give another --sweep_dir."""
+{path} is not a plan that meshtf-sweep wrote: {why}. Remove it, or give another --sweep_dir."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SweepFolder:
         return self.path / trial.name
 
     def log(self, trial: Trial) -> Path:
-        """Returns the file of all that a trial prints."""
+        """Returns the file with the output of a trial."""
         return self.path / f"{trial.name}.log"
 
     def lines(self, trial: Trial) -> list[dict[str, Any]]:

@@ -54,22 +54,22 @@ def grid(sweep: Sweep) -> list[dict[str, str]]:
 
 
 def samples(sweep: Sweep, count: int, seed: int) -> list[dict[str, str]]:
-    """Returns drawn trials. A sample depends only on the seed and its place, so a larger count adds to a smaller one.
+    """Draws trials. A sample depends only on the seed and its place, so a larger count adds to a smaller one.
 
-    Samples that are drawn twice are there once.
+    Duplicate samples are dropped.
     """
     return _distinct([_texts(_sample(sweep, np.random.default_rng([seed, place]))) for place in range(count)])
 
 
 def first_values(sweep: Sweep) -> list[dict[str, str]]:
-    """Returns few combinations in which each value of each choice is once. Their names and values can be checked."""
+    """Returns a few combinations that contain each value of each choice, to check names and values."""
     longest = max(map(len, sweep.choices.values()), default=1)
     lowest = {name: ends[0] for name, ends in (*sweep.ranges.items(), *sweep.log_ranges.items())}
     return [_texts({**{n: v[i % len(v)] for n, v in sweep.choices.items()}, **lowest}) for i in range(longest)]
 
 
 def numbered(values: Sequence[Mapping[str, str]], before: Sequence[Trial] = ()) -> list[Trial]:
-    """Returns trials with these values. Trials that were there before keep their numbers, and others come behind."""
+    """Returns trials with these values. Earlier trials keep their numbers, and new ones follow."""
     known = {tuple(sorted(trial.values.items())): trial for trial in before}
     free = itertools.count(max((trial.number + 1 for trial in before), default=0))
     return [known.get(tuple(sorted(each.items()))) or Trial(next(free), dict(each)) for each in values]

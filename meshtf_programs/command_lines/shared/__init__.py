@@ -1,1 +1,1 @@
-"""The parts of command lines that several programs have."""
+"""The parts of command lines that several programs share."""

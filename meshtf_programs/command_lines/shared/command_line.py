@@ -1,4 +1,4 @@
-"""The flags of a program: absl's, each program with its own set, with help that has examples and exit statuses."""
+"""The flags of a program: each program has its own set of absl flags. The help has examples and exit statuses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HELP_FLAGS = frozenset({"-h", "-help", "--help", "--helpshort", "--helpfull"})
 
 
 class HelpWanted(Exception):  # noqa: N818  # nothing is wrong
-    """The help was asked for. It is the exception's text."""
+    """Signals that the user asked for help. The exception's text is the help."""
 
 
 class FlagError(Exception):
@@ -57,11 +57,11 @@ class CommandLine:
     Attributes:
       program: its name.
       summary: what it does, after its name, as a sentence.
-      usage: its form.
+      usage: the form of its command line.
       examples: commands.
-      required: names of flags that must be given; "one|another" where one of several will do.
+      required: names of flags that must be given. "one|another" means that one of the two is enough.
       flags: defined by the functions below.
-      listing: makes the text of --list, where there is that flag, from the current folder.
+      listing: makes the text of --list from the current folder, for programs with that flag.
     """
 
     program: str
@@ -103,7 +103,7 @@ class CommandLine:
             raise HelpWanted(self.help_text())
         try:
             rest = self.flags(arguments)
-        except (flags.Error, OSError, UnicodeDecodeError) as error:  # --flagfile may raise these, too
+        except (flags.Error, OSError, UnicodeDecodeError) as error:  # --flagfile may raise the last two
             raise FlagError(f"{error}\nSee {self.program} --help.") from None
         if "list" in self.flags and self.flags["list"].value:
             raise HelpWanted(self.listing(Path.cwd()))
@@ -116,7 +116,7 @@ class CommandLine:
         given = [self.flags[name] for name in self.flags if self.flags[name].present]
         for flag in given:
             if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
-                return f"--{flag.name} is given {flag.present} times, and has one value"
+                return f"--{flag.name} is given {flag.present} times, but takes one value"
             if flag.name not in _MAY_BE_EMPTY and "" in (flag.value if isinstance(flag.value, list) else [flag.value]):
                 return f"--{flag.name} is empty"
             if isinstance(flag.value, float) and not math.isfinite(flag.value):
@@ -147,7 +147,7 @@ class CommandLine:
 
 
 def _check_names(values: flags.FlagValues) -> None:
-    from meshtf_programs.gin_names import UnknownNameError, check_names  # it imports gin, which no help needs
+    from meshtf_programs.gin_names import UnknownNameError, check_names  # this imports gin, which help does not need
 
     try:
         check_names(

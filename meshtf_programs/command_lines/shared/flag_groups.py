@@ -71,7 +71,7 @@ def define_allow_unread_bindings(values: flags.FlagValues) -> None:
 
 
 def define_checkpoint_flags(values: flags.FlagValues) -> None:
-    """--model_dir, --step, --weights and --trust_config: what is restored."""
+    """Defines --model_dir, --step, --weights and --trust_config, which say what to restore."""
     define_path(values, "model_dir", None, "The folder of the run, or of an import.")
     flags.DEFINE_integer(
         "step",
@@ -187,7 +187,7 @@ def define_search_flags(values: flags.FlagValues) -> None:
 
 
 def define_decoding_flags(values: flags.FlagValues) -> None:
-    """Defines flags that override the fields of the same names of gin's `Decoding`."""
+    """Defines flags that override the fields of gin's `Decoding` with the same names."""
     _define_draws(values)
     _define_penalties(values)
     _define_beams_and_ranks(values)
@@ -227,7 +227,7 @@ def _define_penalties(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "repetition_penalty",
         None,
-        "Divide logits above 0, and multiply others, of tokens that the text has already by this number.",
+        "For tokens that the text already has, divide logits above 0 by this number, and multiply others by it.",
         flag_values=values,
     )
     flags.DEFINE_float(
@@ -240,16 +240,19 @@ def _define_penalties(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_integer(
-        "no_repeat_ngram_size", None, "Never repeat so many tokens in a row, prompt included.", flag_values=values
+        "no_repeat_ngram_size",
+        None,
+        "Never repeat a sequence of this many tokens, prompt included.",
+        flag_values=values,
     )
     flags.DEFINE_integer(
-        "min_new_tokens", None, "Let no token end a text before so many tokens are added.", flag_values=values
+        "min_new_tokens", None, "Let no token end a text before this many tokens are added.", flag_values=values
     )
     flags.DEFINE_integer(
         "logprobs",
         None,
-        "Tell the log-likelihood of each added token, and so many of the most likely tokens at its place. They are in "
-        "the results of --format=jsonl.",
+        "Return the log-likelihood of each added token, and this many of the most likely tokens at its place. They "
+        "are in the results of --format=jsonl.",
         flag_values=values,
     )
 

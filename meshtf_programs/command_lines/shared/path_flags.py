@@ -8,9 +8,9 @@ from meshtf_programs.user_paths import UserPathError, user_path
 
 
 class PathParser(flags.ArgumentParser[str]):
-    """Keeps the text, which may be of remote storage, or the name of something that comes with meshtf.
+    """Keeps the text of a path. It may be on remote storage, or the name of a file that comes with meshtf.
 
-    `~/` is not checked: it stands in defaults, and a user who needs none of them may have no home.
+    `~/` is not checked, because defaults contain it, and a user who does not need them may have no home folder.
     """
 
     def parse(self, argument: str) -> str:

@@ -22,14 +22,15 @@ PATTERN = r"has layer_pattern = '{}'; models of these rules, \w+, have '\w+ \w+'
 REFUSED = {
     "t5, null scale": r"has scale_decoder_outputs = null, .* write the value that the model was trained with",
     "t5, an embedding of the encoder": r"taken by no rule \(1\):\n +encoder\.embed_tokens\.weight \[20, 8\] float32",
-    "gpt-2, not causal": r"has is_causal = False; models of these rules, gpt2, have True: there is no such model here",
+    "gpt-2, not causal": r"has is_causal = False; models of these rules, gpt2, have True: meshtf has no such model",
     "bert, a decoder of its own": r"taken by no rule \(1\):\n +cls\.predictions\.decoder\.weight \[20, 8\] float32",
-    "bert, one class": r"gives num_classes = 1, .* here for 2 or more.* one class is a regression",
+    "bert, one class": r"gives num_classes = 1, and meshtf has such a model for 2 or more.* one class means a "
+    r"regression",
     "llama, not causal": r"has is_causal = False; models of these rules, llama, have True",
-    "llama, a table for each kind of layer": r"has rope_parameters\.full_attention = .* of which the rules llama\.toml "
-    r"know nothing: .* give --ignore_key=rope_parameters\.full_attention",
+    "llama, a table for each kind of layer": r"has rope_parameters\.full_attention = .* which the rules llama\.toml "
+    r"do not know: .* give --ignore_key=rope_parameters\.full_attention",
     "gpt-neox, heads of 14": r"rotates 3 of 14 elements of a head .* rotated in pairs, so there is no such model",
-    "gpt-neox, head_dim": r"has head_dim = 4, of which the rules gpt_neox\.toml know nothing",
+    "gpt-neox, head_dim": r"has head_dim = 4, which the rules gpt_neox\.toml do not know",
     "bloom, slow but exact": r"has slow_but_exact = True; models of these rules, bloom, have False",
     "gpt-neo, attention_layers counts": PATTERN.format("local global"),
     "switch, a router of float16": r"has router_dtype = 'float16'; models of these rules, switch_transformers, have",
@@ -70,9 +71,7 @@ def test_an_unknown_key_is_told_and_may_be_passed_over(tmp_path: Path, capsys: p
     assert run("import", tmp_path / "source", tmp_path / "imported") == 2
     told = capsys.readouterr().err
     assert "has rope_scaling.beta = [1, 1, 1, 1" in told
-    assert (
-        "..., colour = 'red', of which the rules llama.toml know nothing: the model may compute something else" in told
-    )
+    assert "..., colour = 'red', which the rules llama.toml do not know: the model may compute something else" in told
     assert "give --ignore_key=rope_scaling.beta --ignore_key=colour" in told
     assert not (tmp_path / "imported").exists()
     ignored = ["--ignore_key=rope_parameters.beta", "--ignore_key=colour"]

@@ -125,7 +125,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert not imported.exists()
         return capsys.readouterr().err
 
-    assert "is no checkpoint of TensorFlow's: give its prefix" in refusal()
+    assert "is not a TensorFlow checkpoint: give its prefix" in refusal()
     tensors = as_mesh_tensorflow("t5")
     tensors.pop("encoder/final_layer_norm/scale")
     write_v2(source / "model.ckpt-7", tensors)
@@ -136,9 +136,9 @@ def test_what_is_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "no rules for models of type 'lm'; there are for bitransformer" in refusal()
     index = source / "model.ckpt-7.index"
     index.write_bytes(index.read_bytes()[:-20])
-    assert "cannot be read as a checkpoint of TensorFlow's" in refusal()
+    assert "cannot be read as a TensorFlow checkpoint" in refusal()
     assert run("export", "--format=mesh_tensorflow", source, imported) == 2
-    assert "export writes --format=huggingface alone" in capsys.readouterr().err
+    assert "export writes only --format=huggingface, and not mesh_tensorflow" in capsys.readouterr().err
 
 
 def test_gin_is_read_without_what_it_imports(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_what_has_no_place_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     flags = ("import", "--format=mesh_tensorflow", "--optimizer_state")
     slots = adafactor_slots(values, random)
     cases: dict[str, tuple[Arrays, str]] = {
-        "none": ({**values, **step}, "has no optimizer's state that meshtf has, too"),
+        "none": ({**values, **step}, "has no optimizer's state that meshtf can use"),
         "no_step": ({**values, **slots}, "missing (1):\n    global_step"),
         "shape": (
             {**values, **slots, **step, "shared/embedding_slot_vr": np.zeros([9], np.float32)},
@@ -195,7 +195,7 @@ def test_what_has_no_place_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     slots = {name: x for name, x in slots.items() if not name.startswith("shared/embedding_slot_v")}
     write(tmp_path / "whole", {**values, **slots, **step, **whole})
     assert run(*flags, tmp_path / "whole", tmp_path / "imported") == 0
-    assert "shared/embedding_slot_v: it is whole there, and here it is kept as means" in capsys.readouterr().out
+    assert "shared/embedding_slot_v: the checkpoint keeps it whole, and meshtf as means" in capsys.readouterr().out
     saved = SavedCheckpoint.open(tmp_path / "imported" / "checkpoints" / "step_00000000")
     assert saved.tensors["adafactor/step"].dtype == tf.int32
     assert "embedding/weights/adafactor_v" not in saved.tensors

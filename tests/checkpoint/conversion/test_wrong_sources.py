@@ -57,16 +57,16 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "a shard of another": (
         "gemma",
         lambda f: shutil.copy(f / SHARD, f / THIRD),
-        f"index.json says that {THIRD} has .*, and it has not",
+        f"index.json says that {THIRD} has .*, but it does not",
     ),
     "an index of elsewhere": (
         "gemma",
         lambda f: (f / INDEX).write_text('{"weight_map": {"w": "../w.safetensors"}}'),
-        "names '../w.safetensors', which is no file of safetensors beside it",
+        "names '../w.safetensors', which is not a safetensors file in the same folder",
     ),
-    "pickled": ("gpt2", pickled, "It has pytorch_model.bin, .* runs code .* safe_serialization=True"),
+    "pickled": ("gpt2", pickled, "It has pytorch_model.bin, .* run its author's code.* safe_serialization=True"),
     "no configuration": ("gpt2", lambda f: (f / "config.json").unlink(), "config.json cannot be read: No such file"),
-    "configuration is no JSON": ("gpt2", lambda f: (f / "config.json").write_text("{"), "config.json is no JSON"),
+    "configuration is no JSON": ("gpt2", lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
     "unknown family": (
         "gpt2",
         lambda f: with_configuration(f, model_type="gtp2"),
@@ -75,17 +75,17 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "another family": (
         "gpt2",
         lambda f: with_configuration(f, model_type="llama"),
-        "lacks hidden_size, from which d_model comes: it is of another family",
+        "lacks hidden_size, from which d_model comes: it belongs to another family",
     ),
     "null in place of a number": (
         "llama",
         lambda f: with_configuration(f, vocab_size=None),
-        "lacks vocab_size, from which vocab_size comes, and has null in its place: .* a value must be chosen",
+        "lacks vocab_size, from which vocab_size comes, and has null in its place: .* choose one and write it there",
     ),
     "rotary scaling of no kind": (
         "llama",
         lambda f: with_configuration(f, rope_parameters=None, rope_scaling={"factor": 2.0}),
-        "has rope_parameters.factor, and says nothing of rope_parameters.rope_type",
+        "has rope_parameters.factor but not rope_parameters.rope_type",
     ),
     "turns of layers that are not there": (
         "gemma2",
@@ -100,17 +100,17 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "more layers than memory has room for": (
         "gpt_neo",
         lambda f: with_configuration(f, attention_types=[[["global", "local"], 10**12]]),
-        "has attention_types of 2,000,000,000,000 layers; it was changed",
+        "has attention_types of 2,000,000,000,000 layers; the file was probably edited",
     ),
     "kinds of no layers": (
         "gemma2",
         lambda f: with_configuration(f, layer_types=[], num_hidden_layers=0),
-        "has no layers, by its num_hidden_layers; it was changed",
+        "has no layers, by its num_hidden_layers; the file was probably edited",
     ),
     "kinds of fewer layers": (
         "gemma2",
         lambda f: with_configuration(f, layer_types=["full_attention"] * 3),
-        "has 3 entries of layer_types for 4 layers; Transformers refuses it, too",
+        "has 3 entries of layer_types for 4 layers; Transformers refuses this, too",
     ),
     "a window of no size": (
         "gemma2",
@@ -120,30 +120,34 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "more layers than any model": (
         "gemma2",
         lambda f: with_configuration(f, layer_types=None, num_hidden_layers=10**9),
-        "has num_hidden_layers = 1,000,000,000, and no model has more than 100,000; it was changed",
+        "has num_hidden_layers = 1,000,000,000, and no model has more than 100,000; the file was probably edited",
     ),
     "more layers of several kinds than any model": (
         "gemma2",
         lambda f: with_configuration(f, layer_types=None, num_hidden_layers=2000),
-        "has 2,000 layers of several kinds, and no model has more than 1,000; it was changed",
+        "has 2,000 layers of several kinds, and no model has more than 1,000; the file was probably edited",
     ),
     "a part of a head that is no number": (
         "gpt_neox",
         lambda f: with_configuration(f, rope_parameters={"partial_rotary_factor": float("inf")}),
         "Rotary.fraction = inf.*Nothing was written",
     ),
-    "a key of two words": ("gpt2", lambda f: with_configuration(f, **{"two words": 1}), "has two words = 1, of which"),
+    "a key of two words": (
+        "gpt2",
+        lambda f: with_configuration(f, **{"two words": 1}),
+        "has two words = 1, which the rules",
+    ),
     "another size": (
         "gpt2",
         lambda f: with_configuration(f, n_positions=15),
         rf"of another shape \(1\):\n    {WPE} is \[16, 8\], and must be \[15, 8\]",
     ),
-    "no size": ("gpt2", lambda f: with_configuration(f, n_head=3), r"gives d_kv = 2.6.*which is no size"),
+    "no size": ("gpt2", lambda f: with_configuration(f, n_head=3), r"gives d_kv = 2.6.*which is not a size"),
     "no size in the world": ("gpt2", lambda f: with_configuration(f, n_embd=10**400), "from which d_kv comes"),
     "more layers than there are": (
         "gpt2",
         lambda f: with_configuration(f, n_layer=10**9),
-        r"asks for 1,000,000,000 tensors transformer\.h\.\{layer\}.*it was changed",
+        r"asks for 1,000,000,000 tensors transformer\.h\.\{layer\}.*the file was probably edited",
     ),
     "a variant": (
         "gpt2",
@@ -219,7 +223,7 @@ def test_a_model_that_cannot_be_built_is_told_by_a_line_that_is_shown(
     (tmp_path / "rules.toml").write_text(family.read_text().replace("Training.model", "Trainign.model"))
     assert run("import", folder("gpt2"), tmp_path / "imported", f"--rules={tmp_path / 'rules.toml'}") == 2
     error = capsys.readouterr().err
-    assert "of the gin file model.gin that the rules rules.toml make no model can be built:" in error
+    assert "no model can be built from the gin file model.gin that the rules rules.toml make:" in error
     assert "model.gin:" in error
     assert "\n    Trainign.model = @TransformerLM()\nNothing was written." in error
     assert ".writing-" not in error
@@ -241,7 +245,7 @@ def test_an_export_needs_the_configuration_of_the_model(tmp_path: Path, capsys: 
     shutil.copytree(checkpoint, tmp_path / "alone" / "step_00000000")
     refusals = {
         (tmp_path / "alone",): "does not name its model of Transformers: .*Give --config",
-        (tmp_path / "aloen",): "aloen is neither the folder of a checkpoint",
+        (tmp_path / "aloen",): "aloen is not the folder of a checkpoint",
         (tmp_path / "alone", f"--config={MODELS / 'llama'}"): r"missing \(\d+\):\n    .*output/weights",
         (tmp_path / "imported", f"--config={tmp_path / 'config.json'}"): "config.json cannot be read: No such file",
     }
@@ -252,7 +256,7 @@ def test_an_export_needs_the_configuration_of_the_model(tmp_path: Path, capsys: 
         assert not (tmp_path / "exported").exists()
     assert run("export", tmp_path / "alone", tmp_path / "exported", f"--config={MODELS / 'gpt2'}") == 0
     assert run("export", tmp_path / "alone", tmp_path / "exported", f"--config={MODELS / 'gpt2'}") == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_an_export_knows_every_key_of_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +265,7 @@ def test_an_export_knows_every_key_of_the_configuration(tmp_path: Path, capsys: 
     (tmp_path / "config.json").write_text(json.dumps({**configuration, "colour": "red"}))
     flags = [tmp_path / "imported", tmp_path / "exported", f"--config={tmp_path / 'config.json'}"]
     assert run("export", *flags) == 2
-    assert "has colour = 'red', of which the rules gpt2.toml know nothing" in capsys.readouterr().err
+    assert "has colour = 'red', which the rules gpt2.toml do not know" in capsys.readouterr().err
     assert not (tmp_path / "exported").exists()
     assert run("export", *flags, "--ignore_key=colour") == 0
     assert json.loads((tmp_path / "exported" / "config.json").read_text())["colour"] == "red"
@@ -281,17 +285,17 @@ WRONG_RULES = {
     "tensor = 1": "it has 'tensor'; did you mean \"tensors\"",
     "[settings]\nn = { keys = 1 }": "settings.n must be a key, a list, or a table of .*; keys is not",
     '[axes]\na = "b"': "there is no setting 'b'",
-    '[[tensors]]\nrules = "a b"': "this is no rule:\n    a b\nA rule is",
-    '[[tensors]]\nrules = "a [x y] = b [x]"': "a and b: y is on one side alone",
+    '[[tensors]]\nrules = "a b"': "this is not a rule:\n    a b\nA rule is",
+    '[[tensors]]\nrules = "a [x y] = b [x]"': "a and b: y is on one side only",
     '[[tensors]]\nrules = "a [x] = b [(x]"': r"a bracket is not closed:\n    \(x",
-    '[[tensors]]\nrules = "a [x ) y] = b"': r"'\)' cannot stand here:\n    x \) y\n      \^",
-    '[[tensors]]\nrules = "a [x x] = b"': "an axis is there twice",
-    '[[tensors]]\nrules = "a [(x + y + z)] = b"': r"'\+' cannot stand here:\n    \(x \+ y \+ z\)\n           \^",
+    '[[tensors]]\nrules = "a [x ) y] = b"': r"'\)' is not allowed here:\n    x \) y\n      \^",
+    '[[tensors]]\nrules = "a [x x] = b"': "an axis appears twice",
+    '[[tensors]]\nrules = "a [(x + y + z)] = b"': r"'\+' is not allowed here:\n    \(x \+ y \+ z\)\n           \^",
     'parts = ["rotry"]': "there is no part 'rotry'; did you mean \"rotary\"",
     '[layers]\nkey = "layer_kinds"': r"\[layers\] must have `key`, and `kinds`",
     '[labels]\na = ["b"]\n[[tensors]]\nrules = "w{a} [] = w{a:her} []"': "w{a:her}: there are no labels 'a:her'",
     '[[tensors]]\nrules = "a{x} [x] = b [x]"': r"a\{x\}: x is in its name and in its shape",
-    '[[tensors]]\nrules = "a{x [y] = b"': "'{' in 'a{x' is part of no place for a number",
+    '[[tensors]]\nrules = "a{x [y] = b"': "'{' in 'a{x' is not part of a placeholder for a number",
     '[[tensors]]\nrules = "a [x] = b"': "a: there is no axis 'x'",
     "[[tensors]": ".*line 2",
 }

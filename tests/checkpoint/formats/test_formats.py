@@ -130,14 +130,14 @@ def test_a_safetensors_file_that_is_cut_short(source: Arrays, tmp_path: Path) ->
     path = tmp_path / "file.safetensors"
     write_to(source, path)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match="file not fully covered: it was cut short or changed"):
+    with pytest.raises(CheckpointError, match="file not fully covered: it is cut short or damaged"):
         open_source(path)
 
 
 def test_what_is_there_is_not_overwritten(source: Arrays, tmp_path: Path) -> None:
     path = tmp_path / "file.npz"
     path.write_text("precious")
-    with pytest.raises(CheckpointError, match="is there already; give another output"):
+    with pytest.raises(CheckpointError, match="already exists; give another output"):
         write_to(source, path)
     assert path.read_text() == "precious"
     with pytest.raises(SaveError, match="cannot be written: No such file or directory"):

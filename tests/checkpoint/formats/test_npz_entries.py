@@ -51,16 +51,16 @@ def own(content: bytes) -> list[tuple[str, bytes]]:
 ENTRIES: dict[str, tuple[list[tuple[str, bytes]], str]] = {
     "a shape beyond memory": (
         own(npy((10**13,))),
-        'array "a" is of [10000000000000] float32, which takes 40,000,000,000',
+        'array "a" is [10000000000000] float32, which takes 40,000,000,000',
     ),
-    "a shape beyond 64 bits": (own(npy((2**62, 2**62))), "and has 24"),
-    "a shape of 2^64": (own(npy((2**64,))), "an array is of shape [18446744073709551616], which no array can have"),
-    "a negative shape": (own(npy((-6,))), "an array is of shape [-6], which no array can have"),
+    "a shape beyond 64 bits": (own(npy((2**62, 2**62))), "but has 24"),
+    "a shape of 2^64": (own(npy((2**64,))), "an array has shape [18446744073709551616], which no array can have"),
+    "a negative shape": (own(npy((-6,))), "an array has shape [-6], which no array can have"),
     "a shape of text": (own(npy("('a',)")), "shape is not valid"),
-    "a shape of truth": (own(npy("(True,)")), "an array is of shape [true], which no array can have"),
+    "a shape of truth": (own(npy("(True,)")), "an array has shape [true], which no array can have"),
     "too many dimensions": (own(npy((1,) * 300)), "which no array can have"),
-    "a shape below the data": (own(npy((5,))), 'array "a" is of [5] float32, which takes 20 bytes, and has 24'),
-    "a shape above the data": (own(npy((7,))), 'array "a" is of [7] float32, which takes 28 bytes, and has 24'),
+    "a shape below the data": (own(npy((5,))), 'array "a" is [5] float32, which takes 20 bytes, but has 24'),
+    "a shape above the data": (own(npy((7,))), 'array "a" is [7] float32, which takes 28 bytes, but has 24'),
     "objects": (
         own(npy((1,), "'|O'", b"cos\nsystem\n(S'false'\ntR.")),
         "is of type object, which no variable can have",
@@ -76,21 +76,30 @@ ENTRIES: dict[str, tuple[list[tuple[str, bytes]], str]] = {
     "a header cut short": (own(npy()[:20]), "cannot be read as an .npz file"),
     "no array": (own(b"hello"), "cannot be read as an .npz file"),
     "an empty entry": (own(b""), "cannot be read as an .npz file"),
-    "version 3": (own(npy(version=(3, 0))), "an array is of version 3.0 of NumPy's format; 1.0 and 2.0 are read"),
-    "version 9": (own(npy(version=(9, 9))), "an array is of version 9.9 of NumPy's format; 1.0 and 2.0 are read"),
-    "a name outside": ([("../../a.npy", npy())], 'an array is called "../../a", as no variable can be'),
-    "an absolute name": ([("/etc/a.npy", npy())], 'an array is called "/etc/a", as no variable can be'),
-    "no name": ([(".npy", npy())], 'an array is called "", as no variable can be'),
-    "a name twice": ([("a.npy", npy()), ("a.npy", npy())], 'array "a" is there twice'),
-    "a name with and without end": ([("a.npy", npy()), ("a", npy())], 'array "a" is there twice'),
+    "version 3": (own(npy(version=(3, 0))), "an array has version 3.0 of NumPy's format; meshtf reads 1.0 and 2.0"),
+    "version 9": (own(npy(version=(9, 9))), "an array has version 9.9 of NumPy's format; meshtf reads 1.0 and 2.0"),
+    "a name outside": (
+        [("../../a.npy", npy())],
+        'an array is called "../../a", which cannot be the name of a variable',
+    ),
+    "an absolute name": (
+        [("/etc/a.npy", npy())],
+        'an array is called "/etc/a", which cannot be the name of a variable',
+    ),
+    "no name": ([(".npy", npy())], 'an array is called "", which cannot be the name of a variable'),
+    "a name twice": ([("a.npy", npy()), ("a.npy", npy())], 'array "a" appears twice'),
+    "a name with and without end": ([("a.npy", npy()), ("a", npy())], 'array "a" appears twice'),
     "a step as text": ([("__meshtf__.npy", about(step="x"))], 'its step is "x", and must be a whole number, 0 or more'),
     "a state as list": ([("__meshtf__.npy", about(state=[]))], "its state is [], and must be an object"),
     "types as number": ([("__meshtf__.npy", about(bfloat16=3))], "its list of bfloat16 tensors is 3"),
     "a narrow type of integers": (
         [("__meshtf__.npy", about(bfloat16=["a"])), ("a.npy", npy(descr="'<i4'"))],
-        'array "a" is said to be bfloat16 kept as float32, and is of type int32',
+        'array "a" should be bfloat16 kept as float32, but is of type int32',
     ),
-    "about is an array": ([("__meshtf__.npy", npy())], '"__meshtf__" is no text of meshtf\'s, but [6] float32'),
+    "about is an array": (
+        [("__meshtf__.npy", npy())],
+        '"__meshtf__" must be a text that meshtf wrote, not [6] float32',
+    ),
     "about is pickled": ([("__meshtf__.npy", npy((), "'|O'", b"cos\n"))], "cannot be read as an .npz file"),
     "about is too long": ([("__meshtf__.npy", npy((), "'<U99999999'"))], "cannot be read as an .npz file"),
 }
@@ -139,9 +148,7 @@ def test_a_size_that_its_bytes_cannot_have(tmp_path: Path) -> None:
     with zipfile.ZipFile(path) as file:
         size = file.getinfo("a.npy").file_size - 24 + 2**30
     central(path, 24, size.to_bytes(4, "little"))
-    with pytest.raises(
-        CheckpointError, match=r'array "a" is said to be of 1,073,741,\d+ bytes, and its \d+ in the arch'
-    ):
+    with pytest.raises(CheckpointError, match=r'array "a" should have 1,073,741,\d+ bytes, but its \d+ in the archive'):
         NpzFile.open(path)
 
 
@@ -161,7 +168,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "zero.npz").symlink_to("/dev/zero")
     (tmp_path / "folder.npz").mkdir()
     for name, kind in (("pipe", "a named pipe"), ("zero", "a device"), ("folder", "a folder")):
-        with pytest.raises(CheckpointError, match=rf"{name}\.npz cannot be read .*: it is {kind}, and no regular file"):
+        with pytest.raises(CheckpointError, match=rf"{name}\.npz cannot be read .*: it is {kind}, not a regular file"):
             NpzFile.open(tmp_path / f"{name}.npz")
 
 

@@ -16,7 +16,7 @@ from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.formats.safetensors_file import SafetensorsFile
 from meshtf.errors import CheckpointError, DamagedCheckpointError
 
-REMEDY = "it was cut short or changed, or never was one; copy it again from its source"
+REMEDY = "it is cut short or damaged, or was never such a file; copy it again from its source"
 
 
 def tensor(dtype: Any = "F32", shape: Any = (6,), begin: Any = 0, end: Any = 24) -> dict[str, Any]:
@@ -52,9 +52,9 @@ HEADERS: dict[str, tuple[object, str]] = {
         {"a": tensor("F8_E8M0", [24])},
         'tensor "a" is of type F8_E8M0, which no variable',
     ),
-    "a tensor of no name": ({"": tensor()}, 'a tensor is called "", as no variable can be'),
-    "a tensor with NUL": ({"a\0": tensor()}, 'a tensor is called "a\\u0000", as no variable can be'),
-    "a name twice": (TWICE, '"a" is there twice in its header'),
+    "a tensor of no name": ({"": tensor()}, 'a tensor is called "", which cannot be the name of a variable'),
+    "a tensor with NUL": ({"a\0": tensor()}, 'a tensor is called "a\\u0000", which cannot be the name of a variable'),
+    "a name twice": (TWICE, '"a" appears twice in its header'),
     "no type": ({"a": {"shape": [6], "data_offsets": [0, 24]}}, "missing field `dtype`"),
     "no shape": ({"a": {"dtype": "F32", "data_offsets": [0, 24]}}, "missing field `shape`"),
     "no offsets": ({"a": {"dtype": "F32", "shape": [6]}}, "missing field `data_offsets`"),
@@ -69,10 +69,10 @@ HEADERS: dict[str, tuple[object, str]] = {
     "a state as text": (with_about(state="x"), 'its state is "x", and must be an object'),
     "about is a list": (
         {"__metadata__": {"meshtf": "[]"}, "a": tensor()},
-        "its metadata are [], and no object",
+        "its metadata are [], not an object",
     ),
-    "about is no JSON": ({"__metadata__": {"meshtf": "{"}, "a": tensor()}, "its metadata are no JSON: "),
-    "about is deep": ({"__metadata__": {"meshtf": "[" * 100_000}, "a": tensor()}, "its metadata are no JSON: "),
+    "about is no JSON": ({"__metadata__": {"meshtf": "{"}, "a": tensor()}, "its metadata are not JSON: "),
+    "about is deep": ({"__metadata__": {"meshtf": "[" * 100_000}, "a": tensor()}, "its metadata are not JSON: "),
 }
 
 
@@ -109,7 +109,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "folder.safetensors").mkdir()
     for name, kind in (("pipe", "a named pipe"), ("zero", "a device"), ("folder", "a folder")):
         with pytest.raises(
-            CheckpointError, match=rf"{name}\.safetensors cannot be read .*: it is {kind}, and no regular"
+            CheckpointError, match=rf"{name}\.safetensors cannot be read .*: it is {kind}, not a regular"
         ):
             SafetensorsFile.open(tmp_path / f"{name}.safetensors")
 

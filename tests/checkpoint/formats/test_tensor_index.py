@@ -76,7 +76,7 @@ NONE = {
 @pytest.mark.parametrize("content", NONE)
 def test_what_is_no_index(tmp_path: Path, content: str) -> None:
     (tmp_path / "index").write_bytes(NONE[content])
-    with pytest.raises(ValueError, match=r"is no index of TensorFlow's"):
+    with pytest.raises(ValueError, match=r"is not an index of TensorFlow's"):
         check_index(tmp_path / "index")
 
 

@@ -42,8 +42,9 @@ def test_another_model_is_refused_and_what_differs_is_named(trained: Trained) ->
         "  of another shape or type (2):",
         "    embedding/momentum is [5, 4] float32 there and [5, 4] bfloat16 here",
         "    layer_001/w is [4, 8] float32 there and [4, 16] float32 here",
-        "Restore into programs of the model that was saved; to take over a part of it, use warm_start with rules for "
-        "the names; with ignore_unused=True, tensors that no program has are ignored.",
+        "Restore into programs of the model that was saved. To use only a part of it, call warm_start with rules for "
+        "the names.",
+        "With ignore_unused=True, tensors that no program has are ignored.",
     ]
     assert len(program.variables) == 0
 
@@ -75,19 +76,19 @@ def test_long_lists_are_cut(tmp_path: Path) -> None:
 
 def test_programs_must_share_a_store(trained: Trained) -> None:
     for programs in ([], [build(), build()]):
-        with pytest.raises(CheckpointError, match="programs that are restored together share one store"):
+        with pytest.raises(CheckpointError, match="programs that are restored together must share one store"):
             restore(trained.saved, programs)
 
 
 def test_what_is_easily_given_in_place_of_a_checkpoint(trained: Trained, tmp_path: Path) -> None:
     program = build()
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint .* newest_readable\(\) has found none"):
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint .* newest_readable\(\) found none"):
         restore(CheckpointFolder(tmp_path).newest_readable(), [program])  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match=r"give the checkpoint, as newest_readable\(\) of its CheckpointFolder"):
+    with pytest.raises(CheckpointError, match=r"give a checkpoint, such as newest_readable\(\) of a CheckpointFolder"):
         warm_start(tmp_path, [program], [])  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match=r'the programs are a list, .* give \[program "train_step"\]'):
+    with pytest.raises(CheckpointError, match=r'the programs must be a list, .* give \[program "train_step"\]'):
         restore(trained.saved, program)  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match=r"a store of variables is saved, such as step.variables, not Function"):
+    with pytest.raises(CheckpointError, match=r"takes a store of variables, such as step.variables, not Function"):
         CheckpointFolder(tmp_path).save(1, program, {})  # type: ignore[arg-type]
 
 
@@ -153,7 +154,7 @@ def test_warm_start_of_some_layers_of_a_stack(trained: Trained, unroll: bool) ->
         ),
         ([("embedding", "layer_000/w")], r"layer_000/w is \[4, 8\] float32 there and \[5, 4\] float32 here"),
         ([("embeding", None)], r'name rule "embeding" applies to none of the 9 names, such as '),
-        ([("(", None)], r'name rule "\(" is no regular expression'),
+        ([("(", None)], r'name rule "\(" is not a regular expression'),
         ([("embedding", r"\1")], r'name rule "embedding": bad name "\\1"'),
     ],
 )

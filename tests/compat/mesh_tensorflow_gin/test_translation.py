@@ -135,8 +135,9 @@ LOST = {
     "linear_warmup.steps_or_fraction = 3": "there is no linear_warmup here",
     "NAME = 'c4'\nget_vocabulary.mixture_or_task_name = %NAME": "a macro of get_vocabulary.mixture_or_task_name",
     "unused = 3": "a macro that no line of the source uses",
-    "include 'models/absent.gin'": "there is no such file beside this one, nor above: its lines are missing",
-    "SelfAttention:\n  num_heads = 8": "this is no binding",
+    "include 'models/absent.gin'": "there is no such file in the folder of this one, or above it: its lines "
+    "are missing",
+    "SelfAttention:\n  num_heads = 8": "this is not a binding",
 }
 
 

@@ -39,7 +39,7 @@ def test_files_come_back(folder: RemoteFolder, tmp_path: Path) -> None:
     for use in (folder.read, folder.size, folder.version):
         with pytest.raises(FileNotFoundError, match=r"reading memory://.*/run/x"):
             use("x")
-    with pytest.raises(StorageError, match=r"3 bytes came instead of 90"):
+    with pytest.raises(StorageError, match=r"received 3 bytes instead of 90"):
         folder.read("inner/y", 0, 90)
 
 

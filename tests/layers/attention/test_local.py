@@ -140,7 +140,9 @@ def refused(mask: AttentionMask, memory_length: int = 8) -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"has no window; use dot_product_attention or lean_attention, or give one"):
+    with pytest.raises(GraphError, match=r"has none; give one, or use lean_attention"):
         refused(AttentionMask(is_causal=True))
-    with pytest.raises(ShapeError, match=r"lets a sequence attend to itself, and 8 queries are not 9 keys"):
+    with pytest.raises(
+        ShapeError, match=r"is self-attention, so it needs as many keys as queries; there are 8 queries and 9 keys"
+    ):
         refused(WINDOW, memory_length=9)

@@ -74,7 +74,7 @@ def test_without_rules_there_is_no_mask() -> None:
     ("fields", "message"),
     [
         ({"window": 0}, r"window must be at least 1 \(a token sees itself\), and is 0"),
-        ({"sees_prefix": True}, r"sees_prefix lifts is_causal within the prefix, and is_causal is False"),
+        ({"sees_prefix": True}, r"sees_prefix lifts is_causal within the prefix, but is_causal is False"),
     ],
 )
 def test_masks_that_make_no_sense(fields: dict[str, Any], message: str) -> None:
@@ -101,14 +101,14 @@ def test_tokens_that_lack_what_is_asked_for() -> None:
 
     causal = AttentionMask(is_causal=True)
     with pytest.raises(
-        GraphError, match=r"compares positions, and the queries has none; give Tokens\(positions=\.\.\)"
+        GraphError, match=r"compares positions, but the queries have none; give Tokens\(positions=\.\.\)"
     ):
         attend(pattern(causal, "segments"))
-    with pytest.raises(GraphError, match=r"asks which tokens belong to the prefix; give Tokens\(is_prefix=\.\.\)"):
+    with pytest.raises(GraphError, match=r"must know which tokens are a prefix; give Tokens\(is_prefix=\.\.\)"):
         attend(pattern(AttentionMask(is_causal=True, sees_prefix=True), "positions"))
     with pytest.raises(GraphError, match=r"the queries have segments and the memory has none"):
         attend(lambda mesh: AttentionPattern(query=tokens_of(mesh)))
-    with pytest.raises(GraphError, match=r"a bias is made from positions, and the tokens have none"):
+    with pytest.raises(GraphError, match=r"a bias needs the tokens' positions, but they have none"):
         attend(lambda mesh: AttentionPattern(bias=lambda q, k: q))
     with pytest.raises(DtypeError, match=r"Tokens: segments \[batch:2 length:8\] must be integers, not float32"):
         attend(lambda mesh: AttentionPattern(query=Tokens(segments=mtf.zeros(mesh, SHAPE))))
@@ -150,7 +150,9 @@ def test_types_that_do_not_fit() -> None:
     graph = mtf.Graph()
     with graph:
         q, k = (mtf.zeros(mtf.Mesh(graph), s, t) for s, t in ((Sizes().q, tf.float32), (Sizes().k, tf.bfloat16)))
-        with pytest.raises(DtypeError, match=r"q, k and v must have one floating dtype; q is float32, k bfloat16"):
+        with pytest.raises(
+            DtypeError, match=r"q, k and v must have the same floating dtype; q is float32, k is bfloat16"
+        ):
             dot_product_attention(q, k, k, AttentionPattern())
 
 

@@ -125,7 +125,7 @@ def _all_values(program: Any) -> Any:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"num_heads": 6, "num_kv_heads": 4}, r"num_heads=6 does not divide by num_kv_heads=4; each head of keys"),
+        ({"num_heads": 6, "num_kv_heads": 4}, r"num_heads=6 is not a multiple of num_kv_heads=4; each head of keys"),
         ({"num_heads": 0}, r"num_heads must be a positive integer, and is 0"),
         ({"num_heads": 4, "num_kv_heads": -2}, r"num_kv_heads must be a positive integer, and is -2"),
     ],

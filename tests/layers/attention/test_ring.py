@@ -160,7 +160,8 @@ def refused(*, memory_length: int = 8, **more: Any) -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(
-        ShapeError, match="ring attention lets a sequence attend to itself, and 8 queries are not 6 keys"
+        ShapeError,
+        match="ring attention is self-attention, so it needs as many keys as queries; there are 8 queries and 6 keys",
     ):
         refused(memory_length=6)
     with pytest.raises(GraphError, match="num_blocks must be at least 1, and is 0"):

@@ -81,5 +81,5 @@ def test_what_is_refused(build: Callable[..., mtf.Graph]) -> None:
         build(loss("labels:3"), shape)
     with pytest.raises(DtypeError, match=r"the labels must be int32 or int64, not float32"):
         build(loss("batch:4 labels:3", tf.float32), shape)
-    with pytest.raises(ShapeError, match=r"blank_id 4 is no class of \[vocab:4\]"):
+    with pytest.raises(ShapeError, match=r"blank_id 4 is not a class of \[vocab:4\]"):
         build(loss("batch:4 labels:3", blank_id=4), shape)

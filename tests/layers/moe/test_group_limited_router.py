@@ -153,7 +153,7 @@ def test_experts_are_a_loop_over_tokens(name: str) -> None:
 
 
 def test_what_does_not_fit_is_told() -> None:
-    with pytest.raises(ValueError, match="num_chosen_groups = 3 is more than there are groups, num_groups = 2"):
+    with pytest.raises(ValueError, match="num_chosen_groups = 3 must not be above num_groups = 2"):
         GroupLimitedRouter(1, num_groups=2, num_chosen_groups=3)
     with pytest.raises(ValueError, match="GroupLimitedRouter: num_choices must be a positive integer, and is 0"):
         GroupLimitedRouter(0)

@@ -162,7 +162,7 @@ def test_a_gated_form_is_the_product_of_two_activations(
         ({"num_experts": 0}, "num_experts must be a positive integer, and is 0"),
         ({"d_ff": 2.5}, "d_ff must be a positive integer, and is 2.5"),
         ({"group_size": 0}, "group_size must be a positive integer, and is 0"),
-        ({"num_experts": 1}, "a token goes to 2 experts, of which there are 1; num_experts must be as many"),
+        ({"num_experts": 1}, "a token goes to 2 experts, but num_experts is 1; raise num_experts, or choose"),
         ({"activation": "rleu"}, 'did you mean "relu"'),
     ],
 )
@@ -201,9 +201,11 @@ def test_less_than_one_place_is_refused_with_what_would_be_enough(build: Callabl
 def test_experts_that_choose_are_refused_where_the_future_is_not_known(build: Callable[..., Any]) -> None:
     layer = MixtureOfExperts(4, 8, ExpertChoiceRouter())
     for call in (lambda x: layer(x, CAUSAL), lambda x: layer.step(x, CAUSAL, mtf.zeros(x.mesh, [], tf.int32), [])):
-        with pytest.raises(GraphError, match="ExpertChoiceRouter: which tokens an expert takes depends on later ones"):
+        with pytest.raises(
+            GraphError, match="ExpertChoiceRouter: which tokens an expert takes depends on later tokens"
+        ):
             build(call, SHAPE)
-    with pytest.raises(GraphError, match="as many tokens as it has places for; give a capacity"):
+    with pytest.raises(GraphError, match="as many tokens as its capacity allows; give a capacity"):
         build(observed(MixtureOfExperts(4, 8, ExpertChoiceRouter(), capacity=None)), SHAPE)
 
 

@@ -75,7 +75,7 @@ def test_zeros_stay_zeros() -> None:
 
 
 def test_what_is_refused(build: Callable[..., mtf.Graph]) -> None:
-    with pytest.raises(ShapeError, match=r"\[d_out:6\] must have dimensions that are outputs, and others"):
+    with pytest.raises(ShapeError, match=r"\[d_out:6\] must have both output dimensions and input dimensions"):
         build(lambda w: mtf.layers.weight_norm(w, D_OUT), [D_OUT])
     with pytest.raises(GraphError, match=r"power_iterations must be at least 1, and is 0"):
         build(lambda w: mtf.layers.spectral_norm(w, D_OUT, True, power_iterations=0), WEIGHTS)

@@ -105,7 +105,7 @@ def test_the_norm_is_behind_the_sublayer_alone_and_what_it_gives_is_scaled() -> 
         expected = expected + 0.5 * rms(3.0 * expected)
     assert_close(applied(TransformerStack([Tripled()], 2, residual)), rms(expected), terms=3 * (8 + 2 * FUNCTION_TERMS))
     with pytest.raises(
-        ValueError, match=r"norms_input = False is for sublayers one after the other.*is_parallel is True"
+        ValueError, match=r"norms_input = False needs sublayers one after the other.*is_parallel is True"
     ):
         Residual(norms_input=False, is_parallel=True)
 
@@ -207,13 +207,13 @@ def test_a_bias_tells_what_is_ahead_apart_where_it_is_seen(mask: AttentionMask, 
         (lambda: AttentionConfig(num_heads=2, d_kv=7.5), "d_kv must be a positive integer, and is 7.5"),  # type: ignore[arg-type]
         (
             lambda: TransformerStack([Tripled()], 2, recompute={"triple": "nothing"}),
-            "recompute names 'triple', and the sublayers are tripled; did you mean \"tripled\"?",
+            "recompute names 'triple', but the sublayers are tripled; did you mean \"tripled\"?",
         ),
         (lambda: TransformerStack([Tripled()], 0), "num_layers must be a positive integer, and is 0"),
-        (lambda: TransformerStack([Tripled(), FeedForward], 2), "sublayers[1] is no sublayer: <class"),  # type: ignore[list-item]
+        (lambda: TransformerStack([Tripled(), FeedForward], 2), "sublayers[1] is not a sublayer: <class"),  # type: ignore[list-item]
         (
             lambda: TransformerStack([RmsNorm()], 2),
-            "sublayers[0] is no sublayer: RmsNorm(epsilon=1e-06, scale_offset=0.0); in gin @Name()",
+            "sublayers[0] is not a sublayer: RmsNorm(epsilon=1e-06, scale_offset=0.0); in gin @Name()",
         ),  # type: ignore[list-item]
         (lambda: FeedForward(0), "d_ff must be a positive integer, and is 0"),
         (lambda: FeedForward(8, "rellu"), "activation 'rellu' is not a function; did you mean \"relu\"?"),
@@ -225,7 +225,7 @@ def test_a_bias_tells_what_is_ahead_apart_where_it_is_seen(mask: AttentionMask, 
             lambda: CrossAttention(CONFIG, algorithm="ring"),
             "CrossAttention: algorithm is one of auto, plain, lean, fused, not 'ring'",
         ),
-        (lambda: SelfAttention(CONFIG, algorithm="local"), "the local algorithm is for a window, and none is given"),
+        (lambda: SelfAttention(CONFIG, algorithm="local"), "the local algorithm needs a window, and window is None"),
         (lambda: SelfAttention(CONFIG, window=0), "window must be at least 1 (a token sees itself), and is 0"),
     ],
 )
@@ -249,13 +249,13 @@ class BatchNorm:
             SelfAttention(AttentionConfig(2, 3), rotary=Rotary()),
             Residual(),
             GraphError,
-            "rotary embeddings turn by the tokens' positions, and the context has none",
+            "rotary embeddings need the tokens' positions, but the context has none",
         ),
         (
             CrossAttention(CONFIG),
             Residual(),
             GraphError,
-            "attends to a memory, and the context has none; it is for dec",
+            "needs a memory to attend to, but the context has none; use it in dec",
         ),
         (Tripled(), Residual(BatchNorm()), GraphError, "give mtf.layer_stack unroll=True"),
         (
@@ -310,7 +310,7 @@ def test_rotary_embeddings_turn_pairs() -> None:
     with graph:
         x = mtf.zeros(mtf.Mesh(graph), X)
         positions = mtf.range(x.mesh, X[1], tf.int32)
-        with pytest.raises(ShapeError, match="elements are rotated in pairs, and of d_kv:3 3 are to be"):
+        with pytest.raises(ShapeError, match="elements are rotated in pairs, but 3 of d_kv:3 would be"):
             TransformerStack([attention], 2)(x, Context(AttentionMask(), Tokens.along(x), positions))
 
 

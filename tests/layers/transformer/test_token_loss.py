@@ -83,9 +83,7 @@ def test_blocks_change_no_loss_and_no_gradient(layout: str) -> None:
 
 
 def test_blocks_must_divide_the_length() -> None:
-    with pytest.raises(
-        ShapeError, match=r"TokenLoss: blocks=5 must divide the length, and \[batch:2 length:12 .*has 12"
-    ):
+    with pytest.raises(ShapeError, match=r"TokenLoss: blocks=5 must divide the length, 12, of \[batch:2 length:12 "):
         build(
             lambda x, targets: TokenLoss(blocks=5).metrics_of_vectors(
                 x, x.shape[-1], targets, None, VOCABULARY, is_training=True

@@ -47,7 +47,7 @@ def test_a_step_is_compiled_once_and_says_what_it_needs(tmp_path: Path) -> None:
     assert json.loads(json.dumps(again.to_dict()))["memory"]["peak"] == memory.peak
     text = str(again)
     assert "train_step on mesh [rows:2 cols:4], compiled by libtpu" in text
-    assert "for v5e:2x4, 8 cores, as kept from before" in text
+    assert "for v5e:2x4, 8 cores, reused from an earlier compilation" in text
     assert "15.8 GiB (0%) of the core's memory; the plan says 6.8 MiB at the peak" in text
 
 
@@ -81,8 +81,8 @@ def test_more_memory_than_a_core_has(tmp_path: Path) -> None:
         assert "exceeds available HBM (15.75G)" in message
         assert "By the plan a core takes " in message
         assert f", at {__file__}:" in message.split("By the plan")[1]
-        assert "The largest then:" in message
-        assert "layer: (iterations):10 batch:1048576/rows d_model:512" in message.split("The largest then:")[1]
+        assert "The largest at that point:" in message
+        assert "layer: (iterations):10 batch:1048576/rows d_model:512" in message.split("The largest at that point:")[1]
         assert 'these would fit: recompute="nothing" in every mtf.layer_stack and mtf.scan (10.1 GiB)' in message
 
 

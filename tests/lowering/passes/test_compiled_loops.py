@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[Callable[[mtf.Tensor], mtf.Tensor], str, dict[str, Any]
         looped(doubled),
         "rows:2",
         {"share_memory": False},
-        "its cores are no virtual CPUs that share their memory",
+        "its cores are not virtual CPUs that share their memory",
     ),
     "a print": (looped(lambda x: mtf.print_tensor(x, x, "x")), "rows:1", {}, "print_tensor prints"),
     "random bits": (
@@ -77,12 +77,12 @@ REFUSED: dict[str, tuple[Callable[[mtf.Tensor], mtf.Tensor], str, dict[str, Any]
         "sin has a function of yours, which may do what XLA cannot",
     ),
     "a gradient": (with_gradient, "rows:1", {}, "a gradient reads what its iterations make"),
-    "nobody knows": (looped(doubled, most=None), "rows:1", {}, "nobody knows how many iterations it may have"),
+    "nobody knows": (looped(doubled, most=None), "rows:1", {}, "it has no known limit to its iterations"),
     "few iterations": (
         looped(doubled, most=31),
         "rows:1",
         {},
-        "it has at most 31 iterations, and compiling it pays from 32 on",
+        "it has at most 31 iterations, and compiling pays only from 32 on",
     ),
 }
 

@@ -22,11 +22,11 @@ def test_what_every_core_holds_whole_is_listed_with_why() -> None:
     report = mtf.function(program, mtf.PlanMeshImpl("rows:2", "batch:rows"), inputs=inputs).report()
     why = {record.name: record.why for record in report.whole_tensors}
     assert why["table"] == "no rule splits any of its dimensions between steps: d_in, hidden"
-    assert why["whole"] == "an input that is not only cut: tanh_1 reads it so"
+    assert why["whole"] == "an input that is not only cut into slices: tanh_1 reads it whole"
     reasons = {record.why for record in report.whole_tensors}
-    assert "gathered over rows: tanh reads it so" in reasons
-    assert "made whole, though a rule splits batch: reduce_sum_1 reads it so" in reasons
-    assert "each core has a term of a sum over rows, which is not done yet" in reasons
+    assert "gathered over rows: tanh reads it whole" in reasons
+    assert "made whole, though a rule splits batch: reduce_sum_1 reads it whole" in reasons
+    assert "each core has a term of a sum over rows, which is still pending" in reasons
     assert "x" not in why
     assert "held whole by every core, above 1% of the peak" in str(report)
     alone = mtf.function(program, mtf.PlanMeshImpl("rows:1", "batch:rows"), inputs=inputs).report()

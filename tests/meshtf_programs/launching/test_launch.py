@@ -131,14 +131,14 @@ def test_a_process_that_a_signal_ends_has_a_shells_status() -> None:
     (["--processes=2", "--grace_seconds=nan", "--", "true"], "--grace_seconds must be 0 or more, and is nan"),
     (["--", "true"], "--processes says how many to start here, or --hosts where"),
     (["--processes=2", "--hosts=a", "--", "true"], "give one of them"),
-    (["--hosts=a,,b", "--", "true"], "--hosts=a,,b: '' is no name of a host"),
+    (["--hosts=a,,b", "--", "true"], "--hosts=a,,b: '' is not a host name"),
     (["--hosts=a,a", "--", "true"], "--hosts=a,a names a host twice"),
     (["--hosts=[::1],0:0::1", "--", "true"], "names a host twice"),
-    (["--hosts=a:22,b", "--", "true"], "Hosts stand without ports; --port=N is that of all"),
+    (["--hosts=a:22,b", "--", "true"], "Give hosts without ports; --port=N is for all"),
     (["--hosts=a", "--port=70000", "--", "true"], "--port must be at most 65535, and is 70000"),
     (["--hosts=a", "--max_restarts=1", "--", "true"], "--max_restarts with --hosts needs --ssh"),
     (["--processes=2", "--ssh", "--", "true"], "--ssh starts processes on the hosts that --hosts=A,B names"),
-    (["--processes=2", "--elastic", "--", "true"], "--max_restarts=N says how often, and is 0"),
+    (["--processes=2", "--elastic", "--", "true"], "--elastic needs --max_restarts=N, which is 0"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["meshtf-launch", *arguments]) == 2

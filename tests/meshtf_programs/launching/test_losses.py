@@ -105,8 +105,8 @@ def test_it_goes_on_with_the_processes_that_are_left(tmp_path: Path) -> None:
     job.lose_one()
     job.lose_one()
     said = job.finish()
-    assert "start 1 of 2 again in 1 s, with 1 process; training goes on from its last checkpoint" in said
-    assert "start 2 of 2 again in 2 s; training goes on from its last checkpoint" in said
+    assert "start 1 of 2 again in 1 s, with 1 process; training continues from its last checkpoint" in said
+    assert "start 2 of 2 again in 2 s; training continues from its last checkpoint" in said
     meshes = re.findall(r"mesh \[(.*?)\]", (tmp_path / "out").read_text())
     assert meshes == ["rows:2 cols:2", "rows:1 cols:2", "rows:2 cols:2"]
     undisturbed = trained(tmp_path, ["--mesh_shape=rows:2;cols:2", *arguments[1:]])

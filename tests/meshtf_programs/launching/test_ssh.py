@@ -106,7 +106,7 @@ def test_hosts_that_are_not_reached_are_named_and_left_out(folder: Path) -> None
     process = launched(folder, "a,refused,b", '[ "$STAND_IN" = a ] || sleep 1; exit 0', *elastic)
     _, err = process.communicate(timeout=500)
     assert process.returncode == 0
-    assert "meshtf-launch: start 1 of 1 again in 1 s, with 2 processes; training goes on" in err
+    assert "meshtf-launch: start 1 of 1 again in 1 s, with 2 processes; training continues" in err
     assert (folder / "log").read_text().count(" -- refused ") == 2
 
 

@@ -67,7 +67,7 @@ def test_a_sum_over_cores_is_done_once_behind_it() -> None:
 
 def test_conditions_that_are_none_are_refused() -> None:
     spec = {"x": mtf.TensorSpec([ROWS, COLS])}
-    with pytest.raises(DtypeError, match="where is a condition, bool, and not float32; make it by comparing"):
+    with pytest.raises(DtypeError, match="where must be a bool condition, not float32; make one with a comparison"):
         plan(lambda x: mtf.stop_gradient(x, where=x), spec, "all:1")
     with pytest.raises(ShapeError, match='"out"'):
         plan(lambda x: mtf.stop_gradient(x, where=mtf.zeros(x.mesh, [OUT], "bool")), spec, "all:1")

@@ -493,9 +493,9 @@ def test_errors_say_what_is_wrong() -> None:
     before = len(mesh.graph.operations)
     with pytest.raises(ShapeError, match=r'a window of 15 along "h" is larger than its size 8'):
         mtf.conv2d(x, w, padding="VALID", dilations=7)
-    with pytest.raises(ShapeError, match=r'padding is "SAME", "VALID" or "SYMMETRIC", and not \'same\''):
+    with pytest.raises(ShapeError, match=r'padding must be "SAME", "VALID" or "SYMMETRIC", not \'same\''):
         mtf.conv2d(x, w, padding="same")
-    with pytest.raises(ShapeError, match=r"strides are one number, or 2, one for each spatial dimension"):
+    with pytest.raises(ShapeError, match=r"strides must be one number, or 2, one for each spatial dimension"):
         mtf.conv2d(x, w, [1, 2, 3])
     with pytest.raises(ShapeError, match=r"dilations must be at least 1, and are \[0, 0\]"):
         mtf.conv2d(x, w, dilations=0)
@@ -507,7 +507,7 @@ def test_errors_say_what_is_wrong() -> None:
         mtf.conv2d(x, mtf.placeholder(mesh, "fh:3 fw:3 j:3 o:4"))
     with pytest.raises(ShapeError, match=r'dimension "i" has size 3 in one operand and 5 in another'):
         mtf.conv2d(x, mtf.placeholder(mesh, "fh:3 fw:3 i:5 o:4"))
-    with pytest.raises(ShapeError, match=r'under the name "w", which the image has'):
+    with pytest.raises(ShapeError, match=r'under the name "w", which the image has too'):
         mtf.conv2d(x, mtf.placeholder(mesh, "fh:3 w:3 i:3 o:4"))
     with pytest.raises(DtypeError, match=r"float32 and int32 meet"):
         mtf.conv2d(x, mtf.placeholder(mesh, "fh:3 fw:3 i:3 o:4", tf.int32))

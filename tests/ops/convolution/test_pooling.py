@@ -132,11 +132,11 @@ def test_errors_say_what_is_wrong() -> None:
             ours(x, {"hight": 2})
         with pytest.raises(ShapeError, match=r'a window of 9 along "height" is larger than its size 8'):
             ours(x, {"height": 9})
-        with pytest.raises(ShapeError, match=r"ksize gives sizes by dimension"):
+        with pytest.raises(ShapeError, match=r"ksize must give sizes by dimension"):
             ours(x, 2)
         with pytest.raises(ShapeError, match=r"ksize must be at least 1"):
             ours(x, {"height": 0})
-        with pytest.raises(ShapeError, match=r'padding is "SAME", "VALID" or "SYMMETRIC"'):
+        with pytest.raises(ShapeError, match=r'padding must be "SAME", "VALID" or "SYMMETRIC"'):
             ours(x, {"height": 2}, padding="FULL")
     with pytest.raises(DtypeError, match=r"bool has no largest element"):
         mtf.max_pool(mtf.greater(x, 0.0), {"height": 2})

@@ -167,7 +167,7 @@ def test_errors_say_what_is_wrong() -> None:
         (DtypeError, lambda: mtf.ifft(r, "a"), r"a complex tensor is needed, not float32; .*mtf.rfft"),
         (DtypeError, lambda: mtf.rfft(x, "a"), r"float32 or float64, not complex64"),
         (ShapeError, lambda: mtf.rfft(r, "a", "b"), r'has a dimension "b" already'),
-        (ShapeError, lambda: mtf.irfft(x, "b", 7), r'"b" has 5 elements, which are half of 8 or 9, not of 7'),
+        (ShapeError, lambda: mtf.irfft(x, "b", 7), r'"b" has 5 elements, half of a result of size 8 or 9, not 7'),
     ]  # fmt: skip
     for kind, call, message in cases:
         with pytest.raises(kind, match=message):

@@ -203,10 +203,15 @@ def test_no_row_is_computed_for_nothing() -> None:
         ("rows:4 d:6", "experts:2 d:5 f:8", "experts:2", 'dimension "d" has size 6 in one operand and 5'),
         ("rows:4 d:6", "experts:2 d:6 f:8", "experts:3", "must have one dimension that x"),
         ("rows:4 d:6", "experts:2 d:6 f:8", "batch:4 experts:2", "must have one dimension that x"),
-        ("rows:4 d:6", "experts:2 d:6 f:8", "rows:4 experts:2", 'without "rows"'),
+        ("rows:4 d:6", "experts:2 d:6 f:8", "rows:4 experts:2", 'none may be "rows"'),
         ("batch:3 rows:4 d:6", "experts:2 d:6 f:8", "experts:2", '"batch", which neither w'),
         ("rows:4 experts:2 d:6", "experts:2 d:6 f:8", "counted:2", 'must not have "experts"'),
-        ("rows:4 d:6", "experts:2 rows:4 d:6 f:8", "experts:2", 'nor w [experts:2 rows:4 d:6 f:8] "rows"'),
+        (
+            "rows:4 d:6",
+            "experts:2 rows:4 d:6 f:8",
+            "experts:2",
+            'and w [experts:2 rows:4 d:6 f:8] must not have "rows"',
+        ),
         ("row:4 d:6", "experts:2 d:6 f:8", "experts:2", 'did you mean "row"'),
     ],
 )

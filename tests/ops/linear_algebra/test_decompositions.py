@@ -166,7 +166,7 @@ def test_errors_say_what_is_wrong() -> None:
         (ShapeError, lambda: mtf.cholesky(x, "i", "i"), r'"i" is given for both'),
         (ShapeError, lambda: mtf.cholesky(wide, "i", "j"), r"\[i:4\] by \[j:5\] is not square"),
         (DtypeError, lambda: mtf.cholesky(whole, "i", "j"), r"is needed, not int32"),
-        (ShapeError, lambda: mtf.qr(wide, "i", "j", "k"), r"\[i:4\] are fewer than \[j:5\]"),
+        (ShapeError, lambda: mtf.qr(wide, "i", "j", "k"), r"fewer rows, \[i:4\], than columns, \[j:5\]"),
         (ShapeError, lambda: mtf.qr(x, "i", "j", "i"), r'has a dimension "i" already'),
     ]  # fmt: skip
     for kind, call, message in cases:

@@ -45,7 +45,7 @@ def test_infinities_and_narrow_dtypes() -> None:
 
 def test_what_is_refused() -> None:
     mesh = mtf.Mesh(mtf.Graph())
-    with pytest.raises(UsageError, match=r"q is a share from 0 to 1, and not 50; divide a percentage by 100"):
+    with pytest.raises(UsageError, match=r"q must be from 0 to 1, not 50; divide a percentage by 100"):
         mtf.quantile(mtf.ones(mesh, "n:2"), 50, "n")
     with pytest.raises(DtypeError, match=r"real floating tensor is needed, not int32"):
         mtf.median(mtf.range(mesh, ("n", 2)), "n")

@@ -113,7 +113,7 @@ def test_errors_say_what_is_wrong() -> None:
     before = len(mesh.graph.operations)
     cases = [
         (ShapeError, lambda: mtf.top_k(x, "clases", ("k", 2)), r'no dimension "clases" .*; did you mean "classes"'),
-        (ShapeError, lambda: mtf.top_k(x, "classes", ("k", 9)), r'has size 9, and "classes" only 8 elements'),
+        (ShapeError, lambda: mtf.top_k(x, "classes", ("k", 9)), r'has size 9, but "classes" has only 8 elements'),
         (ShapeError, lambda: mtf.top_k(x, "classes", ("batch", 2)), r'has a dimension "batch" already'),
         (ShapeError, lambda: mtf.nth_largest_element(x, 8, "classes"), r"of size 8 has no element number 8"),
         (ShapeError, lambda: mtf.nth_largest_element(x, 0.5, "classes"), r"a whole number known now, not 0.5"),  # type: ignore[arg-type]

@@ -173,7 +173,7 @@ def test_errors_name_the_dimension() -> None:
         (lambda: mtf.stack([x, y], "n"), r'"length" of size 5, and operand 0 of size 4; operand 1 has "hidden"'),
         (lambda: mtf.stack([x, x], "hidden"), r'has dimension "hidden" already; use mtf.concat'),
         (lambda: mtf.stack([x, x], "n", 3), r"axis 3 is not in \[-3, 2\]"),
-        (lambda: mtf.stack([x], mtf.Dimension("n", 2)), r"has size 2, and 1 tensor is stacked"),
+        (lambda: mtf.stack([x], mtf.Dimension("n", 2)), r"has size 2, but 1 tensor is stacked"),
         (lambda: mtf.split(x, "hiden", 2), r'did you mean "hidden"'),
         (lambda: mtf.split(x, "hidden", 5), r'dimension "hidden" of size 12 does not divide into 5'),
         (lambda: mtf.split(x, "hidden", 0), r"does not divide into 0"),
@@ -184,7 +184,7 @@ def test_errors_name_the_dimension() -> None:
         (lambda: mtf.slice(x, -1, 4, "hidden"), r"begin -1"),
         (lambda: mtf.slice(x, 0, 2, "hiden"), r'did you mean "hidden"'),
         (lambda: mtf.slice(x, 0.5, 2, "hidden"), r"begin must be a whole number known now, not 0.5"),  # type: ignore[arg-type]
-        (lambda: mtf.pad(x, [1], "hidden"), r"paddings are \[before, after\]"),
+        (lambda: mtf.pad(x, [1], "hidden"), r"paddings must be \[before, after\]"),
         (lambda: mtf.pad(x, [-1, 0], "hidden"), r"at least 0"),
         (lambda: mtf.pad(x, [1, 1], "hiden"), r'did you mean "hidden"'),
         (lambda: mtf.concat([], "hidden"), r"concat of no tensors"),

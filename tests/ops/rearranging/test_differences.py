@@ -28,7 +28,7 @@ def test_values_and_gradients(agrees: Any) -> None:
 
 def test_what_is_refused() -> None:
     mesh = mtf.Mesh(mtf.Graph())
-    with pytest.raises(ShapeError, match=r'3 differences of \[n:3\] along "n" leave no element; n is 0 to 2'):
+    with pytest.raises(ShapeError, match=r'3 differences of \[n:3\] along "n" leave no element; n must be from 0 to 2'):
         mtf.diff(mtf.ones(mesh, "n:3"), "n", 3)
     with pytest.raises(DtypeError, match=r"a number is needed, not bool"):
         mtf.diff(mtf.ones(mesh, "n:3", tf.bool), "n")

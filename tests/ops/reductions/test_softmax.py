@@ -157,7 +157,7 @@ def test_errors_say_what_is_wrong() -> None:
             ours(x, "clases")
         with pytest.raises(ShapeError, match=r"has size 8 in .*, not 9"):
             ours(x, mtf.Dimension("classes", 9))
-        with pytest.raises(ShapeError, match=r'extra_logit .* has dimension "classes"'):
+        with pytest.raises(ShapeError, match=r'extra_logit .* must not have dimension "classes"'):
             ours(x, "classes", extra_logit=x)
         with pytest.raises(DtypeError, match=r"a floating tensor is needed, not int32; convert with mtf.cast"):
             ours(whole, "batch")

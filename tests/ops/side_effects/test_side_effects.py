@@ -217,7 +217,7 @@ def test_an_export_needs_a_name_of_its_own() -> None:
     mesh = mtf.Mesh(graph)
     mtf.export(mtf.ones(mesh, "a:2"), "name")
     with pytest.raises(
-        mtf.errors.GraphError, match=r'"name" names constant .* already, made at .*test_side_effects.py'
+        mtf.errors.GraphError, match=r'"name" already names constant .*, made at .*test_side_effects.py'
     ):
         mtf.export(mtf.ones(mesh, "a:2"), "name")
 

@@ -76,7 +76,7 @@ def test_bad_summaries_are_refused_where_they_are_written() -> None:
         with pytest.raises(mtf.errors.ShapeError, match=r"a scalar is needed, not \[batch:8 features:4\].*reduce it"):
             mtf.scalar_summary("x", x)
         mtf.scalar_summary("total", total)
-        with pytest.raises(mtf.errors.GraphError, match='a summary "total" is there already'):
+        with pytest.raises(mtf.errors.GraphError, match='there is already a summary "total"'):
             mtf.scalar_summary("total", total)
         with pytest.raises(mtf.errors.DtypeError, match="real numbers, not bool"):
             mtf.histogram_summary("positive", mtf.greater(x, 0.0))

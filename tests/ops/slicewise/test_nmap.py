@@ -72,7 +72,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[MeshtfError], str]] = [
     ("a new one without a size", lambda: planned(tf.nn.softmax, "hidden", "k"),
      ShapeError, 'output dimension "k" is in no operand; give its size, as in "k:3"'),
     ("another shape", lambda: planned(tf.reduce_sum, "hidden"),
-     ShapeError, "tf_fn returned a tensor of shape (2,), and the slice of output"),
+     ShapeError, "tf_fn returned a tensor of shape (2,), but the slice of output"),
     ("another dtype", lambda: planned(tf.argmax, "hidden", ""),
      DtypeError, "tf_fn returned int64 for the slice of output"),
     ("an error of its own", lambda: planned(lambda x: tf.reshape(x, [3]), "hidden"),

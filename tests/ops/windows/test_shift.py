@@ -135,5 +135,5 @@ def test_errors_say_what_is_wrong() -> None:
             ours("blok")
     with pytest.raises(ShapeError, match=r"offset must be a whole number known now, not 1.5"):
         mtf.shift(x, 1.5, "block", True)
-    with pytest.raises(ShapeError, match=r"wrap is True or False, not 3"):
+    with pytest.raises(ShapeError, match=r"wrap must be True or False, not 3"):
         mtf.shift(x, 1, "block", 3)

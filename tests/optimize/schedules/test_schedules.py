@@ -127,8 +127,11 @@ def test_a_learning_rate_may_be_a_scalar_of_the_program() -> None:
             lambda: optimize.WarmUpSchedule(5, "cosine"),
             r"WarmUpSchedule: then must be made of numbers.* and is 'cosine'",
         ),
-        (lambda: optimize.PiecewiseSchedule([5], [1.0]), r"1 boundary needs 2 pieces, and there are 1"),
-        (lambda: optimize.PiecewiseSchedule([5, 5], [1, 2, 3]), r"boundaries must rise from above 0, and are \[5, 5\]"),
+        (lambda: optimize.PiecewiseSchedule([5], [1.0]), r"1 boundary needs 2 pieces, but there are 1"),
+        (
+            lambda: optimize.PiecewiseSchedule([5, 5], [1, 2, 3]),
+            r"boundaries must increase from above 0, and are \[5, 5\]",
+        ),
         (lambda: optimize.SlantedTriangularSchedule(5), r"goes up for 0 of 5 steps"),
     ],
 )

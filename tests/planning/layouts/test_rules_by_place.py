@@ -167,7 +167,7 @@ def test_a_place_that_is_not_there_is_a_warning(layout: str, expected: str) -> N
 
 def test_an_override_of_one_tensor_has_no_place() -> None:
     x = mtf.placeholder(mtf.Mesh(mtf.Graph()), "batch:8")
-    with pytest.raises(LayoutError, match='with_layout is for one tensor, and the rules have a place, "head"'):
+    with pytest.raises(LayoutError, match='with_layout is for one tensor; leave the place "head" out'):
         mtf.with_layout(x, "head{batch:rows}")
 
 

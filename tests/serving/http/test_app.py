@@ -141,14 +141,14 @@ WRONG: Mapping[str, tuple[str, bytes, int, str]] = {
     "no JSON": (COMPLETIONS, b"{", 400, "The body is not JSON"),
     "no UTF-8": (COMPLETIONS, b'{"prompt": "\xff"}', 400, "not UTF-8"),
     "a list": (COMPLETIONS, b"[1]", 400, "must be a JSON object, and is a list."),
-    "deep": (COMPLETIONS, b"[" * 100_000, 400, "lists or objects inside each other"),
+    "deep": (COMPLETIONS, b"[" * 100_000, 400, "lists or objects that are nested too deeply"),
     "a deep prompt": (
         COMPLETIONS,
         b'{"prompt": ' + b"[" * 800 + b"]" * 800 + b"}",
         400,
-        "lists or objects inside each other",
+        "lists or objects that are nested too deeply",
     ),
-    "not a number": (COMPLETIONS, b'{"prompt": "a", "temperature": NaN}', 400, "NaN is no number of JSON"),
+    "not a number": (COMPLETIONS, b'{"prompt": "a", "temperature": NaN}', 400, "NaN is not a JSON number"),
     "a huge number": (COMPLETIONS, b'{"prompt": "a", "top_p": 1' + b"0" * 400 + b"}", 400, "top_p must be a number"),
     "a surrogate": (COMPLETIONS, b'{"prompt": "a\\ud800"}', 400, "half of a surrogate pair as character 1"),
     "a surrogate in a name": (COMPLETIONS, b'{"\\ud800": 1}', 400, 'no field "?"'),
@@ -249,7 +249,7 @@ WRONG: Mapping[str, tuple[str, bytes, int, str]] = {
     "a score that fails": (SCORE, b'{"input": ["a", "a#"]}', 500, "The text ends in #."),
     "a form in a word": (COMPLETIONS, b'{"prompt": "a", "response_format": "json"}', 400, "must be an object, and is"),
     "no such path": ("/v1/completion", b"{}", 404, 'did you mean "/v1/completions"?'),
-    "a wrong method": ("/v1/models", b"{}", 405, "POST is not what /v1/models takes."),
+    "a wrong method": ("/v1/models", b"{}", 405, "/v1/models does not take POST."),
 }
 
 
@@ -275,7 +275,7 @@ def test_scores_end_with_their_time_and_are_refused_by_a_full_queue() -> None:
     engine = EchoEngine(most=2)
     client = client_of(engine, ServerOptions(request_seconds=0.01))
     said = posted(client, SCORE, 503, input="a~")
-    assert said["error"]["message"] == "The reply was not there within 0.01 s; send less at once."
+    assert said["error"]["message"] == "The reply was not ready within 0.01 s; send less at once."
     assert engine.scores[0].cancelled()
     reply = client.post(SCORE, json={"input": ["a~", "b"]})
     assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")

@@ -180,7 +180,7 @@ def test_slow_and_many_connections_are_closed() -> None:
             slow.sendall(b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
             reply = http.client.HTTPResponse(slow)
             reply.begin()
-            assert (reply.status, b"The body did not come within 0.5 s." in reply.read()) == (408, True)
+            assert (reply.status, b"The body did not arrive within 0.5 s." in reply.read()) == (408, True)
 
 
 def test_what_is_no_http_gets_a_sentence_and_old_http_an_answer() -> None:

@@ -47,7 +47,7 @@ def test_others_go_on_while_a_form_is_compiled_and_one_that_takes_too_long_is_re
         replies = {(text.status_code, text.json()["error"]["message"]) for text in texts}
         assert replies == {
             (400, "response_format takes longer than 1 s to compile; ask for a smaller form."),
-            (503, "The server compiles the forms of other requests; come again later."),
+            (503, "The server is busy compiling the forms of other requests; try again later."),
         }
         assert [text.json()["error"]["param"] for text in texts] == ["response_format"] * 3
         engine.may_compile.set()

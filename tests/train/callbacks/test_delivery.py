@@ -185,7 +185,7 @@ def test_an_observer_that_fails_is_left_out_and_training_goes_on(
     out = capsys.readouterr().out
     for event, step in (("on_start", 0), ("on_step", 2), ("on_evaluation", 2), ("on_end", 3)):
         assert out.count(f"callback Watches failed in {event} after step {step}: KeyError: 'nothing'\n") == 1
-    assert out.count("Training goes on without it.") == 4
+    assert out.count("Training continues without it.") == 4
 
 
 def test_callbacks_that_do_not_ask_cost_no_fetch(

@@ -73,7 +73,7 @@ def test_an_argument_that_cannot_be(make: Callable[[], object], message: str) ->
         ([EarlyStopping], "Training.callbacks[0] is no callback: <class "),
         (
             [TensorBoard(), "EarlyStopping"],
-            "Training.callbacks[1] is no callback: 'EarlyStopping'; it is an instance of",
+            "Training.callbacks[1] is no callback: 'EarlyStopping'; it must be an instance of",
         ),
         ([print], "in gin @Name() makes one, parentheses included"),
     ],
@@ -96,7 +96,7 @@ def test_what_does_not_fit_the_training_is_told_before_it_begins(
         (EarlyStopping("los"), {}, ["EarlyStopping.metric is 'los'", 'did you mean "loss"?', known]),
         (EarlyStopping("held_out_loss"), {}, ["which the model does not give", 'did you mean "loss"?', known]),
         (BestCheckpoint("bits_per_byte"), {}, ["BestCheckpoint.metric is 'bits_per_byte'", known]),
-        (BestCheckpoint(), {"evaluate_every": None}, ["the only one is at its end: give Training.evaluate_every"]),
+        (BestCheckpoint(), {"evaluate_every": None}, ["the only one is at the end: make Training.evaluate_every"]),
         (EarlyStopping(), {"evaluate_every": 8}, ["less than Training.num_steps, 8."]),
         (Profile(7, 9), {}, ["Profile.last_step is 9, and Training.num_steps 8: give steps up to it"]),
         (DecodedSamples(["a"]), {}, ["TinyModel cannot be decoded: it does not predict text token by token"]),

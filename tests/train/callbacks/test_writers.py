@@ -35,7 +35,7 @@ def train_twice(folder: Path, writer: str, *options: str) -> str:
     program = textwrap.dedent(PROGRAM).format(writer=writer, options=given)
     ended = run_fresh(["-c", program], folder, environment={"MLFLOW_ALLOW_FILE_STORE": "true"})
     assert ended.status == 0, ended.stderr
-    assert "Training goes on without it" not in ended.stdout
+    assert "Training continues without it" not in ended.stdout
     return ended.stdout
 
 

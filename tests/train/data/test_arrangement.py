@@ -78,7 +78,7 @@ def test_pairs_that_are_too_long_are_cut_and_counted() -> None:
 def test_pairs_cannot_be_concatenated() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Concatenate().check(TextPairs())
-    assert "TextPairs, with 2 texts a document" in str(caught.value)
+    assert "TextPairs needs 2 texts in each document" in str(caught.value)
     assert "TextTask.arrangement = @Pack() or @Pad()" in str(caught.value)
 
 

@@ -34,14 +34,14 @@ def test_arrays_of_any_numbers_go_together(dtype: Any) -> None:
         (
             {"x": X, "y": Y[:4]},
             {"x": X, "y": Y},
-            'train must have as many examples of each feature: "x" has 5, "y" has 4',
+            'train must have the same number of examples for each feature: "x" has 5, "y" has 4',
         ),
         (
             {"x": X, "y": Y},
             {"x": X[:1], "y": Y},
-            'held_out must have as many examples of each feature: "x" has 1, "y" has 5',
+            'held_out must have the same number of examples for each feature: "x" has 1, "y" has 5',
         ),
-        ({"x": X[:0], "y": Y[:0]}, {"x": X, "y": Y}, "train has no example to train on; it must have one at least"),
+        ({"x": X[:0], "y": Y[:0]}, {"x": X, "y": Y}, "train has no example to train on; it must have at least one"),
         ({"x": X, "y": Y}, {"x": X[:0], "y": Y[:0]}, "held_out has no example by which to say what was learnt"),
         (
             {"x": X, "y": Y},
@@ -76,7 +76,7 @@ def test_arrays_of_any_numbers_go_together(dtype: Any) -> None:
 def test_what_does_not_go_together(train: Any, held_out: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         task(train, held_out)
-    assert str(caught.value).startswith('the arrays of the task "odd" do not go together:\n')
+    assert str(caught.value).startswith('the arrays of the task "odd" do not fit together:\n')
     assert message in str(caught.value)
 
 
@@ -85,7 +85,7 @@ def test_names_that_no_feature_can_have() -> None:
         task({}, {}, shapes={})
     named = {"weights": X, "y": Y}
     with pytest.raises(
-        ConfigurationError, match='no feature can be called "weights", under which an evaluation is told'
+        ConfigurationError, match='no feature can be called "weights": an evaluation marks padding examples'
     ):
         task(named, named, shapes={"weights": SHAPES["x"], "y": SHAPES["y"]})
 

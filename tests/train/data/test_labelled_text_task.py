@@ -68,15 +68,15 @@ def test_a_share_is_held_out_by_a_hash(tmp_path: Path) -> None:
     kept = sum(int(np.asarray(batch["weights"]).sum()) for batch in made.evaluation_batches(16))
     assert 20 < kept < 60
     assert kept + made.num_training_examples == 200
-    with pytest.raises(ConfigurationError, match=r"of the 1 example of labelled files .* none is held out: a hash"):
+    with pytest.raises(ConfigurationError, match=r"none of the 1 example of labelled files .* is held out: a hash"):
         held_out(task(tmp_path, "text,label\na,yes\n", held_out=1e-9))
     with pytest.raises(ConfigurationError, match="there is no example in labelled files"):
         held_out(task(tmp_path, "text,label\n"))
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    'a.csv, row 2, column "label": \'yess\' is none of the labels no, yes; did you mean "yes"?': ({}, "yess"),
-    "a.csv, row 2, column \"label\": '2' is none of the labels no, yes": ({}, "2"),
+    'a.csv, row 2, column "label": \'yess\' is not one of the labels no, yes; did you mean "yes"?': ({}, "yess"),
+    "a.csv, row 2, column \"label\": '2' is not one of the labels no, yes": ({}, "2"),
     "a.csv, row 2, column \"label\": '-1' is no number from 0 to 2 (LabelledTextTask.labels = 3)": (
         {"labels": 3},
         "-1",

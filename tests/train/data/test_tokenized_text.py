@@ -98,5 +98,5 @@ def test_an_empty_side(texts: type) -> None:
 
 
 def test_a_document_that_is_no_pair_is_named(texts: type) -> None:
-    with pytest.raises(ConfigurationError, match=r"text 1: a pair is two texts"):
+    with pytest.raises(ConfigurationError, match=r"text 1: a pair must be two texts"):
         read(texts((b"a\tb", b"c")), objective=TextPairs())

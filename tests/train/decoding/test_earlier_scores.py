@@ -21,8 +21,8 @@ def test_whole_lines_count(tmp_path: Path) -> None:
     found = EarlierScores.read(path, texts)
     assert (found.count, found.total.log_likelihood, found.num_bytes, found.step) == (2, -3.0, 2 * len(LINE), 3)
     path.write_text(LINE + LINE.replace('"step": 3', '"step": 4'))
-    with pytest.raises(SaveError, match=r"are of step 3, and this model is of step 4\. Give --step=3 to go on with"):
+    with pytest.raises(SaveError, match=r"are from step 3, but this model is from step 4\. Give --step=3 to continue"):
         EarlierScores.read(path, texts)
     path.write_text(3 * LINE)
-    with pytest.raises(SaveError, match=r"line 3 of .* is the score of another text than is given"):
+    with pytest.raises(SaveError, match=r"line 3 of .* is not the score of any given text, but of another text"):
         EarlierScores.read(path, texts)

@@ -24,7 +24,7 @@ def test_gin_and_what_overrides_it() -> None:
     stops = configured_decoding(end_ids=(), stop_ids=(), stop_texts=["\n", "ab"]).stops(bytes_)
     assert stops == Stops((newline,), (wanted,), ("\n", "ab"))
     with pytest.raises(
-        ConfigurationError, match=r"beam search stops at single tokens, and the stop 'ab' is written as"
+        ConfigurationError, match=r"beam search can only stop at a single token, but the stop 'ab' is the ids"
     ):
         configured_decoding(method="beam", stop_texts=["ab"]).stops(bytes_)
     assert configured_decoding(method="greedy").sampling.temperature == 0.0

@@ -190,10 +190,13 @@ Make = Callable[[Training, Training], object]
         ),
         (lambda lm, pair: continued(lm, texts("x" * 60)), r"prompt 1 \('x{37}\.\.\.'\) is too long: it has 60"),
         (lambda lm, pair: continued(pair, texts("12345678")), "the length of the model's inputs is 8, the end incl"),
-        (lambda lm, pair: continued(lm, texts("a"), max_length=13), "max_length is 13, and the model has learnt .* 12"),
+        (
+            lambda lm, pair: continued(lm, texts("a"), max_length=13),
+            "max_length is 13, but the model was trained .* 12",
+        ),
         (lambda lm, pair: continued(lm, texts("a"), stop_ids=[400]), "stop_ids has 400, and the .* ids end at 257"),
         (lambda lm, pair: scored(lm, texts("x" * 13)), "has 13 tokens, and the greatest length is 12."),
-        (lambda lm, pair: scored(pair, texts("ab")), r"prompt 1 \('ab'\) is no pair: the model has an encoder"),
+        (lambda lm, pair: scored(pair, texts("ab")), r"prompt 1 \('ab'\) is not a pair: the model has an encoder"),
         (
             lambda lm, pair: continued(dataclasses.replace(lm, model=MLPClassifier(3)), texts("ab")),
             r"MLPClassifier cannot be decoded: .* \(it has no incremental_decoder\)",

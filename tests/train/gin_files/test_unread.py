@@ -88,7 +88,7 @@ def test_what_nothing_reads_is_named(lines: list[str], words: list[str]) -> None
 
 def test_what_callers_always_give_has_no_effect() -> None:
     error = unread("wheel.colour = 'blue'", colour="green")
-    assert "wheel.colour = 'blue'  is from mine.gin:1: whoever calls wheel gives colour itself" in error
+    assert "wheel.colour = 'blue'  is from mine.gin:1: the caller of wheel sets colour itself" in error
 
 
 def test_of_a_run_only_flags_must_be_read() -> None:

@@ -66,5 +66,5 @@ def test_limits_are_those_of_all_searches(search: _Searching) -> None:
     ]
     assert searches.ended(last).end == SearchEnd("seconds", 5.0)
     assert searches.ended(last).end.seconds == 6.0
-    with pytest.raises(UsageError, match=r"its limit of 5 s before it had looked at every way .*--search_seconds"):
+    with pytest.raises(UsageError, match=r"its limit of 5 s before it had tried every way .*--search_seconds"):
         searches.check_time()

@@ -106,7 +106,8 @@ def test_a_pipeline_that_leaves_its_stages_open_gets_as_many_as_are_quickest() -
     assert [parameter.binding for parameter in found.bindings[4:]] == ["PipelineSchedule.num_stages = 2"]
     assert "stage:rows" in str(found.choice.layout.layout)
     with pytest.raises(
-        ConfigurationError, match=r"num_stages is searched for together with the layout, and mesh \[rows:1\]"
+        ConfigurationError,
+        match=r"num_stages is searched together with the layout, but no number of stages fits mesh \[rows:1\]",
     ):
         chosen(Searching([]), PIPELINE, "Training.mesh_shape = 'rows:1'")
 

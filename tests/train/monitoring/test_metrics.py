@@ -136,7 +136,7 @@ def test_a_broken_line_is_named_and_passed_over(tmp_path: Path, broken: str, cap
     with caplog.at_level(logging.WARNING):
         lines = MetricsLog(path, last_step=9).lines
     assert [line["step"] for line in lines] == [1, 3]
-    assert f"line 2 of {path} is ignored, and left out when the run goes on" in caplog.text
+    assert f"line 2 of {path} is ignored, and will be dropped when the run continues" in caplog.text
     assert len(path.read_bytes().splitlines()) == 2
 
 
@@ -145,6 +145,10 @@ def test_a_file_of_metrics_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "zero").symlink_to("/dev/zero")
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", 2**40)
-    for name, words in (("pipe", "a named pipe"), ("zero", "a device"), ("large", "1,099,511,627,776 bytes")):
-        with pytest.raises(OSError, match=f"{words}, and"):
+    for name, words in (
+        ("pipe", "a named pipe, not a regular file"),
+        ("zero", "a device, not a regular file"),
+        ("large", "1,099,511,627,776 bytes, and the limit"),
+    ):
+        with pytest.raises(OSError, match=words):
             read_metrics(tmp_path / name)

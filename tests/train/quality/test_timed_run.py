@@ -99,7 +99,9 @@ def test_a_run_that_misses_its_target_is_told(tiny_training: Make, tmp_path: Pat
     assert results_table([run], target).row_count == 1
     assert draw_results([run], target, tmp_path / "quality.png") is None
     assert (tmp_path / "quality.png").read_bytes().startswith(b"\x89PNG")
-    assert result_line([run, run, run]) == ("no result by the rules: 3 of 3 runs did not reach the target, and one may")
+    assert result_line([run, run, run]) == (
+        "no result by the rules: 3 of 3 runs missed the target, and at most one may"
+    )
     assert "; this one missed the target in" in result_line([run])
 
 

@@ -61,7 +61,7 @@ REFUSED = {
     "from the current folder": ("import runs.another.evil", "import runs.another.evil: code in the run's own folder"),
     "under another name": ("import evil as model", "line 1: import evil as model: code in the run's own folder"),
     "by a link": ("import linked", "line 1: import linked: code in the run's own folder, {user}/linked.py"),
-    "Python's own": ("import antigravity", "line 1: import antigravity: Python's own, of which no model has need"),
+    "Python's own": ("import antigravity", "line 1: import antigravity: Python's own, which no model needs"),
     "any function": (
         "from __gin__ import dynamic_registration\nimport os\nTraining.task = @os.getcwd()",
         "line 1: from __gin__ import dynamic_registration: lets it call any function of any module",
@@ -127,7 +127,7 @@ def test_a_configuration_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", 2**40)
     for name, words in (
-        ("pipe", "it is a named pipe, and no regular file"),
+        ("pipe", "it is a named pipe, not a regular file"),
         ("large", "it has 1,099,511,627,776 bytes"),
     ):
         with pytest.raises(ConfigurationError, match=words):

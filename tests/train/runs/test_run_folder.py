@@ -76,7 +76,7 @@ def test_a_folder_that_holds_no_run(tmp_path: Path) -> None:
 
 def test_one_training_at_a_time(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    with folder.lock(), pytest.raises(ConfigurationError, match=f"another training runs in {tmp_path}"):
+    with folder.lock(), pytest.raises(ConfigurationError, match=f"another training is running in {tmp_path}"):
         folder.lock()
     folder.lock().close()
 

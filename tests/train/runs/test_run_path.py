@@ -77,5 +77,5 @@ def test_folders_that_cannot_be_made(path: str, message: str, tmp_path: Path, mo
     with pytest.raises(ConfigurationError) as caught:
         RunFolder.made(path)
     assert message in str(caught.value)
-    with pytest.raises(ConfigurationError, match=r"is not the folder of a run|cannot be looked at"):
+    with pytest.raises(ConfigurationError, match=r"is not the folder of a run|cannot be accessed"):
         RunFolder.existing(path)

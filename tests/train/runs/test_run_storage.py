@@ -97,7 +97,7 @@ def test_a_run_goes_on_elsewhere(trainer: Trainer, tmp_path: Path) -> None:
     first.storage.claim(first.path)
     with second.writing():
         second.metrics.write_text(json.dumps({"step": 1, "loss": 1.0}) + "\n")
-        with pytest.raises(ConfigurationError, match=rf"another training writes to {URL}, too: .*, process \d+, which"):
+        with pytest.raises(ConfigurationError, match=rf"another training also writes to {URL}: .*, process \d+, which"):
             first.send()
 
 
@@ -107,7 +107,7 @@ def test_what_is_no_run_is_told(tmp_path: Path) -> None:
     folder = RunFolder.made("memory://nothing", tmp_path)
     with pytest.raises(ConfigurationError, match="memory://nothing has no checkpoint; meshtf-train writes one"):
         folder.checkpoint()
-    with folder.lock(), pytest.raises(ConfigurationError, match="another training runs in memory://nothing"):
+    with folder.lock(), pytest.raises(ConfigurationError, match="another training is running in memory://nothing"):
         RunFolder.made("memory://nothing", tmp_path).lock()
 
 
@@ -125,7 +125,7 @@ def test_what_is_new_is_sent_after_a_failure_too(tmp_path: Path, capsys: pytest.
     assert remote.read("metrics.jsonl") == b"{}\n"
     with pytest.raises(ArithmeticError):
         fail(lambda: remote.write(".writer", b'{"claim": "another", "host": "h", "process": 1}'))
-    assert "are not in memory://failed/run: another training writes" in capsys.readouterr().out
+    assert "are not in memory://failed/run: another training also writes" in capsys.readouterr().out
 
 
 def test_a_checkpoint_that_could_not_be_sent_goes_there_at_the_next_start(
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_could_not_be_sent_goes_there_at_the_next_start(
         with monkeypatch.context() as patch:
             patch.setattr(type(remote._storage), "put_file", refuse)
             with pytest.raises(
-                SaveError, match=r"reset by peer\nIt is whole in .* on this machine; the ones in .* are"
+                SaveError, match=r"reset by peer\nA complete copy is in .* on this machine; the checkpoints in .* are"
             ):
                 saved(machine, step)
         return RunFolder.made(url, tmp_path / machine).path

@@ -16,7 +16,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"choices": {"a.b": [1]}, "ranges": {"a.b": (0, 1)}}, "gives a.b twice"),
     ({"ranges": {"a.b": (1.0, 1.0)}}, 'Sweep.ranges["a.b"] is empty: 1.0 is not less than 1.0'),
     ({"ranges": {"a.b": (1.0,)}}, "must be two numbers, the least and the greatest, and is (1.0,)"),
-    ({"log_ranges": {"a.b": (0.0, 1.0)}}, "must lie above 0, where logarithms are, and begins at 0.0"),
+    ({"log_ranges": {"a.b": (0.0, 1.0)}}, "must be above 0, to be drawn on a log scale, and begins at 0.0"),
     ({"choices": {"a.b": [1]}, "mode": "least"}, 'Sweep.mode must be "min" or "max"'),
     ({"choices": {"a.b": [1]}, "stop_early": "mean"}, 'must be "median", "halving" or None'),
     ({"choices": {"a.b": [1]}, "warm_up_steps": -1}, "must be 0 or more"),

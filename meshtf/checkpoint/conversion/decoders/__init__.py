@@ -1,1 +1,1 @@
-"""Decoders of other libraries whose layers are not all alike: their kinds, and in which stacks they stand."""
+"""Decoders of other libraries with several kinds of layers: reads the kinds, and plans stacks of them."""

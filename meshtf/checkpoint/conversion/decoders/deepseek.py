@@ -27,9 +27,9 @@ def _kind_of(number: int, configuration: Configuration) -> str:
 
 
 def _scaled(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Gives the queries' scale, in which `mscale_all_dim` counts twice, and checks the sizes of heads.
+    """Adds the queries' scale, in which `mscale_all_dim` counts twice, and checks the sizes of heads.
 
-    It reads behind the reader of rotary embeddings.
+    It runs after the reader of rotary embeddings.
     """
     heads, of_keys = configuration.get("num_attention_heads"), configuration.get("num_key_value_heads")
     if of_keys is not None and of_keys != heads:
@@ -45,7 +45,7 @@ def _scaled(configuration: Configuration, where: str) -> dict[str, Any]:
 
 
 def _groups_of_v2(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Gives one group of experts unless `topk_method` limits the choice to some of several."""
+    """Sets one group of experts, unless `topk_method` limits the choice to some of several groups."""
     if configuration.get("topk_method") != "group_limited_greedy":
         return {**configuration, "n_group": 1, "topk_group": 1}
     groups, chosen = configuration.get("n_group"), configuration.get("topk_group")
@@ -55,7 +55,7 @@ def _groups_of_v2(configuration: Configuration, where: str) -> dict[str, Any]:
 
 
 def _head_size(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Gives the size of what is rotated to the readers of rotary embeddings. V3 may have no other `head_dim`."""
+    """Sets the size of the rotated part, for the readers of rotary embeddings. V3 may have no other `head_dim`."""
     found, size = configuration.get("head_dim"), configuration.get("qk_rope_head_dim")
     if configuration.get("model_type") == "deepseek_v3" and "head_dim" in configuration and found != size:
         raise CheckpointError(_HEAD_SIZE.format(where=where, found=found, size=size))

@@ -19,7 +19,7 @@ _SCALED = {
 
 
 def _rotary(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Fills in yarn where there is no table of rotary embeddings. It reads before other readers of them."""
+    """Fills in yarn if there is no table of rotary embeddings. It runs before other readers of these tables."""
     del where
     if configuration.get("rope_parameters") is None and not configuration.get("rope_scaling"):
         return {**configuration, "rope_parameters": dict(_SCALED)}

@@ -1,4 +1,4 @@
-"""The stacks of layers of several kinds: the first layers, a period that repeats, and the layers behind it.
+"""Divides layers of several kinds into stacks: the first layers, a period that repeats, and the last layers.
 
 With s for a layer that sees a window, f for one that sees everything, and eight layers
 
@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 Kinds = Mapping[str, Mapping[str, str]]
-"""The sublayers of each kind of layer, in order: their gin text by scope."""
+"""The sublayers of each kind of layer, in order, as gin text by scope."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """Layers that one stack has: `kinds`, and all of them again until there are `repeats`."""
+    """The layers of one stack: the sequence `kinds`, `repeats` times."""
 
     kinds: tuple[str, ...]
     repeats: int
@@ -32,7 +32,7 @@ class LayerPlan:
     Attributes:
       segments: the stacks.
       kinds: the sublayers of each kind of layer.
-      imports: modules of sublayers that gin knows only once they are imported.
+      imports: modules that gin must import to find the sublayers.
     """
 
     segments: tuple[Segment, ...]
@@ -41,12 +41,12 @@ class LayerPlan:
 
     @classmethod
     def of(cls, layers: Sequence[str], kinds: Kinds, imports: Sequence[str] = ()) -> LayerPlan:
-        """The plan with the fewest layers to be built, for the kind of each layer."""
+        """The plan that builds the fewest layers, for the kinds of all layers in order."""
         return cls(_shortest(tuple(layers)), kinds, tuple(imports))
 
     @property
     def places(self) -> dict[str, list[tuple[int, str]]]:
-        """The layers that have each scope, with their places, such as `stack_1/layer_000/self_attention_1`."""
+        """The number of each layer that has a scope, by scope, with its place `stack_1/layer_000/self_attention_1`."""
         found: dict[str, list[tuple[int, str]]] = {scope: [] for kind in self.kinds.values() for scope in kind}
         number = 0
         for index, segment in enumerate(self.segments):
@@ -65,8 +65,8 @@ class LayerPlan:
     def labels(self) -> dict[str, tuple[str, ...]]:
         """The labels for names in rules.
 
-        `{self_attention}` is the number of each layer that has this sublayer. `{self_attention:here}` is the scope of
-        its variables, which is in the scope `{self_attention:layer}`.
+        `{self_attention}` is the number of a layer that has this sublayer. `{self_attention:here}` is the scope of the
+        sublayer's variables, and `{self_attention:layer}` is the scope of the whole layer.
         """
         numbers = {scope: tuple(str(number) for number, _ in own) for scope, own in self.places.items()}
         for scope, own in self.places.items():
@@ -75,7 +75,7 @@ class LayerPlan:
         return numbers
 
     def gin(self, owner: str) -> str:
-        """The stacks of a model of this class, the longest under no scope."""
+        """The stacks as gin text, for a model of this class. The longest stack has no scope."""
         longest = max(range(len(self.segments)), key=lambda index: self.segments[index].repeats)
         scopes = ["" if index == longest else f"stack_{index}/" for index in range(len(self.segments))]
         lines = [
@@ -95,7 +95,7 @@ class LayerPlan:
 
 
 def _shortest(layers: tuple[str, ...]) -> tuple[Segment, ...]:
-    """The first layers, the period, and the layers behind it, without those that are empty."""
+    """The first layers, the period, and the last layers. Empty segments are left out."""
     count = len(layers)
     best, fewest = (Segment(layers, 1),), count
     for first, period in itertools.product(range(count), range(1, count)):

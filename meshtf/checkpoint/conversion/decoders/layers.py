@@ -1,4 +1,4 @@
-"""The table `[layers]` of a file of rules, for layers that are not all alike."""
+"""The table `[layers]` of a file of rules, for models with several kinds of layers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from meshtf.errors import CheckpointError
 
 _MOST = 1000
 _TOO_MANY = """\
-the configuration {where} has {count:,} layers of several kinds, and no model has more than {most:,}; it was changed"""
+the configuration {where} has {count:,} layers of several kinds, and no model has more than {most:,}; the file was \
+probably edited"""
 _OTHER_KIND = """\
-the configuration {where} has a layer of kind {kind!r}; models of these rules have {known}: there is no such model \
-here"""
+the configuration {where} has a layer of kind {kind!r}; models of these rules have {known}: meshtf has no such model"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Layers:
     """Layers of several kinds.
 
     Attributes:
-      key: the key of the list of each layer's kind, in the configuration as readers left it.
+      key: the key of the list of the layers' kinds, in the configuration after all readers.
       kinds: the sublayers of each kind.
-      imports: modules of sublayers that gin knows only once they are imported.
-      owner: the setting that names the class of the model; by default this is `TransformerLM`.
+      imports: modules that gin must import to find the sublayers.
+      owner: the setting that names the class of the model. By default the class is `TransformerLM`.
     """
 
     key: str
@@ -47,23 +47,25 @@ class Layers:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes of names: each is a scope, and counts the layers that have it."""
+        """The axes of names. Each axis is a scope, and its size is the number of layers that have this scope."""
         return tuple({scope: None for kind in self.kinds.values() for scope in kind})
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that names may ask for beside numbers; see `LayerPlan.labels`."""
+        """The labels that names may use beside numbers. See `LayerPlan.labels`."""
         return tuple(f"{axis}:{view}" for axis in self.axes for view in ("here", "layer"))
 
     def plan(self, configuration: Mapping[str, Any], where: str) -> LayerPlan:
         """The stacks of one model.
 
         Raises:
-          CheckpointError: its configuration has layers of which the rules know nothing.
+          CheckpointError: if its configuration has kinds of layers that the rules do not support.
         """
         found = configuration.get(self.key)
         if not isinstance(found, list) or not found:
-            raise CheckpointError(f"the configuration {where} has no layers, by its num_hidden_layers; it was changed")
+            raise CheckpointError(
+                f"the configuration {where} has no layers, by its num_hidden_layers; the file was probably edited"
+            )
         for kind in found:
             if kind not in self.kinds:
                 raise CheckpointError(

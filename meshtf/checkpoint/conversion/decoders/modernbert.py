@@ -1,4 +1,4 @@
-"""Readers of ModernBERT's configuration, which is an encoder with layers of several kinds."""
+"""Readers of the configuration of ModernBERT, an encoder with layers of several kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROTARY_KEYS = ("max_position_embeddings", "global_rope_theta", "local_rope_thet
 def _rotary(configuration: Configuration, where: str) -> dict[str, Any]:
     """Reads the tables of rotary embeddings, one for each kind of layer.
 
-    `rope_scaling` counts for both. Where there is no other table, its `type` means nothing, only its `rope_type`.
+    `rope_scaling` applies to both kinds. Without another table, its `rope_type` counts and its `type` is ignored.
     """
     given = table_of(configuration.get("rope_parameters"), where)
     tables: dict[str, Any] = {}
@@ -38,9 +38,9 @@ def _rotary(configuration: Configuration, where: str) -> dict[str, Any]:
 
 
 def _layers(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Gives the kind of each layer. The first is of a kind of its own, since its attention has no norm before it.
+    """Adds the kind of each layer. The first layer is of its own kind, because it has no norm before its attention.
 
-    A token sees `local_attention` // 2 others to each side, where its layer sees a window.
+    In layers with a window, a token sees `local_attention` // 2 others on each side.
     """
     reach = configuration.get("local_attention")
     window = reach // 2 if isinstance(reach, int) else None

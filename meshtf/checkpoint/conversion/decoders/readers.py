@@ -10,9 +10,10 @@ from meshtf.checkpoint.conversion.configuration_readers import ODD, Configuratio
 from meshtf.errors import CheckpointError
 
 _COUNT = """\
-the configuration {where} has {count} entries of {key} for {num_layers} layers; Transformers refuses it, too"""
+the configuration {where} has {count} entries of {key} for {num_layers} layers; Transformers refuses this, too"""
 _TOO_MANY = """\
-the configuration {where} has num_hidden_layers = {count:,}, and no model has more than {most:,}; it was changed"""
+the configuration {where} has num_hidden_layers = {count:,}, and no model has more than {most:,}; the file was \
+probably edited"""
 _NO_WINDOW = """\
 the configuration {where} has layers that see a window, and does not say how wide it is, in sliding_window"""
 _FALCON = """\
@@ -22,11 +23,11 @@ _MOST_LAYERS = 100_000
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 KindOf = Callable[[int, Configuration], str]
-"""The kind of a layer, by its number."""
+"""Returns the kind of a layer from its number and the configuration."""
 
 
 def attention_factor(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Fills in `attention_factor` of yarn and longrope, with which Transformers multiplies cosines and sines."""
+    """Fills in `attention_factor` of yarn and longrope, the factor of cosines and sines in Transformers."""
     del where
     table = configuration.get("rope_parameters")
     if not isinstance(table, Mapping) or table.get("rope_type") not in ("yarn", "longrope"):
@@ -43,7 +44,7 @@ def attention_factor(configuration: Configuration, where: str) -> dict[str, Any]
 
 
 def _rotary_part(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Rounds the part of a head that is rotated down to whole elements, as Transformers does."""
+    """Rounds down the rotated part of a head to a whole number of elements, as Transformers does."""
     table, width, heads = (configuration.get(key) for key in ("rope_parameters", "hidden_size", "num_attention_heads"))
     fraction = table.get("partial_rotary_factor") if isinstance(table, Mapping) else None
     size = configuration.get("head_dim")
@@ -58,7 +59,7 @@ def _rotary_part(configuration: Configuration, where: str) -> dict[str, Any]:
 
 
 def _phi3_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Phi-3 calls longrope "su" or "yarn", too."""
+    """Changes the types "su" and "yarn" to "longrope", which is their meaning in Phi-3."""
     del where
     found = dict(configuration)
     for key in ("rope_scaling", "rope_parameters"):
@@ -69,7 +70,7 @@ def _phi3_rotary(configuration: Configuration, where: str) -> dict[str, Any]:
 
 
 def _falcon_heads(configuration: Configuration, where: str) -> dict[str, Any]:
-    """How many heads of keys there are, and whether attention and the layer behind it stand side by side."""
+    """Sets the number of key heads, whether attention and the feed-forward layer are parallel, and their norms."""
     heads, of_keys = configuration.get("num_attention_heads"), configuration.get("num_kv_heads")
     of_keys = heads if of_keys is None else of_keys
     is_new = bool(configuration.get("new_decoder_architecture"))
@@ -105,7 +106,7 @@ def _are_sizes(*values: Any) -> bool:
 
 
 def layer_kinds_by(kind_of: KindOf, key: str | None = "layer_types") -> Callable[[Configuration, str], dict[str, Any]]:
-    """Adds `layer_kinds`, the kind of each layer: what a key says, or else a rule."""
+    """Makes a reader that adds `layer_kinds`, the kind of each layer: the list under `key`, or else from `kind_of`."""
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
         count, kinds = configuration.get("num_hidden_layers"), configuration.get(key or "")
@@ -136,7 +137,7 @@ def _alike(number: int, configuration: Configuration) -> str:
 
 
 def _every(period: int, key: str = "") -> KindOf:
-    """Every so many layers, by a key or a number, one that sees everything."""
+    """Makes a rule: every n-th layer sees everything, and the others a window. n is the value of `key`, or `period`."""
 
     def kind(number: int, configuration: Configuration) -> str:
         found = configuration.get(key)
@@ -147,16 +148,16 @@ def _every(period: int, key: str = "") -> KindOf:
 
 
 def _behind_full_ones(number: int, configuration: Configuration) -> str:
-    """The kind of a layer of Qwen: layers from `max_window_layers` on see a window, if any does."""
+    """The kind of a layer of Qwen: layers from number `max_window_layers` on see a window, if there is a window."""
     first = configuration.get("max_window_layers")
     has_window = configuration.get("sliding_window") is not None
     return SLIDING if has_window and isinstance(first, int) and number >= first else FULL
 
 
 def _smollm3_layers(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Reads SmolLM3's layers: `no_rope_layers` has 0 for those without rotary embeddings.
+    """Reads SmolLM3's layers. `no_rope_layers` has a 0 for each layer without rotary embeddings.
 
-    Only these see a window by default.
+    By default only layers without rotary embeddings see a window, if there is one.
     """
     count, interval = configuration.get("num_hidden_layers"), configuration.get("no_rope_layer_interval")
     rotated = configuration.get("no_rope_layers")
@@ -175,17 +176,17 @@ def _smollm3_layers(configuration: Configuration, where: str) -> dict[str, Any]:
 
 
 def _sparse(number: int, configuration: Configuration) -> str:
-    """The kind of a layer of Qwen3-MoE: every `decoder_sparse_step`-th has experts, but for `mlp_only_layers`."""
+    """The kind of a layer of Qwen3-MoE: every `decoder_sparse_step`-th has experts, except `mlp_only_layers`."""
     step, dense = configuration.get("decoder_sparse_step"), configuration.get("mlp_only_layers")
     is_sparse = isinstance(step, int) and step > 0 and (number + 1) % step == 0
     return "sparse" if is_sparse and number not in (dense if isinstance(dense, list) else []) else "dense"
 
 
 def _rotary_by_layer(bases: Mapping[str, tuple[str, float]]) -> Callable[[Configuration, str], dict[str, Any]]:
-    """Reads Gemma 3's tables of rotary embeddings, one for each kind of attention.
+    """Makes a reader of Gemma 3's and OLMo 3's tables of rotary embeddings, one for each kind of attention.
 
-    `rope_scaling` is a part of `rope_parameters.full_attention`. Other entries of `rope_parameters` have no effect.
-    `bases` has the key and the default of each kind.
+    `rope_scaling` is merged into `rope_parameters.full_attention`. Other entries of `rope_parameters` have no effect.
+    `bases` has the key of each kind's `rope_theta`, and its default.
     """
 
     def read(configuration: Configuration, where: str) -> dict[str, Any]:
@@ -212,8 +213,8 @@ def scaled_table(configuration: Mapping[str, Any], kind: str, where: str) -> dic
         known |= {*_OF_YARN, "original_max_position_embeddings"} - {"truncate"}
     if odd := sorted(set(table) - known):
         raise CheckpointError(
-            f"the configuration {where} has {odd[0]} = {table[odd[0]]!r} among the rotary embeddings of {kind}, of "
-            "which these rules know nothing: there is no such model here"
+            f"the configuration {where} has {odd[0]} = {table[odd[0]]!r} among the rotary embeddings of "
+            f"{kind}, which these rules do not know: meshtf has no such model"
         )
     return dict(attention_factor(configuration, where)["rope_parameters"])
 

@@ -1,1 +1,1 @@
-"""Models for images of other libraries."""
+"""Image models of other libraries."""

@@ -1,4 +1,4 @@
-"""Tensors of another library that mean nothing here and go back as they were, such as counts of steps."""
+"""Tensors of another library that meshtf does not need, such as counts of steps. An export writes them unchanged."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def keep_tensors(source: TensorSource, names: Sequence[str], folder: Path) -> No
 
 @dataclasses.dataclass(frozen=True)
 class WithKept(OfAnother):
-    """A source and the tensors that were kept.
+    """A source together with the tensors that an import kept.
 
     Attributes:
-      kept: the file of those tensors.
+      kept: the file of the kept tensors.
       tensors: the shapes and dtypes of all.
     """
 
@@ -36,7 +36,7 @@ class WithKept(OfAnother):
 
     @classmethod
     def of(cls, source: TensorSource, folder: Path | None) -> TensorSource:
-        """The source itself if the folder has no such file. Raises CheckpointError if the file is damaged."""
+        """Adds a folder's kept tensors to a source, if it has any. Raises CheckpointError if their file is damaged."""
         if folder is None or not (folder / _FILE).is_file():
             return source
         kept = SafetensorsFile.open(folder / _FILE)

@@ -1,4 +1,4 @@
-"""Reader of the sizes of torchvision's Vision Transformers, which an architecture's name stands for."""
+"""Reader of the configurations of torchvision's Vision Transformers, where an architecture's name implies the sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZES: Mapping[str, Mapping[str, int]] = {
 
 
 def _sized(configuration: Configuration, where: str) -> dict[str, Any]:
-    """Adds the sizes of the architecture that the configuration names. Sizes that it gives itself count."""
+    """Adds the sizes of the architecture that the configuration names. Sizes in the configuration itself win."""
     del where
     return {**_SIZES.get(str(configuration.get("architecture")), {}), **configuration}
 

@@ -1,1 +1,1 @@
-"""Readers of the files beside another library's weights: tokenizer, begin token, generation."""
+"""Reads the files beside another library's weights: tokenizer, begin token, settings of generation."""

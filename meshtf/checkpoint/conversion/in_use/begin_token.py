@@ -12,14 +12,13 @@ TOKENIZER, SAID_BESIDE, PIECES = "tokenizer.json", "tokenizer_config.json", "tok
 
 
 def begins_texts(folder: Path, begin_id: int) -> int | None:
-    """The id that Transformers 5 puts before every text, with the tokenizer of a folder; None where it puts none.
+    """The id that Transformers 5 puts before every text with the tokenizer of a folder, or None.
 
-    A `tokenizer.json` says it by its post-processor. Beside a `tokenizer.model` it is `add_bos_token` of
-    `tokenizer_config.json`, and none where nothing is said. Without a tokenizer it is `begin_id`, as the configuration
-    of the model has it.
+    In a `tokenizer.json` the post-processor adds it. With a `tokenizer.model` it is `begin_id` if `add_bos_token` in
+    `tokenizer_config.json` is true, else None. Without a tokenizer it is `begin_id`, from the model's configuration.
 
     Raises:
-      CheckpointError: a file is no JSON.
+      CheckpointError: if a file is no JSON.
     """
     if (folder / TOKENIZER).is_file():
         processor = read_json(folder / TOKENIZER).get("post_processor")
@@ -32,7 +31,7 @@ def begins_texts(folder: Path, begin_id: int) -> int | None:
 
 
 def _first_ids(processor: Mapping[str, Any]) -> Iterator[int]:
-    """The ids that a post-processor, or one of those that it is made of, puts before a text."""
+    """The ids that a post-processor, or each one of a sequence of them, puts before a text."""
     kind = processor.get("type")
     if kind == "Sequence":
         for inner in processor.get("processors", ()):

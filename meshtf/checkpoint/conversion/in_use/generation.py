@@ -1,4 +1,4 @@
-"""How Transformers would continue text with a model, in terms of gin's `Decoding`."""
+"""Translates Transformers' settings for continuing text to gin's `Decoding`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.checkpoint.conversion.huggingface import read_json
 GENERATION = "generation_config.json"
 
 _DRAWN_FROM = 50
-"""Tokens, of which Transformers draws where no `top_k` is given."""
+"""The number of likeliest tokens among which Transformers draws if no `top_k` is given."""
 
 _TAKEN = (
     "eos_token_id",
@@ -59,7 +59,7 @@ _WITHOUT_EFFECT = (
     "disable_compile",
     "continuous_batching_config",
 )
-"""Keys that change no token, or that the model's own gin has; where sequences end at the latest is up to the reader."""
+"""Keys that change no token, or that the model's own gin covers. `max_length` is among them: users set the length."""
 
 _NEUTRAL: Mapping[str, float] = {
     "repetition_penalty": 1,
@@ -69,7 +69,7 @@ _NEUTRAL: Mapping[str, float] = {
     "num_return_sequences": 1,
     "num_beam_groups": 1,
 }
-"""Values that change nothing, of keys of which it is not null, false, 0 or nothing at all."""
+"""The values that change nothing, for keys where this value is not null, false, 0 or empty."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Generation:
 
     Attributes:
       gin: bindings of `Decoding`.
-      unmatched: "key = value" of each setting that changes tokens and has no counterpart here.
+      unmatched: "key = value" of each setting that changes tokens and has no counterpart in meshtf.
     """
 
     gin: str
@@ -99,7 +99,7 @@ class Generation:
 
 
 def _decoding(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `Decoding`; None for what stays as it is."""
+    """The fields of `Decoding`. None keeps a field's default."""
     ends, top_k = said.get("eos_token_id"), said.get("top_k")
     beams = said.get("num_beams") or 1
     return {
@@ -121,7 +121,7 @@ def _decoding(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unmatched(said: Mapping[str, Any], *, is_own: bool) -> list[str]:
-    """The settings without a counterpart. In a model's configuration only known keys of generation count."""
+    """The settings without a counterpart. Among a model's own keys, only known keys of generation count."""
     has_beams = (said.get("num_beams") or 1) > 1
     taken = [key for key in _TAKEN if not (has_beams and key in _NOT_OF_BEAMS)]
     odd = [
@@ -149,4 +149,4 @@ _OF_MODELS = (
     "begin_suppress_tokens",
     "exponential_decay_length_penalty",
 )
-"""Keys of generation that older configurations of models have."""
+"""Keys of generation that may be in older configurations of models."""

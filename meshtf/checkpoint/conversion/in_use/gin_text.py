@@ -1,4 +1,4 @@
-"""The gin of an imported folder beside the model: what it begins with, and its use without a training."""
+"""Writes the gin files of an imported folder: the model with its weights, and its use without training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtf.checkpoint.conversion.in_use.begin_token import PIECES, SAID_BESIDE,
 from meshtf.checkpoint.conversion.in_use.generation import Generation
 
 DECODER, BOTH, MASKED, CLASSIFIER = "TransformerLM", "EncoderDecoder", "MaskedLM", "TextClassifier"
-"""The models of which it is known how they are used."""
+"""The classes of models for which a gin file for use can be written."""
 
 _WORD_PIECES, _T5_PIECES = "vocab.txt", "spiece.model"
 _T5_SENTINELS = 100
@@ -70,10 +70,10 @@ class GinText:
     """The texts of an imported model's gin files.
 
     Attributes:
-      model: the model's gin, by the rules.
+      model: the model's gin, from the rules.
       original: the folder that has its tokenizer.
       configuration: the configuration of Transformers; empty if there is none.
-      settings: the settings of the model, by the rules.
+      settings: the settings of the model, from the rules.
     """
 
     model: str
@@ -89,7 +89,7 @@ class GinText:
 
     @property
     def generation(self) -> Generation | None:
-        """The settings for continuing text; None for a model that does not, or without a configuration."""
+        """The settings for continuing text. None if the model does not continue text, or has no configuration."""
         is_asked = self.kind in (DECODER, BOTH) and bool(self.configuration)
         return Generation.of(self.original, self.configuration) if is_asked else None
 
@@ -99,7 +99,7 @@ class GinText:
         tokenizer, generation = self._tokenizer, self.generation
         decoding = "" if generation is None else f"\nimport meshtf.train.decoding\n\n{generation.gin}"
         names = [f"{self._task}.vocabulary", *re.findall(r"@(\w+)\(\)", tokenizer)] * bool(tokenizer)
-        others = [MASKED] * (self.kind == CLASSIFIER)  # the packaged gin file has its parts, too
+        others = [MASKED] * (self.kind == CLASSIFIER)  # the packaged gin file also binds its parts
         optional = [*names, *others, "Training.initial_checkpoint", *(["Decoding"] if generation else [])]
         return self.model + _WEIGHTS.format(
             tokenizer=tokenizer, decoding=decoding, begin=self._begin, optional=optional
@@ -107,7 +107,7 @@ class GinText:
 
     @property
     def alone_gin(self) -> str | None:
-        """The training that stands for none; None for a model of which it is not known how it is used."""
+        """A configuration that stands in for a training. None for classes of models with no known use."""
         if self.kind not in (*_OBJECTIVES, CLASSIFIER):
             return None
         is_labelled = self.kind == CLASSIFIER
@@ -126,7 +126,7 @@ class GinText:
 
     @property
     def _length(self) -> int:
-        """The length of sequences, limited so that they fit most machines' memory."""
+        """The length of sequences, limited so that they fit into most machines' memory."""
         known = [self.settings.get("max_length"), *(self.configuration.get(key) for key in _LENGTH_KEYS)]
         own = next((size for size in known if isinstance(size, int) and size > 0), _USUAL_LENGTH)
         return min(own, _LONGEST)
@@ -140,7 +140,7 @@ class GinText:
 
     @property
     def _tokenizer(self) -> str:
-        """The vocabulary of the tokenizer that came along; nothing without one."""
+        """The gin of the tokenizer's vocabulary, or an empty text without a tokenizer."""
         if any((self.original / name).is_file() for name in (TOKENIZER, _WORD_PIECES)):
             begins = "HuggingFaceVocabulary.add_begin = True\n" * (self.kind in (MASKED, CLASSIFIER))
             return self._bound("HuggingFaceVocabulary", "{here}/original") + begins
@@ -159,7 +159,7 @@ class GinText:
 
     @property
     def _begin(self) -> str:
-        """Which token stands before a text that a decoder continues, where the tokenizer's is not the model's."""
+        """The gin of the token before a text that a decoder continues, if the tokenizer and the model differ in it."""
         start_id = self.settings.get("start_id")
         if self.kind != DECODER or not isinstance(start_id, int):
             return ""

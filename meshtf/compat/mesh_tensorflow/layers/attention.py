@@ -93,8 +93,8 @@ def dot_product_attention(
       mask: a tensor that is added to the scores, or None.
       is_training: whether weights are dropped.
       dropout: the rate of dropout of weights.
-      dropout_broadcast_dims: dimensions along which they are dropped alike.
-      extra_logit: a further score, whose value is zeros.
+      dropout_broadcast_dims: dimensions along which all weights share one dropout mask.
+      extra_logit: a further score, whose value vector is zero.
 
     Returns:
       [..., length_q, depth_v].
@@ -186,7 +186,7 @@ def multihead_self_attention_incremental(
         dtype = VariableDType(master_dtype, slice_dtype, query_antecedent.dtype)
         wq, wk, wv, wo = multihead_attention_params(query_antecedent.mesh, heads, io_channels, kv_channels, dtype)
         q, k, v = (mtf.einsum([query_antecedent, w], Shape([*batch, heads, kv_channels])) for w in (wq, wk, wv))
-        # The memory has zeros at this position, so adding writes.
+        # The memory has zeros at this position, so adding the new entries writes them.
         here = mtf.one_hot(step_num, memory_length, dtype=prev_k.dtype)
         keys, values = prev_k + k * here, prev_v + v * here
         positions = mtf.range(query_antecedent.mesh, memory_length, tf.int32)

@@ -79,7 +79,7 @@ def separable_conv1d(  # noqa: PLR0913  # the original's parameters
             ]
         start = VarianceScalingInitializer(pointwise_filter_initializer_scale)
         return dense(
-            cast("Tensor", mtf.add_n(parts)),  # of one position at least
+            cast("Tensor", mtf.add_n(parts)),  # there is at least one position
             [output_dim],
             [channels],
             use_bias=use_bias,

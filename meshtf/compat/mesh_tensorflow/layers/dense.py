@@ -21,9 +21,9 @@ Activation: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class DenseInitializer:
-    """A maker of kernel initializers.
+    """Makes kernel initializers.
 
-    Called with the dimensions summed over and made, it returns one of TensorFlow's.
+    A call with the dimensions summed over and the new dimensions returns a TensorFlow initializer.
     """
 
     def __call__(self, reduced_dims: Sequence[language.Dimension], new_dims: Sequence[language.Dimension]) -> Any:
@@ -31,15 +31,15 @@ class DenseInitializer:
 
 
 class VarianceScalingInitializer(DenseInitializer):
-    """Draws numbers of variance scale / n.
+    """Draws numbers with variance scale / n.
 
-    n is the size of the dimensions summed over ("fan_in"), of those made ("fan_out"), or the mean of both ("fan_avg").
+    n is the size of the dimensions summed over ("fan_in"), of the new ones ("fan_out"), or their mean ("fan_avg").
 
     Args:
       scale: a factor of the variance.
       mode: "fan_in", "fan_out" or "fan_avg".
-      distribution: "normal" or "uniform". A normal one is cut at two deviations, and the variance is not corrected for
-        it.
+      distribution: "normal" or "uniform". The normal distribution is truncated at two standard deviations, and the
+        variance is not corrected for this.
 
     Raises:
       ShapeError: `mode` or `distribution` is another text.
@@ -187,5 +187,5 @@ def dense_relu_dense(
 
 
 def without_dims(shape: language.Shape, dims: Sequence[language.Dimension] | None) -> language.Shape:
-    """A shape without some dimensions, which it need not have."""
+    """A shape without some dimensions. The shape may lack them already."""
     return Shape([d for d in shape if d not in (dims or ())])

@@ -18,7 +18,7 @@ def softmax_cross_entropy_with_logits(
       logits: [..., vocab_dim].
       targets: ids of the classes, integers, or a distribution over `vocab_dim`.
       vocab_dim: the dimension of the classes.
-      z_loss: a factor. This times the square of the logarithm of the partition function is added.
+      z_loss: the factor of a further loss, the squared logarithm of the partition function.
     """
     if targets.dtype.is_integer and vocab_dim not in targets.shape.dims:
         targets = mtf.one_hot(targets, vocab_dim, dtype=logits.dtype)
@@ -28,7 +28,7 @@ def softmax_cross_entropy_with_logits(
 
 
 def sigmoid_cross_entropy_with_logits(logits: Tensor, targets: Tensor) -> Tensor:
-    """The cross entropy of each element, where elements are independent and true or false."""
+    """The binary cross entropy of each element."""
     return mtf.relu(logits) - logits * targets + mtf.softplus(-mtf.abs(logits))
 
 

@@ -16,7 +16,7 @@ from meshtf.graph.variable_dtype import VariableDType
 
 
 def layer_norm(x: Tensor, dim: Dimension, epsilon: float = 1e-6, name: str = "layer_prepostprocess") -> Tensor:
-    """Normalizes x to mean 0 and deviation 1 along a dimension, then scales and moves it (Ba et al. 2016).
+    """Normalizes x to mean 0 and standard deviation 1 along a dimension, then scales and shifts it (Ba et al. 2016).
 
     The variables are `<name>/layer_norm/layer_norm_scale` and `layer_norm_bias`, both [dim].
     """
@@ -66,8 +66,8 @@ def batch_norm(
 def _statistics(x: Tensor, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     """Returns x minus its mean, the mean and the variance, over the dimensions that `shape` lacks.
 
-    The rounded mean leaves a small rest in x minus its mean. The rest is subtracted too, so that equal numbers have
-    variance 0.
+    Because the mean is rounded, x minus its mean has a small mean of its own. This is subtracted as well, so that equal
+    numbers have variance 0.
     """
     mean = mtf.reduce_mean(x, output_shape=shape)
     near = x - mean

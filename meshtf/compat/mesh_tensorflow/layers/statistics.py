@@ -11,7 +11,7 @@ from meshtf.graph.tensor import Tensor
 
 
 def corr(x: Tensor, dim: Dimension, epsilon: float = 1e-20, name: str = "pearson_correlation") -> Tensor:
-    """Correlates the elements along a dimension over all other dimensions. Returns [<dim>_1, <dim>_2]."""
+    """Returns the correlations between elements along a dimension, over all other dimensions, [<dim>_1, <dim>_2]."""
     centred = x - mtf.reduce_mean(x, output_shape=[dim])
     deviation = mtf.sqrt(mtf.reduce_sum(mtf.square(centred), output_shape=[dim])) + epsilon
     unit = centred / deviation
@@ -32,7 +32,7 @@ def multiplicative_jitter(x: Tensor, epsilon: float = 1e-2) -> Tensor:
 
 
 def clip_activation_gradient(x: Tensor, clip_rms_norm: float | None = None) -> Tensor:
-    """Returns x. Its gradient is scaled down to a root mean square of `clip_rms_norm` if it has a larger one."""
+    """Returns x. If the root mean square of its gradient exceeds `clip_rms_norm`, the gradient is scaled down to it."""
 
     def grad_fn(output_grads: Sequence[Tensor], **_: Any) -> list[Tensor]:
         if not clip_rms_norm:
@@ -49,5 +49,5 @@ def us_einsum(xs: Sequence[Tensor], *args: Any, **kwargs: Any) -> Tensor:
 
 
 def unit_scaling_convention(value: bool = False) -> bool:
-    """Whether contractions are divided by the root of the size that they sum over. Here they never are."""
+    """Whether contractions are divided by the square root of the size that they sum over. Here it is always false."""
     return False

@@ -1,1 +1,1 @@
-"""Operation classes: those that programs derive, which work on slices, and those that programs call."""
+"""Operation classes. Programs derive some of them, which work on slices, and call others."""

@@ -1,8 +1,8 @@
-"""Gradients of an operation class, found from its `lower`.
+"""Derives the gradients of an operation class from its `lower`.
 
-They go back through its functions of slices and its collectives. For example, `lower` may multiply two slices and sum
-the product over a mesh axis with `allreduce`. Its gradient then takes the steps in reverse: `allreduce` gives each core
-the whole gradient of its term, and TensorFlow differentiates the product.
+It differentiates the functions of slices and the collectives in `lower`. For example, `lower` may multiply two slices
+and sum the product over a mesh axis with `allreduce`. The gradient takes these steps in reverse: `allreduce` gives each
+core the whole gradient of its term, and TensorFlow differentiates the product.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
 class GenericGradOperation(Operation):
     """The gradients of an operation class's inputs, for its `gradient` to return. An unconnected input gets zeros.
 
-    It repeats what `lower` did to slices and then differentiates each step, the last one first. TensorFlow
-    differentiates functions. The gradient of an allreduce is given to each of its terms. Other collectives are
-    reversed. If several cores share a slice, their contributions to its gradient are summed. Mesh TensorFlow did not
-    sum them.
+    It repeats the steps of `lower` and then differentiates each step, the last one first. TensorFlow differentiates
+    functions. Each term of an allreduce gets the whole gradient of the sum. Other collectives are reversed. If several
+    cores share a slice, their contributions to its gradient are summed. Mesh TensorFlow did not sum them.
 
     Args:
       forward_op: an operation of a class derived from `mtf.Operation`.
@@ -65,7 +64,7 @@ class GenericGradOperation(Operation):
 class _Gradients:
     """The gradients found so far, by slices.
 
-    Each differs along no more mesh axes than the slices that it belongs to.
+    A gradient differs along no more mesh axes than its slices.
     """
 
     def __init__(self, mesh_impl: SlicesMeshImpl) -> None:

@@ -1,4 +1,4 @@
-"""A slice on each core, as the `lower` of an operation class works with it."""
+"""The slices of a tensor on all cores, as the `lower` of an operation class uses them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITHOUT_A_TENSOR = {"tensor_list", "one_slice", "all_slices", "from_tensor_list
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LaidOutTensor:
-    """A slice on each core, which functions of slices take and return. It has no tf.Tensor.
+    """A slice on each core. Functions of slices take it and return it. It holds no tf.Tensor.
 
     Attributes:
       value: the plan's value. If no tensor of the language has this value, its first dimensions are mesh axes.

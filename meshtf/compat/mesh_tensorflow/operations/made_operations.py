@@ -1,6 +1,6 @@
 """Operation classes that programs call or name in `isinstance`: `mtf.Constant(mesh, 0, shape, dtype).outputs[0]`.
 
-A call of such a class calls a function of the language, whose operation it returns.
+Calling such a class calls a function of the language, and returns its operation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mtf.Operation, whose `lower` works on slices"""
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """The results of several operations that were one operation in Mesh TensorFlow.
+    """The results of several operations that replace one operation of Mesh TensorFlow.
 
     Attributes:
       outputs: the results.
@@ -54,9 +54,9 @@ class Results:
 
 
 class MadeOperation(type):
-    """The type of these classes.
+    """The metaclass of these classes.
 
-    Calling a class makes an operation, and `isinstance` looks for the language's class.
+    Calling a class makes an operation, and `isinstance` checks for the language's class.
 
     Args:
       name: the class's name.
@@ -227,7 +227,7 @@ def _loop(cond_fn: Any, body_fn: Any, inputs: Any, tf_kwargs: Any = None, has_ac
 
 
 def _renamed(made: Tensor, name: str | None) -> Tensor:
-    """Gives the result of a function that takes no name its name."""
+    """Sets the name of a result whose function has no parameter for a name."""
     if name is not None:
         made.operation.name = made.graph.unique_name(name.replace(" ", "_"))
     return made

@@ -1,6 +1,6 @@
-"""Operations that programs derive as from Mesh TensorFlow's class.
+"""The base of operations that programs define, with the interface of Mesh TensorFlow's class.
 
-Outputs are set later, and `lower` works on slices.
+A subclass sets the outputs after construction, and its `lower` works on slices.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Operation(language.Operation):
     For gradients it defines `gradient(self, grad_ys)`, which returns one for each input. They are tensors of the
     language, or `mtf.GenericGradOperation(self, grad_ys).outputs`.
 
-    An output must be the same on all cores that its layout says have the same slice. This is checked, which Mesh
-    TensorFlow did not do. A dimension that its mesh axes do not divide is whole on every core here.
+    An output must be the same on all cores that have the same slice by its layout. This is checked, unlike in Mesh
+    TensorFlow. A dimension whose size is not a multiple of its mesh axes is whole on every core.
 
     Args:
       inputs: tensors, all on one mesh.
@@ -112,7 +112,7 @@ class Operation(language.Operation):
     ) -> tuple[frozenset[str], frozenset[str]]:
         """The dimensions that a layout may split and those that it may not.
 
-        All are "splittable" or "unsplittable" by default, and the exceptions are the other.
+        `default_splittability` is "splittable" or "unsplittable". It applies to all but the exceptions.
         """
         if default_splittability not in ("splittable", "unsplittable"):
             raise GraphError(f'dimensions are "splittable" or "unsplittable", and not {default_splittability!r}')
@@ -123,7 +123,7 @@ class Operation(language.Operation):
 
 
 class _Tensors(tuple[Tensor, ...]):
-    """Inputs or outputs. Programs join them with lists."""
+    """Inputs or outputs. Programs add lists to them."""
 
     def __add__(self, other: Any) -> Any:
         return [*self, *other] if isinstance(other, list) else super().__add__(other)
@@ -133,9 +133,9 @@ class _Tensors(tuple[Tensor, ...]):
 
 
 def _lowered_on_slices(lower: Callable[[Any, Any], object]) -> Callable[[Any, Any], None]:
-    """Makes the planner's `lower` from the class's.
+    """Makes the planner's `lower` from a class's own `lower`.
 
-    If a subclass calls it with a `SliceLowering`, it runs the class's.
+    If a subclass calls it with a `SliceLowering`, it runs the class's own `lower`.
     """
 
     @functools.wraps(lower)

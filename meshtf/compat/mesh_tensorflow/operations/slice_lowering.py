@@ -16,7 +16,7 @@ from meshtf.planning.planner import Planner
 
 
 class SliceLowering:
-    """The lowering that an operation class's `lower` gets: its operands' slices, and a place for its results'.
+    """The lowering that an operation class's `lower` receives. It holds the slices of operands and of results.
 
     Attributes:
       tensors: the slices of the operands. The slices of a result may be set there.
@@ -84,7 +84,7 @@ class SliceLowering:
 
 
 class _Tensors:
-    """The slices by tensor. Operands' slices are read when asked for, and results' slices are set."""
+    """The slices by tensor. Slices of operands are computed on access, and slices of results are set."""
 
     def __init__(self, planner: Planner, operation: Operation) -> None:
         self._planner, self._operation = planner, operation

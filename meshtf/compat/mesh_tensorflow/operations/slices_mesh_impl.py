@@ -1,9 +1,8 @@
 """The mesh as the `lower` of an operation class sees it: functions of slices, and collectives of slices.
 
-A slice may differ along some mesh axes and be the same along others. `LaidOutTensor.axes` has the first kind. A
-function of slices returns slices that differ along every axis along which one of its inputs does. On a mesh
-"rows:2;cols:2", for example, a product of slices that differ along rows and slices that differ along cols differs along
-both.
+A slice may differ along some mesh axes and be the same along others. `LaidOutTensor.axes` has the axes of the first
+kind. The result of a function differs along every axis along which one of its inputs differs. For example, on a mesh
+"rows:2;cols:2" the product of slices that differ along rows and slices that differ along cols differs along both.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Step:
       inputs: the slices that the step took.
       outputs: the slices that the step made.
       transposed: a function from the outputs' gradients to the inputs' (None: unconnected). A gradient may differ along
-        axes along which its slice does not. Over these axes it is still to be summed.
+        axes along which its slice does not differ. Over these axes it must still be summed.
     """
 
     inputs: tuple[LaidOutTensor, ...]
@@ -77,11 +76,11 @@ class SlicesMeshImpl(AnswersOfMesh):
         return True
 
     def tensor_layout(self, x: ShapeLike | Tensor) -> NumberedLayout:
-        """The layout of an operand or result as its slices are.
+        """The layout of an operand or result, as its slices have it.
 
         For another shape it returns the layout by the rules.
 
-        Dimensions that their axes do not divide are whole in operation classes.
+        In operation classes, dimensions whose sizes are not multiples of their axes are whole.
         """
         layouts, shape = self._planner.layouts, named_shape(x)
         if isinstance(x, Tensor) and x in self._tensors:
@@ -149,7 +148,7 @@ class SlicesMeshImpl(AnswersOfMesh):
             by_input = dict(zip(wrt, found, strict=True))
             return [by_input.get(i) for i in range(len(given))]
 
-        # `GenericGradOperation` goes back through these steps.
+        # `GenericGradOperation` differentiates these steps in reverse.
         self.steps.append(Step(given, outputs, transposed))
         return outputs if several else outputs[0]
 
@@ -268,7 +267,7 @@ class SlicesMeshImpl(AnswersOfMesh):
                 f"{parts} cores, None where there is none, and no core twice: for one slice on all of them call "
                 f"allconcat"
             )
-        # A permutation needs a destination for every core. Cores that nobody asks for send to places that get zeros.
+        # A permutation needs a destination for every core. An unused core sends to a core that gets zeros.
         idle = iter(sorted({*range(parts)} - {*sending}))
         place = {next(idle) if s is None else s: j for j, s in enumerate(sources)}
         lead, rest = x.axes | {axis} if parts > 1 else x.axes, (None,) * len(x.slice_shape)

@@ -14,8 +14,8 @@ from meshtf.tensorflow_private import eager_context
 def eager_mode() -> Iterator[None]:
     """Executes TensorFlow eagerly inside, even after `tf.disable_v2_behavior()`.
 
-    That call also turns the sizes in a `tf.TensorShape` into objects. They have no hash, and NumPy does not take them
-    for numbers. So this context turns them back.
+    That call also turns the sizes in a `tf.TensorShape` into objects. They have no hash, and NumPy does not accept them
+    as numbers. So this context turns them back into integers.
     """
     are_sizes_integers = isinstance(tf.TensorShape([1])[0], int)
     tf.compat.v1.enable_v2_tensorshape()

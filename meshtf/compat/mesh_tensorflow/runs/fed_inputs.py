@@ -1,4 +1,4 @@
-"""Inputs whose values a session computes: which tensors need which inputs, and which inputs any run can compute."""
+"""Finds the inputs whose values a session must compute for tensors, and the inputs that any run can compute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READS_A_VARIABLE = frozenset({"VarHandleOp", "ReadVariableOp", "VariableV2", "V
 
 
 def fed_inputs(tensors: Iterable[Tensor]) -> list[InputOperation]:
-    """The inputs that these tensors depend on whose values belong to a graph of TensorFlow's."""
+    """The inputs of these tensors whose values come from a TensorFlow graph."""
     inputs = [o for o in needed([t.operation for t in tensors]) if isinstance(o, InputOperation)]
     return [o for o in inputs if isinstance(o.value, tf.Tensor) and not hasattr(o.value, "numpy")]
 

@@ -1,8 +1,8 @@
-"""The work of one run of a session.
+"""Runs the programs of one session run.
 
-Exports have the variables' values from before the run, in whatever order nodes run.
+Exports see the variables' values from before the run, in whatever order nodes run.
 
-A session runs the fetched nodes in an order of its own and tells no node which others it runs. So each run has a
+A session runs the fetched nodes in its own order, and no node can find out which others it runs. So each run has a
 number. The first node that needs a program of the mesh runs it, and other nodes of the same run find its results. For
 example, `session.run([loss, accuracy, update])` with one batch runs two programs: one for both exports and one for the
 update. The exports' program runs first, whichever node comes first.
@@ -103,7 +103,7 @@ class SessionRuns:
 
     def begin(self) -> int:
         """Begins a run and returns its number."""
-        if _threads_in_a_session() == 1:  # all runs but this one have ended
+        if _threads_in_a_session() == 1:  # all other runs have ended
             for run in self._runs.values():
                 self._check_whole(run)
         number = next(reversed(self._runs), -1) + 1
@@ -134,11 +134,11 @@ class SessionRuns:
         if not inputs <= set(run.arrays):
             if self._masters_follow:
                 raise UsageError(_DIFFERENT_INPUTS)
-            return  # another of the group brings them
+            return  # another node of the group has the missing inputs
         self._check_independent(run, group)
         fed = {name: run.arrays[name] for name in inputs}
         with self._as_before(run):
-            # Exports have the values from before the update, so those that this update's inputs allow are computed now.
+            # Exports see the values from before the update. So the exports whose inputs are all present run now.
             for names in {names for _, names in self._exports if names <= inputs}:
                 self._compute(run, names, fed)
         if any(not names <= inputs for _, names in self._exports):  # their turn may come after this

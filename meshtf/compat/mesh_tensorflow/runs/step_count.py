@@ -29,7 +29,7 @@ class StepCount:
         return self.node
 
     def settled(self) -> tf.Tensor:
-        """A node that takes the global step as it is. It must run beside no update."""
+        """A node that stores the present global step. It must not run together with an update."""
         return tf.numpy_function(self._settle, [_global_step()], tf.int64)
 
     def advance(self) -> None:

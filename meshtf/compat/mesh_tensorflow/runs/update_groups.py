@@ -1,4 +1,4 @@
-"""Groups of updates that a session always runs together, because the same operations of TensorFlow wait for them.
+"""Groups of updates that a session always runs together, because the same TensorFlow operations wait for them.
 
 For example, `tf.group(update_a, update_b)` waits for both, so they are one group.
 """
@@ -13,7 +13,7 @@ from meshtf.graph.operation import Operation
 
 
 class UpdateGroups:
-    """Assignments of the language, each with the operation of TensorFlow's that does it."""
+    """The language's assignments, each with the TensorFlow operation that does it."""
 
     def __init__(self) -> None:
         self._nodes: list[tuple[tuple[Operation, ...], tf.Operation]] = []

@@ -1,4 +1,4 @@
-"""The attention of the original's `transformer` package, for programs that write their own Transformers."""
+"""The attention of the original's `transformer` package, for programs that define their own Transformers."""
 
 from typing import TYPE_CHECKING
 

@@ -44,7 +44,7 @@ def visibility_mask_to_attention_bias(visible: Tensor, dtype: tf.DType) -> Tenso
 def maybe_reshape_attention_input_for_2d_sharding(
     context: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, unsplittable_dims: Sequence[language.Dimension]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The tensors as they are. A mesh axis that no dimension names is the layout's business."""
+    """Returns the tensors unchanged, because only the layout decides how mesh axes are used."""
     return q, k, v, bias
 
 
@@ -132,9 +132,9 @@ def local_attention_1d(  # noqa: PLR0913  # the original's parameters
     read_priority: Tensor | None = None,
     attention_kwargs: Mapping[str, Any] | None = None,
 ) -> Tensor:
-    """Attends to the last `radius` positions, including the own one. Unless autoregressive, it sees as many ahead.
+    """Attends to the last `radius` positions, including its own. Unless autoregressive, it also sees `radius` ahead.
 
-    All scores are computed and those outside are masked. So it has the original's numbers but not its small memory.
+    It computes all scores and masks those outside the window. So it has the original's results but needs more memory.
     `meshtf.layers.local_attention` computes only the scores inside the window, in any layout.
 
     Args:

@@ -1,4 +1,4 @@
-"""The variables of attention, and the projections that they do."""
+"""The variables of attention, and the projections with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meshtf.graph.variable_dtype import VariableDType
 
 
 class AttentionParams:
-    """The variables `q`, `k`, `v` and `o`, and the projections that they do.
+    """The variables `q`, `k`, `v` and `o`, and the projections with them.
 
     Args:
       mesh: the mesh of the layers.

@@ -1,1 +1,1 @@
-"""Programs that XLA compiles as a whole, and that PJRT runs."""
+"""Emits programs that XLA compiles as a whole and PJRT runs."""

@@ -1,7 +1,7 @@
-"""Products that a plan does before a loop which does not need them: of the gradient, those of the last layer's weights.
+"""Finds products that a plan does before a loop that does not need them, such as gradients of the last layer's weights.
 
-XLA would do them when their results are needed, after the loop, and keep what they are made of all the while: logits
-and their gradient, for a table of embeddings.
+XLA would do them when their results are needed, after the loop, and keep their operands until then. For a table of
+embeddings these are the logits and their gradient.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from meshtf.planning.plan import Compute, Feed, Instruction, Loop, Plan, ReadVar
 
 
 def done_before_loops(plan: Plan) -> Mapping[Loop, Sequence[Value]]:
-    """The results that are to be there when a loop begins, for each loop that stands in no other.
+    """The results that must exist when a loop begins, for each loop that is inside no other loop.
 
-    They take less memory than the values they are made of. Variables and feeds do not count, since they stay anyway.
+    They take less memory than the values that they are made of. Variables and feeds do not count, since they stay in
+    memory anyway.
     """
     producers = {v: i for i in plan.instructions for v in i.outputs if not isinstance(i, Feed | ReadVariable)}
     waiting: list[Compute] = []

@@ -1,4 +1,4 @@
-"""A plan as one program for XLA, the same on every core."""
+"""Emits a plan as one XLA program, the same for every core."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from meshtf.tensorflow_private.xla_operations import replica_id, tied_together
 def emit_for_xla(
     plan: Plan, feeds: Sequence[tf.Tensor], slices: Sequence[tf.Tensor], earlier: tf.Tensor, platform: str = ""
 ) -> list[tf.Tensor]:
-    """Emits what every core runs, in a trace that XLA compiles.
+    """Emits the program of every core, in a trace that XLA compiles.
 
-    Replica number c of the program is core c: what differs between cores, it finds by that number. Its collectives are
-    XLA's.
+    Replica number c of the program is core c, and all differences between cores depend on this number. The collectives
+    are XLA's.
 
     Args:
       plan: the program's plan.
       feeds: the slices that the core is fed, in the layouts of the plan.
       slices: this core's slices of the variables, in the order of `plan.variable_names`.
-      earlier: the index of a check that failed in an earlier run, an int32 scalar. Unless it is -1 nothing is assigned,
-        and the index is the same again.
-      platform: the platform that runs it, whose own kernels it may have, by XLA's name for it; "": any, with none.
+      earlier: the index of a check that failed in an earlier run, an int32 scalar. Unless it is -1, nothing is
+        assigned, and the program returns this index.
+      platform: XLA's name of the platform that runs the program, whose own kernels the program may use; "": any
+        platform, without such kernels.
 
     Returns:
-      The core's slices of the fetches, the index of the check that failed, or -1, and the new slices of the variables
-      that are assigned, in the same order.
+      The core's slices of the fetches; the index of the check that failed, or -1; and the new slices of the assigned
+      variables, in the order of `slices`.
     """
     mesh_shape = plan.mesh_shape
     everyone = [list(core_positions.coordinates(core, mesh_shape).values()) for core in range(mesh_shape.size)]
@@ -66,7 +67,7 @@ def _compute_when_ready(
 ) -> Any:
     """Emits local work as `compute` does. A value that waits for others goes through a barrier instead.
 
-    XLA takes the value behind the barrier for another one, so it merges no work on the two.
+    XLA treats the value after the barrier as a different one, so it merges no work on the two.
     """
     return tied_together(slices)[0] if instruction.facts.waits else compute(core, instruction, slices)
 
@@ -78,12 +79,12 @@ def _emit_loop_when_ready(
     program: CoreProgram,
     loop: Loop,
 ) -> None:
-    """Emits a loop that begins when all that it waits for is there. XLA chooses an order of its own.
+    """Emits a loop that begins when all values that it waits for exist. Without this, XLA would choose its own order.
 
     Args:
-      done_before: by loop, the values that are to be there when it begins.
-      given: values that are there when the program starts, and stay.
-      platform: the platform that runs the program, by XLA's name for it; "": any.
+      done_before: the values that must exist when a loop begins, keyed by loop.
+      given: values that exist when the program starts, and stay in memory.
+      platform: XLA's name of the platform that runs the program; "": any.
       program: the core's program.
       loop: the loop.
     """
@@ -95,6 +96,6 @@ def _emit_loop_when_ready(
 
 
 def assigned_names(plan: Plan) -> list[str]:
-    """The names of the variables that a program gives back, in their order."""
+    """The names of the variables whose new values a program returns, in order."""
     assigned = {i.name for i in plan.assignments}
     return [name for name in plan.variable_names if name in assigned]

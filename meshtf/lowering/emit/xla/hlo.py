@@ -1,4 +1,4 @@
-"""The HLO of a plan: what TensorFlow gives to XLA's compiler."""
+"""The HLO of a plan, which TensorFlow passes to XLA's compiler."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _NO_HLO = "its HLO takes more than the 2 GiB in which one can be handed over"
 
 
 def hlo_of(plan: Plan, program: str, product_precision: str | None = None, platform: str = "") -> bytes:
-    """A serialized HloModuleProto, for as many replicas as the mesh has cores. No TPU is needed, and none asked.
+    """Compiles a plan to a serialized HloModuleProto, with one replica for each core. No TPU is needed or contacted.
 
-    Its parameters are the feeds, in the layouts that they have in the plan; the index of a check that failed in a run
-    before, or -1; and the core's slices of the variables. Its results are the slices of the fetches, the index of the
-    failed check, then the slices of the variables that are assigned, each aliased to its parameter.
+    Its parameters are the feeds, in the layouts that they have in the plan; the index of a check that failed in an
+    earlier run, or -1; and the core's slices of the variables. Its results are the slices of the fetches, the index of
+    the failed check, then the slices of the variables that are assigned, each aliased to its parameter.
 
     Args:
       plan: the instructions of each core.
       program: the program's name, for messages.
       product_precision: the precision of its products, one of `mesh_options.PRODUCT_PRECISIONS`; None: "default".
-      platform: the platform that runs it, whose own kernels it may have, by XLA's name for it; "": any, with none.
+      platform: XLA's name of the platform that runs the program, whose own kernels the program may use; "": any
+        platform, without such kernels.
 
     Raises:
       CompilationError: XLA cannot compile an operation, which is named with the user's line; or the program is itself
@@ -38,7 +39,7 @@ def hlo_of(plan: Plan, program: str, product_precision: str | None = None, platf
     signature = [tf.TensorSpec(f.output.slice_shape, f.output.dtype) for f in plan.feeds]
     first = len(signature) + 1
     signature.append(tf.TensorSpec([], tf.int32))
-    # Variables as arrays, too: as variables they would take the memory of a core's slices here.
+    # Variables are arrays here too. As TensorFlow variables, a core's slices would take memory on this machine.
     signature += [tf.TensorSpec(shape, dtype) for shape, dtype in kept_slices(plan).values()]
     with tf.init_scope(), tf.device("/device:CPU:0"):
 
@@ -52,7 +53,7 @@ def hlo_of(plan: Plan, program: str, product_precision: str | None = None, platf
             if says_oversized(str(error)):
                 raise CompilationError(oversized(str(error), program, "XLA", plan)) from None
             raise CompilationError(refusal(str(error), program, origins(plan.instructions))) from None
-    if not hlo:  # what TensorFlow gives in place of one that cannot be serialized
+    if not hlo:  # TensorFlow returns this if it cannot serialize the module
         raise CompilationError(oversized(_NO_HLO, program, "XLA", plan))
     fault = size_from_values(hlo, program, origins(plan.instructions))
     if fault is not None:
@@ -61,9 +62,9 @@ def hlo_of(plan: Plan, program: str, product_precision: str | None = None, platf
 
 
 def _canonical(hlo: bytes, plan: Plan, first: int, precision: int) -> bytes:
-    """The same program in the same bytes, whatever TensorFlow traced before, and without what StableHLO lacks; with new
-    slices in the memory of the old, which are the parameters from number `first` on, and with this precision of
-    products."""
+    """Normalizes a program: its bytes no longer depend on what TensorFlow traced before, and it uses nothing that
+    StableHLO lacks. New slices of variables alias the old ones, which are the parameters from number `first` on.
+    Products get this `precision`."""
     module = xla_modules.parsed_hlo(hlo)
     for number, name in enumerate(assigned_names(plan)):
         module.input_output_alias.entries.add(
@@ -72,15 +73,15 @@ def _canonical(hlo: bytes, plan: Plan, first: int, precision: int) -> bytes:
             kind=xla_modules.MAY_ALIAS,
         )
     for number, computation in enumerate(module.computations):
-        computation.name = f"computation_{number}"  # TensorFlow's counts the functions of the process
+        computation.name = f"computation_{number}"  # TensorFlow's name counts the functions of the process
         if computation.id == module.entry_computation_id:
             module.name = module.entry_computation_name = computation.name
         kinds = {instruction.id: instruction.shape.element_type for instruction in computation.instructions}
         for instruction in computation.instructions:
-            if instruction.opcode == "copy":  # which TensorFlow puts on results
+            if instruction.opcode == "copy":  # TensorFlow adds it to results
                 instruction.opcode = "reshape"
             is_float8 = any(kinds[operand] == xla_modules.FLOAT8 for operand in instruction.operand_ids)
-            if instruction.opcode in _PRODUCTS and not is_float8:  # whose precision is their module's
+            if instruction.opcode in _PRODUCTS and not is_float8:  # a float8 product's precision is its module's
                 instruction.precision_config.operand_precision[:] = [precision] * len(instruction.operand_ids)
     module.id = 0
     return module.SerializeToString(deterministic=True)

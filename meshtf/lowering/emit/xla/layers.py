@@ -1,12 +1,12 @@
-"""Loops over layers in a program that XLA compiles: unrolled where the plan says so.
+"""Emits loops over layers in a program that XLA compiles, unrolled if the plan says so.
 
-The gradient of a layer may compute again what the forward pass did not keep. Unrolled, both would be the same
-operations on the same values, and XLA would do them once and keep the results, as much memory as without recomputation.
-So what the forward pass kept is tied to the gradient that enters the layer, and is another value from there on. JAX
-does the same in its checkpointing.
+The gradient of a layer may recompute values that the forward pass did not keep. In unrolled loops both would be the
+same operations on the same values. XLA would do them once and keep the results, and save no memory. So the values that
+the forward pass kept are tied to the gradient that enters the layer, and XLA treats them as different values from there
+on. JAX does the same in its checkpointing.
 
-The caches of a decoder's layers are carried by a loop over tokens. If the loop over layers inside it is unrolled, the
-outer one carries each layer's cache by itself, since XLA would otherwise copy all of them for every token.
+A loop over tokens carries the caches of a decoder's layers. If the loop over layers inside it is unrolled, the outer
+loop carries each layer's cache separately, since XLA would otherwise copy all caches for every token.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def emit_layers_or_loop(program: CoreProgram, loop: Loop, given: Collection[Valu
     Args:
       program: the core's program.
       loop: the loop.
-      given: values that are there when the program starts, and stay.
-      platform: the platform that runs the program, by XLA's name for it; "": any.
+      given: values that exist when the program starts, and stay in memory.
+      platform: XLA's name of the platform that runs the program; "": any.
     """
     if not is_unrolled(loop):
         emit_loop(program, loop, iterations_per_check=iterations_per_check(program, loop, platform))
@@ -53,7 +53,7 @@ def values_given(plan: Plan) -> frozenset[Value]:
 
 
 def carried_in_parts(plan: Plan) -> frozenset[Value]:
-    """The values carried by loops, as they enter, that an unrolled loop inside puts together from its parts."""
+    """The values that loops carry, as they enter, if an unrolled loop inside builds their next values part by part."""
     found = set[Value]()
     for instruction, _ in walk(plan.instructions):
         if isinstance(instruction, Loop) and not is_unrolled(instruction):
@@ -63,7 +63,7 @@ def carried_in_parts(plan: Plan) -> frozenset[Value]:
 
 
 def is_unrolled(instruction: Instruction) -> bool:
-    """Whether it is a loop that is emitted layer by layer."""
+    """Whether the instruction is a loop that is emitted layer by layer."""
     return isinstance(instruction, Loop) and instruction.unrolling is not None and instruction.unrolling.is_unrolled
 
 

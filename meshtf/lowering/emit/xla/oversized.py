@@ -17,15 +17,16 @@ _LONGEST_FACT = 600
 
 _OVERSIZED = """\
 program "{program}" is itself too large to be compiled for {target}: {fact}
-It has {count:,} instructions{hlo}. The most are of
+It has {count:,} instructions{hlo}. Most of them come from
 {most}
-Layers in an mtf.layer_stack, or steps in an mtf.scan, are there once, and not each by itself as in a loop of Python's \
-or with unroll=True. Arrays of NumPy's that functions in mtf.slicewise or mtf.cwise close over are a part of the \
-program; hand them over as variables or inputs."""
+A program has the layers of an mtf.layer_stack and the steps of an mtf.scan once; a Python loop, or unroll=True, \
+repeats them. NumPy arrays that functions in mtf.slicewise or mtf.cwise close over are a part of the \
+program; pass them as variables or inputs."""
 
 
 def says_oversized(text: str) -> bool:
-    """Whether a compiler refuses a program by these words for its own size, not for the memory that it needs."""
+    """Whether this text of a compiler refuses a program for the program's own size, not for the memory that it
+    needs."""
     return _SAYS.search(text) is not None
 
 

@@ -27,13 +27,13 @@ _COMPILE_SECONDS = 7200.0
 
 
 class PjrtProgram:
-    """A plan that every core of a runtime runs. Variables stay on the cores: a step takes their buffers, and gives back
+    """A plan that every core of a runtime runs. Variables stay on the cores: a step takes their buffers, and returns
     new ones in the same memory.
 
     Args:
-      plan: the plan that each core runs. Feeds are cut as they are handed to the cores.
+      plan: the plan that each core runs. Feeds are cut when they are sent to the cores.
       cores: the cores that run it. It is compiled when it first runs.
-      hlo: gives the plan's HLO.
+      hlo: returns the plan's HLO.
       slices: the slices of each variable.
     """
 
@@ -46,20 +46,20 @@ class PjrtProgram:
         self._fed_before: dict[int, tuple[weakref.ref[tf.Tensor], CoreArray]] = {}
 
     def __call__(self, feeds: Sequence[tf.Tensor | np.ndarray]) -> Results:
-        """Runs the program once. Returns the fetches, whole, and the index of the check that failed, or -1.
+        """Runs the program once. Returns the whole fetches, and the index of the check that failed or -1.
 
-        Inside a tf.function, where nobody can look at the index, a failed check is an InvalidArgumentError.
+        Inside a tf.function, where the index cannot be read, a failed check raises InvalidArgumentError.
         """
         return self.start(feeds)() if tf.executing_eagerly() else self._traced(feeds)
 
     def start(self, feeds: Sequence[tf.Tensor | np.ndarray], *, may_change: bool = True) -> Callable[[], Results]:
-        """Starts a run, and returns what waits for its results. Other runs may be started before.
+        """Starts a run, and returns a function that waits for its results. Other runs may start before it is called.
 
-        If a check of one fails, those that were started after it assign nothing either, and fail the same.
+        If a check of a run fails, the runs that were started after it assign nothing either, and fail in the same way.
         """
         program, assigned = self._compiled
         pieces = [self._fed(number, x, may_change) for number, x in enumerate(feeds)]
-        # A run is given the index of the check that failed in the run before it, and assigns nothing if there is one.
+        # A run receives the index of the check that failed in the run before it, and assigns nothing if there is one.
         if self._none_failed is None:
             self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
         earlier = self._none_failed if self._earlier is None else self._earlier
@@ -68,7 +68,7 @@ class PjrtProgram:
         # The program has taken the buffers of these variables, and returns others in their place.
         for number, variable in assigned.items():
             variable.array = results[number]
-        # The results that the host will ask for are sent at once, while later runs start.
+        # The results that the host will read are sent at once, while later runs start.
         count = len(self._plan.fetches)
         if self._awaits_checks:
             self._cores.send(results[count])
@@ -82,26 +82,27 @@ class PjrtProgram:
     def _awaited(
         self, fetches: Sequence[CoreArray], failed: CoreArray, seen_before: int, arguments: list[CoreArray]
     ) -> Results:
-        arguments.clear()  # hundreds of objects without memory, which take as long to end as a step to start
+        arguments.clear()  # hundreds of objects without memory; to delete them takes as long as to start a step
         index = int(self._cores.first(failed)) if self._awaits_checks else NO_CHECK_FAILED
-        if index != NO_CHECK_FAILED and seen_before == self._failures_seen:  # else those that follow know of it
+        if index != NO_CHECK_FAILED and seen_before == self._failures_seen:  # else the failure was already counted
             self._failures_seen += 1
             self._earlier = None
         whole = zip(self._plan.fetches, self._sources, fetches, strict=True)
         arrays = [self._whole(value, sources, x) for value, sources, x in whole]
-        # TensorFlow would keep Python's numbers for ever, and takes -0.0 for a 0.0 that it has kept.
+        # NumPy arrays are passed, because TensorFlow would cache Python numbers for ever, and return a cached 0.0 for
+        # -0.0.
         return [tf.constant(x) for x in arrays], tf.constant(index, tf.int32)
 
     @property
     def _awaits_checks(self) -> bool:
-        """Whether a step is awaited by the result that says which check failed.
+        """Whether the caller waits for a step by the result that holds the index of the failed check.
 
-        Without fetches, nothing else waits for the step, and would hear that it failed.
+        Without fetches, nothing else waits for the step, and its failure would go unnoticed.
         """
         return bool(self._plan.checks) or not self._plan.fetches
 
     def _traced(self, feeds: Sequence[tf.Tensor]) -> Results:
-        """The same as an op of a tf.function, which the host runs."""
+        """Does the same as an op of a tf.function, which the host runs."""
         fetches = self._plan.fetches
 
         def run(*arrays: tf.Tensor) -> list[tf.Tensor]:
@@ -116,7 +117,7 @@ class PjrtProgram:
 
     @functools.cached_property
     def _compiled(self) -> tuple[Executable, dict[int, BufferSlices]]:
-        """The program, and by the number of a result the variable that it is."""
+        """The compiled program, and the variable of each assigned result, keyed by the result's index."""
         plan, hlo = self._plan, self._hlo()
         module = parsed_hlo(hlo)
         first = len(plan.feeds) + 1
@@ -124,20 +125,21 @@ class PjrtProgram:
         kept = list(kept_slices(plan).values())
         given = [f.output.slice_shape for f in plan.feeds] + [(), *(shape for shape, _ in kept)]
         expected = [tuple(x.dimensions) for x in module.host_program_shape.parameters]
-        assert given == expected, (given, expected)  # of others the runtime dies
+        assert given == expected, (given, expected)  # with other shapes the runtime crashes
         values = [(v.slice_shape, v.dtype) for v in plan.fetches]
         values += [((), tf.int32), *(kept[numbers[n]] for n in sorted(numbers))]
         program = self._cores.compile(hlo, [(shape, dtype.as_numpy_dtype) for shape, dtype in values])
         cluster = collective_runtime().cluster
         if cluster is not None and plan.process_of_core:
-            # The cores of a runtime wait for one another half a minute; to compile may take one process longer.
+            # The cores of a runtime wait for one another for half a minute. One process may compile for longer than
+            # that.
             cluster.barrier(cluster.meeting("compiled"), _COMPILE_SECONDS)
         return program, {number: self._variables[place] for number, place in numbers.items()}
 
     def _fed(self, number: int, given: tf.Tensor | np.ndarray, may_change: bool) -> CoreArray:
-        """Gives each core its part of the array for one of the feeds.
+        """Sends each core its part of the array for one of the feeds.
 
-        The cores keep the parts of a tensor, which never changes, for as long as it lives and no other is fed there.
+        A tensor never changes, so the cores keep its parts while it lives and no other array is fed there.
         """
         if isinstance(given, np.ndarray):
             return self._cores.feed(self._cut(self._plan.feeds[number], given), may_change=may_change)
@@ -176,9 +178,9 @@ class PjrtProgram:
 
     @functools.cached_property
     def _sources(self) -> list[Mapping[int, tuple[int, ...]]]:
-        """The positions of the cores whose slices make each result whole, with the block that each has.
+        """The positions of the cores whose slices make each result whole, with the block that each core has.
 
-        Where slices are alike, the first core's is taken.
+        Equal slices are taken from the first core.
         """
         found: list[Mapping[int, tuple[int, ...]]] = []
         for value in self._plan.fetches:
@@ -189,7 +191,7 @@ class PjrtProgram:
         return found
 
     def _whole(self, value: Value, sources: Mapping[int, tuple[int, ...]], array: CoreArray) -> np.ndarray:
-        """A whole result from the slices of the cores."""
+        """Joins the slices of the cores to a whole result."""
         sizes = value.shape.to_integer_list
         if tuple(sizes) == value.slice_shape:
             return self._cores.first(array)

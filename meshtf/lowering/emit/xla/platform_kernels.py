@@ -1,4 +1,4 @@
-"""Local work by kernels that the platform has of its own, where the work has a module for them."""
+"""Emits local work as the platform's own kernels, if the work has a module for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LocalCompute: TypeAlias = Callable[[TracedCore, Compute, Sequence[tf.Tensor]], A
 
 
 def compute_on(platform: str) -> LocalCompute:
-    """The way to emit local work for a platform, by XLA's name for it; "" for any.
+    """The function that emits local work for a platform, given by XLA's name; "" for any platform.
 
     An instruction with no kernel there is emitted in its plain form.
     """

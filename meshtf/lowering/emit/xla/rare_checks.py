@@ -1,14 +1,13 @@
-"""Loops whose condition is asked every few iterations only, on GPUs.
+"""Evaluates the conditions of some loops only every few iterations, on GPUs.
 
-A GPU's host starts every iteration. So it waits for the GPU's answer whether there is another one, while the GPU has
-nothing to do. It need not wait where XLA knows the number of iterations. A loop over tokens, which ends when all
-sequences have, becomes
+A GPU's host starts every iteration. So it waits for the value of the condition, while the GPU has nothing to do. It
+need not wait where XLA knows the number of iterations. A loop over tokens, which ends when all sequences have, becomes
 
     while a sequence goes on:
         repeat ITERATIONS_PER_CHECK times:
             add a token to each sequence
 
-The iterations behind the last one add nothing, which the loop promises: it `may_overrun`.
+The iterations after the last one add nothing, which the loop promises by `may_overrun`.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from meshtf.thresholds import ITERATIONS_PER_CHECK, QUICK_ITERATION_BYTES
 
 
 def iterations_per_check(program: CoreProgram, loop: Loop, platform: str) -> int:
-    """How many iterations of a loop are made before its condition is asked again.
+    """The number of iterations of a loop between two evaluations of its condition.
 
-    More than one if the platform's host reads the condition, and iterations are so quick that reading takes a good part
+    It is more than one if the platform's host reads the condition, and iterations are so quick that reading takes much
     of the time.
     """
     if platform != "cuda" or not loop.may_overrun or loop.trips in program.read_of(loop):

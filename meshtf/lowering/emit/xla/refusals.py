@@ -1,4 +1,4 @@
-"""The refusals of XLA's compiler, in the user's terms."""
+"""Explains the refusals of XLA's compiler in the user's terms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _LONGEST_FACT = 600
 _REFUSED = """\
 program "{program}" cannot be compiled by XLA: {fact}
   in operation {origin}
-Programs for a TPU are compiled as a whole. Write the operation otherwise, or run the program on an mtf.SpmdMeshImpl."""
+Programs for a TPU are compiled as a whole. Write the operation in another way, or run the program on \
+an mtf.SpmdMeshImpl."""
 
 
 def refusal(text: str, program: str, scope_to_origin: Mapping[str, str]) -> str:
@@ -30,9 +31,9 @@ def refusal(text: str, program: str, scope_to_origin: Mapping[str, str]) -> str:
 
 
 def size_from_values(hlo: bytes, program: str, scope_to_origin: Mapping[str, str]) -> str | None:
-    """The message where some tensor's size depends on values (`tf.unique`, `tf.boolean_mask`), else None.
+    """The error message if some tensor's size depends on values (`tf.unique`, `tf.boolean_mask`), else None.
 
-    XLA compiles that with a padded tensor, which would pass for a whole one.
+    XLA would compile such a program with a padded tensor, which looks like a whole one.
     """
     module = parsed_hlo(hlo)
     every = (i for computation in module.computations for i in computation.instructions)
@@ -44,7 +45,7 @@ def size_from_values(hlo: bytes, program: str, scope_to_origin: Mapping[str, str
 
 
 def _origin(nodes: Sequence[str], scope_to_origin: Mapping[str, str]) -> str:
-    """The operation of the innermost instruction in whose scope a node is."""
+    """The operation of the innermost instruction whose scope contains a node."""
     for node in nodes:
         for scope in reversed(node.split("/")):
             origin = scope_to_origin.get(scope.split(".")[0])

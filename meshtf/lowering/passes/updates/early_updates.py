@@ -1,8 +1,7 @@
 """Moves each update to where its gradient is made, so that the gradient's memory is free while others are made.
 
-A program's updates stand behind all of its gradients, and its collectives run in the order in which they stand. If the
-update of a weight needs only its own gradient, its collectives and elementwise work move up to where that gradient is
-made.
+A program's updates come after all of its gradients, and its collectives run in program order. If the update of a weight
+needs only its own gradient, its collectives and elementwise work move up to where that gradient is made.
 
 (g2, g1, sum g2, sum g1, update w2, update w1) becomes (g2, sum g2, update w2, g1, sum g1, update w1). Then two
 gradients are never in memory at once. An update that needs the norm of all gradients waits for the last of them and
@@ -83,7 +82,7 @@ class _Order:
             if instruction in late:
                 continue
             needed = list(dict.fromkeys(self._before_late(producers[v], producers) for v in instruction.inputs))
-            # They go before the late ones, which may be made of them.
+            # They come before the late instructions, which may use their results.
             self._earlier[instruction] = [*(p for p in needed if p in at_any_time), *self._earlier[instruction]]
             self._missing[instruction] = {p for p in needed if p not in at_any_time}
             if not self._missing[instruction] and not isinstance(instruction, Collective):

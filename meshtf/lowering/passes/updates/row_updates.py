@@ -1,4 +1,4 @@
-"""Updates of rows wait for the program's checks, and keep the rows if one fails.
+"""Makes updates of rows wait for the program's checks, and keep the rows if one fails.
 
 Without that, a failed check would have to undo the update, and the program would hold a whole table twice.
 """

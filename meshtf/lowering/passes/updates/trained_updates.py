@@ -1,6 +1,6 @@
 """Finds the instructions that lead to the updates of trained variables, in loops and branches too.
 
-`early_updates` asks the same about a program's own instructions, for all assigned variables.
+`early_updates` finds the same for all assigned variables, but only outside loops and branches.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ Step: TypeAlias = tuple[Kernel, tuple[int, ...]]
 
 
 def fuse_updates(plan: Plan, options: PassOptions) -> Plan:
-    """The plan with the elementwise chains that lead to assignments as one instruction each."""
+    """Returns the plan in which each elementwise chain that leads to assignments is one instruction."""
     producers = {v: i for i in plan.instructions for v in i.outputs}
     chosen = _update_computes(plan, producers)
     used_by, names = consumers_of(plan), _names_read(plan)
@@ -175,7 +175,7 @@ def needed_by_checks(plan: Plan) -> set[Instruction]:
 
 
 def _guarded(fusion: Compute, plan: Plan) -> Compute:
-    """The update behind the program's checks, which may then write to variables where they are."""
+    """The update with the program's checks as inputs, so that it may write to variables in place."""
     assert isinstance(fusion.emit, FusedUpdate)
     guards = tuple(dict.fromkeys(c.value for c in plan.checks))
     emit = dataclasses.replace(fusion.emit, guards=len(guards))
@@ -183,7 +183,7 @@ def _guarded(fusion: Compute, plan: Plan) -> Compute:
 
 
 def _kernel_of(compute: Compute) -> Kernel:
-    assert compute.facts.kernel is not None  # elementwise, as all that is fused
+    assert compute.facts.kernel is not None  # only elementwise work is fused
     return compute.facts.kernel
 
 
@@ -194,7 +194,7 @@ class FusedUpdate:
     Attributes:
       steps: kernels in order, each with the numbers of its operands. Inputs are counted first, then steps.
       results: the numbers of the steps whose results are outputs.
-      num_inputs: how many slices it is given before its guards.
+      num_inputs: how many slices it receives before its guards.
       guards: how many booleans follow them. Unless all are true, variables keep their values.
     """
 
@@ -249,8 +249,9 @@ def _assigned_in_place(
 def in_order(instructions: Sequence[Instruction]) -> list[Instruction]:
     """Returns a topological order that keeps the program's order where it can.
 
-    An instruction that stands before some of its inputs follows the last of them. If another one needs it earlier, the
-    inputs come earlier, too. So nothing else moves: a zero for a far loop takes no memory before that loop needs it.
+    An instruction that comes before some of its inputs moves after the last of them. If another instruction needs it
+    earlier, its inputs move up instead. Nothing else moves: a zero for a far loop takes no memory before that loop
+    needs it.
     """
     order = _DemandedOrder(instructions)
     # Assignments take effect as the program ends, even if variables are read later: they keep their place at the end.
@@ -270,8 +271,8 @@ class _DemandedOrder:
         self._waiting: dict[Instruction, list[Instruction]] = {}
 
     def add(self, instruction: Instruction) -> None:
-        """Adds an instruction with all that it needs, or lets it wait for inputs that stand behind it."""
-        stack = [(instruction, False)]  # what comes next is last, and whether another one needs it
+        """Adds an instruction with everything that it needs, or lets it wait for inputs that come later."""
+        stack = [(instruction, False)]  # the next one is last; the flag: whether another one needs it
         while stack:
             each, is_needed = stack.pop()
             if each in self._done:

@@ -138,9 +138,8 @@ def _update_operations(
     region: set[Operation] = set()
     consumers = _consumers(operations)
     shapes = {_names(v.shape) for v in assigned}
-    # In this order the readers of a result come before the operation that makes it, so it is known whether all of them
-    # are
-    # in the region.
+    # In reverse order, the readers of a result come before the operation that makes it, so it is known whether all of
+    # them are in the region.
     for operation in reversed(operations):
         if any(layouts.resolved(t).is_overridden for t in operation.outputs) or pending_sums.is_passed_by(operation):
             continue

@@ -2,7 +2,7 @@
 
 Within a core TensorFlow runs whatever is ready. Collectives run one after the other, each when all its cores have come
 to it. If collectives are slow, or one core is behind, the other cores go on with all work that needs no collective. If
-they are fast, they are over before the work that stands in front of them. `pacing` limits both.
+they are fast, they end before the work that comes before them in the plan. `pacing` limits both.
 
 For (gather w, use w, gather v, use v) the early extreme is (gather w, gather v, use w, use v), with both weights in
 memory at once. For (g2, sum g2, g1, sum g1) the late extreme is (g2, g1, sum g2, sum g1), with both gradients. The
@@ -18,12 +18,12 @@ from meshtf.planning.plan import Collective, Instruction, Plan, ReadVariable, wa
 
 
 def collectives_late(plan: Plan) -> list[Instruction]:
-    """Returns the instructions in an order in which a collective comes when there is nothing else to do."""
+    """Returns the instructions in an order in which a collective runs only when no other work can."""
     return _ordered(plan, collectives_first=False)
 
 
 def collectives_early(plan: Plan) -> list[Instruction]:
-    """Returns the instructions in an order in which other work is done when no collective can be."""
+    """Returns the instructions in an order in which other work runs only when no collective can."""
     return _ordered(plan, collectives_first=True)
 
 
@@ -63,7 +63,7 @@ def _ordered(plan: Plan, *, collectives_first: bool) -> list[Instruction]:
 
 
 def _needed(plan: Plan) -> dict[Instruction, set[Instruction]]:
-    """Returns, for each instruction, the instructions that must be over before it."""
+    """Returns, for each instruction, the instructions that must end before it starts."""
     instructions = plan.instructions
     producers = {v: i for i in instructions for v in i.outputs}
     needed = {i: {producers[v] for v in i.inputs if v in producers} for i in instructions}
@@ -77,5 +77,5 @@ def _needed(plan: Plan) -> dict[Instruction, set[Instruction]]:
 
 
 def _meets_others(instruction: Instruction) -> bool:
-    """Tells whether other cores take part in it."""
+    """Tells whether other cores take part in the instruction."""
     return any(isinstance(i, Collective) for i, _ in walk([instruction]))

@@ -1,7 +1,7 @@
-"""The memory that an array takes on a TPU, where it lies in tiles.
+"""The memory that an array takes on a TPU, which stores arrays in tiles.
 
-The last dimension in memory lies in 128 lanes of 32 bits, and the last but one in rows of eight. Several rows of
-shorter numbers share one. Vectors lie in rows of their own, of at most 1,024 numbers. XLA chooses the order of the
+The last dimension in memory is stored in 128 lanes of 32 bits, and the last but one in rows of eight. Several rows of
+narrower dtypes share one. Vectors are stored in their own rows, of at most 1,024 numbers. XLA chooses the order of the
 dimensions, and with it how much is wasted.
 
 For example, float32 [3, 130] takes [4, 256] words in this order, since 130 fills 256 lanes. With the dimensions
@@ -23,7 +23,7 @@ _LANES, _ROWS, _LONGEST_TILE = 128, 8, 1024
 def tiled_bytes(value: Value) -> int:
     """Returns the bytes of a core's slice in the order of dimensions that wastes least.
 
-    libtpu sets aside as much for the arguments of a program: see `make benchmark-tpu.plan_against_compiler`. Numbers of
+    libtpu reserves as much for the arguments of a program: see `make benchmark-tpu.plan_against_compiler`. Numbers of
     more than 32 bits are several arrays of words.
     """
     return _bytes(value, itertools.permutations(range(len(value.slice_shape)), 2))

@@ -1,8 +1,8 @@
 """The memory that a program needs on a core whose compiler fuses: XLA, on TPUs. It needs nothing but the plan.
 
 Other meshes execute one kernel after the other, and `peak_memory` is for them. XLA makes the elements of a
-chain of elementwise work where they are used. It writes the result of a fused pass over values that this pass read
-last. It also chooses an order of work that needs little memory. Therefore only the plan's own order is tried here.
+chain of elementwise work where they are used. It writes the result of a fused pass over values whose last reader is
+this pass. It also chooses an order of work that needs little memory. Therefore only the plan's own order is tried here.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def compiled_peak_memory(plan: Plan) -> PeakMemory:
 
     Rules of XLA that the count follows:
     - A pass may do work for another pass as its first or last step. Then it reads the values that this work is made of.
-    - If only products read a float32 value, it is written as bfloat16, which a TPU's units multiply.
+    - If only products read a float32 value, it is written in bfloat16, which a TPU's units multiply.
     - A loop writes its stacks where they stay. A carried value enters an iteration in the memory of its result.
     - A loop holds a copy of each slice that it reads, as long as it needs the slice. If products and elementwise work
       both read it, there is a second copy in another order.
-    - A loop may read weights slice by slice as shorter numbers, in a cast or in a product. Then all of these weights
-      are converted before the first such loop, and stay until the last. So do stacks of one loop that only other loops
-      read, in that way.
+    - A loop may read weights slice by slice in a narrower dtype, in a cast or in a product. Then all of these weights
+      are converted before the first such loop, and stay until the last. The same holds for stacks of a loop that only
+      other loops read in this way.
     - Single elements are scattered over one row of memory, and the result is a copy of it.
     - An array that is packed into a vector, or cut out of one, lies by rows at that time.
 
@@ -71,9 +71,10 @@ def largest_at_compiled_peak(plan: Plan, count: int) -> list[tuple[Value, str]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Moment:
-    """Memory while an instruction runs: all memory in use, the values there before, and the values that it makes.
+    """Memory while an instruction runs: all memory in use, the values that existed before, and the values that it
+    makes.
 
-    `before` is valid until the next moment is asked for.
+    `before` is valid until the next moment is computed.
     """
 
     total: int
@@ -91,11 +92,11 @@ class _Moments:
     """The memory while the instructions of one list run.
 
     Attributes:
-      leaving: the values that the instructions are there for.
+      leaving: the values that the instructions must compute.
       kept: the values whose memory is needed to the end.
-      given: the values whose memory is there from the beginning.
+      given: the values whose memory exists from the beginning.
       cut: slices of outside values, which have a copy while they are needed.
-      owner: the value whose memory each view, and each value written in place, is in.
+      owner: for each view, and each value written in place, the value that owns its memory.
     """
 
     instructions: Sequence[Instruction]
@@ -132,8 +133,8 @@ class _Moments:
             live += new - _bytes(gone, sizes) - ends.get(position, 0)
 
     def _shortened(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Returns the bytes of weights as shorter numbers, by the positions of the first and the last loop that
-        read them.
+        """Returns the bytes of weights in narrower dtypes, keyed by the positions of the first and of the last loop
+        that reads them.
         """
         made = {v for i in self.instructions if not isinstance(i, ReadVariable) for v in i.outputs}
         first: dict[tuple[Value, int], int] = {}
@@ -150,7 +151,7 @@ class _Moments:
         return _sums(first), _sums(last)
 
     def _sizes(self, found: WorkInMemory) -> Mapping[Value, int]:
-        """Returns the bytes of the values that do not take the bytes of their own numbers in the best order."""
+        """Returns the bytes of the values that are stored in another dtype than their own, or not in the best order."""
         return {**self._by_rows(), **self._shortened_stacks(), **self._in_two_orders(), **self._for_products(found)}
 
     def _by_rows(self) -> Mapping[Value, int]:
@@ -175,7 +176,7 @@ class _Moments:
         return {v: tiled_bytes(v) * size_in_products(v.dtype) // v.dtype.size for v in made - others}
 
     def _shortened_stacks(self) -> Mapping[Value, int]:
-        """Returns the bytes of stacks of loops that only other loops read, as shorter numbers."""
+        """Returns the bytes, in a narrower dtype, of stacks of loops that only other loops read."""
         users: dict[Value, list[Instruction]] = {}
         for i in self.instructions:
             for v in i.inputs:

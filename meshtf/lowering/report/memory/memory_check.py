@@ -1,4 +1,4 @@
-"""Refuses a program that needs more memory than there is, before it takes any."""
+"""Refuses a program that needs more memory than is available, before it takes any."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOO_LARGE = """\
 program "{program}" needs more memory than there is: {needed} on {cores}, and {limit} {available} GiB.
 Each core takes {each} GiB at its peak{where}, {variables} GiB of it variables.
 A mesh and a layout that split more, a smaller batch, micro-batches or recomputation need less; report() shows more.
-The need is counted from the plan. To run all the same: check_memory=False of the mesh, in gin
+The need is counted from the plan. To run anyway, give the mesh check_memory=False, or in gin
 Training.check_memory = False."""
 
 _GIB = 2**30
@@ -25,13 +25,13 @@ _GIB = 2**30
 
 @garbage_collection_paused()
 def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collection[str], besides: int = 0) -> None:
-    """Compares the memory that all cores need at once with the memory that the machine has left, if they are its CPUs.
+    """Compares the memory that all cores need at once with the machine's free memory, if the cores are its CPUs.
 
     Args:
       plan: the program's plan.
       mesh_impl: the mesh on which it is to run.
       program: its name.
-      there: names of variables that have their memory already.
+      there: names of variables whose memory is already allocated.
       besides: bytes that something else takes at the same time.
 
     Raises:
@@ -54,12 +54,13 @@ def check_memory(plan: Plan, mesh_impl: MeshImpl, program: str, there: Collectio
 def _certainly_enough(plan: Plan, cores: int) -> int:
     """Returns bytes that suffice for all cores even if nothing is ever freed. Most programs pass this quick count."""
     made = sum(value.slice_bytes for instruction, _ in walk(plan.instructions) for value in instruction.outputs)
-    # Twice, since some values are put in order; and once per core, since collectives hold what every core has sent.
+    # Twice, because some values are copied into another order. Once per core, because collectives hold what every core
+    # sent.
     return (2 + cores) * cores * made + _cut(plan)
 
 
 def _cut(plan: Plan) -> int:
-    """Returns the bytes of arrays that are fed and cut: they are in memory beside the slices that cores are handed."""
+    """Returns the bytes of arrays that are fed and cut. They are in memory beside the slices that cores receive."""
     return sum(f.output.shape.size * f.output.dtype.size for f in plan.feeds if f.output.layout.used)
 
 

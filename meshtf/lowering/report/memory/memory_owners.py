@@ -1,6 +1,6 @@
-"""The value in whose memory each value of a plan lies, and the instruction after which that memory is free.
+"""Finds the value that owns the memory of each value of a plan, and the instruction after which that memory is free.
 
-A value may lie in the memory of another one. A reshape shows its input's, and a new weight takes the place of the old.
+A value may be in the memory of another value. A reshape shares its input's memory, and a new weight replaces the old.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from meshtf.planning.plan import Compute, Feed, Instruction, Loop, Plan, ReadVar
 
 
 def memory_owners(plan: Plan) -> dict[Value, Value]:
-    """Returns, for each value, the one whose memory it is in: the value itself, or the value that it is a view of."""
+    """Returns, for each value, the owner of its memory: the value itself, or the value that it views or replaces."""
     owner: dict[Value, Value] = {}
     stored = stored_variables(plan)
     given_away = _given_away(plan)
@@ -27,7 +27,7 @@ def memory_owners(plan: Plan) -> dict[Value, Value]:
             owner[i.output] = stored[i.name]
         elif isinstance(i, Loop):
             owner.update({c.result: owner[c.initial] for c in i.carried if c.initial in given_away})
-    # A new weight takes the place of the old one, unless the old one is still needed then.
+    # A new weight replaces the old one in memory, unless the old one is still needed then.
     updates = updates_in_place(plan)
     held = _read_later(plan, updates)
     for i, results in updates.items():

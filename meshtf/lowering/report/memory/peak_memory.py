@@ -34,9 +34,9 @@ from meshtf.planning.plan import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PeakMemory:
-    """The most memory that one core needs at once, in bytes, and the operation during which it does.
+    """The most memory that one core needs at once, in bytes, and the operation that runs at that time.
 
-    total: all of it. variables, feeds: the parts that are there during the whole program.
+    total: all of it. variables, feeds: the parts that exist during the whole program.
     """
 
     total: int

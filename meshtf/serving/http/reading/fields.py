@@ -14,14 +14,14 @@ from meshtf_programs.strict_json import json_text
 _SHOWN = 60
 _LARGEST = 1e300  # an integer may be beyond every float
 _DEEPEST = 100
-_DEEP = "The body has too many lists or objects inside each other."
+_DEEP = "The body has lists or objects that are nested too deeply."
 
 
 def json_object(body: bytes) -> dict[str, Any]:
     """Returns the JSON object of a request's body.
 
     Raises:
-      ApiError: if it is none.
+      ApiError: if the body is no JSON object.
     """
     try:
         found = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
@@ -54,7 +54,7 @@ def _inner(value: Any) -> Iterable[Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def kind_of(value: object) -> str:
@@ -92,10 +92,10 @@ class Fields:
       values: the object.
       known: the names of fields that it may have.
       unsupported: the names of fields that the schema has and this server lacks.
-      where: what stands before a field's name in messages.
+      where: the text before a field's name in messages.
 
     Raises:
-      ApiError: for another field.
+      ApiError: if the object has any other field.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Fields:
         return self._values.get(name)
 
     def refuse(self, name: str, wanted: str) -> NoReturn:
-        """Raises ApiError: a field is not as it must be."""
+        """Raises ApiError for the value of a field. `wanted`: the values that it may have, in words."""
         raise ApiError(
             f"{self._where}{name} must be {wanted}, and is {shown(self.get(name))}.", param=self._where + name
         )
@@ -146,7 +146,7 @@ class Fields:
         return value
 
     def boolean(self, name: str) -> bool:
-        """Returns true or false, which a missing field is."""
+        """Returns true or false. A missing field is false."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
             self.refuse(name, "true or false")

@@ -16,18 +16,18 @@ async def request_object(request: Request, options: ServerOptions) -> dict[str, 
     """Returns the JSON object of a request.
 
     Raises:
-      ApiError: if it is none, is too large, or does not come.
+      ApiError: if the body is no JSON object, is too large, or does not arrive in time.
     """
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json":  # a page of another site may send other kinds without asking
+    if kind != "application/json":  # browsers let pages of other sites send some other types without a preflight
         raise ApiError(f"The body's type is {kind[:60]!r}; send it with Content-Type: application/json.", 415)
     try:
         async with asyncio.timeout(options.head_seconds):
             return json_object(await _body(request, options.max_body_bytes))
     except TimeoutError:
-        raise ApiError(f"The body did not come within {options.head_seconds:g} s.", 408) from None
+        raise ApiError(f"The body did not arrive within {options.head_seconds:g} s.", 408) from None
     except ClientDisconnect:
-        raise ApiError("The client left before the body was there.", 400) from None
+        raise ApiError("The client left before the body had arrived.", 400) from None
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -28,7 +28,7 @@ _UNSUPPORTED = (
     *("parallel_tool_calls", "prediction", "reasoning_effort", "web_search_options", "verbosity", "store", "metadata"),
     *("service_tier", "safety_identifier", "prompt_cache_key"),
 )
-_DEFAULT_COMPLETION_TOKENS = 16  # as OpenAI's
+_DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -46,10 +46,10 @@ class TextRequest:
 
     Attributes:
       prompts: the prompts. Each is continued `num_choices` times.
-      options: how they are continued. Its prompt is empty.
+      options: how to continue them. Its own prompt is empty.
       num_choices: the number of continuations of each prompt. Choice k draws with the seed `options.seed + k`.
       stops: the texts that end a continuation.
-      is_stream: whether the text is sent as it comes.
+      is_stream: whether the text is sent while it is generated.
       tells_usage: whether a stream ends with the number of tokens.
       has_echo: whether the prompt's text comes before the continuation.
       is_chat: whether the reply is a chat's.
@@ -65,7 +65,7 @@ class TextRequest:
     is_chat: bool = False
 
     def generations(self) -> list[tuple[Prompt, GenerationRequest]]:
-        """Returns what the engine runs for each choice, the choices of a prompt side by side."""
+        """Returns the engine's request for each choice. The choices of one prompt are adjacent."""
         seeds = range(self.options.seed, self.options.seed + self.num_choices)
         return [
             (prompt, dataclasses.replace(self.options, prompt=prompt.ids, seed=seed))
@@ -89,7 +89,7 @@ def completion_request(body: Mapping[str, Any], model: ServedModel) -> TextReque
     has_echo = fields.boolean("echo")
     if most == 0 and not has_echo:
         raise ApiError(
-            "max_tokens may be 0 only with echo; /v1/score tells the likelihoods of a text.", 400, "max_tokens"
+            "max_tokens may be 0 only with echo; /v1/score returns the likelihoods of a text.", 400, "max_tokens"
         )
     for prompt in prompts:
         _check_length(len(prompt.ids), most, model)
@@ -271,7 +271,7 @@ def _content(fields: Fields, where: str) -> str:
 
 
 def _chat_ids(text: str, model: ServedModel) -> tuple[int, ...]:
-    """Returns the ids of a template's text, in which special tokens are spelt. The text has its own beginning."""
+    """Returns the ids of a template's text, which spells out special tokens. A begin token is not added twice."""
     vocabulary: Any = model.vocabulary
     if isinstance(vocabulary, HuggingFaceVocabulary) and bool(vocabulary.escape_special):
         vocabulary = dataclasses.replace(vocabulary, escape_special=False)
@@ -286,7 +286,7 @@ class ScoreRequest:
 
     Attributes:
       texts: the texts.
-      client: the name of whom the engine treats fairly beside others; empty if the request gives none.
+      client: the client's name. The engine divides its queue fairly among clients. It is empty if none is given.
     """
 
     texts: tuple[Prompt, ...]

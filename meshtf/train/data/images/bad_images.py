@@ -1,4 +1,4 @@
-"""Images that cannot be used: what is said of them, and how others take their places."""
+"""Images that cannot be used: the messages about them, and how other images replace them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.train.data.images.decoding import decoded
 from meshtf.train.data.images.source import Images
 
 MOST_IN_A_ROW = 100
-"""The most bad images, one after the other, in whose place the next good one is taken."""
+"""The most consecutive bad images that the next good image can replace."""
 
 NAMED = 10
 """The most images that are named when they are skipped."""
@@ -22,7 +22,7 @@ _BAD = """\
 Repair or remove it, or skip bad images with ImageTask.skip_bad_images = True."""
 _TOO_MANY = """\
 {place}: {fault}
-So are the images behind it: {count} in a row are bad, and cannot be skipped. Are the files still there?"""
+The images after it are bad, too: {count} in a row, which is too many to skip. Are the files still there?"""
 
 _OPERATION = re.compile(r"\{\{.*?\}\} | \[Op:\w+\]( name: \S*)?")
 """The names of operations in messages of TensorFlow."""
@@ -33,7 +33,7 @@ class BadImages:
 
     Args:
       images: the source's images.
-      num_classes: the number of classes, so that labels are from 0 to one below.
+      num_classes: the number of classes. Labels are from 0 to `num_classes` - 1.
       channels: the channels of decoded images.
     """
 
@@ -49,7 +49,7 @@ class BadImages:
             return f"the image cannot be read: {_first_line(error)}"
         if not 0 <= int(label) < self._num_classes:
             last = self._num_classes - 1
-            return f"its label, from 0, is {int(label)}, and the last is {last} (ImageTask.num_classes)"
+            return f"its label is {int(label)}, but labels go from 0 to {last} (ImageTask.num_classes)"
         try:
             decoded(image, self._channels)
         except (tf.errors.OpError, ValueError) as error:
@@ -62,7 +62,7 @@ class BadImages:
         return None if fault is None else ConfigurationError(_BAD.format(place=self._images.place(index), fault=fault))
 
     def too_many(self, index: int) -> ConfigurationError | None:
-        """Returns an error for the first of too many bad images in a row, or None if it is good."""
+        """Returns an error for the first of too many bad images in a row, or None for a good image."""
         fault = self.fault(index)
         if fault is None:
             return None

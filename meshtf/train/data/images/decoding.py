@@ -10,21 +10,21 @@ import tensorflow as tf
 from meshtf.train.data.images.augmentations.pixel_operations import grey
 
 Decode: TypeAlias = "Callable[[int], tf.Tensor]"
-"""Decodes an image into so many channels."""
+"""Decodes an image into the given number of channels."""
 
 Window: TypeAlias = "Callable[[tf.Tensor], tf.Tensor]"
 """The shape of an image, [3] int32 -> its window as [top, left, height, width], int32."""
 
 _IS_FANCY = False
-"""Whether the colours of neighbours are blended where a JPEG has fewer of them than pixels. At the border of a window
-they would depend on the window. So they are not, and a window has the pixels that the whole image has there."""
+"""Whether to interpolate the colours of a JPEG that stores fewer colours than pixels. At the border of a window the
+result would depend on the window. So it is off, and a window has the same pixels as the whole image has there."""
 
 _BYTES = 256
-"""How many bytes there are, and so colours in a palette whose places are bytes."""
+"""The number of values of a byte, and of colours in a palette whose indices are bytes."""
 
 _FILE_HEADER, _BITS_AT, _PALETTE_BITS, _LEAST_BMP = 14, 28, 8, 54
-"""Numbers of the BMP format: the bytes before the second header, the place of the bits of a pixel, the bits of a place
-in a palette, and the least bytes of a file."""
+"""Numbers of the BMP format: the bytes before the second header, the place of the bits per pixel, the bits of an index
+into a palette, and the least bytes of a file."""
 
 _FLAGS_AT, _MOVES, _HAS_ALPHA, _LEAST_WEBP = 20, 2, 16, 30
 """Numbers of the extended WebP format: the place of the flags, two of them, and the least bytes of a file."""
@@ -74,14 +74,14 @@ def _decode_jpeg(image: tf.Tensor, window: tf.Tensor | None = None) -> Decode:
 
 
 def _of_jpeg(shape: tf.Tensor, channels: int, decode: Decode) -> tf.Tensor:
-    """The pixels of a JPEG of this shape. The kernel makes colours of four inks, and no grey."""
+    """The pixels of a JPEG of this shape. The kernel converts four inks to colours, but not to grey."""
     if channels != 1:
         return decode(channels)
     return tf.cond(tf.equal(shape[2], 4), lambda: _grey(decode(3)), lambda: decode(1))
 
 
 def _of_other(image: tf.Tensor, channels: int) -> tf.Tensor:
-    """The pixels of a PNG, BMP, GIF or WebP file. Only PNG's kernel makes grey of colours."""
+    """The pixels of a PNG, BMP, GIF or WebP file. Only PNG's kernel converts colours to grey."""
     is_bmp = _says(image, 0, b"BM") & (tf.strings.length(image) >= _LEAST_BMP)
     is_webp = _says(image, 0, b"RIFF") & _says(image, 8, b"WEBP")
 
@@ -94,19 +94,19 @@ def _of_other(image: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _says(image: tf.Tensor, place: int, word: bytes) -> tf.Tensor:
-    """Whether a file has these bytes at this place, which is among its first ones."""
+    """Whether a file has these bytes at this place, near its beginning."""
     begin = tf.strings.join([tf.strings.substr(image, 0, place + len(word)), bytes(place)])  # a file may be shorter
     return tf.equal(tf.strings.substr(begin, place, len(word)), word)
 
 
 def _number(image: tf.Tensor, place: int, length: int) -> tf.Tensor:
-    """The number in so many bytes of a file, 1, 2 or 4."""
+    """The number in `length` bytes of a file: 1, 2 or 4."""
     dtype = {1: tf.uint8, 2: tf.uint16, 4: tf.int32}[length]
     return tf.cast(tf.io.decode_raw(tf.strings.substr(image, place, length), dtype)[0], tf.int32)
 
 
 def _of_bmp(image: tf.Tensor) -> tf.Tensor:
-    """The colours of a BMP. Its kernel takes places in a palette for grey."""
+    """The colours of a BMP. Its kernel mistakes indices into a palette for grey values."""
 
     def of_palette() -> tf.Tensor:
         places = tf.cast(tf.io.decode_image(image, expand_animations=False), tf.int32)[..., 0]
@@ -120,10 +120,10 @@ def _of_bmp(image: tf.Tensor) -> tf.Tensor:
 
 
 def _of_webp(image: tf.Tensor) -> tf.Tensor:
-    """The colours of a WebP file. Its kernel makes no fewer channels than the file says that it has.
+    """The colours of a WebP file. Its kernel cannot return fewer channels than the file declares.
 
-    If pictures move, the kernel writes four channels whatever the file says. Where that is three, it writes beyond its
-    memory, and the process ends. So the file is made to say four.
+    For an animation, the kernel writes four channels even if the file declares three. Then it writes beyond its memory,
+    and the process ends. So the file's header is changed to declare four.
     """
 
     def of_extended() -> tf.Tensor:

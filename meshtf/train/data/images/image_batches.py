@@ -37,14 +37,14 @@ class ImageBatches:
         """Returns the next batch.
 
         Raises:
-          ConfigurationError: if an image of the batch is bad; names it.
+          ConfigurationError: if an image of the batch is bad. The message names it.
         """
         try:
             return next(self._batches)
         except tf.errors.OpError as error:
             taken = self.position[EXAMPLES_TAKEN]
             first, end = taken + self._rows.start, taken + self._rows.stop
-            for place in (*range(first, end), max(first - 1, 0), end):  # the last two: others of pairs to mix
+            for place in (*range(first, end), max(first - 1, 0), end):  # the last two: partners in mixed pairs
                 index = self._order.index_at(tf.constant(place, tf.int64))
                 if found := self._error(int(index)):
                     raise found from error

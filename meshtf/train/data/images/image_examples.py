@@ -29,11 +29,11 @@ class ImageExamples:
 
     Attributes:
       images: the images.
-      num_classes: labels are from 0 to one below.
+      num_classes: the number of classes. Labels start at 0.
       format: the images that a model gets.
       crop: chooses the window.
       augmentations: changes to the image, in this order.
-      seed: the seed of the random numbers, together with an example's place.
+      seed: the seed of the random numbers, which also depend on an example's place.
       has_weights: whether a label is a weight for each class, [classes] float32, and not a number.
     """
 
@@ -60,7 +60,7 @@ class ImageExamples:
         return {IMAGES: self.format.normalized(image), LABELS: self._label(tf.cast(label, tf.int32))}
 
     def no_examples(self) -> Batch:
-        """Returns the features of a batch of no image."""
+        """Returns the features of an empty batch."""
         shape = [0, *self.format.shape.to_integer_list]
         return {IMAGES: tf.zeros(shape), LABELS: self._label(tf.zeros([0], tf.int32))}
 
@@ -69,7 +69,7 @@ class ImageExamples:
 
 
 def skipping(make: Make, images: Images, bad: BadImages) -> Make:
-    """Returns a function that makes an example of the next good image in place of a bad one, and counts the bad."""
+    """Returns a function that replaces a bad image by the next good one, and counts the bad ones."""
 
     def note(index: int, steps: int) -> int:
         for step in range(steps):

@@ -1,4 +1,4 @@
-"""The size and the values of images as a model gets them."""
+"""The size and the values of images as a model receives them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ImageFormat:
     Attributes:
       size: height and width.
       channels: 3 for red, green and blue, 1 for grey.
-      mean: is subtracted; one number, or one for each channel.
-      std: is divided by; one number, or one for each channel.
+      mean: the mean to subtract: one number, or one for each channel.
+      std: the standard deviation to divide by: one number, or one for each channel.
 
     Raises:
       ConfigurationError: if a number is impossible, or there are more or fewer numbers than channels.

@@ -13,8 +13,8 @@ from meshtf.train.data.shuffled_batches import shuffled
 class ImageOrder:
     """An endless order of images, in which each pass over all of them is a new permutation.
 
-    Images that are taken several times come in twos, since two neighbours may be mixed. With three repeats the images
-    a, b, c and d have the places `a b a b a b c d c d c d`.
+    Repeated images are taken in pairs, since two neighbours may be mixed. With three repeats, the images a, b, c and d
+    have the order `a b a b a b c d c d c d`.
 
     Attributes:
       num_images: how many images there are.

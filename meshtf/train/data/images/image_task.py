@@ -1,4 +1,4 @@
-"""The task of learning which class an image has."""
+"""The task of classifying images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _INDEX = "index"
 
 _NO_KIND = "ImageTask.{name} is no {kind}: {value!r}; in gin @Name() makes one, parentheses included"
 _ONE_SIDE = """\
-of {count} in {source} none is {side}: a hash of each name decides, with ImageTask.held_out = {held_out}. \
+none of {count} in {source} is {side}: a hash of each name decides, with ImageTask.held_out = {held_out}. \
 Give more images, another share, or a source of its own: ImageTask.held_out = @..."""
 _OTHER_COUNT = """\
 {source} has {found} ({names}), and ImageTask.num_classes is {count}"""
@@ -48,30 +48,30 @@ _ALL_BAD = "all {count} of {source} are bad, so there is nothing to evaluate"
 class ImageTask:
     """A `TaskByRows` of images, each of one class: `images` [height, width, channels] float32, `labels` [] int32.
 
-    A training image is cropped, resized, augmented and normalized. The seed, the epoch and the image alone decide how,
+    A training image is cropped, resized, augmented and normalized. Only the seed, the epoch and the image decide how,
     so batches are the same for any number of processes and after a resume. A held-out image is cropped by
     `evaluation_crop`, resized and normalized.
 
     Attributes:
       source: the images.
-      num_classes: the number of classes. Labels are from 0 to one below.
+      num_classes: the number of classes. Labels are from 0 to `num_classes` - 1.
       format: the size of images as the model gets them, and how their values are scaled.
       held_out: the share of the images that is held out, by a hash of their names; or a source of held-out images.
       crop: chooses the part of a training image.
       evaluation_crop: chooses the part of a held-out image.
       augmentations: random changes to training images, in this order.
-      mixes: one of these mixes is drawn for each two training images, at the places 2 n and 2 n + 1. With any, `labels`
-        are weights, [classes] float32, also of held-out images.
+      mixes: one of these mixes is drawn for each pair of training images, at the places 2 n and 2 n + 1. If there are
+        any, `labels` are weights, [classes] float32, for held-out images as well.
       cache_decoded: whether each image is decoded once and stays in memory, with 3 bytes for each pixel.
       skip_bad_images: whether the next good image takes the place of one that cannot be used. Bad held-out images are
         found before the first evaluation, and left out. Skipped images are counted and printed.
-      repeats: how many times training takes each image before it goes on to others, each time with other random changes
+      repeats: how many times training takes each image before it takes others, each time with other random changes
         (repeated augmentation, Hoffer et al. 2020). A pass over all images takes that many times as long.
 
     Raises:
-      ConfigurationError: a value is impossible. When images are first needed: there are none, or classes do not go
-        together. When batches are made: an image cannot be read or decoded, or has a label that is no class; the
-        message names file and record.
+      ConfigurationError: if a value is impossible. When images are first needed: if there are none, or the classes do
+        not match. When batches are made: if an image cannot be read or decoded, or its label is not a class. The
+        message names the file and the record.
     """
 
     source: ImageSource
@@ -189,7 +189,7 @@ class ImageTask:
         """Yields the examples of these indices in batches.
 
         Raises:
-          ConfigurationError: if one of the images is bad; names it.
+          ConfigurationError: if one of the images is bad. The message names it.
         """
         pairs = tf.data.Dataset.from_tensor_slices(np.array(indices, np.int64)).map(lambda index: (index, index))
         made = iter(in_parallel(examples.example, pairs).batch(batch_size).prefetch(1))
@@ -248,7 +248,7 @@ class ImageTask:
 
     @functools.cached_property
     def _held_out(self) -> tuple[Images, BadImages]:
-        """The held-out images without those to skip, which all of them are decoded to find."""
+        """The held-out images without the bad ones to skip. To find these, all images are decoded."""
         images, bad = self._all_held_out
         if not self.skip_bad_images:
             return images, bad

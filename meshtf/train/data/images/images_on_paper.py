@@ -1,4 +1,4 @@
-"""Images that are not there, for plans."""
+"""Placeholder images, for plans."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MakePair: TypeAlias = "Callable[[tf.Tensor], Batch]"
 """The number of a pair of places, [] int64 -> the features of two examples."""
 
 _MIXING = 1 << 20
-"""A number that no augmentation has, so that pairs have seeds of their own."""
+"""A number larger than that of any augmentation, so that pairs have their own seeds."""
 
 
 def pairs_made(make: Make, index_at: Callable[[tf.Tensor], tf.Tensor], mixes: Sequence[Mix], seed: int) -> MakePair:

@@ -21,7 +21,7 @@ class Images:
       count: how many images there are.
       read: reads one.
       place: returns where an image is from, for messages.
-      key: returns the name of an image that decides whether it is held out. It stays the same on other machines.
+      key: returns the name by which an image is held out or not. It is the same on all machines.
       contents: a checksum by which a run notices that its data have changed.
       class_names: the names of the classes in the order of their labels, where they are known.
     """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class WholeText:
-    """A document is one text, and each sequence is as long as it."""
+    """A document is one text, and each sequence has its length."""
 
     @property
     def num_parts(self) -> int:

@@ -15,8 +15,8 @@ from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 NO_MASK = """\
-MaskedLanguageModel writes the vocabulary's mask for a token, or its first sentinel, and the vocabulary has neither.
-Give it one: {name}.extra_ids = 1"""
+MaskedLanguageModel replaces tokens with the vocabulary's mask or its first sentinel, but the vocabulary has neither.
+Give it a sentinel: {name}.extra_ids = 1"""
 
 SHARE_MASKED, SHARE_RANDOM = 0.8, 0.1
 
@@ -24,7 +24,7 @@ SHARE_MASKED, SHARE_RANDOM = 0.8, 0.1
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class MaskedLanguageModel(WholeText):
-    """An objective with `targets` and `inputs`. The chosen tokens of the text count, and are changed in the inputs.
+    """An objective with `targets` and `inputs`. The loss counts the chosen tokens, which are changed in the inputs.
 
     80 % of the chosen tokens become the mask (the vocabulary's own, or the first sentinel), 10 % a random token, and 10
     % stay. Beginnings and ends are not chosen.

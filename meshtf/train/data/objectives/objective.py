@@ -20,7 +20,7 @@ class Objective(Protocol):
 
     @property
     def sequences(self) -> Mapping[str, tuple[str, ...]]:
-        """The sequences of an example, and the features that are as long as each: itself and those that go with it."""
+        """The sequences of an example, each with the features of its length: itself and those that belong to it."""
         ...
 
     @property

@@ -17,7 +17,7 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class PrefixLanguageModel(WholeText):
-    """An objective whose `targets` are the text. `targets_prefix` is 1 up to a random place, and tokens after it count.
+    """An objective whose `targets` are the text. `targets_prefix` is 1 up to a random place. Later tokens count.
 
     The prefix may be empty, and leaves at least one token.
     """

@@ -28,12 +28,11 @@ Make TextTask.length larger."""
 class SpanCorruption:
     """An objective whose `inputs` are the text without some spans, and whose `targets` are these spans.
 
-    Sentinels say where each span was: sentinel k replaces the k-th span, and stands before it in `targets`. Text and
-    spans take turns, text first and a span last. All ways to divide them like this are equally likely. Both sequences
-    have an end.
+    Sentinels mark where each span was: sentinel k replaces the k-th span, and precedes it in `targets`. Text and spans
+    alternate, with text first and a span last. All such divisions are equally likely. Both sequences have an end.
 
     Attributes:
-      noise_density: the share of the text that is taken out.
+      noise_density: the share of the text that is removed.
       mean_span_length: the mean length of a span, in tokens.
 
     Raises:
@@ -112,7 +111,7 @@ class SpanCorruption:
         }
 
     def _noise_and_spans(self, length: int) -> tuple[int, int]:
-        """Returns how many tokens of a text are taken out, and in how many spans. A text of one token keeps it."""
+        """Returns how many tokens of a text are removed, and in how many spans. A text of one token keeps it."""
         if length < 2:
             return 0, 0
         noise = min(max(round(length * self.noise_density), 1), length - 1)

@@ -1,4 +1,4 @@
-"""Texts that are given, and their continuations, which are learnt."""
+"""Continuations of given texts: only the continuations are learnt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TextContinuations:
     """An objective whose documents are a given text, a tab, and its continuation. Only the continuation is learnt.
 
     Both stand in `targets`, one after the other and without an end. `targets_weights` is 1 for the tokens of the
-    continuation and 0 for the others. Fine-tuning to generate and to rate is written so (Thoppilan et al. 2022):
+    continuation and 0 for the others. An example of fine-tuning to generate and to rate (Thoppilan et al. 2022):
 
         USER what is 17 plus 25 ?
         RESPONSE<tab> 17 plus 25 is 42 .
@@ -53,7 +53,7 @@ class TextContinuations:
         parts = tuple(document.split("\t"))
         if len(parts) != 2 or not parts[1]:
             raise ValueError(
-                "a document is a given text, a tab and its continuation, which is not empty, and here are "
+                "a document must be a given text, a tab and a non-empty continuation, but this one has "
                 f"{len(parts) - 1} tabs: {document[:60]!r}"
             )
         return parts

@@ -38,7 +38,8 @@ class TextPairs:
         parts = tuple(document.split("\t"))
         if len(parts) != 2:
             raise ValueError(
-                f"a pair is two texts with a tab between them, and here are {len(parts) - 1} tabs: {document[:60]!r}"
+                f"a pair must be two texts with a tab between them, but this document has {len(parts) - 1} tabs: "
+                f"{document[:60]!r}"
             )
         return parts
 

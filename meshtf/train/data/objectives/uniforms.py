@@ -34,5 +34,5 @@ class Uniforms:
 
     @functools.cached_property
     def _bits(self) -> np.random.Philox:
-        """Made when it is first used: that takes longer than many an example that needs none."""
+        """The generator, made at its first use: making it takes longer than an example that needs no numbers."""
         return np.random.Philox(key=np.array(self._key, np.uint64))

@@ -29,7 +29,7 @@ def import_tensorflow_datasets(source: str) -> Any:
 
 @contextlib.contextmanager
 def loading(dataset: str, split: str) -> Iterator[None]:
-    """Raises a ConfigurationError for an error of the package, while it looks for a data set."""
+    """Turns errors of the package, while it loads a data set, into a ConfigurationError."""
     try:
         yield
     except (AssertionError, OSError, RuntimeError, ValueError) as error:

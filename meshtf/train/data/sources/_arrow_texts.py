@@ -1,4 +1,4 @@
-"""Texts in a column of Arrow."""
+"""Texts in an Arrow column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_column(schema: Any, column: str, name: str, option: str) -> None:
     """Checks that a schema has a column of texts.
 
     Raises:
-      ConfigurationError: if it has no such column, or none of texts. `option`: the option that says which column.
+      ConfigurationError: if there is no such column, or it has no texts. `option`: the option that names the column.
     """
     names = list(schema.names)
     if column not in names:
@@ -30,7 +30,7 @@ def check_column(schema: Any, column: str, name: str, option: str) -> None:
 
 
 def _plain(kind: Any) -> Any:
-    """Returns the type of a column's values, for columns of categories, of runs, or under another name."""
+    """Returns the type of a column's values, which a dictionary, run-end or extension type may wrap."""
     for start, inner in (
         ("dictionary<", "value_type"),
         ("run_end_encoded<", "value_type"),

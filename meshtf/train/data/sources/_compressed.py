@@ -53,7 +53,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise ConfigurationError(text.format(path=path, error=error)) from error
     except MemoryError:
         size = path.stat().st_size
-        raise ConfigurationError(f"the text file {path} has {size:,} bytes, more than memory takes; split it") from None
+        raise ConfigurationError(f"the text file {path} has {size:,} bytes, too many for memory; split it") from None
 
 
 def lines_from(path: Path, start: int, stop: int | None) -> Iterator[tuple[int, bytes]]:

@@ -65,5 +65,5 @@ def _records(path: Path, compression: str, option: str) -> Iterator[bytes]:
         reason = getattr(error, "message", error)
         raise ConfigurationError(
             f"the TFRecord file {path} cannot be read: {reason}\n"
-            f"It is damaged, no TFRecord file, or {option} ({compression!r}) is not its own."
+            f"It is damaged, it is not a TFRecord file, or it was not written with {option} ({compression!r})."
         ) from error

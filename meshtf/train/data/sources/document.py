@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Document:
-    """A piece of text that is on one side of the split into training and held-out text.
+    """A piece of text that belongs as a whole to the training text or to the held-out text.
 
     Attributes:
       name: where it is from, for messages.

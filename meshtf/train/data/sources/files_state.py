@@ -1,4 +1,4 @@
-"""The state of a source's files, by which the next start notices a change without reading all of them."""
+"""The state of a source's files. With it, the next start notices a change without reading all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SourceOfFiles(Source, Protocol):
     """Documents that are in files."""
 
     def files(self) -> list[Path]:
-        """Returns all files that decide the documents, in the order in which they are read."""
+        """Returns all files that determine the documents, in the order in which they are read."""
         ...
 
 
@@ -37,12 +37,12 @@ def files_state(source: Source, known: object = None) -> FilesState | None:
 
     Returns:
       A state that `is_same` compares. It has no contents if names or sizes differ from `known`. None if the source has
-      no files, or they cannot be seen.
+      no files, or they cannot be accessed.
     """
     try:
         files = source.files() if isinstance(source, SourceOfFiles) else None
         return None if files is None else _state(files, known)
-    except Exception:  # the files may be gone by now, and the tokens that were made of them are still good
+    except Exception:  # the files may be gone by now, but the tokens made from them are still valid
         return None
 
 

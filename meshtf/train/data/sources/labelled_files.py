@@ -24,8 +24,8 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES, _PARQUET = (".jsonl", ".json"), ".parquet"
 
 _UNKNOWN_KIND = """\
-{path} is of no kind that LabelledFiles reads: .csv and .tsv, whose first line names the columns, .jsonl or .json with
-an object a line, and .parquet. All but the last may be compressed."""
+{path} is not of a kind that LabelledFiles reads: .csv and .tsv, whose first line names the columns, .jsonl or .json
+with one object per line, and .parquet. All but the last may be compressed."""
 _NO_COLUMN = """\
 {place} has no column "{column}", only {known}{hint}
 LabelledFiles.{option} says which column it is."""
@@ -54,10 +54,10 @@ class LabelledSource(Protocol):
     """Labelled texts in a definite order."""
 
     def examples(self) -> Iterator[LabelledText]:
-        """Every text, in the same order each time.
+        """Yields every text, in the same order each time.
 
         Raises:
-          ConfigurationError: there are none, or they cannot be read.
+          ConfigurationError: if there are none, or they cannot be read.
         """
         ...
 
@@ -65,7 +65,7 @@ class LabelledSource(Protocol):
 @gin.configurable(module="meshtf.train")
 @dataclasses.dataclass(frozen=True)
 class LabelledFiles:
-    """Texts and their labels in columns of CSV (or tabs), JSON lines or Parquet, told apart by the files' endings.
+    """Texts and their labels in columns of CSV (or tabs), JSON lines or Parquet. A file's ending says which.
 
     Rows are counted from 1, without the line that names the columns. Parquet needs `pip install 'meshtf[arrow]'`.
 
@@ -77,8 +77,8 @@ class LabelledFiles:
       pair: the column of a second text, where two are compared.
 
     Raises:
-      ConfigurationError: when examples are read, no file matches, one cannot be read, or a row lacks a value; names the
-        file, the row and the column.
+      ConfigurationError: when examples are read: if no file matches, one cannot be read, or a row lacks a value. The
+        message names the file, the row and the column.
     """
 
     patterns: str | Sequence[str]
@@ -114,7 +114,7 @@ class LabelledFiles:
 
     def _csv_rows(self, path: Path, delimiter: str) -> Iterator[Mapping[str, Any]]:
         with opened(path) as file:
-            # Line by line: a decoder of larger parts would fail rows before the one that is no UTF-8.
+            # Decode line by line: decoding larger parts would fail before the row that is not UTF-8.
             reader = csv.reader((line.decode() for line in file), delimiter=delimiter, strict=True)
             number = -1  # the first line names the columns
             try:

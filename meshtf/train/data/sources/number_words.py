@@ -11,7 +11,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources.document import Document
 
 LARGEST = 1_000_000
-"""No number reaches it."""
+"""All numbers are below it."""
 
 # fmt: off
 _ENGLISH = (
@@ -32,11 +32,11 @@ _FRENCH_TENS = ("vingt", "trente", "quarante", "cinquante", "soixante")
 class NumberWords:
     """Pairs of an English and a French text that name the same number, for `TextPairs`. Rules make both texts.
 
-    The pairs are regular, and there is one right translation of each. So the quality of a model says whether it learns
-    to translate at all, and nothing of how well it would translate people's text.
+    The pairs are regular, and each has one right translation. So the quality of a model shows whether it learns to
+    translate at all, but not how well it would translate real text.
 
     Attributes:
-      count: the numbers are those from 0 to one below.
+      count: how many numbers there are, from 0 on.
     """
 
     count: int = 10_000
@@ -72,7 +72,7 @@ def french(number: int) -> str:
         return _french_below_100(number)
     unit, word = (100, "cent") if number < 1000 else (1000, "mille")
     times, rest = divmod(number, unit)
-    # "cent" and "vingt" have an s where they are multiplied and end the number, and "mille" never has one.
+    # "cent" and "vingt" take an s if they are multiplied and end the number. "mille" never takes one.
     own = french(times).removesuffix("s") if unit == 1000 and _is_plural(times) else french(times)
     parts = [own] if times > 1 else []
     parts.append(f"{word}s" if unit == 100 and times > 1 and not rest else word)

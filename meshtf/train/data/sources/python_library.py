@@ -17,7 +17,7 @@ from meshtf.train.data.sources.text_files import split_file
 
 SUFFIXES = (".py", ".rst", ".txt")
 
-# Installed packages are no part of the library; tests repeat themselves and hold text in many encodings on purpose.
+# Installed packages do not belong to the library. Tests repeat themselves, and have text in many encodings on purpose.
 LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"})
 
 NO_SOURCE = """\

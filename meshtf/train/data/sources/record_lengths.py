@@ -1,4 +1,4 @@
-"""Checks the lengths in a TFRecord file. TensorFlow reserves as much memory as a length says, and a wrong one
+"""Checks the lengths in a TFRecord file. TensorFlow allocates as much memory as a length says, so a wrong length
 kills it.
 """
 
@@ -16,13 +16,13 @@ from typing import BinaryIO, Protocol
 from meshtf.files.regular_file import open_regular
 
 LARGEST_RECORD = 2**31 - 1
-"""The most bytes of a serialized tf.train.Example, as of any protocol buffer."""
+"""The most bytes of a serialized tf.train.Example, or of any protocol buffer."""
 
 _HEADER = struct.Struct("<QI")
-"""The length of the data and its checksum. Four bytes with the data's checksum stand behind the data."""
+"""The length of the data and its checksum. The data follow, and then four bytes with their checksum."""
 
 HEADER_BYTES, CHECKSUM_BYTES = _HEADER.size, 4
-"""The bytes before and behind the data of each record."""
+"""The bytes before and after the data of each record."""
 
 _PIECE = 1 << 20
 
@@ -31,7 +31,7 @@ class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
     def skip(self, size: int, /) -> int:
-        """Skips this many bytes, or all to the end. Returns how many."""
+        """Skips this many bytes, or to the end if fewer are left. Returns how many."""
         ...
 
 
@@ -44,7 +44,7 @@ def longest_record(path: Path, compression: str) -> int:
 
     Raises:
       OSError: if it cannot be read, or is no regular file.
-      ValueError: if a record claims more bytes than follow, or than any can have; or if the compression is not its own.
+      ValueError: if a record claims more bytes than follow or are possible, or if the file has another compression.
     """
     return max(record_lengths(path, compression), default=0)
 
@@ -58,7 +58,9 @@ def record_lengths(path: Path, compression: str = "") -> Iterator[int]:
                 number += 1
                 length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else 0
                 if length > LARGEST_RECORD:
-                    raise ValueError(f"record {number} is said to have {length:,} bytes, and none has above 2^31")
+                    raise ValueError(
+                        f"record {number} gives its length as {length:,} bytes, more than the limit of 2^31"
+                    )
                 wanted = length + CHECKSUM_BYTES
                 if len(header) < _HEADER.size or stream.skip(wanted) < wanted:
                     raise ValueError(f"record {number} is cut short")

@@ -24,8 +24,8 @@ seqio has no task "{name}"{nearest}
 A line `import my_tasks` in the gin file imports the module that registers it."""
 
 MIXTURE = """\
-"{name}" is a mixture of seqio, which never ends, and whose order is no function of the position. meshtf mixes its tasks
-itself, at the same rates; in gin, beside the vocabulary, the length and the rest of TextTask:
+"{name}" is a mixture of seqio, which never ends and cannot be read from a given position. meshtf mixes its tasks
+itself, at the same rates. Write this in gin, in addition to the vocabulary, the length and the rest of TextTask:
 {lines}"""
 
 
@@ -34,14 +34,14 @@ itself, at the same rates; in gin, beside the vocabulary, the length and the res
 class SeqioTask:
     """Every example of a task of seqio, as the tokens that its preprocessors and vocabularies made.
 
-    Packing, batches, order and the objective are this library's. The ids must be those of `TextTask.vocabulary`.
+    This library does the packing, batches, order and objective. The ids must be those of `TextTask.vocabulary`.
 
     Attributes:
       task: its name.
       split: the split of the task's source.
       features: the features that are a document's tokens: one, or ("inputs", "targets") for `TextPairs`.
-      sequence_length: the lengths by feature that preprocessors are told, and that examples are cut to. None: whole
-        ones.
+      sequence_length: the lengths by feature that preprocessors receive, and to which examples are cut. None: no
+        cut.
       seed: the seed of preprocessors that draw random numbers.
 
     Raises:
@@ -88,7 +88,7 @@ class SeqioTask:
 
 
 def _as_mixture(mixture: Any) -> str:
-    """Returns a message that a mixture is no source of documents, with gin lines for its tasks and rates."""
+    """Returns a message that a mixture cannot be a source of documents, with gin lines for its tasks and rates."""
     tasks = list(mixture.tasks)
     scopes = [re.sub(r"\W", "_", task.name) for task in tasks]
     lines = [

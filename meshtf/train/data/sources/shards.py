@@ -1,4 +1,4 @@
-"""Sources in shards of some megabytes, which processes work on side by side."""
+"""Splits sources into shards of some megabytes, which processes handle in parallel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshtf.train.data.sources.document import Document, Source
 from meshtf.train.data.sources.files_state import SourceOfFiles
 
 SHARD_BYTES = 8 << 20
-"""The bytes of text in a shard. This much work is lost when a process dies, and this much waits in memory."""
+"""The bytes of text in a shard. A process that dies loses this much work, and this much is held in memory."""
 
 
 @runtime_checkable
@@ -21,12 +21,12 @@ class FileSource(SourceOfFiles, Protocol):
 
     @property
     def is_by_lines(self) -> bool:
-        """Whether every document is a line, so that a part of a file is whole lines."""
+        """Whether every document is a line, so that a file can be split at any line."""
         ...
 
     def documents_of(self, path: Path, start: int, stop: int | None) -> Iterator[Document]:
-        """Yields the documents of one file. If they are lines, they are those that begin from byte `start` to
-        before `stop`.
+        """Yields the documents of one file. If they are lines, it yields those that begin at byte `start` or later,
+        and before `stop`.
         """
         ...
 

@@ -22,7 +22,7 @@ from meshtf_programs.user_paths import user_path
 
 NO_FILES = """\
 no file matches {patterns}.
-A relative pattern counts from the current folder, {folder}; ** stands for any folders."""
+A relative pattern starts at the current folder, {folder}; ** stands for any folders."""
 
 EMPTY_LINES = re.compile(rb"\n(?:[ \t\r]*\n)+")
 LINE_ENDS = b"\r\n"
@@ -107,7 +107,8 @@ def files_matching(patterns: str | Sequence[str]) -> list[Path]:
     others = sorted(path for path in map(Path, matches) if path.exists() and not path.is_dir() and path not in files)
     if others:
         raise ConfigurationError(
-            f"{others[0]} matches, and is {kind_of(others[0].stat().st_mode)}, no file; move it, or give other patterns"
+            f"{others[0]} matches, but is {kind_of(others[0].stat().st_mode)}, not a file; move it, or give other "
+            f"patterns"
         )
     if not files:
         quoted = " or ".join(f'"{pattern}"' for pattern in patterns) or "an empty list of patterns"
@@ -121,7 +122,7 @@ def _matches(pattern: str) -> list[str]:
     try:
         return list(map(str, local_copies(pattern)))
     except OSError as error:
-        raise ConfigurationError(f"the files cannot be brought here: {error.strerror or error}") from None
+        raise ConfigurationError(f"the files cannot be downloaded: {error.strerror or error}") from None
 
 
 def _literal_where_there(pattern: Path) -> str:

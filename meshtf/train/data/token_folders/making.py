@@ -23,7 +23,7 @@ from meshtf.train.data.token_folders.workers import Shard, tokens_of
 
 SECONDS_BETWEEN_LINES = 10.0
 SHARES = "shares"
-"""A folder inside of the unfinished one, with shards that other processes have made for the process that writes."""
+"""A folder inside the unfinished one, with the shards that other processes make for the process that writes."""
 
 _FILES, _HELD_OUT_FILES = "files of the source", "files that are held out"
 
@@ -49,7 +49,7 @@ class TokenFolder:
         return (self.path / MANIFEST).is_file()
 
     def open(self) -> TextSplit:
-        """Opens the folder. This takes as long as reading where documents end.
+        """Opens the folder. This reads where documents end, but no tokens.
 
         Raises:
           ConfigurationError: if it is missing, damaged, or made of something else.
@@ -67,7 +67,7 @@ class TokenFolder:
         return manifest
 
     def made_by_all(self, cluster: Cluster | None, say: Callable[[str], None]) -> TextSplit:
-        """Opens the folder. If it is missing, the processes of a cluster first make it side by side.
+        """Opens the folder. If it is missing, the processes of a cluster first make it together.
 
         Raises:
           ConfigurationError: as `make`; in a cluster also if some process does not see the files of another.
@@ -92,12 +92,12 @@ class TokenFolder:
         """Makes the folder, or continues where that was interrupted.
 
         Args:
-          num_processes: how many processes of this machine encode side by side.
+          num_processes: how many processes of this machine encode in parallel.
           say: is called with lines about the progress.
 
         Raises:
-          ConfigurationError: as `TextReader.read`. Nothing stays of such a folder.
-          OSError: if it cannot be written. The written part stays, to be continued.
+          ConfigurationError: as `TextReader.read`. The unfinished folder is then deleted.
+          OSError: if it cannot be written. The written part is kept, to be continued.
         """
         self._make(
             lambda first: tokens_of(self.reader, itertools.islice(self._shards(), first, None), num_processes), say
@@ -133,7 +133,7 @@ class TokenFolder:
             yield from ((shard, fraction) for shard in shards_of(source))
 
     def _made_of(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Returns everything that decides the tokens.
+        """Returns everything that determines the tokens.
 
         Files that are gone by now are None, since the folder has their tokens. Files whose state is the same as in
         `known` are not read.

@@ -36,7 +36,7 @@ Give TextTask.tokens another folder, or remove this one, and it is made again.""
 BROKEN = """\
 the folder of tokens {folder} is damaged:
 {problems}
-Bring back what is missing, or remove the folder, and make it again."""
+Restore what is missing, or remove the folder and make it again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Manifest:
     """The file that is written last.
 
     Attributes:
-      made_of: everything that decides the tokens, as values that JSON keeps.
+      made_of: everything that determines the tokens, as values that JSON can hold.
       dtype: the dtype of ids, "uint16" or "int32".
       vocabulary_size: the size of the vocabulary. All ids are below it.
       num_parts: how many parts a document has.
@@ -91,13 +91,14 @@ class Manifest:
         """Reads a manifest, or the journal of an unfinished folder.
 
         Raises:
-          ConfigurationError: if it is missing, or is none.
+          ConfigurationError: if it is missing, or is no manifest.
         """
         try:
             found = json.loads(read_regular(path, LARGEST_MANIFEST))
             if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
                 raise ConfigurationError(
-                    f"{path} is of a version that this meshtf does not read; remove {path.parent}, to be made again"
+                    f"{path} is of a version that this meshtf cannot read; remove {path.parent}, and it will be made "
+                    f"again"
                 )
             contents = Contents.of_json(found["contents"])
             manifest = cls(
@@ -153,7 +154,7 @@ class Manifest:
         self.open(folder)
         wrong = [name for name, (_, crc) in self.contents.files.items() if _checksum(folder / name) != crc]
         if wrong:
-            problems = "\n".join(f"  {name} has not the bytes that were written" for name in wrong)
+            problems = "\n".join(f"  {name} does not have the bytes that were written" for name in wrong)
             raise ConfigurationError(BROKEN.format(folder=folder, problems=problems))
 
     def _side(self, folder: Path, side: str) -> TokenizedText:

@@ -1,4 +1,4 @@
-"""The processes of a cluster make the tokens of shards side by side, and bring them to process 0 through a folder.
+"""The processes of a cluster make the tokens of shards in parallel, and pass them to process 0 through a folder.
 
 With two processes, process 0 makes shards 0, 2 and 4, and process 1 makes 1, 3 and 5.
 Process 1 writes each shard into a file of a shared folder, and then puts a key into the cluster's store. Process
@@ -40,7 +40,7 @@ class Shares:
     Attributes:
       cluster: the processes. Each calls `take_all` or `make_own` once. Process 0 then calls `finish`.
       key: a key in the cluster's store, only for this object.
-      folder: a folder on a disk that all share, which is not there yet. Process 0 makes it, and removes it at the end.
+      folder: a folder on a shared disk. Process 0 makes it, and removes it at the end.
       say: is called with a line about a long wait.
     """
 
@@ -88,11 +88,11 @@ class Shares:
         self._wait("end", f"waits for {self._name(0)}, which makes the tokens")
 
     def nothing_to_make(self) -> None:
-        """Tells the others that there is nothing to make. Process 0 calls it in place of `take_all`."""
+        """Tells the others that there is nothing to make. Process 0 calls it instead of `take_all`."""
         self.cluster.put(f"{self.key}/first", _NOTHING_TO_MAKE)
 
     def finish(self) -> None:
-        """Lets the other processes go on. Process 0 calls it."""
+        """Lets the other processes continue. Process 0 calls it."""
         self.cluster.put(f"{self.key}/end", "")
 
     def _bring(self, number: int, tokens: ShardTokens) -> None:

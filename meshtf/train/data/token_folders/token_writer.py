@@ -1,8 +1,8 @@
 """Writes a folder of tokens, which appears whole or not at all, and continues where it was interrupted.
 
-The ids are appended to files in a folder beside the final one. Every five seconds a journal says how many bytes of each
-file, and how many shards, are done. A writer that continues cuts the files to these bytes, and goes on with the next
-shard. At the end the manifest is written, and the folder gets its final name.
+The ids are appended to files in a folder next to the final one. Every five seconds a journal records how many bytes of
+each file, and how many shards, are done. A writer that continues cuts the files to these bytes, and starts with the
+next shard. At the end the manifest is written, and the folder gets its final name.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ JOURNAL, LOCK = "journal.json", "lock"
 SECONDS_BETWEEN_JOURNALS = 5.0
 
 TAKEN = """\
-another process makes the tokens {folder}; wait for its end, or give another folder."""
+another process is making the tokens {folder}; wait until it ends, or give another folder."""
 
 NO_FOLDER_OF_OURS = """\
-{folder} is there, and is no folder of tokens; remove it, or give another."""
+{folder} already exists, and is not a folder of tokens; remove it, or give another."""
 
 
 class TokenWriter:
-    """Appends shards to a folder beside the final one. The folder gets the final name at the end.
+    """Appends shards to a folder next to the final one. The folder gets the final name at the end.
 
     A writer with the same manifest continues an interrupted folder, after the last shard in the journal.
 
@@ -84,7 +84,7 @@ class TokenWriter:
         documents = {side: now.documents[side] + sides[side].num_documents for side in SIDES}
         text_bytes = {side: now.text_bytes[side] + sides[side].num_bytes for side in SIDES}
         self._set(Contents(files, documents, text_bytes, now.num_skipped + num_skipped, now.num_shards + 1))
-        # The journal speaks of what is on disk for certain, since an interrupted run goes on from it.
+        # The journal lists only bytes that are certainly on disk, since an interrupted run continues from it.
         if time.monotonic() >= self._next_journal:
             self._flush()
             replace_file(self._folder / JOURNAL, self._manifest.to_json())
@@ -105,7 +105,7 @@ class TokenWriter:
         shutil.rmtree(self._folder)
 
     def close(self) -> None:
-        """Closes the files. The written part stays, to be continued."""
+        """Closes the files. The written part is kept, to be continued."""
         for file in self._files.values():
             with contextlib.suppress(OSError):  # a full disk has already been reported
                 file.close()

@@ -23,8 +23,8 @@ Shard: TypeAlias = "tuple[Source, float]"
 """A source of documents, and the share of them that is held out."""
 
 DIED = """\
-a process that makes tokens has died (exit code {code}); was there memory for {count}?
-The same command goes on where this one was; --processes=N takes fewer."""
+a process that makes tokens has died (exit code {code}); was there enough memory for {count}?
+The same command continues where this one stopped; --processes=N uses fewer processes."""
 
 NO_PICKLE = """\
 the source, the vocabulary or the objective cannot be given to other processes: {error}
@@ -92,8 +92,8 @@ class _Worker:
 
 @contextlib.contextmanager
 def _workers(reader: TextReader, count: int) -> Iterator[list[_Worker]]:
-    """Yields new processes. They are forked from one that has only imported this module, so TensorFlow's threads
-    do no harm.
+    """Yields new processes. They are forked from one that has only imported this module, so they do not inherit
+    TensorFlow's threads.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -104,17 +104,17 @@ def _workers(reader: TextReader, count: int) -> Iterator[list[_Worker]]:
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, pickled), daemon=True)
             process.start()
-            theirs.close()  # only the process has that end then, so its death is noticed here
+            theirs.close()  # then only the process holds that end, so its death is noticed here
             workers.append(_Worker(process, ours, count))
             stack.callback(workers[-1].end)
         yield workers
 
 
 def work(connection: Connection, pickled_reader: bytes) -> None:
-    """Answers requests in a process of its own, until nobody asks any more, for example because the asking
+    """Answers requests in a process of its own, until the connection ends, for example because the requesting
     process was killed.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asking process decides what Ctrl-C does
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the requesting process handles Ctrl-C
     reader = pickle.loads(pickled_reader)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:

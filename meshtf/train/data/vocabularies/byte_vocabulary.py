@@ -66,7 +66,7 @@ class ByteVocabulary:
         return (np.frombuffer(text.encode(), np.uint8).astype(np.int32) + FIRST_BYTE).tolist()
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Decodes as `Vocabulary.decode`. Bytes that are no UTF-8 become U+FFFD."""
+        """Decodes as `Vocabulary.decode`. Bytes that are not UTF-8 become U+FFFD."""
         return b"".join(self._bytes_of(int(token)) for token in ids).decode(errors="replace")
 
     def encode_in_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -76,7 +76,7 @@ class ByteVocabulary:
         return split.with_flat_values(tf.cast(values, tf.int32) + FIRST_BYTE)
 
     def decode_in_graph(self, ids: tf.Tensor) -> tf.Tensor:
-        """Decodes as `GraphVocabulary.decode_in_graph`. Bytes that are no UTF-8 become U+FFFD."""
+        """Decodes as `GraphVocabulary.decode_in_graph`. Bytes that are not UTF-8 become U+FFFD."""
         pieces = tf.constant([*(self._bytes_of(token) for token in range(self.size)), b""])
         known = tf.where((ids >= 0) & (ids < self.size), ids, self.size)
         texts = tf.strings.reduce_join(tf.gather(pieces, known), axis=-1)

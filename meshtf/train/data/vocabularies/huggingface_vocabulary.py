@@ -28,7 +28,7 @@ LARGEST_FILE = 1 << 28
 
 NO_PADDING = -1
 _ADDED = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
-"""Fields of `added_tokens_decoder`, which the package has, too."""
+"""Fields of `added_tokens_decoder` that the package's `AddedToken` also has."""
 
 SPACE = "\u2581"  # how Unigram models write a space inside a piece
 
@@ -41,8 +41,8 @@ there is no tokenizer {path}; the current folder is {folder}.
 HuggingFaceVocabulary.path is a tokenizer.json, BERT's vocab.txt, or a folder that has one of them."""
 
 NO_END = """\
-{path} does not say which token ends a text, and has none of the usual names.
-HuggingFaceVocabulary.end_token = "..." says it; its special tokens are {special}."""
+{path} does not say which token ends a text, and has none with a usual name.
+Name it with HuggingFaceVocabulary.end_token = "..."; the special tokens are {special}."""
 
 NAMED_BESIDE = """\
 tokenizer_config.json or special_tokens_map.json in {folder} names {token!r} as its {key}, and the tokenizer has no \
@@ -62,7 +62,7 @@ SAID_BESIDE: Mapping[str, tuple[str, ...]] = {
     "begin_token": ("bos_token", "cls_token"),
     "mask_token": ("mask_token",),
 }
-"""The keys of the files beside a tokenizer. The first key that names a token counts."""
+"""The keys in the files next to a tokenizer. The first key that names a token is used."""
 
 
 @gin.configurable(module="meshtf.train")
@@ -70,27 +70,27 @@ SAID_BESIDE: Mapping[str, tuple[str, ...]] = {
 class HuggingFaceVocabulary:
     """The tokens of a `tokenizer.json`, or of the `vocab.txt` that BERT came with, with the file's own ids.
 
-    Options say which tokens end, begin, pad and mask. Without an option, `tokenizer_config.json` or
-    `special_tokens_map.json` beside the file says it. Without these, the token with one of the usual names counts.
-    Sentinels of the file are the vocabulary's (`<extra_id_0>` as its last id, and so on downwards, as T5's). Truncation
-    and padding that the file asks for are not done.
+    Options name the tokens that end, begin, pad and mask. Without an option, `tokenizer_config.json` or
+    `special_tokens_map.json` next to the file names the token. Without these, it is the token with one of the usual
+    names. Sentinels in the file are used (`<extra_id_0>` as its last id, and so on downwards, as in T5). Truncation and
+    padding in the file are ignored.
 
-    A special token that is written out in a text becomes that token, as with transformers: "</s>" ends a text, and
-    "[MASK]" is a mask. Take them out of documents that you do not trust. Other vocabularies read them as text.
+    A special token that is written out in a text becomes that token, as in transformers: "</s>" ends a text, and
+    "[MASK]" is a mask. Remove them from documents that you do not trust. Other vocabularies read them as text.
 
     Attributes:
       path: a tokenizer.json, a vocab.txt (a token a line), or a folder that has one of them, the first if both.
-      extra_ids: the number of more sentinels, after the file's ids. Only if the file has none.
-      add_begin: whether every text begins with the token for that, as BERT's do. A decoder gets it as its `start_id`.
+      extra_ids: the number of sentinels to add after the file's ids. Only if the file has none.
+      add_begin: whether every text begins with the begin token, as for BERT. It is then a decoder's `start_id`.
       end_token: the token that ends a text, as "</s>".
       begin_token: the token that begins a text.
       padding_token: the token that fills rows.
-      mask_token: the token that masked language modelling puts in place of another.
-      lower_case: for a vocab.txt, whether text is lowered and accents are taken off. By default `do_lower_case` of
-        `tokenizer_config.json` beside it says it. Without that, it is True if no token of the file has an upper-case
-        letter.
+      mask_token: the token that masked language modelling substitutes for another.
+      lower_case: for a vocab.txt, whether text is lower-cased and accents are removed. The default is `do_lower_case`
+        of the `tokenizer_config.json` next to it. Without that, it is True if no token has an upper-case letter, except
+        tokens in brackets such as "[CLS]".
       escape_special: whether special tokens that a text spells out, as "</s>" in a page about them, are ordinary text.
-        If not, they become their ids, as if a text ended there. This is the tokenizer's own way.
+        If not, they become their ids, as if a text ended there. This is the tokenizer's own default.
 
     Raises:
       ConfigurationError: if `tokenizers` is not installed, the file is missing or no tokenizer, or it lacks a token
@@ -179,7 +179,7 @@ class HuggingFaceVocabulary:
         return text
 
     def _continued(self, ids: list[int], *, is_first: bool) -> str:
-        """Returns the text of ids. A decoder drops the space before the first word of a text, but not behind a
+        """Returns the text of ids. A decoder drops the space before the first word of a text, which must stay after a
         sentinel.
         """
         if is_first:
@@ -229,7 +229,7 @@ class HuggingFaceVocabulary:
         """Adds the tokens that only `tokenizer_config.json` names, as Transformers does.
 
         Raises:
-          ConfigurationError: if they have other ids there than they would get.
+          ConfigurationError: if their ids in that file differ from the ones they would get.
         """
         added = self._described_beside("tokenizer_config.json").get("added_tokens_decoder") or {}
         for number, entry in sorted((int(number), entry) for number, entry in added.items()):
@@ -240,12 +240,13 @@ class HuggingFaceVocabulary:
             if tokenizer.token_to_id(token.content) != number:
                 raise ConfigurationError(
                     f"tokenizer_config.json in {self._file.parent} says that {token.content!r} is token {number}, and "
-                    f"{self._file.name} has another there, or ends before; copy both again from one source"
+                    f"{self._file.name} has another token there, or ends before it; copy both files again from the "
+                    f"same source"
                 )
 
     def _word_pieces(self, text: str) -> str:
-        """Returns BERT's tokenizer of these lines as a tokenizer.json."""
-        # Characters that Unicode counts as ends of lines may be tokens.
+        """Returns a tokenizer.json of BERT's tokenizer with these lines as tokens."""
+        # Split only at newlines: other characters that Unicode counts as ends of lines may be tokens.
         tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]
         said = self._described_beside("tokenizer_config.json").get("do_lower_case")
         is_lower = not any(t != t.lower() for t in tokens if not (t.startswith("[") and t.endswith("]")))
@@ -295,21 +296,21 @@ class HuggingFaceVocabulary:
 
     @functools.cached_property
     def _said_beside(self) -> dict[str, str]:
-        """The names of special tokens that the files beside the tokenizer give."""
+        """The names of special tokens, from the files next to the tokenizer."""
         said: dict[str, str] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
             said |= dict(_named_tokens(self._described_beside(name)))
         return said
 
     def _described_beside(self, name: str) -> dict[str, Any]:
-        """Returns the content of a JSON file beside the tokenizer, or {} if there is none."""
+        """Returns the content of a JSON file next to the tokenizer, or {} if there is none."""
         path = self._file.parent / name
         if not path.is_file():
             return {}
         try:
             said = json.loads(read_regular(path, LARGEST_FILE))
         except (OSError, ValueError) as error:
-            raise ConfigurationError(f"{path}, beside the tokenizer, is no JSON: {error}") from error
+            raise ConfigurationError(f"{path}, next to the tokenizer, is not JSON: {error}") from error
         return said if isinstance(said, dict) else {}
 
     @functools.cached_property

@@ -32,20 +32,20 @@ Install it with the project's extra: pip install 'meshtf[text]'"""
 class SentencePieceVocabulary:
     """The pieces of a SentencePiece model as tokens, and sentinels after them.
 
-    A model whose padding is 0 and whose end is 1 keeps its ids. Models of `meshtf-vocab` and of T5 are such. With
-    `own_ids` any other model keeps its ids as well, since weights need the ids that they were trained on (Llama's,
-    Gemma's). Its end is the file's, and so is its padding, -1 if it has none. Without `own_ids`, its ids are raised by
-    2, to make room for padding and end.
+    A model whose padding is 0 and whose end is 1 keeps its ids, as do models of `meshtf-vocab` and T5. With `own_ids`
+    any other model keeps its ids as well, since weights need the ids that they were trained on (Llama's, Gemma's). The
+    file then defines end and padding (-1 if it has none). Without `own_ids`, the ids of other models are raised by 2,
+    to make room for padding and end.
 
-    A text that spells out "</s>" or another control token gets the pieces of these letters, and never that id. Symbols
-    that the model's maker defined, as Gemma's "<start_of_turn>", always become their ids.
+    A text that spells out "</s>" or another control token gets the pieces of these letters, and never that id. A
+    model's user-defined symbols, such as Gemma's "<start_of_turn>", always become their ids.
 
     Attributes:
       path: the model's file.
       extra_ids: the number of sentinels, which span corruption and masking need.
-      own_ids: whether the file's ids are kept in any case.
-      add_begin: whether every text begins with the model's token for that. This needs its own ids. A decoder gets it as
-        its `start_id`.
+      own_ids: whether the file's ids are always kept.
+      add_begin: whether every text begins with the model's begin token. This needs the model's own ids. The token is
+        then a decoder's `start_id`.
 
     Raises:
       ConfigurationError: if SentencePiece is not installed, the file is missing or no model, or it lacks a token that

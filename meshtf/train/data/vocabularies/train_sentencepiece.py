@@ -30,7 +30,7 @@ ARGUMENTS = {
     "normalization_rule_name": "identity",
     "add_dummy_prefix": False,
     "remove_extra_whitespaces": False,
-    "allow_whitespace_only_pieces": True,  # indentation is one token, and not one a space
+    "allow_whitespace_only_pieces": True,  # indentation is one token, and not one for each space
     "max_sentence_length": 2 * LONGEST_LINE,
     "num_threads": 1,  # the same model on every machine
     "minloglevel": ERRORS_ONLY,
@@ -70,7 +70,7 @@ def train_sentencepiece(
     except (OSError, RuntimeError) as error:
         if lines.error is not None:
             raise lines.error from None
-        reason = str(error).rpartition("] ")[2]  # before it stand the line and the condition in SentencePiece's source
+        reason = str(error).rpartition("] ")[2]  # drops the line and the condition in SentencePiece's source
         raise ConfigurationError(
             f"SentencePiece cannot train a vocabulary of {size:,} on {lines.num_bytes:,} bytes of text: {reason}"
         ) from error

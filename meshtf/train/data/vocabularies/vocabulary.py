@@ -31,7 +31,7 @@ class Vocabulary(Protocol):
 
     @property
     def padding_id(self) -> int:
-        """The id that fills rows behind their tokens, or -1 if no id is kept for that."""
+        """The id that fills rows after their tokens, or -1 if there is none."""
         ...
 
     @property
@@ -44,12 +44,12 @@ class Vocabulary(Protocol):
 
     @property
     def mask_id(self) -> int | None:
-        """The id that masked language modelling puts in place of a token, or None if no id is kept for that."""
+        """The id that masked language modelling substitutes for a token, or None if there is none."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """A hash that differs for every vocabulary that would make other ids of some text."""
+        """A hash that differs for every vocabulary that encodes some text as other ids."""
         ...
 
     def encode(self, text: str) -> list[int]:

@@ -22,14 +22,14 @@ _BYTES = ByteVocabulary()
 class WordVocabulary:
     """A vocabulary of given words. Other text is written as bytes of UTF-8, so every text has ids.
 
-    At each place the longest word that fits is taken. A space before a word is part of it if it is written so. Ids up
-    to 257 are those of a `ByteVocabulary`, and word w is the id 258 + w.
+    At each place the longest matching word is taken. A space before a word belongs to it if it is in `words` that way.
+    Ids up to 257 are those of a `ByteVocabulary`, and word w is the id 258 + w.
 
     Attributes:
-      words: the words, no two alike.
+      words: the words, all different.
 
     Raises:
-      ConfigurationError: a word is empty, or there twice.
+      ConfigurationError: if a word is empty, or occurs twice.
     """
 
     words: Sequence[str]
@@ -37,7 +37,7 @@ class WordVocabulary:
     def __post_init__(self) -> None:
         is_text = isinstance(self.words, list | tuple) and all(isinstance(x, str) and x for x in self.words)
         if not is_text or len(set(self.words)) < len(self.words):
-            raise ConfigurationError("WordVocabulary.words must be texts that are not empty, and no two alike")
+            raise ConfigurationError("WordVocabulary.words must be non-empty texts, all different")
 
     @property
     def size(self) -> int:
@@ -82,7 +82,7 @@ class WordVocabulary:
         return ids + _BYTES.encode(text[end:])
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Decodes as `Vocabulary.decode`. Bytes that are no UTF-8 become U+FFFD."""
+        """Decodes as `Vocabulary.decode`. Bytes that are not UTF-8 become U+FFFD."""
         return b"".join(self._pieces[int(token)] for token in ids).decode(errors="replace")
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:

@@ -18,7 +18,7 @@ from meshtf.ops.random.row_keys import row_gumbel, row_uniform, with_count
 from meshtf.train.decoding.sampling import Sampling
 
 CHECKED, DRAFTED = "checked", "drafted"
-"""The dimensions of the positions that the model checks in one step, and of drafted tokens: one fewer."""
+"""The dimensions of the positions that the model checks in one step, and of drafted tokens, one fewer."""
 
 _DRAFTS, _ACCEPTS, _REPLACES = range(3)
 """The draws that a position may need. Each has a key of its own."""
@@ -28,7 +28,7 @@ _DRAFTS, _ACCEPTS, _REPLACES = range(3)
 class DraftRule:
     """The way in which tokens are drafted, and accepted.
 
-    Each draw depends on the row's key and on the position alone. So a batch's size and the layout change none.
+    Each draw depends only on the row's key and the position, so the batch size and the layout change none.
 
     Attributes:
       sampling: the way in which a token is chosen. It makes both distributions from the models' logits. With a
@@ -65,8 +65,8 @@ class DraftRule:
           position: int32 [batch], the position of the first of them.
 
         Returns:
-          The number of tokens that were accepted, int32 [batch], and the row's next tokens, int32 [batch, checked]: as
-          many drafted tokens, then a token of the model's own. Tokens behind it mean nothing.
+          The number of tokens that were accepted, int32 [batch], and the row's next tokens, int32 [batch, checked]: the
+          accepted ones, then a token of the model's own. Later tokens mean nothing.
         """
         if self.keys is None:
             best = mtf.argmax(logits, self.vocab)
@@ -81,7 +81,7 @@ class DraftRule:
         return count, tokens
 
     def _accepts(self, log_p: mtf.Tensor, log_q: mtf.Tensor, drafted: mtf.Tensor, places: mtf.Tensor) -> mtf.Tensor:
-        """Tells which tokens are accepted by themselves, bool [batch, drafted]."""
+        """Tells which tokens would be accepted if all before them were, bool [batch, drafted]."""
         return mtf.less(row_uniform(self._keys(places, _ACCEPTS)), acceptance(log_p, log_q, drafted, self.vocab))
 
     def _noise(self, position: mtf.Tensor, draw: int) -> mtf.Tensor:
@@ -109,7 +109,7 @@ def acceptance(log_p: mtf.Tensor, log_q: mtf.Tensor, drafted: mtf.Tensor, vocab:
 def residual(log_p: mtf.Tensor, q: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
     """Returns log(max(p - q, 0)), float32 [.., vocab]: unscaled log-probabilities of the token after a rejection.
 
-    They are the ones of p if q is 0, or if rounding has left nothing of p - q.
+    They are those of p if q is 0, or if max(p - q, 0) rounds to 0 everywhere.
     """
     p = mtf.exp(log_p)
     left = mtf.maximum(p - q, 0.0)
@@ -130,5 +130,5 @@ def _without_last(x: mtf.Tensor) -> mtf.Tensor:
 
 
 def _with_one_more(x: mtf.Tensor) -> mtf.Tensor:
-    """x [.., drafted] with 0 behind it, over `checked`."""
+    """x [.., drafted] with a 0 appended, over `checked`."""
     return mtf.pad(x, [0, 1], DRAFTED).rename({DRAFTED: CHECKED})

@@ -1,4 +1,4 @@
-"""A model that drafts tokens for another one, beside it in one program."""
+"""A model that drafts tokens for another one, in the same program."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _OPTIONS = """\
 before each."""
 
 _VOCABULARY = """\
---draft needs a model with the same vocabulary. The model has {own}, and the draft {other}; they make other ids of
-some text."""
+--draft needs a model with the same vocabulary. The model has {own}, and the draft {other}; they encode some
+texts differently."""
 
 _LENGTH = """\
-the draft has learnt from sequences of {counted}, and the model from ones of {length:,} (TextTask.length). Give
+the draft was trained on sequences of {counted}, and the model on ones of {length:,} (TextTask.length). Give
 --max_length={most}, or another draft."""
 
 _NO_STEPS = """\
@@ -154,7 +154,7 @@ class DecoderWithin:
 def decoder_within(
     model: TextModel, features: Mapping[str, mtf.Tensor], context: Callable[[], AbstractContextManager[Any]]
 ) -> DecoderWithin:
-    """The decoder of a model, which is made within a context, too.
+    """The decoder of a model. It is also built within the context.
 
     Raises:
       ConfigurationError: if it does not read several tokens in one step.

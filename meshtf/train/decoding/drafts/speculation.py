@@ -49,13 +49,13 @@ def speculate(
     """Continues prompts until every sequence has ended by `stops`, or reaches its greatest length.
 
     In each step the draft proposes the next `num_drafted` tokens of every row, one after the other. The model reads
-    them all at once. It accepts some of them, by `DraftRule`, and adds one of its own. So rows come forward by
-    different numbers of tokens, and each has its own position. The text has the distribution of `generate`, and is the
-    same text if nothing is drawn.
+    them all at once. It accepts some of them, by `DraftRule`, and adds one of its own. So rows advance by different
+    numbers of tokens, and each has its own position. The text has the distribution of `generate`'s, and is the same
+    text if nothing is drawn.
 
     Args:
       decoder: the decoder of the model, which reads several tokens in a step (see `SeveralTokensDecoder`).
-      draft: the decoder of the draft, which reads several tokens in a step, too.
+      draft: the decoder of the draft, which also reads several tokens in a step.
       prompts: the prompts.
       sampling: the way in which a token is chosen.
       stops: the ends of sequences.
@@ -66,7 +66,7 @@ def speculate(
 
 @dataclasses.dataclass(frozen=True)
 class _Carried:
-    """The state of the loop, over rows [batch]. `position`: of the next token of each row.
+    """The state of the loop, over rows [batch]. `position` is that of the next token of each row.
 
     `log_likelihoods`, [batch, length], are those of each added token, and 0 elsewhere.
     """
@@ -138,7 +138,7 @@ class _Speculation:
     def _drafted(
         self, rule: DraftRule, now: _Carried, state: list[mtf.Tensor]
     ) -> tuple[mtf.Tensor, mtf.Tensor, list[mtf.Tensor]]:
-        """The drafted tokens [batch, drafted], the logits [batch, drafted, vocab] they are from, and the new state."""
+        """The drafted tokens [batch, drafted], the logits [batch, drafted, vocab] they come from, and the new state."""
         tokens: list[mtf.Tensor] = []
         logits: list[mtf.Tensor] = []
         for number in range(self.num_drafted):
@@ -160,13 +160,13 @@ class _Speculation:
         return mtf.concat([first, drafted.rename({DRAFTED: CHECKED})], CHECKED)
 
     def _token_before(self, now: _Carried, back: int) -> mtf.Tensor:
-        """The token that stands before the next one, or further back."""
+        """The last token before the next one, or the token `back` positions before that."""
         return self.prompts.at(now.position - (1 + back), now.ids)
 
     def _read(
         self, decoder: StepDecoder, tokens: mtf.Tensor, now: _Carried, state: list[mtf.Tensor], first: int = 0
     ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        """Logits [.., vocab] behind tokens [batch, (several)], the first of them `first` positions behind the next."""
+        """Logits [.., vocab] after tokens [batch, (several)]. The first token is `first` after the next position."""
         position = now.position + first
         for dim in tokens.shape - now.position.shape:
             position = position + mtf.range(position.mesh, dim)
@@ -176,9 +176,9 @@ class _Speculation:
         return _over(token_logits(logits, decoder), decoder.vocab, self.decoder.vocab), state
 
     def _with_tokens(self, now: _Carried, tokens: mtf.Tensor, count: mtf.Tensor, logits: mtf.Tensor) -> _Carried:
-        """The rows after a step: with as many of `tokens` [batch, checked] as `count` says, and one more.
+        """The rows after a step, with the first `count` + 1 of `tokens` [batch, checked].
 
-        A row takes none behind its end.
+        A row takes no tokens after its end.
         """
         prompts, vocab = self.prompts, self.decoder.vocab
         offsets = mtf.range(tokens.mesh, tokens.shape[CHECKED])

@@ -29,14 +29,14 @@ Decoding.{kind} is for models with a token before every prompt, and {model} begi
 class ConstrainedProgram:
     """Continues prompts token by token. Between two tokens the state goes from one call to the next.
 
-    It takes the arrays that `generation_program` takes, and returns the same results. A token is the one that
-    greedy decoding or sampling chooses among those that are allowed, after all penalties. Where bans leave none of
-    them, the constraint wins. Draws are those of `generate`: they depend on the seed, the number of the prompt and the
-    position. Log-likelihoods are the model's own. A text that reaches its greatest length ends there, and may be only
-    the beginning of a text of the form.
+    It takes the arrays that `generation_program` takes, and returns the same results. Greedy decoding or sampling
+    chooses each token among the allowed ones, after all penalties. If bans leave none of them, the penalties
+    are ignored. Draws are those of `generate`: they depend on the seed, the number of the prompt and the position.
+    Log-likelihoods are the model's own. A text that reaches its greatest length ends there, and may be only the
+    beginning of a text of the form.
 
     Attributes:
-      num_runs: the number of batches before the next one, by which prompts are counted.
+      num_runs: the number of batches so far. The numbers of prompts continue from it.
 
     Args:
       training: the training of the model.
@@ -46,7 +46,7 @@ class ConstrainedProgram:
       variables: the variables of the model.
 
     Raises:
-      ConfigurationError: if the constraint is wrong, or an option or the model does not go with it.
+      ConfigurationError: if the constraint is wrong, or does not work with an option or with the model.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ConstrainedProgram:
         return self._step.variables
 
     def initialize(self) -> None:
-        """Gives variables that have none their first values."""
+        """Initializes the variables that have no values."""
         self._step.initialize()
 
     def __call__(self, **given: np.ndarray) -> dict[str, tf.Tensor]:
@@ -152,7 +152,7 @@ class ConstrainedProgram:
         return found | {f"state_{i}": x for i, x in enumerate(after)}
 
     def _possible(self, logits: mtf.Tensor, allowed: mtf.Tensor, so_far: TokensSoFar, decoder: Any) -> mtf.Tensor:
-        """The logits after penalties, -inf where a token may not come."""
+        """The logits after penalties, -inf for tokens that are not allowed."""
         penalties, vocab = self._decoding.penalties, decoder.vocab
         wanted = penalties.applied(logits, so_far, vocab, self._stops.ids)
         possible = mtf.where(allowed, wanted, -math.inf, output_shape=logits.shape)
@@ -174,7 +174,7 @@ class ConstrainedProgram:
 
 
 def _check(training: Training, decoding: Decoding) -> None:
-    """Raises ConfigurationError for an option, or a model, that does not go with a constraint."""
+    """Raises ConfigurationError for an option, or a model, that does not work with a constraint."""
     assert decoding.constraint is not None
     kind = decoding.constraint.kind
     model = training.model

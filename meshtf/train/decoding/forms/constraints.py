@@ -24,7 +24,7 @@ _WRONG = """\
 Decoding.{kind} cannot be used: {told}"""
 
 _DEAD_END = """\
-no token of the vocabulary goes on with {text!r} as it asks. The vocabulary lacks a token for a character of it; \
+no token of the vocabulary continues {text!r} in this form. The vocabulary lacks a token for a character of it; \
 tokens that are only a part of a character are never chosen."""
 
 
@@ -59,7 +59,7 @@ class TokenRules:
     Args:
       constraint: the form of the text.
       vocabulary: the vocabulary of its tokens.
-      earlier: rules of the same vocabulary. The library reads the vocabulary once for all of them.
+      earlier: rules of the same vocabulary, from which it is taken. So the library reads it only once.
       seconds: the time that the constraint may take to compile.
 
     Raises:
@@ -109,7 +109,7 @@ class TokenRules:
     def begin(self, stop_ids: Sequence[int] = ()) -> TextRules:
         """Returns the rules of one text, before its first token.
 
-        `stop_ids`: tokens that end it. One that has no text of its own may come where the text is whole.
+        `stop_ids`: tokens that end it. One that stands for no text may come where the text is complete.
         """
         end = self.vocabulary.end_id
         return TextRules(
@@ -127,7 +127,7 @@ class TextRules:
     """The tokens that may come next in one text.
 
     Attributes:
-      end_ids: the tokens that may come where it is whole, and end it.
+      end_ids: the tokens that end the text, and may come only where it is complete.
     """
 
     def __init__(self, rules: TokenRules, matcher: Any, end_ids: Sequence[int]) -> None:
@@ -135,10 +135,10 @@ class TextRules:
         self.end_ids = list(end_ids)
 
     def allowed(self) -> np.ndarray:
-        """Returns whether each token may come next, bool [vocab]. The end may come where the text is whole.
+        """Returns whether each token may come next, bool [vocab]. The end may come where the text is complete.
 
         Raises:
-          ConstraintError: if none may, or the library gave the text up, as it does where a form takes too long.
+          ConstraintError: if no token may, or if the library has given up, for example because a form takes too long.
         """
         self._check()
         is_whole = self._matcher.is_accepting()
@@ -153,10 +153,10 @@ class TextRules:
         return found
 
     def add(self, token: int) -> None:
-        """Adds a token that is allowed, and is no end.
+        """Adds a token that is allowed, and is not an end.
 
         Raises:
-          ConstraintError: if the token is not allowed, as after logits that are no numbers, or the library gave up.
+          ConstraintError: if the token is not allowed, for example after NaN logits, or if the library has given up.
         """
         self._added.append(token)
         self._matcher.consume_token(token)
@@ -168,9 +168,9 @@ class TextRules:
 
 
 def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
-    """Returns the bytes of each token inside of a text.
+    """Returns the bytes that each token stands for inside a text.
 
-    Tokens that stand for no whole characters have none, but in a vocabulary of bytes.
+    A token that stands for parts of characters has none, except in a vocabulary of bytes.
     """
     if isinstance(vocabulary, ByteVocabulary):
         return [bytes([t - FIRST_BYTE]) if t in vocabulary.text_ids else b"" for t in range(vocabulary.size)]
@@ -185,7 +185,7 @@ def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
 
 
 class _Tokenizer:
-    """A vocabulary as llguidance asks for it."""
+    """A vocabulary with the interface that llguidance needs."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

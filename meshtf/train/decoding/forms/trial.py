@@ -12,11 +12,12 @@ _PROGRAM = Path(__file__).with_name("_trial_process.py")
 def why_not_compiled(grammar: str, seconds: float) -> str | None:
     """Compiles a grammar of llguidance's in a process of its own, which is ended after these seconds.
 
-    Nothing else can end the compiler, and some small grammars take it years. An example is a JSON schema in which one
+    Nothing else can end the compiler, and some small grammars take years. An example is a JSON schema in which one
     string must match twenty patterns.
 
     Returns:
-      The reason why a process must not compile it, or None. A wrong grammar is no reason: it is refused at once.
+      The reason not to compile it in this process, or None. A wrong grammar is no reason: the compiler rejects it at
+      once.
     """
     command = [sys.executable, "-P", str(_PROGRAM)]
     try:

@@ -70,7 +70,7 @@ def test_layers_of_v2_have_one_group_unless_it_is_limited() -> None:
         ),
         (
             {"quantization_config": {"quant_method": "fp8"}},
-            "has quantization_config.quant_method = 'fp8', of which the rules deepseek_v3.toml know nothing",
+            "has quantization_config.quant_method = 'fp8', which the rules deepseek_v3.toml do not know",
         ),
     ],
 )

@@ -24,7 +24,7 @@ from tests.house.sharpest import sharpest
 STORED = {c["name"]: c for c in json.loads((Path(__file__).parent / "drawn_decoders.json").read_text())}
 REFUSED = {
     "gemma 3, sees both ways": r"has use_bidirectional_attention = True; models of these rules, gemma3_text, have",
-    "falcon rw, alibi": r"has alibi = True; models of these rules, falcon, have False: there is no such model here",
+    "falcon rw, alibi": r"has alibi = True; models of these rules, falcon, have False: meshtf has no such model",
     "stablelm, norms of queries": r"has qk_layernorm = True; models of these rules, stablelm, have False",
 }
 BY_LENGTH = ("llama, dynamic, long", "llama, longrope", "phi 3, longrope, long")

@@ -41,7 +41,8 @@ def test_each_kind_of_layer_has_a_table_of_rotary_embeddings() -> None:
         "sliding_attention": {"rope_theta": 50.0, "rope_type": "default"},
     }
     with pytest.raises(
-        CheckpointError, match="has beta_fast = 2 among the rotary embeddings of full_attention, of which"
+        CheckpointError,
+        match="has beta_fast = 2 among the rotary embeddings of full_attention, which these rules do not know",
     ):
         read("rotary_of_olmo3", rope_parameters={"full_attention": {"beta_fast": 2}})
     with pytest.raises(CheckpointError, match="has 'linear' where a table of rotary embeddings should be"):

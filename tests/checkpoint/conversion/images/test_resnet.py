@@ -30,12 +30,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "activation": ({"hidden_act": "gelu"}, r"has hidden_act = 'gelu'; models of these rules, resnet, have 'relu'"),
     "sizes": (
         {"hidden_sizes": [16, 32, 64, 96]},
-        r"hidden_sizes = \[16, 32, 64, 96\], .* twice the filters of the one before, \[16, 32, 64, 128\]: there is no",
+        r"hidden_sizes = \[16, 32, 64, 96\], .* twice the filters of the one before, \[16, 32, 64, 128\]: "
+        r"meshtf has no such model",
     ),
     "stages": ({"depths": [1, 1, 1]}, r"depths = \[1, 1, 1\], .* have four stages"),
     "block": ({"layer_type": "wide"}, r"has layer_type = 'wide', and these rules know basic, bottleneck"),
     "backbone": ({"architectures": ["ResNetBackbone"]}, r"architectures\.0 = 'ResNetBackbone'"),
-    "key": ({"replace_stride": 2}, r"has replace_stride = 2, of which the rules resnet\.toml know nothing"),
+    "key": ({"replace_stride": 2}, r"has replace_stride = 2, which the rules resnet\.toml do not know"),
 }
 
 

@@ -101,7 +101,7 @@ def test_a_training_begins_with_the_imported_weights(
         np.testing.assert_array_equal(before.read(name), after.read(name))
     shutil.rmtree(folder / "imported" / "checkpoints")
     main(train, "--gin_file=../imported/model.gin", "--gin_file=../fine_tuning.gin", "--model_dir=third", status=2)
-    assert f"{folder}/imported is neither the folder of a checkpoint, as step_00001000, nor" in capsys.readouterr().err
+    assert f"{folder}/imported is not the folder of a checkpoint, such as step_00001000, and" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -159,13 +159,15 @@ def test_an_imported_bert_learns_the_classes_of_a_csv(
     assert run("export", "run", "exported") == 0
     (tmp_path / "reviews.csv").write_text("review,verdict\na film,goood\n")
     main(evaluation, "--model_dir=run", status=2)
-    told = 'reviews.csv, row 1, column "verdict": \'goood\' is none of the labels bad, dull, good; did you mean "good"?'
+    told = (
+        'reviews.csv, row 1, column "verdict": \'goood\' is not one of the labels bad, dull, good; did you mean "good"?'
+    )
     assert told in capsys.readouterr().err
 
 
 def test_what_has_no_counterpart_is_told_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("import", "gpt2", "again") == 0
-    told = "generation: meshtf-decode has no counterpart of typical_p = 0.2, and continues text without\n"
+    told = "generation: meshtf-decode has no counterpart of typical_p = 0.2, and continues text without them\n"
     assert capsys.readouterr().out.count(told) == 1
 
 

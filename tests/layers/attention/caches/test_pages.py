@@ -113,7 +113,7 @@ def test_rows_at_positions_of_their_own(variant: str) -> None:
             models.language_model(
                 SelfAttention(models.MULTI_HEAD, rotary=Rotary(scaling=DynamicRotaryScaling(2.0, 4)))
             ),
-            "DynamicRotaryScaling turns keys by the length of the prompt",
+            "DynamicRotaryScaling rotates keys by the length of their prompt",
         ),
     ],
 )

@@ -136,7 +136,7 @@ def built(options: AttentionOptions, block_size: int = 4, memory_length: int = 8
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"(?s)of 31 the largest divisor up to block_size, 16, is 1; pad .*, or drop"):
+    with pytest.raises(GraphError, match=r"(?s)the largest divisor of 31 up to block_size, 16, is 1; pad .*, or drop"):
         built(AttentionOptions(dropout_rate=0.1, dropout_broadcast_dims=("heads",)), 16, memory_length=31)
     with pytest.raises(GraphError, match=r"block_size must be at least 1, and is 0"):
         built(AttentionOptions(), block_size=0)

@@ -128,8 +128,11 @@ def test_scalings(name: str) -> None:
 @pytest.mark.parametrize(
     ("scaling", "message"),
     [
-        (YarnRotaryScaling(2.0, 16), "YarnRotaryScaling goes by the ratio of neighbouring pairs' wavelengths, and one"),
-        (DynamicRotaryScaling(2.0, 1), "DynamicRotaryScaling goes by the ratio"),
+        (
+            YarnRotaryScaling(2.0, 16),
+            "YarnRotaryScaling needs the ratio of neighbouring pairs' wavelengths, but only one",
+        ),
+        (DynamicRotaryScaling(2.0, 1), "DynamicRotaryScaling needs the ratio"),
         (LongRopeRotaryScaling((1.0, 2.0), (1.0,), 4), "short_factors has 2 factors for 1 rotated pairs"),
     ],
 )
@@ -266,10 +269,10 @@ def build(program: Any) -> None:
 @pytest.mark.parametrize(
     ("d_kv", "fraction", "error", "message"),
     [
-        (7, 1.0, ShapeError, r"rotated in pairs, and of d_kv:7 7 are to be; change d_kv or fraction"),
-        (8, 0.4, ShapeError, r"of d_kv:8 3 are to be"),
-        (8, 0.01, ShapeError, r"of d_kv:8 0 are to be"),
-        (8, 1.5, GraphError, r"fraction is the part of d_kv:8 that is rotated, in \(0, 1\], and is 1\.5"),
+        (7, 1.0, ShapeError, r"rotated in pairs, but 7 of d_kv:7 would be; change d_kv or fraction"),
+        (8, 0.4, ShapeError, r"3 of d_kv:8 would be"),
+        (8, 0.01, ShapeError, r"0 of d_kv:8 would be"),
+        (8, 1.5, GraphError, r"fraction, the part of d_kv:8 that is rotated, must be in \(0, 1\], and is 1\.5"),
     ],
 )
 def test_sizes_that_cannot_be_rotated(d_kv: int, fraction: float, error: type[Exception], message: str) -> None:
@@ -299,5 +302,5 @@ def test_positions_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize(("num_buckets", "max_distance"), [(2, 128), (32, 8)])
 def test_too_few_buckets(num_buckets: int, max_distance: int) -> None:
-    with pytest.raises(GraphError, match=r"at least 2 buckets are needed, and a distance above"):
+    with pytest.raises(GraphError, match=r"use at least 2 buckets, and a max_distance above"):
         build(lambda mesh: relative_position_bucket(mtf.zeros(mesh, BY_BATCH, tf.int32), num_buckets, max_distance))

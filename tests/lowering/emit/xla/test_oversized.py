@@ -50,9 +50,9 @@ def test_the_compiler_of_a_topology(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.startswith('program "step" ')
     assert first.endswith("Core program byte size is: 2250000000")
     assert second.startswith("It has 8 instructions, and its HLO ")
-    assert second.endswith(" MiB. The most are of")
+    assert second.endswith(" MiB. Most of them come from")
     assert third.startswith(f"  5 {__file__}:")
-    assert advice.startswith("Layers in an mtf.layer_stack, or steps in an mtf.scan, are there once")
+    assert advice.startswith("A program has the layers of an mtf.layer_stack and the steps of an mtf.scan once")
 
 
 def test_hlo_that_cannot_be_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:

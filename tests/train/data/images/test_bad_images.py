@@ -85,7 +85,7 @@ def test_all_are_bad(folder: Path) -> None:
     for path in folder.glob("*/*"):
         path.write_bytes(b"")
     task = task_of(folder, skip_bad_images=True)
-    with pytest.raises(ConfigurationError, match=r"Input is empty\nSo are the images behind it: 10 in a row are bad"):
+    with pytest.raises(ConfigurationError, match=r"Input is empty\nThe images after it are bad, too: 10 in a row"):
         trained_on(task)
     with pytest.raises(ConfigurationError, match=r"all 10 held-out images of .* are bad, so there is nothing"):
         next(iter(task.evaluation_batches(4)))
@@ -96,11 +96,11 @@ def test_wrong_labels(tmp_path: Path, write_records: Any, pixels: Any, jpeg_of: 
     image = jpeg_of(pixels(9, 9))
     write_records(path, [(image, 1), (image, 2), (image, 3)])
     task = ImageTask(ImageRecords(str(path)), 2, FORMAT, held_out=ImageRecords(str(path)))
-    said = f"{path}, record 3: its label, from 0, is 2, and the last is 1 (ImageTask.num_classes){ADVICE}"
+    said = f"{path}, record 3: its label is 2, but labels go from 0 to 1 (ImageTask.num_classes){ADVICE}"
     with pytest.raises(ConfigurationError, match=f"^{re.escape(said)}$"):
         trained_on(task, steps=1)
     arrays = ImageArrays(np.zeros([2, 8, 8, 3], np.uint8), np.array([0, -1]), "zeros")
-    with pytest.raises(ConfigurationError, match=r"^zeros, image 1: its label, from 0, is -1, and the last is 1"):
+    with pytest.raises(ConfigurationError, match=r"^zeros, image 1: its label is -1, but labels go from 0 to 1"):
         list(ImageTask(arrays, 2, FORMAT, held_out=arrays).evaluation_batches(2))
 
 

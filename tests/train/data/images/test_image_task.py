@@ -204,5 +204,5 @@ def test_classes_that_do_not_go_together(folder: Path, tmp_path_factory: pytest.
     assert str(e.value).endswith("ClassFolders.classes names the classes of both.")
     with pytest.raises(ConfigurationError, match=r"has 2 classes \(cat, dog\), and ImageTask.num_classes is 5"):
         ImageTask(ClassFolders(str(folder)), 5).fingerprint()
-    with pytest.raises(ConfigurationError, match=r"of 10 images in .* none is held out: a hash of each name decides"):
+    with pytest.raises(ConfigurationError, match=r"none of 10 images in .* is held out: a hash of each name decides"):
         ImageTask(ClassFolders(str(folder)), 2, held_out=1e-9).fingerprint()

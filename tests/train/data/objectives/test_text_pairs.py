@@ -25,7 +25,9 @@ def test_parts_stand_around_a_tab() -> None:
 
 @pytest.mark.parametrize(("line", "tabs"), [("no pair", 0), ("a\tb\tc", 2)])
 def test_a_line_that_is_no_pair(line: str, tabs: int) -> None:
-    with pytest.raises(ValueError, match=rf"a pair is two texts with a tab between them, and here are {tabs} tabs"):
+    with pytest.raises(
+        ValueError, match=rf"a pair must be two texts with a tab between them, but this document has {tabs} tabs"
+    ):
         TextPairs().parts(line)
 
 

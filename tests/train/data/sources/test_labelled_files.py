@@ -78,7 +78,7 @@ WRONG = {
     "null": ("a.json", b'{"text": null, "label": 1}', 'a.json, row 1, column "text": None is no text'),
     "a fraction": ("a.json", b'{"text": "a", "label": 1.5}', 'a.json, row 1, column "label": 1.5 is no label'),
     "true": ("a.json", b'{"text": "a", "label": true}', 'a.json, row 1, column "label": True is no label'),
-    "another kind": ("a.xml", b"<a/>", "a.xml is of no kind that LabelledFiles reads: .csv and .tsv"),
+    "another kind": ("a.xml", b"<a/>", "a.xml is not of a kind that LabelledFiles reads: .csv and .tsv"),
 }
 
 

@@ -41,18 +41,21 @@ EXAMPLE = tf.train.Example(
 GOOD = record(EXAMPLE)
 
 FILES: dict[str, tuple[bytes, str]] = {
-    "a length of a terabyte": (record(EXAMPLE, 2**40), "record 1 is said to have 1,099,511,627,776 bytes"),
+    "a length of a terabyte": (record(EXAMPLE, 2**40), "record 1 gives its length as 1,099,511,627,776 bytes"),
     "a length beyond all": (
         record(EXAMPLE, 2**62),
-        "record 1 is said to have 4,611,686,018,427,387,904 bytes",
+        "record 1 gives its length as 4,611,686,018,427,387,904 bytes",
     ),
-    "the largest length": (GOOD + record(EXAMPLE, LARGEST), "record 2 is said to have 18,446,744,073,709,551,615"),
-    "a length that overflows": (record(EXAMPLE, LARGEST - 3), "record 1 is said to have 18,446,744,073,709,551,612"),
+    "the largest length": (GOOD + record(EXAMPLE, LARGEST), "record 2 gives its length as 18,446,744,073,709,551,615"),
+    "a length that overflows": (
+        record(EXAMPLE, LARGEST - 3),
+        "record 1 gives its length as 18,446,744,073,709,551,612",
+    ),
     "a length beyond the file": (GOOD + record(EXAMPLE, 2**30), "record 2 is cut short"),
     "a length that is one more": (record(EXAMPLE, len(EXAMPLE) + 1), "record 1 is cut short"),
     "half a header": (GOOD + GOOD[:7], "record 2 is cut short"),
     "half a record": (GOOD + GOOD[:-1], "record 2 is cut short"),
-    "text": (b"once upon a time there was a file of text", "record 1 is said to have"),
+    "text": (b"once upon a time there was a file of text", "record 1 gives its length as"),
     "zeros": (bytes(64), "orrupted record"),
     "another value": (GOOD.replace(b"one", b"two"), "orrupted record"),
 }
@@ -70,7 +73,7 @@ def test_a_file_that_lies(tmp_path: Path, file: str, compression: str) -> None:
     assert message.startswith(f"the TFRecord file {path} cannot be read: ")
     assert words in message
     assert message.endswith(
-        f"It is damaged, no TFRecord file, or TfRecords.compression ({compression!r}) is not its own."
+        f"It is damaged, it is not a TFRecord file, or it was not written with TfRecords.compression ({compression!r})."
     )
 
 
@@ -102,5 +105,5 @@ def test_a_bomb_is_passed_over_without_being_kept(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "1.tfrecord")
-    with pytest.raises(ConfigurationError, match=r"1\.tfrecord matches, and is a named pipe, no file"):
+    with pytest.raises(ConfigurationError, match=r"1\.tfrecord matches, but is a named pipe, not a file"):
         list(TfRecords(str(tmp_path / "*")).documents())

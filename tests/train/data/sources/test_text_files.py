@@ -85,16 +85,14 @@ def test_what_is_no_file_is_not_waited_for(kind: str, words: str) -> None:
         os.mkfifo("c.txt")
     else:
         Path("c.txt").symlink_to("/dev/zero")
-    with pytest.raises(ConfigurationError, match=rf"c\.txt matches, and is {words}, no file; move it"):
+    with pytest.raises(ConfigurationError, match=rf"c\.txt matches, but is {words}, not a file; move it"):
         contents("*.txt")
 
 
 def test_a_file_that_no_memory_takes() -> None:
     Path("a.txt").touch()
     os.truncate("a.txt", 2**43)  # a hole, that takes no room on the disk
-    with pytest.raises(
-        ConfigurationError, match=r"a\.txt has 8,796,093,022,208 bytes, more than memory takes; split it"
-    ):
+    with pytest.raises(ConfigurationError, match=r"a\.txt has 8,796,093,022,208 bytes, too many for memory; split it"):
         contents("a.txt")
 
 

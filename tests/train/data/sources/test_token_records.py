@@ -68,7 +68,7 @@ def test_pairs(tmp_path: Path) -> None:
         ),
         (
             {"targets": ids([3, 258])},
-            "record 1 has the id 258, and the ids of TextTask.vocabulary are from 0 to below 258",
+            "record 1 has the id 258, but the ids of TextTask.vocabulary are at least 0 and less than 258",
         ),
         ({"targets": ids([-1])}, "record 1 has the id -1"),
     ],

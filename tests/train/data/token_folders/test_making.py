@@ -112,7 +112,7 @@ def test_nothing_stays_of_text_that_cannot_be_read(task: MakeTask, lines: Path, 
 def test_what_is_being_made_is_not_made_twice(task: MakeTask, tmp_path: Path) -> None:
     class MakesItToo:
         def documents(self) -> list[Document]:
-            with pytest.raises(ConfigurationError, match=r"another process makes the tokens .*tokens; wait"):
+            with pytest.raises(ConfigurationError, match=r"another process is making the tokens .*tokens; wait"):
                 str(made)
             return [Document("a", b"text"), Document("b", b"more text")]
 
@@ -127,7 +127,7 @@ def test_what_is_being_made_is_not_made_twice(task: MakeTask, tmp_path: Path) ->
 def test_a_folder_that_is_something_else_is_left_alone(task: MakeTask, tmp_path: Path) -> None:
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / "mine").touch()
-    with pytest.raises(ConfigurationError, match=r"tokens is there, and is no folder of tokens; remove it"):
+    with pytest.raises(ConfigurationError, match=r"tokens already exists, and is not a folder of tokens; remove it"):
         str(task())
     with pytest.raises(ConfigurationError, match=r"TextTask\.tokens must be the path of a folder, and is 3"):
         task(tokens=3)

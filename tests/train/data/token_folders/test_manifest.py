@@ -75,5 +75,5 @@ def test_every_byte_is_verified(task: MakeTask, folder: Path) -> None:
     content = bytearray((folder / "train_0.tokens").read_bytes())
     content[10] ^= 1
     (folder / "train_0.tokens").write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"train_0\.tokens has not the bytes that were written"):
+    with pytest.raises(ConfigurationError, match=r"train_0\.tokens does not have the bytes that were written"):
         made.manifest().verify(folder)

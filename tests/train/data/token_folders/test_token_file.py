@@ -33,5 +33,5 @@ def test_ids_that_there_are_not(tmp_path: Path) -> None:
     np.array([1, 2, 50, -1], np.int32).tofile(tmp_path / "ids")
     tokens = TokenFile(tmp_path / "ids", np.dtype(np.int32), 4, limit=50)
     for place in (slice(1, 3), slice(3, 4)):
-        with pytest.raises(ConfigurationError, match=r"is an id that the vocabulary of 50 lacks"):
+        with pytest.raises(ConfigurationError, match=r"is outside the vocabulary of 50"):
             tokens[place]

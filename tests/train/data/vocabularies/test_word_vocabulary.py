@@ -31,5 +31,5 @@ def test_other_words_have_another_fingerprint() -> None:
 
 @pytest.mark.parametrize("words", [["a", "a"], ["a", ""], "words"])
 def test_words_that_are_none(words: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"WordVocabulary.words must be texts that are not empty"):
+    with pytest.raises(ConfigurationError, match=r"WordVocabulary.words must be non-empty texts, all different"):
         WordVocabulary(words)  # type: ignore[arg-type]

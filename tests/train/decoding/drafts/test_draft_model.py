@@ -58,7 +58,7 @@ def test_models_that_do_not_go_together(lm: TransformerLM, encoder_decoder: Enco
         "The model has a ByteVocabulary of 258 ids, and the draft a ByteVocabulary of 261 ids": training_of(
             lm, extra_ids=3
         ),
-        "learnt from sequences of 8 tokens, and the model from ones of 12 .*\n--max_length=8": training_of(lm, 8),
+        "trained on sequences of 8 tokens, and the model on ones of 12 .*\n--max_length=8": training_of(lm, 8),
         "TransformerLM and EncoderDecoder do not have the same inputs": training_of(encoder_decoder),
         "starts_prompts is True for the model, and\nFalse for the draft": training_of(
             dataclasses.replace(lm, starts_prompts=False)

@@ -128,7 +128,7 @@ def test_programs_of_one_loop_and_models_with_an_own_start_are_refused(
 ) -> None:
     _, training = run
     sizes, mesh_impl, decoding = greatest_sizes(training), mesh_of(training), Decoding(regex="a")
-    with pytest.raises(ConfigurationError, match=r"Decoding\.regex is for meshtf-decode alone"):
+    with pytest.raises(ConfigurationError, match=r"Decoding\.regex works only in meshtf-decode"):
         generation_program(training, mesh_impl, sizes, decoding)
     own = write_small_run(tmp_path, "TransformerLM.starts_prompts = False")
     with pytest.raises(ConfigurationError, match=r"TransformerLM begins with the prompt's own first token"):

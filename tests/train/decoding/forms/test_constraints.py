@@ -59,7 +59,7 @@ def test_a_form_that_the_vocabulary_cannot_write_is_an_error() -> None:
     for token in (2, 3):
         assert np.flatnonzero(rules.allowed()).tolist() == [token]
         rules.add(token)
-    message = r"^Decoding\.regex cannot be used: no token of the vocabulary goes on with 'ab' as it asks"
+    message = r"^Decoding\.regex cannot be used: no token of the vocabulary continues 'ab' in this form"
     with pytest.raises(ConstraintError, match=message):
         rules.allowed()
 

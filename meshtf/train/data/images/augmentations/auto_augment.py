@@ -92,7 +92,7 @@ class AutoAugment:
                 raise ConfigurationError(_NO_STEP.format(step=pair, hint=""))
             for step in pair:
                 _check_step(step)
-        # Lists, as gin has them, have no hash, which tf.function takes.
+        # tf.function hashes this object, and the lists that gin passes have no hash.
         object.__setattr__(self, "policy", tuple(tuple(map(tuple, pair)) for pair in self.policy))
 
     def __call__(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

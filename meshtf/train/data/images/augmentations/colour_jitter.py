@@ -18,8 +18,8 @@ class ColourJitter:
 
     Attributes:
       brightness: factors are from 1 - brightness to 1 + brightness.
-      contrast: the same of differences from the mean grey of the image.
-      saturation: the same of differences from the grey of each pixel.
+      contrast: the same, for differences from the mean grey of the image.
+      saturation: the same, for differences from the grey of each pixel.
 
     Raises:
       ConfigurationError: if one is below 0 or above 1.

@@ -31,7 +31,7 @@ class Mixup:
     """Means of two images and of their labels, with a weight drawn from Beta(alpha, alpha) (Zhang et al. 2018).
 
     Attributes:
-      alpha: near 0 an image is almost its own; at 1 all weights are equally likely.
+      alpha: near 0 the result is almost one of the two images; at 1 all weights are equally likely.
 
     Raises:
       ConfigurationError: if alpha is not above 0.

@@ -9,7 +9,7 @@ import tensorflow as tf
 BRIGHTEST = 255.0
 
 FILL = 128.0
-"""The grey of places that an image leaves when it is moved."""
+"""The grey of places that a moved image leaves empty."""
 
 
 def blended(base: tf.Tensor, image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:

@@ -28,7 +28,7 @@ class RandAugment:
     - colour, contrast, brightness, sharpness
     - rotate, shear_x, shear_y, translate_x, translate_y
 
-    At the magnitude 10 an image turns by 30 degrees, or moves by 45 % of its side. Places that an image leaves
+    At the magnitude 10 an image turns by 30 degrees, or moves by 45 % of its side. Places that it leaves empty
     are grey.
 
     Attributes:

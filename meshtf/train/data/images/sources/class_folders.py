@@ -23,8 +23,8 @@ _NO_FOLDER = '{option}: there is no folder "{path}" (in {cwd}). It must hold a f
 _NO_IMAGES = """\
 there is no image in "{path}". It must hold a folder for each class, with files that end with {endings}{found}"""
 _EMPTY_CLASS = """\
-"{path}" has no image in {folders}. Remove what is no class, or name the classes in ClassFolders.classes, if some \
-have no image here."""
+"{path}" has no image in {folders}. Remove the folders that are not classes, or, if some classes have no image here, \
+name all classes in ClassFolders.classes."""
 _OTHER_FOLDER = '"{path}" has the folder "{name}", which ClassFolders.classes does not name{hint}'
 
 

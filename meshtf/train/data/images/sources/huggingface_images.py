@@ -37,7 +37,7 @@ class HuggingFaceImages:
     """Images and labels in a data set that Hugging Face's `datasets` saved with `save_to_disk`.
 
     The package itself is not needed, only `pip install 'meshtf[arrow]'`. The files are mapped into memory, and an image
-    is read when it is needed. `save_to_disk` puts images of other files into its own.
+    is read when it is needed. `save_to_disk` copies images from other files into its own.
 
     Attributes:
       path: the folder.

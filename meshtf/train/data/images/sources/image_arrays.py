@@ -14,7 +14,7 @@ from meshtf.train.data.images.source import Images
 
 _WRONG_ARRAYS = """\
 ImageArrays takes images [examples, height, width, channels] of uint8 and labels [examples] of integers, one or more,
-and was given {images} and {labels}"""
+but was given {images} and {labels}"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

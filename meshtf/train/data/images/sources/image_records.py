@@ -40,7 +40,7 @@ class ImageRecords:
       patterns: one or several glob patterns. Files are read in the order of their paths.
       image: the name of the feature that is the image's file.
       label: the name of the feature that is the label.
-      first_label: the number of the first class. ImageNet's records count from 1, and batches from 0.
+      first_label: the number of the first class. ImageNet's records count from 1; labels in batches count from 0.
 
     Raises:
       ConfigurationError: when images are first needed: if no file matches, a shard is missing, a file is damaged or has

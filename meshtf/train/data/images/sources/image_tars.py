@@ -24,7 +24,7 @@ the tar file {path} cannot be read: {reason}
 It is damaged, compressed, or no tar file. Images are read in any order, so the file must not be compressed."""
 _NO_LABEL = """\
 {path}, sample "{key}": {fault}
-ImageTars.label is the ending of the file with the number of its class, and ImageTars.endings are those of images."""
+ImageTars.label is the ending of the file with the class number; ImageTars.endings are the endings of image files."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

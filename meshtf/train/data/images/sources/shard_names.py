@@ -12,18 +12,18 @@ from meshtf.train.configuration import ConfigurationError
 _SHARD = re.compile(r"(?P<before>.*-)(?P<number>\d+)-of-(?P<count>\d+)(?P<after>.*)")
 
 _MISSING = """\
-{count} missing of the {all} that the name of {example} promises: {names}
-Bring the files here, or give {option} that match whole data sets only."""
+{count} missing out of the {all} that the name of {example} promises: {names}
+Copy the files here, or give {option} that match only complete data sets."""
 
 _NAMED = 5
 """The most missing shards that a message names."""
 
 
 def check_shards(files: Iterable[Path], option: str) -> None:
-    """Checks that all shards of a data set are there, where names say how many there are.
+    """Checks that all shards of a data set are there, if the names say how many there are.
 
     Args:
-      files: the files that there are.
+      files: the existing files.
       option: the name of the patterns that found them, for messages.
 
     Raises:

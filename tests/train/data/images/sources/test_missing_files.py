@@ -37,7 +37,7 @@ def test_no_images(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "tulip" / "0.png").write_bytes(b"")
     with pytest.raises(
-        ConfigurationError, match=r'has no image in "rose", "violet"\. Remove what is no class, or name'
+        ConfigurationError, match=r'has no image in "rose", "violet"\. Remove the folders that are not classes, or'
     ):
         ClassFolders(str(tmp_path)).images()
     assert ClassFolders(str(tmp_path), ["rose", "tulip", "violet"]).images().count == 1
@@ -59,11 +59,11 @@ def test_missing_shards(tmp_path: Path, write_records: Any) -> None:
     with pytest.raises(ConfigurationError) as error:
         ImageRecords(str(tmp_path / "train-*")).images()
     assert str(error.value) == (
-        f"1 shard is missing of the 4 that the name of {tmp_path}/train-00000-of-00004 promises: "
+        f"1 shard is missing out of the 4 that the name of {tmp_path}/train-00000-of-00004 promises: "
         f"{tmp_path}/train-00001-of-00004\n"
-        "Bring the files here, or give ImageRecords.patterns that match whole data sets only."
+        "Copy the files here, or give ImageRecords.patterns that match only complete data sets."
     )
-    with pytest.raises(ConfigurationError, match=r"3 shards are missing of the 4"):
+    with pytest.raises(ConfigurationError, match=r"3 shards are missing out of the 4"):
         ImageRecords(str(tmp_path / "train-00000*")).images()
 
 
