@@ -55,7 +55,7 @@ test: lint
 	$(BIN)/python -m pytest $(WORKERS) $(TEST_ARGS)
 	$(if $(TEST_ARGS),,$(BIN)/python -m tests.plain_cpu -n 2 -m "plain_cpu and not long" $(PLAIN))
 
-# Room by room, for hours. `make test-long TEST_ARGS="ops xla"` runs two rooms, and TEST_ARGS=--resume goes on.
+# Room by room, for hours. `make test-long TEST_ARGS="ops xla"` runs two rooms. TEST_ARGS=--resume continues.
 test-long: lint $(VENV)/has-test-long
 	$(BIN)/python -m tests.house.long_run --at_once=$(LONG_WORKERS) $(TEST_ARGS)
 

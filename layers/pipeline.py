@@ -210,7 +210,7 @@ class _Pipeline:
         beside = [self.cut.parts(x) for x in self.beside]
         buffers = [mtf.zeros(mesh, [self.stage, *self.cut.part(x)], x.dtype) for x in xs]
         tables = (schedule.rounds, schedule.microbatches, schedule.takes_from_neighbour, ~schedule.is_useful)
-        sliced = [self._constant(table, [self.step, self.stage]) for table in tables]
+        by_step = [self._constant(table, [self.step, self.stage]) for table in tables]
         is_last = self._constant(np.arange(self.stage.size) == self.stage.size - 1, [self.stage])
         with mtf.variable_scope(default_name="pipeline") as scope:
             by_layer = [self.places.by_stage(x) for x in [*self.vectorized.weights, *self.sliced]]
@@ -237,13 +237,13 @@ class _Pipeline:
 
             # Floating tensors have gradients. They are gathered for all steps at once, so that their gradient crosses
             # the stages once.
-            early = [x[MICROBATCH, sliced[1]] for x in beside if x.dtype.is_floating]
+            early = [x[MICROBATCH, by_step[1]] for x in beside if x.dtype.is_floating]
             parts_of_xs = [self.cut.parts(x) for x in xs]
-            sliced += [self._constant(schedule.microbatches[:, 0], [self.step]), *early]
+            by_step += [self._constant(schedule.microbatches[:, 0], [self.step]), *early]
             steps = mtf.PipelineSteps(
                 self.step, self.stage, schedule.is_useful, schedule.num_microbatches, schedule.num_rounds
             )
-            _, lasts = mtf.scan(one_step, buffers, sliced, steps, recompute=of_step, draws_alike=True, name="steps")
+            _, lasts = mtf.scan(one_step, buffers, by_step, steps, recompute=of_step, draws_alike=True, name="steps")
         ys = [self.cut.whole(self._leaving(y), x.shape) for x, y in zip(xs, lasts, strict=False)]
         return ys, [self._added_up(x) for x in lasts[len(xs) :]]
 

@@ -93,7 +93,7 @@ def launch_of(values: flags.FlagValues) -> list[str]:
     """
     if values.write_jobs is not None and not user_path(values.write_jobs).absolute().parent.is_dir():
         raise ConfigurationError(
-            f"--write_jobs={values.write_jobs}: the folder does not exist; create it, or give another"
+            f"--write_jobs={values.write_jobs}: its folder does not exist; create it, or give another"
         )
     if values.launch is None:
         return []

@@ -1,8 +1,8 @@
 """Runs all tests, the long ones too, room by room: `python -m tests.house.long_run`, or `make test-long`.
 
 A room is a folder of `tests`. It has a pytest of its own, so that no process keeps what earlier rooms compiled. Tests
-marked `plain_cpu` run once more, as on a CPU without AVX-512. A line for each run says how many minutes it took, how
-many minutes of processors, and how it ended. `build/test-long` has all that the tests printed.
+marked `plain_cpu` run once more, as on a CPU without AVX-512. A line for each run says how many minutes it took, and
+how it ended. `build/test-long` has all that the tests printed.
 
     python -m tests.house.long_run ops xla         these rooms
     python -m tests.house.long_run --at_once=4     more rooms at a time; each takes up to 7 GB
@@ -64,6 +64,11 @@ def files(room: str) -> Sequence[Path]:
     return sorted(TESTS.glob("test_*.py") if room == TOP_LEVEL else (TESTS / room).rglob("test_*.py"))
 
 
+def is_marked(file: Path) -> bool:
+    """Whether the file has a test marked `plain_cpu`. Other files name the marker in texts."""
+    return "mark.plain_cpu" in file.read_text()
+
+
 def rooms() -> Sequence[str]:
     """The names of all rooms, in the order in which they begin."""
     folders = {file.relative_to(TESTS).parts[0] for file in TESTS.glob("*/**/test_*.py")}
@@ -74,7 +79,7 @@ def runs(chosen: Sequence[str]) -> Iterator[Run]:
     """The runs of these rooms, or of all where none is chosen: first as the CPU is, then as on a plain one."""
     entered = [room for room in rooms() if not chosen or room in chosen]
     yield from (Run(room, plain_cpu=False) for room in entered)
-    yield from (Run(room, plain_cpu=True) for room in entered if any("plain_cpu" in f.read_text() for f in files(room)))
+    yield from (Run(room, plain_cpu=True) for room in entered if any(map(is_marked, files(room))))
 
 
 def passes(run: Run, seed: int | None) -> bool:
@@ -82,14 +87,11 @@ def passes(run: Run, seed: int | None) -> bool:
     run.passed.unlink(missing_ok=True)
     begun = time.monotonic()
     with run.log.open("wb") as log:
-        process = subprocess.Popen(run.command(seed), stdout=log, stderr=subprocess.STDOUT, cwd=TESTS.parent)
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode == 0:
+        ended = subprocess.run(run.command(seed), stdout=log, stderr=subprocess.STDOUT, cwd=TESTS.parent, check=False)
+    if ended.returncode == 0:
         run.passed.touch()
-    minutes, cpu_minutes = (time.monotonic() - begun) / 60, (used.ru_utime + used.ru_stime) / 60
-    print(f"{run.log.stem:30}{minutes:6.1f} min{cpu_minutes:6.1f} CPU min  {run.summary()}", flush=True)
-    return process.returncode == 0
+    print(f"{run.log.stem:32}{(time.monotonic() - begun) / 60:6.1f} min  {run.summary()}", flush=True)
+    return ended.returncode == 0
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -175,7 +175,7 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       pow_1 [batch:4 hidden:8] float32
     """
     if isinstance(x1, Tensor) and x1.dtype.is_integer and is_scalar(x2) and x2 < 0:  # type: ignore[operator]
-        raise UsageError(f"a power of {x2} is not a whole number, as {x1.dtype.name} needs; convert with mtf.cast")
+        raise UsageError(f"{x1.dtype.name} has no negative powers, such as {x2}; convert with mtf.cast")
     base, power = tensors_of_one_dtype(x1, x2)
     return binary(
         base,
