@@ -22,6 +22,5 @@ for imported_by_trainings in ("tensorboard.summary.v2", "sklearn.datasets"):
     importlib.import_module(imported_by_trainings)
 importlib.import_module("tests.fresh_process")  # the functions that processes start with
 
-gc.collect()
 gc.freeze()
 gc.enable()

@@ -26,7 +26,6 @@ def pytest_collection_finish() -> None:
     Otherwise they take a tenth of the time. A fortieth is JAX's: it calls its runtime at each of them, of young objects
     too.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()

@@ -47,5 +47,10 @@ def assert_same(first: np.ndarray, other: np.ndarray, message: str) -> None:
     """Asserts that two arrays are equal, with NaN at the same places."""
     if first.dtype == tf.bfloat16.as_numpy_dtype:  # NumPy does not recognize its NaN
         first, other = first.astype(np.float32), other.astype(np.float32)
-    if first.shape != other.shape or first.tobytes() != other.tobytes():  # faster than NumPy's check
+    if not has_same_bits(first, other):  # faster than NumPy's check
         np.testing.assert_array_equal(first, other, err_msg=message)
+
+
+def has_same_bits(first: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of one dtype have the same shape and bits. So 0.0 is not -0.0, and a NaN can equal another."""
+    return first.shape == other.shape and first.tobytes() == other.tobytes()

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from meshtf.errors import MeshtfError
 from meshtf.layout import Axes
-from meshtf.lowering.core_slices import assert_same, joined, split
+from meshtf.lowering.core_slices import assert_same, has_same_bits, joined, split
 from meshtf.mesh_impl.host.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
@@ -156,7 +156,7 @@ class Interpreter:
             inner = dict(slices)
             inner[loop.index] = [np.asarray(index, np.int32)] * len(self._cores)
             inner.update(zip((c.entering for c in loop.carried), carried, strict=True))
-            inner.update({s.part: [_part(x, index, s.dim) for x in slices[s.whole]] for s in loop.sliced})
+            inner.update({s.part: _parts(slices[s.whole], index, s.dim) for s in loop.sliced})
             self._execute(loop.body, inner)
             carried = [inner[c.leaving] for c in loop.carried]
             stacks[index] = [inner[s.part] for s in loop.stacked]
@@ -168,7 +168,7 @@ class Interpreter:
             absent = [np.zeros(s.part.slice_shape, s.part.dtype.as_numpy_dtype)] * len(self._cores)
             rows = [stacks[i][n] if i in stacks else absent for i in range(loop.length)]
             nothing = np.zeros(s.whole.slice_shape, s.whole.dtype.as_numpy_dtype)
-            slices[s.whole] = [np.stack([row[core] for row in rows]) if rows else nothing for core in self._range]
+            slices[s.whole] = _stacked(rows) if rows else [nothing] * len(self._cores)
 
     def _goes_on(
         self, loop: Loop, turn: int, carried: Sequence[list[np.ndarray]], slices: Mapping[Value, list[np.ndarray]]
@@ -205,22 +205,29 @@ class Interpreter:
                 alike.append(same)
             for value, array in zip(instruction.outputs, same.outputs, strict=True):
                 results[value].append(array)
-        for value, arrays in results.items():
-            if value not in self.plan.unreduced:
-                self._check(instruction, value, arrays)
-        return results
+        return {
+            value: arrays if value in self.plan.unreduced else self._checked(instruction, value, arrays)
+            for value, arrays in results.items()
+        }
 
-    def _check(self, instruction: Compute, value: Value, arrays: Sequence[np.ndarray]) -> None:
-        """Asserts that shapes and dtypes are as planned, and that cores which should hold equal slices do so."""
+    def _checked(self, instruction: Compute, value: Value, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Asserts that shapes and dtypes are as planned, and that cores which should hold equal slices do so.
+
+        Cores whose slices have the same bits get one array, so that they share the work that follows.
+        """
         first: dict[tuple[int, ...], np.ndarray] = {}
+        checked: list[np.ndarray] = []
         dtype = value.dtype.as_numpy_dtype
         for core, array in zip(self._cores, arrays, strict=True):
             assert array.shape == value.slice_shape, (instruction.operation, array.shape, str(value))
             assert array.dtype == dtype, (instruction.operation, array.dtype, str(value))
             where = (*map(core.position, value.layout.axes), core.position(value.pending))
-            if first.setdefault(where, array) is not array:
-                message = f"cores disagree on {value} of {instruction.operation}"
-                assert_same(first[where], array, message)
+            same = first.setdefault(where, array)
+            if same is not array and not has_same_bits(same, array):
+                assert_same(same, array, f"cores disagree on {value} of {instruction.operation}")
+                same = array
+            checked.append(same)
+        return checked
 
     def collective(self, step: CollectiveStep, slices: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The slice that each core holds after a collective."""
@@ -272,6 +279,23 @@ def _part(x: np.ndarray, index: int, dim: int) -> np.ndarray:
     """The slice at one index of a dimension, without that dimension. (`np.take` of bfloat16 may crash.)"""
     where = (slice(None),) * dim
     return x[(*where, slice(index, index + 1))].reshape(x.shape[:dim] + x.shape[dim + 1 :])
+
+
+def _parts(slices: Sequence[np.ndarray], index: int, dim: int) -> list[np.ndarray]:
+    """The part of each core. Cores with the same array share its part."""
+    distinct = {id(x): x for x in slices}
+    parts = {key: _part(x, index, dim) for key, x in distinct.items()}
+    return [parts[id(x)] for x in slices]
+
+
+def _stacked(rows: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """The stack of each core's rows. Cores with the same rows share it."""
+    stacks: dict[tuple[int, ...], np.ndarray] = {}
+    columns = [(tuple(map(id, column)), column) for column in zip(*rows, strict=True)]
+    for key, column in columns:
+        if key not in stacks:
+            stacks[key] = np.stack(column)
+    return [stacks[key] for key, _ in columns]
 
 
 def _alike(arrays: Sequence[np.ndarray], instruction: Loop | Branch) -> np.ndarray:

@@ -17,7 +17,7 @@ from meshtf.planning.collectives.all_to_all import AllToAll
 from meshtf.planning.collectives.collective_step import CollectiveStep
 from meshtf.planning.collectives.permute import Permute
 from meshtf.planning.collectives.reduce_scatter import ReduceScatter
-from meshtf.planning.plan import Plan
+from meshtf.planning.plan import Core, Plan
 from tests.planning.small_planner import planner_of
 
 pytestmark = pytest.mark.quick
@@ -110,3 +110,47 @@ def test_cores_that_hold_nan_alike_agree(dtype: tf.DType) -> None:
     slices[1][0] = 2
     with pytest.raises(AssertionError, match="core 1 disagrees"):
         joined(slices, TensorLayout(((),)), plan)
+
+
+def test_cores_with_the_same_slices_share_their_work() -> None:
+    """Also in and after a loop, whose parts and stacks are arrays of their own."""
+    calls = []
+
+    def doubled(x: tf.Tensor) -> tf.Tensor:
+        calls.append(x)
+        return 2 * x
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        _, (parts,) = mtf.scan(lambda _, parts: ([], [mtf.slicewise(doubled, parts)]), [], [x], "steps")
+        return mtf.slicewise(doubled, [parts])
+
+    def number_of_calls(mesh_shape: str) -> int:
+        calls.clear()
+        x = np.arange(12, dtype=np.float32).reshape(3, 4)
+        found = mtf.testing.interpret(program, {"x": ("steps:3 a:4", x)}, mesh_shape)
+        np.testing.assert_array_equal(found.results, 4 * x)
+        return len(calls)
+
+    assert number_of_calls("rows:2;cols:3") == number_of_calls("rows:1")
+
+
+def test_cores_that_computed_the_same_bits_share_what_follows() -> None:
+    x = mtf.placeholder(mtf.Mesh(mtf.Graph()), "a:12", tf.int32, name="x")
+    planner = planner_of({x: ((),)}, MESH)
+    counts = [0, 0]
+
+    def by_core(core: Core, x: tf.Tensor) -> tf.Tensor:
+        counts[0] += 1
+        return x + 0 * core.coordinate(("rows",))
+
+    def after(core: Core, x: tf.Tensor) -> tf.Tensor:
+        counts[1] += 1
+        return x + 1
+
+    made = planner.read(x)
+    for kernel in (by_core, after):
+        (made,) = planner.compute("work", kernel, [made], [(x.shape, x.dtype, TensorLayout(((),)))])
+    plan = Plan(MESH, planner.record.instructions, (made,), (), False)
+    (found,) = Interpreter(plan).run({"x": np.arange(12, dtype=np.int32)})
+    np.testing.assert_array_equal(found, np.arange(1, 13))
+    assert counts == [2, 1]

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 
 import httpx2
-import openai
 import pytest
 
 from meshtf.serving.http.server import AddressError, Server, bound_socket
@@ -31,6 +30,8 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def test_the_schemas_own_client() -> None:
+    import openai  # noqa: PLC0415  # takes a second, which every process that collects this test would spend
+
     with running(EchoEngine(), ServerOptions(port=0, token="secret")) as server:
         with openai.OpenAI(base_url=f"{server.address}/v1", api_key="secret", max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["tiny"]
