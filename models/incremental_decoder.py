@@ -111,7 +111,9 @@ class IncrementalDecoder:
         is_prompt = prompt_lengths > places  # [batch dimensions, length], as the prompts
         is_prefix = is_prompt.astype(tf.int32) if self.mask.sees_prefix else None
         tokens = Tokens(places, is_prefix=is_prefix)
-        context = Context(self.mask, tokens, places, memory=self.memory, max_length=max_length)
+        # The first step reads the last token of each prompt, because `start_id` stands before the first.
+        lengths = prompt_lengths + 1
+        context = Context(self.mask, tokens, places, memory=self.memory, max_length=max_length, lengths=lengths)
         self.embedding.vocabulary.checked(prompts, is_prompt)
         ids = shifted_right(prompts, self.start_id)
         x = self.embedding(ids, places, self.d_model, is_training=False, are_checked=True)

@@ -65,9 +65,15 @@ class Rotary:
     is_interleaved: bool = False
 
     @language_function
-    def __call__(self, x: mtf.Tensor, positions: mtf.Tensor) -> mtf.Tensor:
+    def __call__(self, x: mtf.Tensor, positions: mtf.Tensor, lengths: mtf.Tensor | None = None) -> mtf.Tensor:
         return rotary_embedding(
-            x, positions, self.base, self.fraction, scaling=self.scaling, is_interleaved=self.is_interleaved
+            x,
+            positions,
+            self.base,
+            self.fraction,
+            scaling=self.scaling,
+            is_interleaved=self.is_interleaved,
+            lengths=lengths,
         )
 
 
@@ -143,8 +149,9 @@ class SelfAttention:
         # Keys and values may stay over `length`, which a layout can split while it leaves `memory_length` whole.
         k, v = project_keys_and_values(x, self.config, keeps_length=keeps_length)
         if self.rotary is not None:
-            positions = _positions(context)
-            q, k = self.rotary(q, positions), self.rotary(k, positions if keeps_length else as_memory(positions))
+            positions, lengths = _positions(context), context.lengths
+            q = self.rotary(q, positions, lengths)
+            k = self.rotary(k, positions if keeps_length else as_memory(positions), lengths)
         mask = dataclasses.replace(context.mask, window=self.window)
         pattern = AttentionPattern.within(context.tokens, mask, self._bias(x.mesh, context))
         y = self._attended(q, k, v, pattern, is_training=context.is_training)

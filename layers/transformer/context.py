@@ -59,6 +59,7 @@ class Context:
       memory: the memory of cross-attention.
       part: the part of a batch to which the tokens belong, in a pipeline.
       max_length: the number of positions for which `fill` makes room in the state; None for only those that it reads.
+      lengths: int32 [..], the length of each sequence, for rotary embeddings that depend on it; None: that of `length`.
       slots: the places of each hypothesis's keys and values, in a step of a beam search whose caches stay in place.
       depth: float32 [], 0 in the first layer and 1 in the last, in training with dropout that grows.
       pages: where rows have their keys and values, in a step whose caches lie in pages.
@@ -72,6 +73,7 @@ class Context:
     memory: Memory | None = None
     part: BatchPart | None = None
     max_length: int | None = None
+    lengths: mtf.Tensor | None = None
     slots: BeamSlots | None = None
     depth: mtf.Tensor | None = None
     pages: PageView | None = None

@@ -106,5 +106,7 @@ class LatentAttention:
             )
         q, q_rotated = project_latent_queries(x, self.config)
         latent, k_rotated = project_latents(x, self.config)
-        q_rotated, k_rotated = (self.rotary(each, context.positions) for each in (q_rotated, k_rotated))
+        q_rotated, k_rotated = (
+            self.rotary(each, context.positions, context.lengths) for each in (q_rotated, k_rotated)
+        )
         return (q, q_rotated), latent, k_rotated

@@ -15,8 +15,11 @@ from meshtf.errors import ShapeError
 from meshtf.layers import (
     AttentionConfig,
     AttentionOptions,
+    DynamicRotaryScaling,
     LatentConfig,
+    LongRopeRotaryScaling,
     QueryKeyNorm,
+    RotaryScaling,
     VocabularyEmbedding,
     YarnRotaryScaling,
 )
@@ -292,6 +295,29 @@ def test_a_prompt_whose_tokens_all_see_each_other(unroll: bool) -> None:
     follows = np.arange(LENGTH.size) >= PROMPT_LENGTHS[:, None]
     assert_close(filled[follows], whole[follows], terms=TERMS)
     assert np.abs(started[3, 5] - whole[3, 5]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("scaling", "layout"),
+    [
+        (LongRopeRotaryScaling([1.0] * 2, [8.0] * 2, 5), "batch:rows"),
+        (DynamicRotaryScaling(8.0, 2), "heads:rows"),
+    ],
+)
+def test_keys_are_rotated_by_the_length_of_their_own_prompt(scaling: RotaryScaling, layout: str) -> None:
+    """Whatever the length of the longest prompt beside it, the next token is that of a pass over this prompt alone."""
+    model = language_model(SelfAttention(MULTI_HEAD, rotary=Rotary(scaling=scaling)))(False)
+
+    def logits(targets: mtf.Tensor, prompt_lengths: mtf.Tensor) -> list[mtf.Tensor]:
+        decoder = model.incremental_decoder({})
+        state = decoder.fill(targets, prompt_lengths)
+        found, _ = decoder.step(mtf.gather(targets, prompt_lengths - 1, LENGTH), prompt_lengths, prompt_lengths, state)
+        return [found, *(model.logits({"targets": targets["length", : n + 1]}, False) for n in PROMPT_LENGTHS)]
+
+    arrays = {"targets": (TOKENS, ROWS["targets"]), "prompt_lengths": (TOKENS[:1], PROMPT_LENGTHS)}
+    found, *alone = interpreted(logits, arrays, "rows:2", layout).results
+    expected = np.stack([whole[row, n] for row, (whole, n) in enumerate(zip(alone, PROMPT_LENGTHS, strict=True))])
+    assert_close(found[:, :VOCAB_SIZE], expected[:, :VOCAB_SIZE], terms=TERMS)
 
 
 @pytest.mark.plain_cpu

@@ -32,6 +32,7 @@ def rotary_embedding(
     *,
     scaling: RotaryScaling | None = None,
     is_interleaved: bool = False,
+    lengths: mtf.Tensor | None = None,
 ) -> mtf.Tensor:
     """Queries or keys, rotated by angles that grow with position (Su et al. 2021).
 
@@ -44,9 +45,10 @@ def rotary_embedding(
       base: the base of the geometric series of wavelengths.
       fraction: the share of `d_kv` that is rotated, from its first element on.
       scaling: changes base^(-i / half), for sequences longer than those of an earlier training. A scaling by length
-        receives the size of `length` or `memory_length`. If positions have neither, as in a step of decoding, it
-        receives the position plus 1.
+        receives `lengths`. Without them it receives the size of `length` or `memory_length`. If positions have neither,
+        as in a step of decoding, it receives the position plus 1.
       is_interleaved: whether neighbours are paired.
+      lengths: integers, over dimensions of x: the length of each sequence, if some are shorter than `length`.
 
     Raises:
       ShapeError: x has no `d_kv`, or the part of it that is rotated is odd; positions have dimensions that x lacks.
@@ -64,7 +66,8 @@ def rotary_embedding(
     is_rotated = places < 2 * half
     pair = np.where(is_rotated, places // 2 if is_interleaved else places % half, 0)
     is_first = places % 2 == 0 if is_interleaved else places < half
-    frequencies = _frequencies(positions, float(base) ** (-np.arange(half) / half), scaling, (pair, is_rotated, d_kv))
+    series = float(base) ** (-np.arange(half) / half)
+    frequencies = _frequencies(positions, lengths, series, scaling, (pair, is_rotated, d_kv))
     angles = mtf.to_float(positions) * frequencies
     signs = mtf.constant(x.mesh, np.where(is_first, -1.0, 1.0), [d_kv])
     wide = mtf.to_float(x)
@@ -78,6 +81,7 @@ def rotary_embedding(
 
 def _frequencies(
     positions: mtf.Tensor,
+    lengths: mtf.Tensor | None,
     series: np.ndarray,
     scaling: RotaryScaling | None,
     places: tuple[np.ndarray, np.ndarray, mtf.Dimension],
@@ -91,15 +95,17 @@ def _frequencies(
     frequencies = np.where(is_rotated, scaled[pair], 0.0)
     if not isinstance(scaling, ScalingByLength):
         return mtf.constant(positions.mesh, frequencies, [d_kv])
-    decay, growth = scaling.decay(series)[pair], scaling.growth(_length(positions))
+    decay, growth = scaling.decay(series)[pair], scaling.growth(_length(positions, lengths))
     if not isinstance(growth, mtf.Tensor):
         return mtf.constant(positions.mesh, frequencies * np.exp(-growth * decay), [d_kv])
     shrunk = mtf.exp(growth * mtf.constant(positions.mesh, -decay, [d_kv]))
     return mtf.constant(positions.mesh, frequencies, [d_kv]) * shrunk
 
 
-def _length(positions: mtf.Tensor) -> int | mtf.Tensor:
-    """The length of the sequences that have these positions."""
+def _length(positions: mtf.Tensor, lengths: mtf.Tensor | None) -> int | mtf.Tensor:
+    """The lengths of the sequences that have these positions."""
+    if lengths is not None:
+        return mtf.to_float(lengths)
     sizes = [dim.size for dim in positions.shape if dim.name in (LENGTH, MEMORY_LENGTH)]
     return sizes[0] if sizes else mtf.to_float(positions) + 1.0
 

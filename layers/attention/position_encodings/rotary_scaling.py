@@ -177,8 +177,8 @@ class YarnRotaryScaling:
 class DynamicRotaryScaling:
     """Lets the base grow with sequences that are longer than those of the earlier training ("NTK-aware").
 
-    The same token is then rotated differently in a longer sequence. A step of decoding uses the length so far, and
-    cached keys stay as they were written.
+    The same token is then rotated differently in a longer sequence. In decoding, the tokens of a prompt are rotated by
+    the prompt's length. A later step uses the length so far, and cached keys stay as they were written.
 
     Attributes:
       factor: the factor by which sequences may be longer.
