@@ -45,7 +45,7 @@ class MixtureOfExperts:
       router: decides to which experts a token goes.
       gates: computes the scores by which the router decides.
       capacity: how many places an expert has for the tokens of a group. A token without a place gets zeros, so that a
-        residual connection passes it on unchanged. With None, and in a step of decoding, no token is dropped.
+        residual connection passes it on unchanged. With None, and in decoding, no token is dropped.
       group_size: the largest number of tokens in a group, which compete for places: a part of a sequence, or several
         sequences; by default one sequence.
       balance_loss: coefficient of the loss that makes the load even.
@@ -131,7 +131,8 @@ class MixtureOfExperts:
         return -(-group_size_within(num_sequences, length, self.group_size) // length)
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
-        return self(x, context), []
+        # If places were limited, what a prompt's tokens get would depend on the longest prompt beside it.
+        return dataclasses.replace(self, capacity=None)(x, context), []
 
     def start(self, space: DecodingSpace, context: Context) -> list[mtf.Tensor]:
         return []

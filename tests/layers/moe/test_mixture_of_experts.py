@@ -80,7 +80,7 @@ def test_groups_are_parts_of_sequences_or_whole_ones(
 
 
 @pytest.mark.parametrize(
-    ("capacity", "layouts"), [(Capacity(4.0), ["", *ON_TWO_BY_TWO]), (None, ["", ON_TWO_BY_TWO[0]])]
+    ("capacity", "layouts"), [(Capacity(0.25), ["", *ON_TWO_BY_TWO]), (None, ["", ON_TWO_BY_TWO[0]])]
 )
 def test_decoding_routes_each_token_as_the_whole_sequence_does(
     capacity: Capacity | None, layouts: list[str], normal: Callable[..., Any]
