@@ -38,13 +38,14 @@ class Capacity:
         """The places of one expert, for a group of tokens with `num_choices` choices each, rounded up.
 
         Raises:
-          ShapeError: there is less than one place.
+          ShapeError: there is less than one place in training. A text to decode or to score may be shorter than
+            training's groups, and is given one.
         """
         is_same = is_training or self.evaluation_factor is None
         factor = self.factor if is_same else self.evaluation_factor
         assert factor is not None
         capacity = num_tokens * num_choices * factor / num_experts
-        if capacity < 1:
+        if is_training and capacity < 1:
             raise ShapeError(
                 _TOO_SMALL.format(
                     tokens=num_tokens,

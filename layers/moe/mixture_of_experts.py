@@ -184,7 +184,7 @@ def mixture_of_experts(
       The experts' results, in the shape of x, and the sums of `MixtureOfExperts.tallied`.
 
     Raises:
-      ShapeError: an expert has less than one place.
+      ShapeError: an expert has less than one place in training.
     """
     tokens, is_routed = groups.grouped(x), groups.is_routed(segments)
     logits = layer.gates.logits(tokens, layer.num_experts, is_training=is_training)

@@ -189,13 +189,22 @@ def test_parts_that_cannot_be_are_refused(make: Callable[[], Any], message: str)
 
 
 def test_less_than_one_place_is_refused_with_what_would_be_enough(build: Callable[..., Any]) -> None:
+    layer = MixtureOfExperts(64, 8, SwitchRouter(), capacity=Capacity(2.0))
     with pytest.raises(ShapeError) as raised:
-        build(observed(MixtureOfExperts(64, 8, SwitchRouter(), capacity=Capacity(2.0))), SHAPE)
+        build(observed(layer, is_training=True), SHAPE)
     text = str(raised.value)
     assert "below one token: 6 tokens in a group · 1 choices · factor 2 / 64 experts = 0.188" in text
     assert "groups of at least 32 tokens (MixtureOfExperts.group_size)" in text
     assert "raise the factor to 10.7" in text
     assert "batch:8 length:6 d_model:4" in text
+
+
+def test_a_text_shorter_than_the_groups_of_training_has_one_place(normal: Callable[..., Any]) -> None:
+    """As an input of an encoder that decoding reads: each expert takes the first token that chooses it."""
+    layer = MixtureOfExperts(64, 8, SwitchRouter(), capacity=Capacity(2.0), activation="linear")
+    y, seen = interpret(observed(layer), {"x": normal(SHAPE)}, "all:1").results
+    assert y[:, 0].any(axis=-1).all()
+    assert_close(seen["dropped"], 1 - y.any(axis=-1).mean(), terms=TOKENS.size)
 
 
 def test_experts_that_choose_are_refused_where_the_future_is_not_known(build: Callable[..., Any]) -> None:
