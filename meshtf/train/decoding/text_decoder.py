@@ -33,6 +33,7 @@ from meshtf.train.decoding.programs import (
 )
 from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.results import AddedToken, Continuation, LikelyToken, TextScore
+from meshtf.train.decoding.step_decoder import PromptStarter
 from meshtf.train.decoding.stops import shortest_with_stop
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.saved_weights import Weights
@@ -216,6 +217,8 @@ class ScoredTexts:
         self.count = extent.count
         self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         self.forward = scoring_program(training, mesh_impl, self._sizes)
+        model = training.model
+        self._first_predicted = 1 if isinstance(model, PromptStarter) and not model.starts_prompts else 0
 
     def _encoded(self) -> Iterator[EncodedText]:
         return encoded_for_scoring(self._texts, self._vocabulary, self._limits)
@@ -233,8 +236,9 @@ class ScoredTexts:
             results = self.forward(**features, targets_weights=weights)
             found = results[LOG_LIKELIHOODS].numpy().astype(np.float64)
             for text, row in zip(texts, found, strict=False):
-                num_bytes = self._vocabulary.num_bytes(text.targets)
-                yield TextScore(text.source.text, float(row.sum()), len(text.targets), num_bytes)
+                predicted = text.targets[self._first_predicted :]
+                num_bytes = self._vocabulary.num_bytes(predicted)
+                yield TextScore(text.source.text, float(row.sum()), len(predicted), num_bytes)
 
 
 def _batches(texts: Iterable[EncodedText], size: int) -> Iterator[list[EncodedText]]:

@@ -157,6 +157,18 @@ def test_scores_are_the_log_softmax_of_whole_passes(lm_training: Training, whole
     )
 
 
+def test_a_token_that_nothing_predicts_counts_in_no_score(lm_training: Training) -> None:
+    own = dataclasses.replace(lm_training, model=dataclasses.replace(lm_training.model, starts_prompts=False))
+    begun = dataclasses.replace(
+        lm_training, model=dataclasses.replace(lm_training.model, start_id=VOCABULARY.encode("h")[0])
+    )
+    first, *others = scored(own, texts("héllo", "h", ""))
+    (expected,) = scored(begun, texts("éllo"))
+    assert (first.num_tokens, first.num_bytes) == (expected.num_tokens, expected.num_bytes) == (5, 5)
+    assert_close(first.log_likelihood, expected.log_likelihood, terms=TERMS, dtype="float32")
+    assert [(score.num_tokens, score.num_bytes, score.perplexity) for score in others] == [(0, 0, None)] * 2
+
+
 def test_scores_of_pairs_count_the_end(pair_training: Training, whole_passes: Any) -> None:
     (score,) = scored(pair_training, texts("ab\tcd"))
     inputs = np.array([[*VOCABULARY.encode("ab"), 1] + [0] * (INPUTS_LENGTH - 3)], np.int32)
