@@ -205,7 +205,8 @@ class Decoding:
         last = max(self.stop_ids, default=-1)
         if last >= vocabulary.size:
             raise ConfigurationError(_FOREIGN_STOP.format(token=last, last=vocabulary.size - 1))
-        spelt = [tuple(vocabulary.encode(text)) for text in self.stop_texts]
+        begins = int(vocabulary.begin_id is not None)  # a stop is inside of a text, where no begin token stands
+        spelt = [tuple(vocabulary.encode(text)[begins:]) for text in self.stop_texts]
         ends = [vocabulary.end_id] if self.end_ids is None else self.end_ids
         ids = dict.fromkeys([*ends, *self.stop_ids, *(ids[0] for ids in spelt if len(ids) == 1)])
         sequences = tuple(ids for ids in spelt if len(ids) > 1)

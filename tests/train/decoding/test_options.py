@@ -31,6 +31,21 @@ def test_gin_and_what_overrides_it() -> None:
     gin.clear_config()
 
 
+def test_a_stop_has_no_begin_token() -> None:
+    """A vocabulary may put one before every text. A text that goes on has none inside."""
+
+    class Beginning(ByteVocabulary):
+        begin_id = 7
+
+        def encode(self, text: str) -> list[int]:
+            return [7, *super().encode(text)]
+
+    (newline,), pair = ByteVocabulary().encode("\n"), tuple(ByteVocabulary().encode("ab"))
+    stops = configured_decoding(stop_texts=["\n", "ab"]).stops(Beginning())
+    assert stops == Stops((Beginning().end_id, newline), (pair,), ("\n", "ab"))
+    assert configured_decoding(method="beam", stop_texts=["\n"]).stops(Beginning()).ids == stops.ids
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
