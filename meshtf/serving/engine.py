@@ -181,8 +181,9 @@ class Engine(Protocol):
         """Ends a generation early. Does nothing if it has ended."""
         ...
 
-    def score(self, ids: tuple[int, ...], client: str = "") -> concurrent.futures.Future[list[float]]:
-        """Queues a client's sequence. The future's result is the log-likelihood of each token, in nats.
+    def score(self, ids: tuple[int, ...], client: str = "") -> concurrent.futures.Future[list[float | None]]:
+        """Queues a client's sequence. The future's result is the log-likelihood of each token, in nats. It is None for
+        the first token if nothing predicts it.
 
         The future raises an EngineFailedError if the work fails. The engine skips a future that is cancelled in time.
 

@@ -119,10 +119,14 @@ class EnginePrograms:
             targets[row, : len(ids)], weights[row, : len(ids)] = ids, 1.0
         return {"targets": targets, "targets_weights": weights}
 
-    def scores_in(self, results: Mapping[str, np.ndarray], texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Returns the log-likelihoods of the tokens of texts, from the results of `SCORE`."""
-        rows = results[LOG_LIKELIHOODS]
-        return [[float(x) for x in row[: len(ids)]] for row, ids in zip(rows, texts, strict=False)]
+    def scores_in(self, results: Mapping[str, np.ndarray], texts: Sequence[Sequence[int]]) -> list[list[float | None]]:
+        """Returns the log-likelihoods of the tokens of texts, from the results of `SCORE`. See `Engine.score`."""
+        found: list[list[float | None]] = []
+        for row, ids in zip(results[LOG_LIKELIHOODS], texts, strict=False):
+            found.append([float(x) for x in row[: len(ids)]])
+            if ids and not self.starts_prompts:
+                found[-1][0] = None
+        return found
 
 
 def _steps(options: EngineOptions, limits: EngineLimits, num_pages: int, cores: int) -> dict[str, StepSizes]:

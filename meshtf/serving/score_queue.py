@@ -7,7 +7,7 @@ import concurrent.futures
 from meshtf.serving.engine import EngineBusyError
 from meshtf.serving.fair_queue import FairQueue
 
-Score = concurrent.futures.Future[list[float]]
+Score = concurrent.futures.Future[list[float | None]]
 Scored = tuple[tuple[int, ...], Score]
 """The ids of a text, and the future of its score."""
 

@@ -21,7 +21,7 @@ from meshtf.serving.engine import (
 )
 
 FIRST_BYTE = 2
-FAULT, REFUSED, SLOW = (ord(letter) + FIRST_BYTE for letter in "!#~")
+FAULT, REFUSED, SLOW, FIRST = (ord(letter) + FIRST_BYTE for letter in "!#~^")
 
 
 class EchoEngine:
@@ -38,7 +38,7 @@ class EchoEngine:
       is_draining: whether it takes no more requests.
       step_seconds: how long its present step has run.
       may_compile: whether a request with a form is taken at once; one that comes before waits for it.
-      scores: the scores that were asked for. They never come for a text that ends in "~".
+      scores: the scores that were asked for. They never come for a text that ends in "~". Nothing predicts a "^".
       clients_of_scores: who asked for each.
     """
 
@@ -52,7 +52,7 @@ class EchoEngine:
         self._running: dict[int, threading.Event] = {}
         self.may_compile = threading.Event()
         self.may_compile.set()
-        self.scores: list[concurrent.futures.Future[list[float]]] = []
+        self.scores: list[concurrent.futures.Future[list[float | None]]] = []
         self.clients_of_scores: list[str] = []
         self.is_draining, self.step_seconds = False, 0.0
         self._failure: str | None = None
@@ -123,16 +123,17 @@ class EchoEngine:
             self.cancelled.append(number)
             self._running[number].set()
 
-    def score(self, ids: tuple[int, ...], client: str = "") -> concurrent.futures.Future[list[float]]:
+    def score(self, ids: tuple[int, ...], client: str = "") -> concurrent.futures.Future[list[float | None]]:
         if len(self.scores) >= self.most:
             raise EngineBusyError("the queue is full")
-        found: concurrent.futures.Future[list[float]] = concurrent.futures.Future()
+        found: concurrent.futures.Future[list[float | None]] = concurrent.futures.Future()
         self.scores.append(found)
         self.clients_of_scores.append(client)
         if ids[-1:] == (REFUSED,):
             found.set_exception(EngineFailedError("the text ends in #"))
         elif ids[-1:] != (SLOW,):
-            found.set_result([float("-inf") if each == FAULT else -float(i + 1) for i, each in enumerate(ids)])
+            odd = {FAULT: float("-inf"), FIRST: None}
+            found.set_result([odd.get(each, -float(i + 1)) for i, each in enumerate(ids)])
         return found
 
     def status(self) -> EngineStatus:

@@ -215,6 +215,15 @@ def test_a_score_is_the_one_of_meshtf_decode(run: tuple[Training, RunFolder], en
     assert_close(np.float32(sum(found)), np.float32(expected.log_likelihood), terms=TERMS)
 
 
+def test_a_token_that_nothing_predicts_has_no_score(run: tuple[Training, RunFolder], engine: ModelEngine) -> None:
+    training, _ = run
+    own = dataclasses.replace(training, model=dataclasses.replace(training.model, starts_prompts=False))
+    found = {"log_likelihoods": np.array([[0.0, -1.5, -2.0], [0.0, 0.0, 0.0]], np.float32)}
+    programs = EnginePrograms(own, mesh_of(own), dataclasses.replace(OPTIONS, num_lengths=1))
+    assert programs.scores_in(found, [(5, 6), ()]) == [[None, -1.5], []]
+    assert engine.programs.scores_in(found, [(5, 6), ()]) == [[0.0, -1.5], []]
+
+
 def test_a_mesh_changes_no_token(run: tuple[Training, RunFolder], engine: ModelEngine, heard: Any) -> None:
     training, folder = run
     mesh_impl = mtf.SpmdMeshImpl("rows:4;cols:2", "batch:rows;heads:cols;d_ff:cols;vocab:cols")

@@ -159,16 +159,16 @@ class Generation:
         return Piece(text, tokens, None, self._num_tokens)
 
 
-async def likelihoods(model: ServedModel, prompts: Sequence[Prompt], client: str) -> list[list[float]]:
+async def likelihoods(model: ServedModel, prompts: Sequence[Prompt], client: str) -> list[list[float | None]]:
     """Returns the log-likelihood of each token of a client's texts. If it is interrupted, it cancels the remaining
     scores.
 
     Raises:
       ApiError: if the engine refuses a text, or fails.
     """
-    found: list[list[float]] = []
+    found: list[list[float | None]] = []
     for first in range(0, len(prompts), _SCORES_AT_ONCE):
-        scores: list[asyncio.Future[list[float]]] = []
+        scores: list[asyncio.Future[list[float | None]]] = []
         with _refusals():
             try:
                 for prompt in prompts[first : first + _SCORES_AT_ONCE]:

@@ -105,7 +105,7 @@ class Echo:
     """A prompt that the reply repeats, with the log-likelihoods of its tokens if the request wants them."""
 
     prompt: Prompt
-    log_likelihoods: Sequence[float]
+    log_likelihoods: Sequence[float | None]
 
 
 def finite(value: float | None) -> float | None:
@@ -113,17 +113,20 @@ def finite(value: float | None) -> float | None:
     return value if value is None or math.isfinite(value) else _LEAST
 
 
-def score_reply(model: ServedModel, texts: Sequence[Prompt], scores: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Returns the reply with the scores of texts."""
+def score_reply(
+    model: ServedModel, texts: Sequence[Prompt], scores: Sequence[Sequence[float | None]]
+) -> dict[str, Any]:
+    """Returns the reply with the scores of texts. A token that nothing predicts counts in none."""
     data: list[dict[str, Any]] = []
     for index, (text, values) in enumerate(zip(texts, scores, strict=True)):
-        total = math.fsum(values)
+        predicted = [(token, value) for token, value in zip(text.ids, values, strict=True) if value is not None]
+        total = math.fsum(value for _, value in predicted)
         found: dict[str, Any] = {
             "index": index,
             "object": "score",
             "log_likelihood": finite(total),
-            "num_tokens": len(values),
-            "num_bytes": model.vocabulary.num_bytes(text.ids),
+            "num_tokens": len(predicted),
+            "num_bytes": model.vocabulary.num_bytes([token for token, _ in predicted]),
             "tokens": [model.token_text(token) for token in text.ids],
             "token_logprobs": [finite(value) for value in values],
         }

@@ -83,7 +83,7 @@ class TextReply(Response):
         if not request.has_echo:
             return [None] * (len(prompts) * request.num_choices)
         has_scores = request.options.num_likeliest is not None
-        scores = [list[float]() for _ in prompts]
+        scores = [list[float | None]() for _ in prompts]
         if has_scores:
             scores = await likelihoods(self._replies.model, prompts, request.options.client)
         echoes = [Echo(prompt, score) for prompt, score in zip(prompts, scores, strict=True)]

@@ -135,6 +135,11 @@ def test_scores() -> None:
     echo = posted(client, COMPLETIONS, prompt="abc", echo=True, logprobs=0, max_tokens=0)["choices"][0]
     assert (echo["text"], echo["logprobs"]["token_logprobs"]) == ("abc", [-1.0, -2.0, -3.0])
     assert engine.clients_of_scores == ["me", "me", "testclient"]
+    (begun,) = posted(client, SCORE, input="^bc")["data"]
+    assert begun | {"log_likelihood": -5.0, "num_tokens": 2, "num_bytes": 2} == begun
+    assert begun["token_logprobs"] == [None, -2.0, -3.0]
+    echo = posted(client, COMPLETIONS, prompt="^b", echo=True, logprobs=0, max_tokens=0)["choices"][0]
+    assert echo["logprobs"]["token_logprobs"] == [None, -2.0]
 
 
 WRONG: Mapping[str, tuple[str, bytes, int, str]] = {
