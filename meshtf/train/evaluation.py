@@ -27,6 +27,7 @@ from meshtf.train.task import WEIGHTS, Batch, Task, TaskByRows, TaskOfParts
 from meshtf.train.training import Model, ModelOfWholeEvaluations, Training
 
 BITS_PER_BYTE = "bits_per_byte"
+TARGETS_WEIGHTS = "targets_weights"
 
 _NOTHING_HELD_OUT = """\
 the task "{task}" holds out no example, so nothing can be evaluated; let it hold out at least one."""
@@ -225,6 +226,8 @@ class _Sums:
             self._not_finite = self._where_not_finite(number, count)
         self._num_examples += count
         counted = {name: np.asarray(value)[self._counted] for name, value in features.items()}
+        if not getattr(self._model, "starts_prompts", True):
+            counted = _predicted(counted)
         self.num_bytes += self._task.num_bytes(counted) or 0
 
     def _where_not_finite(self, number: int, count: int) -> str:
@@ -270,3 +273,12 @@ class _Sums:
                 _NOTHING_COUNTS.format(count=counted(self._num_examples, "held-out example"), task=task.name)
             )
         return None
+
+
+def _predicted(features: Batch) -> Batch:
+    """The features, with a weight of 0 for the first token of each text, which nothing predicts."""
+    weights = features.get(TARGETS_WEIGHTS)
+    if weights is None:
+        return features
+    positions = features.get("targets_position", np.arange(weights.shape[-1]))
+    return {**features, TARGETS_WEIGHTS: np.where(positions > 0, weights, 0.0)}

@@ -103,6 +103,33 @@ def test_bits_per_byte_count_the_bytes_of_the_targets(tiny_training: Make) -> No
     assert str(evaluation).endswith("(on 11 held-out examples)")
 
 
+def test_bytes_of_a_token_that_nothing_predicts_do_not_count(tiny_training: Make) -> None:
+    """In rows of two packed texts, and in rows of one."""
+
+    class Begun(SumModel):
+        starts_prompts = False
+
+    class Text(ArrayTask):
+        def num_bytes(self, features: Mapping[str, Any]) -> int:
+            return int(np.count_nonzero(features["targets_weights"]))
+
+    task = tiny_training().task
+    assert isinstance(task, ArrayTask)
+    weights = task.held_out["targets_weights"]
+    length = weights.shape[-1]
+    whole = np.arange(length, dtype=np.int32)
+    for positions, name in ((whole, "unknown"), (whole % (length // 2), "targets_position")):
+        train, held_out = (
+            {**arrays, name: np.broadcast_to(positions, arrays["targets_weights"].shape)}
+            for arrays in (task.train, task.held_out)
+        )
+        own = Text(task.name, {**task.shapes, name: task.shapes["targets_weights"]}, train, held_out)
+        evaluation = evaluated(tiny_training(model=Begun(), task=own, batch_size=8))
+        num_bytes = np.count_nonzero(weights[:, positions > 0])
+        expected = evaluation.means["loss"] * weights.sum() / math.log(2) / num_bytes
+        assert_close(evaluation.means["bits_per_byte"], expected, terms=weights.size, dtype="float32")
+
+
 class Weighted:
     """One weight, and the metrics that a function makes of the inputs [batch, length, d_model] and targets' weights."""
 
