@@ -17,7 +17,8 @@ def check_request(request: GenerationRequest, limits: EngineLimits) -> None:
       RequestError: if it cannot. The message says why.
     """
     check_ids(request.prompt, limits.vocab_size, "the prompt")
-    check_ids(request.stop_ids, limits.vocab_size, "stop_ids")
+    # A model may have more logits than its vocabulary has tokens, and one of them may be an end.
+    _require(all(is_integer(i, 0) for i in request.stop_ids), "stop_ids", "ids", list(request.stop_ids))
     _require(is_integer(request.max_new_tokens, 1), "max_new_tokens", "an integer, 1 or more", request.max_new_tokens)
     length = len(request.prompt) + request.max_new_tokens
     if length > limits.max_length:

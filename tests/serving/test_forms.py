@@ -23,7 +23,7 @@ def tokens(words: np.ndarray) -> list[int]:
 
 def test_a_form_tells_the_tokens_that_may_come() -> None:
     forms = Forms(BYTES, 60.0)
-    form = forms.begin(Constraint("regex", "[ab]z"), stop_ids=(0,))
+    form = forms.begin(Constraint("regex", "[ab]z"), stop_ids=(0, BYTES.size))  # which no text can have
     a, b, z = BYTES.encode("abz")
     assert (len(form.words), form.words.dtype) == (num_words(BYTES.size), np.int32)
     assert tokens(form.words) == [a, b]

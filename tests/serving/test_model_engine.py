@@ -122,9 +122,12 @@ def test_requests_end_early_wait_and_are_refused(
     assert listeners[-1].wait().reason is Finish.CANCELLED
     assert all(one.wait().reason is Finish.LENGTH for one in listeners[:-1])  # six texts of six pages, of which 16 are
     engine.cancel(numbers[0])
+    beyond = dataclasses.replace(long, stop_ids=(1, 999999), min_new_tokens=2, max_new_tokens=2)
+    assert submitted(engine, beyond, heard()).wait().reason is Finish.LENGTH, "an end beyond the vocabulary never comes"
     for change, message in (
         ({"prompt": (999999,)}, "id 999999 at place 0 of the prompt is not one of the"),
         ({"max_new_tokens": 99}, "the prompt has 1 token, and 99 more are asked for; together they may be 24"),
+        ({"stop_ids": (-1,)}, r"stop_ids must be ids, and is \[-1\]"),
         ({"temperature": -1.0}, "temperature must be a number, 0 or more, and is -1.0"),
         ({"num_likeliest": 4}, "num_likeliest must be an integer from 0 to 3, or None, and is 4"),
     ):

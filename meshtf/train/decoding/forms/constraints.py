@@ -109,12 +109,12 @@ class TokenRules:
     def begin(self, stop_ids: Sequence[int] = ()) -> TextRules:
         """Returns the rules of one text, before its first token.
 
-        `stop_ids`: tokens that end it. One that stands for no text may come where the text is complete.
+        `stop_ids`: tokens that end it. One that stands for no text may come where the text is complete. One beyond the
+        vocabulary never comes.
         """
-        end = self.vocabulary.end_id
-        return TextRules(
-            self, self._start.deep_copy(), [end, *(i for i in stop_ids if i != end and not self.is_known[i])]
-        )
+        end, size = self.vocabulary.end_id, len(self.is_known)
+        ends = [end, *(i for i in stop_ids if i != end and i < size and not self.is_known[i])]
+        return TextRules(self, self._start.deep_copy(), ends)
 
     def _new(self) -> Any:
         matcher = self._library.LLMatcher(self._tokenizer, self._grammar, log_level=0)
