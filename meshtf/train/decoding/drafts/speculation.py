@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import tensorflow as tf
 
@@ -210,6 +211,7 @@ def _over(logits: mtf.Tensor, own: mtf.Dimension, vocab: mtf.Dimension) -> mtf.T
     if own.size > vocab.size:
         return mtf.slice(logits, 0, vocab.size, own)
     if own.size < vocab.size:
-        more = mtf.fill(logits.mesh, -float("inf"), logits.shape - [own] + [(own.name, vocab.size - own.size)])
-        return mtf.concat([logits, more], own.name)
+        longer = mtf.pad(logits, [0, vocab.size - own.size], own.name)
+        is_own = mtf.less(mtf.range(logits.mesh, vocab), own.size)
+        return mtf.where(is_own, longer, -math.inf, output_shape=longer.shape)
     return logits
