@@ -30,7 +30,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def test_the_schemas_own_client() -> None:
-    import openai  # noqa: PLC0415  # takes a second, which every process that collects this test would spend
+    import openai  # takes a second, which every process that collects this test would spend
 
     with running(EchoEngine(), ServerOptions(port=0, token="secret")) as server:
         with openai.OpenAI(base_url=f"{server.address}/v1", api_key="secret", max_retries=0) as client:
