@@ -78,11 +78,13 @@ def _slanted(source: Source) -> Outcome:
     total, numbers = _total_steps(source), _numbers(source, _SLANTED)
     if numbers is None or not isinstance(total, int):
         return lost("its end depends on run.train_steps, which is no number: set SlantedTriangularSchedule.total_steps")
-    lines = {f"SlantedTriangularSchedule.{n}": repr(x) for n, x in zip(_DEFAULTS[_SLANTED], numbers, strict=True)}
+    given = dict(zip(_DEFAULTS[_SLANTED], numbers, strict=True))
+    lines = {f"SlantedTriangularSchedule.{name}": repr(number) for name, number in given.items()}
     return Outcome(
         {
             "AdafactorOptimizer.learning_rate": "@SlantedTriangularSchedule()",
-            "SlantedTriangularSchedule.total_steps": repr(total),
+            # Mesh TensorFlow's lines have the length of the whole training, wherever they begin.
+            "SlantedTriangularSchedule.total_steps": repr(total + int(given["start_step"])),
             **lines,
         }
     )

@@ -14,7 +14,8 @@ from meshtf.optimize.schedules.schedule import Schedule
 class NoamSchedule(Schedule):
     """multiplier / sqrt(max(step - offset, warmup_steps)), then a straight line to 0 in the last part of training.
 
-    This is Mesh-TensorFlow's `learning_rate_schedule_noam`, after the schedule of Vaswani et al. (2017).
+    This is Mesh-TensorFlow's `learning_rate_schedule_noam`, after the schedule of Vaswani et al. (2017). There the
+    `linear_decay_fraction` is of the steps after the offset, so with an offset multiply it by 1 - offset / total_steps.
 
     Attributes:
       total_steps: the number of steps of the training.

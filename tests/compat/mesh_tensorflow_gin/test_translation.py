@@ -98,6 +98,11 @@ CARRIED: dict[str, dict[str, str]] = {
         "SlantedTriangularSchedule.ratio": "8",
         "Training.num_steps": "9",
     },
+    # the rise takes a tenth of 50 steps, and not of the 10 behind the start
+    "run.train_steps = 50\nrun.learning_rate_schedule = @slanted_triangular\nslanted_triangular.start_step = 40": {
+        "SlantedTriangularSchedule.total_steps": "90",
+        "SlantedTriangularSchedule.start_step": "40",
+    },
     "run.learning_rate_schedule = @constant_learning_rate\nconstant_learning_rate.learning_rate = 0.001": {
         "AdafactorOptimizer.learning_rate": "@ConstantSchedule()",
         "ConstantSchedule.value": "0.001",
