@@ -91,6 +91,12 @@ class StochasticRoundingOptimizer(Optimizer):
         ]
 
 
+def optimizer_rounds(optimizer: Optimizer, parameter: Parameter) -> bool:
+    """Whether the optimizer rounds the weight itself, so that nothing may change the weight after it."""
+    is_master = isinstance(optimizer, MasterWeightsOptimizer) and _is_narrow(parameter)
+    return is_master or (isinstance(optimizer, StochasticRoundingOptimizer) and _is_bfloat16(parameter))
+
+
 def _is_bfloat16(parameter: Parameter) -> bool:
     return parameter.variable.slice_dtype == tf.bfloat16
 

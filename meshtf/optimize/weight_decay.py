@@ -6,12 +6,18 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
+from meshtf.errors import GraphError
 from meshtf.optimize._name_patterns import check_patterns, check_patterns_match, is_found_by
 from meshtf.optimize.field_checks import check_are_optimizers
+from meshtf.optimize.low_precision import optimizer_rounds
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.schedules.rates import rate_now
 from meshtf.optimize.schedules.schedule import Rate, check_rates
+
+_ROUNDED_BEFORE = """\
+WeightDecayOptimizer decays {name}, which is {dtype}, after {inner} has rounded it, so the decay would be lost; \
+put it inside: {inner}(WeightDecayOptimizer(...))"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +58,8 @@ class WeightDecayOptimizer(Optimizer):
     """Adds weight decay to another optimizer: w <- (the optimizer's new w) - rate * w.
 
     The decay is decoupled, as in Loshchilov & Hutter (2019): the rate is per step, whatever the learning rate. AdamW,
-    LAMB and Lion have a weight decay of their own, which the learning rate multiplies.
+    LAMB and Lion have a weight decay of their own, which the learning rate multiplies. `MasterWeightsOptimizer` and
+    `StochasticRoundingOptimizer` round what they store, so put them around this optimizer, and not inside.
 
     Attributes:
       optimizer: updates the weights.
@@ -77,9 +84,30 @@ class WeightDecayOptimizer(Optimizer):
         check_patterns(self, "exclude", self.exclude)
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
+        """The weights after one step.
+
+        Raises:
+          GraphError: an expression matches no variable; or a narrow weight is rounded before it is decayed.
+        """
         check_patterns_match(self, self.exclude, parameters[0].variable.graph)
         rate = rate_now(self.rate, parameters[0].variable.mesh, "weight_decay", "rate")
         return [
-            new if new is p.value or is_found_by(self.exclude, p.name) else new - p.value * p.scalar(rate)
+            new if new is p.value or is_found_by(self.exclude, p.name) else self._decayed(p, new, rate)
             for p, new in zip(parameters, self.optimizer.update(parameters), strict=True)
         ]
+
+    def _decayed(self, parameter: Parameter, new: mtf.Tensor, rate: mtf.Tensor) -> mtf.Tensor:
+        if inner := _rounding_in(self.optimizer, parameter):
+            dtype = parameter.variable.slice_dtype.name
+            raise GraphError(_ROUNDED_BEFORE.format(name=parameter.name, dtype=dtype, inner=inner))
+        return new - parameter.value * parameter.scalar(rate)
+
+
+def _rounding_in(optimizer: Optimizer, parameter: Parameter) -> str:
+    """The name of an optimizer in this one, or of itself, that rounds the weight; empty if there is none."""
+    if optimizer_rounds(optimizer, parameter):
+        return type(optimizer).__name__
+    held = vars(optimizer).values()
+    groups = [group for value in held if isinstance(value, list | tuple) for group in value]
+    inside = [*held, *(part for group in groups if isinstance(group, list | tuple) for part in group)]
+    return next(filter(None, (_rounding_in(each, parameter) for each in inside if isinstance(each, Optimizer))), "")

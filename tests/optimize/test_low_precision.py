@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf import optimize
+from meshtf.errors import GraphError
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.testing import assert_close
 from tests.optimize.interpreted_training import InterpretedTraining
@@ -65,6 +68,18 @@ def test_weights_that_were_set_win_over_their_copies() -> None:
 def test_wide_weights_need_no_copies() -> None:
     training = trained(optimize.MasterWeightsOptimizer(SGD), mtf.VariableDType(tf.float32), 1)
     assert set(training.variables) == {"w"}
+
+
+@pytest.mark.parametrize("rounding", [optimize.MasterWeightsOptimizer, optimize.StochasticRoundingOptimizer])
+def test_a_decay_of_weights_that_are_rounded_before_is_refused(
+    rounding: Callable[[optimize.Optimizer], optimize.Optimizer],
+) -> None:
+    inside = rounding(optimize.WeightDecayOptimizer(SGD, STEP))
+    assert np.mean(plain(trained(inside, BFLOAT16, 64, steps_of=0.0)["w"])) < 1 - 32 * STEP
+    around = optimize.WeightDecayOptimizer(optimize.ParameterGroups([("w", rounding(SGD))], SGD), STEP)
+    with pytest.raises(GraphError, match=rf"decays w, which is bfloat16, after {rounding.__name__} has rounded it"):
+        trained(around, BFLOAT16, 1)
+    assert (trained(around, mtf.VariableDType(tf.float32), 1, steps_of=0.0)["w"] < 1).all()
 
 
 def test_float32_weights_that_programs_read_in_bfloat16_are_updated_in_float32() -> None:
