@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import GraphError
 from meshtf.ops.random.stochastic_rounding import rounded_to_bfloat16
 from meshtf.optimize.field_checks import check_are_optimizers
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, before_cast
 
 _ROUNDING = 2.0**-8
 """A bound on the relative change of a number that is rounded to bfloat16 or float16."""
@@ -85,10 +86,24 @@ class StochasticRoundingOptimizer(Optimizer):
         check_are_optimizers(self, "optimizer", [self.optimizer])
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
+        """The weights after one step.
+
+        Raises:
+          GraphError: the other optimizer updates bfloat16 weights as they are stored, so that they are rounded already.
+        """
         return [
-            rounded_to_bfloat16(new, p.variable) if _is_bfloat16(p) and new is not p.value else new
+            _rounded(new, p) if _is_bfloat16(p) and new is not p.value else new
             for p, new in zip(parameters, self.optimizer.update(parameters), strict=True)
         ]
+
+
+def _rounded(new: mtf.Tensor, parameter: Parameter) -> mtf.Tensor:
+    if before_cast(new).dtype == tf.bfloat16:
+        raise GraphError(
+            f"StochasticRoundingOptimizer has nothing to round in {parameter.name}: its new rows are bfloat16 already; "
+            f"keep this table in float32, or its copy, with MasterWeightsOptimizer"
+        )
+    return rounded_to_bfloat16(new, parameter.variable)
 
 
 def optimizer_rounds(optimizer: Optimizer, parameter: Parameter) -> bool:

@@ -9,7 +9,7 @@ import meshtf as mtf
 from meshtf.call_sites import says_where
 from meshtf.errors import GraphError, counted
 from meshtf.optimize._named_updates import name_updates
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, before_cast
 
 
 class Optimizer(abc.ABC):
@@ -80,4 +80,6 @@ class Optimizer(abc.ABC):
 
 
 def _assigned(variable: mtf.Variable, new: mtf.Tensor) -> mtf.Tensor:
-    return mtf.assign(variable, mtf.cast(new, variable.slice_dtype))
+    # A table that is updated as it is stored is wider only for other optimizers, and is not cast there and back.
+    stored = before_cast(new)
+    return mtf.assign(variable, stored if stored.dtype == variable.slice_dtype else mtf.cast(new, variable.slice_dtype))

@@ -7,6 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,3 +71,10 @@ class Parameter:
         """
         before = self.slot(suffix, mtf.Shape([dim for dim in self.variable.shape if value.shape.has(dim.name)]))
         return mtf.assign(before, before + (value - before) * (1 - decay))
+
+
+def before_cast(x: mtf.Tensor) -> mtf.Tensor:
+    """The tensor that was cast to x, or x itself if it is no cast."""
+    operation = x.operation
+    is_cast = isinstance(operation, ElementwiseOperation) and isinstance(operation.kernel, CastKernel)
+    return operation.inputs[0] if is_cast else x

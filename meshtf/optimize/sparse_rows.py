@@ -18,10 +18,11 @@ from meshtf.errors import GraphError
 from meshtf.ops.indexing.embedding_lookup import EmbeddingLookupOperation
 from meshtf.ops.indexing.gather import GatherOperation, ScatterAddOperation
 from meshtf.ops.indexing.row_update import RowRule, RowUpdateOperation
+from meshtf.ops.variables.variable import ReadVariable
 from meshtf.optimize._adam_moments import AdamMoments
 from meshtf.optimize.field_checks import check_fractions, check_numbers
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, before_cast
 from meshtf.optimize.schedules.rates import count_step, rate_now
 from meshtf.optimize.schedules.schedule import Rate, check_rates
 
@@ -54,12 +55,12 @@ class _SparseRows(Optimizer):
         return [self._updated(p, rule, scalars) for p in parameters]
 
     def _updated(self, parameter: Parameter, rule: RowRule, scalars: Sequence[mtf.Tensor]) -> mtf.Tensor:
-        variable, scatter = parameter.variable, self._scatter(parameter)
+        scatter = self._scatter(parameter)
         grads, ids = scatter.inputs
         lookup = scatter.gradient_of
         factor = lookup.capacity_factor if isinstance(lookup, EmbeddingLookupOperation) else None
         slots = [parameter.slot(suffix) for suffix in self.slots]
-        tables = [mtf.read_variable(variable, variable.slice_dtype), *slots]
+        tables = [_weights(parameter), *slots]
         operation = RowUpdateOperation(
             tables,
             ids,
@@ -72,13 +73,14 @@ class _SparseRows(Optimizer):
         new, *new_slots = operation.outputs
         for slot, value in zip(slots, new_slots, strict=True):
             mtf.assign(slot, value)
-        return new
+        return mtf.cast(new, parameter.dtype)
 
     def _scatter(self, parameter: Parameter) -> ScatterAddOperation:
         """The operation that would make the gradient of the whole table."""
-        found = parameter.grad.operation
-        while len(found.inputs) == 1 and found.name.startswith("cast"):
-            found = found.inputs[0].operation
+        grad = parameter.grad
+        while (inner := before_cast(grad)) is not grad:
+            grad = inner
+        found = grad.operation
         shape = parameter.variable.shape
         if (
             not isinstance(found, ScatterAddOperation)
@@ -197,6 +199,12 @@ class SparseAdamOptimizer(_SparseRows):
         steps = count_step(mesh, "sparse_adam")
         correction = AdamMoments(self.beta_1, self.beta_2, self.epsilon).correction(steps.number)
         return [steps.rate(self.learning_rate) * correction.scale, correction.epsilon]
+
+
+def _weights(parameter: Parameter) -> mtf.Tensor:
+    """The table as it is stored, or the copy that another optimizer has put in its place."""
+    stored = before_cast(parameter.value)
+    return stored if isinstance(stored.operation, ReadVariable) else parameter.value
 
 
 def _sgd(rows: Sequence[tf.Tensor], grads: tf.Tensor, scalars: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:

@@ -114,13 +114,15 @@ def test_every_layout_gives_the_account_of_one_core(mesh: str, layout: str) -> N
             np.testing.assert_allclose(made[name][:22], wanted, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_a_step_makes_no_array_of_the_size_of_the_table() -> None:
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_a_step_makes_no_array_of_the_size_of_the_table(dtype: tf.DType) -> None:
     """All that a core makes or sends in a step, but for the variables themselves, is as small as the batch."""
 
     def sizes(rows: int) -> list[int]:
         def step(ids: mtf.Tensor) -> mtf.Tensor:
-            table = mtf.get_variable(ids.mesh, "table", [("rows", rows), ("d", 8)])
-            loss = mtf.check_finite(mtf.reduce_sum(mtf.square(mtf.embedding_lookup(table, ids, "rows"))), "the loss")
+            table = mtf.get_variable(ids.mesh, "table", [("rows", rows), ("d", 8)], dtype)
+            looked_up = mtf.cast(mtf.embedding_lookup(table, ids, "rows"), tf.float32)
+            loss = mtf.check_finite(mtf.reduce_sum(mtf.square(looked_up)), "the loss")
             optimize.SparseAdamOptimizer(0.1).minimize(loss)
             return loss
 
@@ -131,7 +133,8 @@ def test_a_step_makes_no_array_of_the_size_of_the_table() -> None:
         kept = {i.input for i in plan.assignments} | {i.output for i in plan.reads}
         made = [v.slice_bytes for i in plan.instructions for v in i.outputs if v not in kept]
         touched = [i.bytes_of(v) for i in plan.instructions if isinstance(i, Compute) for v in (*i.inputs, *i.outputs)]
-        return [*made, *touched, lowering.report((loss,)).memory.peak - 3 * rows * 8]
+        variables = rows // 4 * 8 * (dtype.size + 2 * tf.float32.size)
+        return [*made, *touched, lowering.report((loss,)).memory.peak - variables]
 
     assert sizes(4096) == sizes(4096 * 64)
 
@@ -151,6 +154,53 @@ def test_a_failed_step_leaves_every_row_as_it_was() -> None:
     np.testing.assert_array_equal(made["table"], np.ones((22, 4)))
     made.step(**batch)
     assert (made["table"] != 1).any()
+
+
+NARROW = mtf.VariableDType(tf.bfloat16)
+STEP = 2.0**-10
+"""A quarter of the distance of 1 and the bfloat16 number below it."""
+
+
+def trained(optimizer: optimize.Optimizer, dtype: mtf.VariableDType) -> InterpretedTraining:
+    """Twelve steps of a table of ones, of which each looks up the rows 0, 1, 1 and 2."""
+
+    def step(mesh: mtf.Mesh) -> mtf.Tensor:
+        with mtf.variable_scope("model"):
+            table = mtf.get_variable(mesh, "table", [ROWS, DIM], dtype, initializer=mtf.ones)
+            ids = mtf.constant(mesh, [0, 1, 1, 2], "n:4", tf.int32)
+            loss = mtf.reduce_sum(mtf.cast(mtf.embedding_lookup(table, ids, ROWS), tf.float32)) * STEP
+            optimizer.minimize(loss)
+        return loss
+
+    made = InterpretedTraining(step, {}, "all:2", "rows:all")
+    for _ in range(12):
+        made.step()
+    return made
+
+
+SGD = optimize.SparseSgdOptimizer(1.0)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "dtype", "weights"),
+    [
+        (SGD, mtf.VariableDType(tf.float32, activation_dtype=tf.bfloat16), "model/table"),
+        (optimize.MasterWeightsOptimizer(SGD), NARROW, "model/table/master"),
+    ],
+)
+def test_tables_that_are_read_in_bfloat16_are_updated_in_float32(
+    optimizer: optimize.Optimizer, dtype: mtf.VariableDType, weights: str
+) -> None:
+    found = trained(optimizer, dtype)[weights]
+    np.testing.assert_array_equal(found[:4, 0], 1 - 12 * STEP * np.array([1, 2, 1, 0]))
+
+
+def test_a_table_in_bfloat16_has_a_wider_mean_and_no_random_rounding() -> None:
+    means = trained(optimize.MovingAverageOptimizer(optimize.SparseSgdOptimizer(8.0), 0.5), NARROW)
+    assert means["model/table/ema"].dtype == np.float32
+    assert means["model/table"][1, 0] < means["model/table/ema"][1, 0] < 1
+    with pytest.raises(GraphError, match="nothing to round in model/table: its new rows are bfloat16 already"):
+        trained(optimize.StochasticRoundingOptimizer(SGD), NARROW)
 
 
 def test_other_gradients_than_of_one_lookup_are_refused() -> None:
