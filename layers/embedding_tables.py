@@ -129,7 +129,8 @@ class EmbeddingTables:
         bag = ids.shape.get_dim_by_name(bag_dim)
         vectors = self.lookup(ids, tables_dim)
         if weights is not None:
-            vectors *= mtf.cast(weights, vectors.dtype)
+            weights = mtf.cast(weights, vectors.dtype)
+            vectors *= weights
         total = mtf.reduce_sum(vectors, reduced_dim=bag)
         if self.pooling == "sum":
             return total

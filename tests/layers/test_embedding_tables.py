@@ -49,6 +49,25 @@ def test_bags_are_pooled_as_numpy_pools_them(pooling: str, mesh: str, layout: st
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("activations", "weights"), [(tf.bfloat16, tf.float32), (tf.float32, tf.int32), (tf.bfloat16, tf.bfloat16)]
+)
+def test_weights_of_a_mean_may_have_another_dtype(activations: tf.DType, weights: tf.DType) -> None:
+    tables = EmbeddingTables(SIZES, EMBEDDING, num_stripes=4, pooling="mean", initializer=mtf.ones)
+    given = (np.arange(24).reshape(4, 3, 2) % 3).astype(weights.as_numpy_dtype)
+
+    def pooled(ids: mtf.Tensor, weights: mtf.Tensor) -> mtf.Tensor:
+        return mtf.cast(tables.pooled(ids, "tables", "bag", weights), tf.float32)
+
+    inputs = {"ids": mtf.TensorSpec("batch:4 tables:3 bag:2", tf.int32)}
+    inputs["weights"] = mtf.TensorSpec("batch:4 tables:3 bag:2", weights)
+    dtype = mtf.VariableDType(tf.float32, activation_dtype=activations)
+    program = mtf.function(pooled, mtf.SpmdMeshImpl("all:1", ""), inputs=inputs, variable_dtype=dtype)
+    found = program(ids=IDS, weights=given)
+    has_any = (np.where(IDS >= 0, given.astype(np.float32), 0).sum(-1) > 0)[..., np.newaxis]
+    np.testing.assert_array_equal(found, np.broadcast_to(has_any, (4, 3, 4)))
+
+
 def test_an_id_of_another_table_is_refused_or_counts_as_nothing() -> None:
     ids = {"ids": ("batch:1 tables:3", np.array([[0, 3, 0]], np.int32))}
 
