@@ -101,10 +101,14 @@ class EmbeddingTables:
 
         Raises:
           ShapeError: the ids lack the dimension, or have it in another size than the number of tables.
-          DtypeError: the ids are not int32 or int64.
+          DtypeError: the ids are not int32 or int64, or are int32 and the tables have more rows than it can number.
         """
         if ids.dtype not in (tf.int32, tf.int64):
             raise DtypeError(f"ids must be int32 or int64, not {ids.dtype.name}; convert with mtf.cast")
+        if self.rows.size > ids.dtype.max:
+            raise DtypeError(
+                f"the tables have {self.rows.size:,} rows, and {ids.dtype.name} cannot number them; give ids of int64"
+            )
         dim = ids.shape.get_dim_by_name(tables_dim)
         if dim.size != len(self.sizes):
             raise ShapeError(
@@ -124,7 +128,7 @@ class EmbeddingTables:
 
         Raises:
           ShapeError: the ids lack a dimension, or have another number of tables.
-          DtypeError: the ids are not int32 or int64.
+          DtypeError: the ids are not int32 or int64, or are int32 and the tables have more rows than it can number.
         """
         bag = ids.shape.get_dim_by_name(bag_dim)
         vectors = self.lookup(ids, tables_dim)

@@ -9,7 +9,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, IndexRangeError, ShapeError
 from meshtf.layers import EmbeddingTables
-from meshtf.testing import interpret
+from meshtf.testing import build, interpret
 
 SIZES, EMBEDDING = (7, 3, 12), mtf.Dimension("embedding", 4)
 IDS = np.array([[[0, 6], [2, -1], [11, 11]], [[-1, -1], [-1, 0], [5, 1]]] * 2, np.int32)
@@ -66,6 +66,16 @@ def test_weights_of_a_mean_may_have_another_dtype(activations: tf.DType, weights
     found = program(ids=IDS, weights=given)
     has_any = (np.where(IDS >= 0, given.astype(np.float32), 0).sum(-1) > 0)[..., np.newaxis]
     np.testing.assert_array_equal(found, np.broadcast_to(has_any, (4, 3, 4)))
+
+
+def test_int32_does_not_number_more_rows_than_it_can() -> None:
+    def rows(dtype: tf.DType) -> mtf.Tensor:
+        tables = EmbeddingTables((2**31 - 2, 100), EMBEDDING)
+        return build(lambda ids: tables.lookup(ids, "t"), {"ids": mtf.TensorSpec("t:2", dtype)})[1]
+
+    with pytest.raises(DtypeError, match=r"the tables have 2,147,483,904 rows, and int32 cannot number them"):
+        rows(tf.int32)
+    assert rows(tf.int64).shape == mtf.Shape([("t", 2), EMBEDDING])
 
 
 def test_an_id_of_another_table_is_refused_or_counts_as_nothing() -> None:
