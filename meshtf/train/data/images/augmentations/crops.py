@@ -63,7 +63,7 @@ class DistortedCrop:
       attempts: the number of draws.
 
     Raises:
-      ConfigurationError: if a range is empty or impossible.
+      ConfigurationError: if a range is empty or impossible, or there is no draw.
     """
 
     area: tuple[float, float] = (0.08, 1.0)
@@ -72,6 +72,8 @@ class DistortedCrop:
 
     def __post_init__(self) -> None:
         check_window("DistortedCrop", self.area, self.aspect_ratio)
+        if self.attempts < 1:
+            raise ConfigurationError(f"DistortedCrop.attempts must be 1 or more, and is {self.attempts}")
 
     def window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return drawn_window(shape, seed, self.area, self.aspect_ratio, self.attempts)

@@ -64,6 +64,8 @@ def test_distorted_crop() -> None:
     np.testing.assert_array_equal(crop.window(shape, seed(5)), windows[5])
     with pytest.raises(ConfigurationError, match=r"DistortedCrop.area must be two ascending numbers above 0 and to 1,"):
         DistortedCrop(area=(0.5, 0.1))
+    with pytest.raises(ConfigurationError, match=r"DistortedCrop.attempts must be 1 or more, and is 0"):
+        DistortedCrop(attempts=0)
 
 
 def test_flip(image: np.ndarray) -> None:
