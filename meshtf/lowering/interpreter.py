@@ -20,6 +20,7 @@ from meshtf.lowering.core_slices import assert_same, has_same_bits, joined, spli
 from meshtf.mesh_impl.host.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
 from meshtf.planning.collectives.collective_step import CollectiveStep
+from meshtf.planning.local_work.long_sums import summed
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
@@ -68,6 +69,9 @@ class KnownCore:
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype)
+
+    def summed(self, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+        return summed(x, axes)
 
     def _answer(self, axes: Axes) -> int:
         self.asked[axes] = self.position(axes)

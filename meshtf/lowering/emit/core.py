@@ -12,6 +12,7 @@ import tensorflow as tf
 from meshtf.layout import Axes
 from meshtf.mesh_impl.host.bfloat16_products import product_dtype
 from meshtf.planning import core_positions
+from meshtf.planning.local_work.long_sums import summed
 from meshtf.planning.plan import Cut, Plan
 
 
@@ -22,7 +23,7 @@ class TracedCore:
       plan: the program.
       coordinates: the core's position along each mesh axis: int32 [axes], or int32 scalars keyed by the axis name.
       is_cpu: whether a CPU multiplies its matrices without XLA. Then bfloat16 products are computed in float32 if the
-        CPU would round them towards zero.
+        CPU would round them towards zero, and many rows are added in parts.
     """
 
     def __init__(self, plan: Plan, coordinates: tf.Tensor | Mapping[str, tf.Tensor], *, is_cpu: bool = False) -> None:
@@ -79,6 +80,9 @@ class TracedCore:
 
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype) if self._is_cpu else dtype
+
+    def summed(self, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+        return summed(x, axes) if self._is_cpu else tf.reduce_sum(x, np.array(axes, np.int32))
 
 
 def known_coordinates(core: int, plan: Plan) -> Mapping[str, tf.Tensor]:

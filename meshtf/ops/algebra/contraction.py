@@ -21,7 +21,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-import numpy as np
 import opt_einsum
 import tensorflow as tf
 
@@ -149,8 +148,8 @@ def _contract_some(
         return taken[0]
     (a, a_names), (b, b_names) = taken
     # Names that only one operand has are summed first. The product is then smaller.
-    a, a_names = _summed(a, a_names, needed | set(b_names))
-    b, b_names = _summed(b, b_names, needed | set(a_names))
+    a, a_names = _summed(core, a, a_names, needed | set(b_names))
+    b, b_names = _summed(core, b, b_names, needed | set(a_names))
     wanted = _wanted(a_names, b_names, needed, output)
     if a.dtype in _MATMUL_DTYPES and _is_matrix_product(a_names, b_names, needed):
         return _matrix_product(core, a, b, MatrixPlan.best(a_names, b_names, wanted, sizes)), wanted
@@ -257,16 +256,16 @@ def _orders(group: Names, *like: Names) -> list[Names]:
     return list(dict.fromkeys(tuple(n for n in names if n in group) for names in like))
 
 
-def _summed(x: tf.Tensor, names: Names, kept: set[str]) -> tuple[tf.Tensor, Names]:
+def _summed(core: Core, x: tf.Tensor, names: Names, kept: set[str]) -> tuple[tf.Tensor, Names]:
     axes = [i for i, n in enumerate(names) if n not in kept]
     if not axes:
         return x, names
-    total = tf.reduce_sum(tf.cast(x, sum_dtype(x.dtype)), np.array(axes, np.int32))
+    total = core.summed(tf.cast(x, sum_dtype(x.dtype)), axes)
     return tf.cast(total, x.dtype), tuple(n for n in names if n in kept)
 
 
 def _summed_and_ordered(core: Core, x: tf.Tensor, names: Names, output: Names) -> tf.Tensor:
-    x, names = _summed(x, names, set(output))
+    x, names = _summed(core, x, names, set(output))
     return _ordered(core, x, names, output)
 
 

@@ -93,13 +93,14 @@ class ReduceOperation(Operation):
         kept = Shape([d for d in x.shape if output.shape.has(d.name)])
         permutation = [kept.axis(d.name) for d in output.shape]
         axes = [i for i, d in enumerate(x.shape) if not output.shape.has(d.name)]
-        is_ordered, reduced = permutation == sorted(permutation), self.local
+        is_ordered, is_sum, reduced = permutation == sorted(permutation), self.is_sum, self.local
         across, wide = self._reduced_axes(planner.layouts), sum_dtype(x.dtype) if self.reduction.adds_up else x.dtype
         # Terms of a float16 sum stay in float32 until the cores have added them.
         dtype = term_dtype(output.dtype) if self.reduction.adds_up and across else output.dtype
 
         def emit(core: Core, s: tf.Tensor) -> tf.Tensor:
-            y = tf.cast(reduced(tf.cast(s, wide), axes) if axes else s, dtype)
+            reduce = core.summed if is_sum else reduced
+            y = tf.cast(reduce(tf.cast(s, wide), axes) if axes else s, dtype)
             return y if is_ordered else tf.transpose(y, np.array(permutation, np.int32))
 
         spec = (output.shape, dtype, restricted(layout, x.shape, output.shape))

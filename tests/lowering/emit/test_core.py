@@ -62,3 +62,10 @@ def test_a_compiler_multiplies_in_the_type_that_it_is_given() -> None:
     assert core.product_dtype(tf.float32) == tf.float32
     assert core.inside(is_cpu=False).product_dtype(tf.bfloat16) == tf.bfloat16
     assert core.inside().product_dtype(tf.bfloat16) == core.product_dtype(tf.bfloat16)
+
+
+def test_a_cpu_adds_many_rows_in_parts() -> None:
+    core, rows = TracedCore(plan_of_mesh(), {}, is_cpu=True), tf.fill([1 << 20, 2], 1.1)
+    np.testing.assert_allclose(core.summed(rows, [0]), [1.1 * 2**20] * 2, rtol=2**-13)
+    traced = tf.function(lambda x: core.inside(is_cpu=False).summed(x, [0])).get_concrete_function(rows)
+    assert [o.type for o in traced.graph.get_operations()].count("Sum") == 1

@@ -60,6 +60,30 @@ def test_many_small_terms_are_not_lost(dtype: tf.DType) -> None:
             assert_close(actual, np.asarray(expected), terms=2, dtype=dtype)
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        "batch:4 height:1024 width:1024 channels:2",
+        "batch:262144 height:4 width:4 channels:2",
+        "batch:1 height:4194304 width:1 channels:2",
+        "batch:64 channels:2 height:1024 width:64",
+        "n:4194304 channels:2",
+    ],
+)
+def test_sums_over_the_pixels_of_large_images_keep_their_digits(image: str) -> None:
+    """One by one, 4 million numbers of 1.1 would add up to 4 % less; a count of 20 million ones would stop at 2^24."""
+    programs: list[Callable[[Any], Any]] = [
+        lambda x: mtf.reduce_sum(x, output_shape="channels"),
+        lambda x: mtf.reduce_mean(x, output_shape="channels"),
+        lambda x: mtf.einsum([x, mtf.ones(x.mesh, "channels:2")], output_shape="channels"),
+    ]
+    shape = mtf.convert_to_shape(image)
+    x = np.full(shape.to_integer_list, 1.1, np.float32)
+    found = interpret(lambda x: [p(x) for p in programs], {"x": (shape, x)}, "a:1", "").results
+    for actual, expected in zip(found, (1.1 * 2**22, 1.1, 1.1 * 2**22), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2**-13)
+
+
 def test_float32_is_reduced_as_ever() -> None:
     """By one operation for a sum, and one more for a mean; nothing is cast."""
     found = plan(lambda x: [mtf.reduce_sum(x), mtf.reduce_mean(x)], {"x": mtf.TensorSpec([N, M])}, "a:2", "n:a")
