@@ -82,4 +82,5 @@ class Optimizer(abc.ABC):
 def _assigned(variable: mtf.Variable, new: mtf.Tensor) -> mtf.Tensor:
     # A table that is updated as it is stored is wider only for other optimizers, and is not cast there and back.
     stored = before_cast(new)
-    return mtf.assign(variable, stored if stored.dtype == variable.slice_dtype else mtf.cast(new, variable.slice_dtype))
+    is_exact = stored.dtype == variable.slice_dtype and stored.dtype.size < new.dtype.size
+    return mtf.assign(variable, stored if is_exact else mtf.cast(new, variable.slice_dtype))
