@@ -74,7 +74,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     greatest_sizes(training)
     vocabulary = vocabulary_of(training)
     template = chat_template(values, folder, vocabulary)
-    stop_ids = configured_decoding().stops(vocabulary).ids
+    stops = configured_decoding().stops(vocabulary)
     from meshtf.serving.http.served_model import ServedModel
     from meshtf.serving.http.server import bound_socket
 
@@ -89,7 +89,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         return functools.partial(follow, programs)
     engine = ModelEngine(programs)
     name = values["name"].value or Path(values.model_dir).name or "model"
-    model = ServedModel(name, engine, vocabulary, stop_ids, template, int(time.time()))
+    model = ServedModel(name, engine, vocabulary, stops, template, int(time.time()))
     print(
         f"serving step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]",
         file=sys.stderr,

@@ -12,6 +12,7 @@ from meshtf.serving.http.served_model import ServedModel
 from meshtf.serving.http.server import Server, bound_socket
 from meshtf.serving.http.server_options import ServerOptions
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
+from meshtf.train.decoding.stops import Stops
 from tests.serving.echo_engine import EchoEngine
 
 PATIENCE = 60.0
@@ -20,7 +21,7 @@ PATIENCE = 60.0
 def app_of(engine: EchoEngine, options: ServerOptions) -> App:
     """The app before an engine, with a template that joins the texts of messages."""
     template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")
-    return App(ServedModel("tiny", engine, ByteVocabulary(), (1,), template), options)
+    return App(ServedModel("tiny", engine, ByteVocabulary(), Stops((1,)), template), options)
 
 
 @contextlib.contextmanager

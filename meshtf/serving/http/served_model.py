@@ -10,6 +10,7 @@ from meshtf.serving.http.api_error import ApiError
 from meshtf.serving.http.chat_template import ChatTemplate
 from meshtf.serving.http.reading.fields import Fields
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.decoding.stops import Stops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ServedModel:
       name: its name in requests.
       engine: the engine that runs it.
       vocabulary: its tokens.
-      stop_ids: the tokens that end every generation.
+      stops: the tokens and texts that end every generation.
       template: turns a chat into a prompt.
       created: when the server began, in seconds since 1970.
     """
@@ -28,7 +29,7 @@ class ServedModel:
     name: str
     engine: Engine
     vocabulary: Vocabulary
-    stop_ids: tuple[int, ...]
+    stops: Stops
     template: ChatTemplate | None = None
     created: int = 0
 

@@ -17,7 +17,7 @@ from meshtf.train.data._tokenized_text import is_held_out
 from meshtf.train.data.array_task import ArrayTask
 from meshtf.train.data.shuffled_batches import ShuffledBatches
 from meshtf.train.data.sources.labelled_files import LabelledSource, LabelledText
-from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary, inner_ids
 from meshtf.train.task import Batch, Fingerprint, Position
 
 INPUTS, TOKEN_TYPES, LABELS = "inputs", "inputs_token_types", "labels"
@@ -185,7 +185,7 @@ class LabelledTextTask:
                 f"{wanted} (LabelledTextTask.has_pairs = {self.has_pairs})"
             )
         begin = self.vocabulary.begin_id
-        texts = [self.vocabulary.encode(text)[int(begin is not None) :] for text in example.texts]
+        texts = [inner_ids(self.vocabulary, text) for text in example.texts]
         room = self.length - len(texts) - int(begin is not None)
         while sum(map(len, texts)) > room:
             max(texts, key=len).pop()

@@ -10,7 +10,7 @@ import gin
 from meshtf.errors import nearest
 from meshtf.number_checks import is_integer, is_number
 from meshtf.train.configuration import ConfigurationError, configuration_errors
-from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary, inner_ids
 from meshtf.train.decoding.beam_rules import BeamRules, GnmtRules, TransformersRules
 from meshtf.train.decoding.forms.constraints import GRAMMAR, JSON_SCHEMA, REGEX, Constraint
 from meshtf.train.decoding.penalties import Penalties
@@ -205,8 +205,7 @@ class Decoding:
         last = max(self.stop_ids, default=-1)
         if last >= vocabulary.size:
             raise ConfigurationError(_FOREIGN_STOP.format(token=last, last=vocabulary.size - 1))
-        begins = int(vocabulary.begin_id is not None)  # a stop is inside of a text, where no begin token stands
-        spelt = [tuple(vocabulary.encode(text)[begins:]) for text in self.stop_texts]
+        spelt = [tuple(inner_ids(vocabulary, text)) for text in self.stop_texts]
         ends = [vocabulary.end_id] if self.end_ids is None else self.end_ids
         ids = dict.fromkeys([*ends, *self.stop_ids, *(ids[0] for ids in spelt if len(ids) == 1)])
         sequences = tuple(ids for ids in spelt if len(ids) > 1)

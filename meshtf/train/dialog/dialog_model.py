@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary, inner_ids
 from meshtf.train.decoding.options import GREEDY, Decoding
 from meshtf.train.decoding.programs import (
     TARGETS,
@@ -181,17 +181,17 @@ def rating_form(vocabulary: Vocabulary, attributes: Sequence[str]) -> RatingForm
     Raises:
       ConfigurationError: if a rating has several tokens, or attributes have different numbers of them.
     """
-    asked = [vocabulary.encode(f"\n{attribute}") for attribute in attributes]
+    asked = [inner_ids(vocabulary, f"\n{attribute}") for attribute in attributes]
     if len({len(ids) for ids in asked}) > 1:
-        longest = max(attributes, key=lambda name: len(vocabulary.encode(f"\n{name}")))
+        longest = max(attributes, key=lambda name: len(inner_ids(vocabulary, f"\n{name}")))
         raise ConfigurationError(
-            _SEVERAL_TOKENS.format(text=longest, use="ask for a rating", ids=vocabulary.encode(longest))
+            _SEVERAL_TOKENS.format(text=longest, use="ask for a rating", ids=inner_ids(vocabulary, longest))
         )
     return RatingForm(asked, _single(vocabulary, YES, "rate a text"), _single(vocabulary, NO, "rate a text"))
 
 
 def _single(vocabulary: Vocabulary, text: str, use: str) -> int:
-    ids = vocabulary.encode(text)
+    ids = inner_ids(vocabulary, text)
     if len(ids) != 1:
         raise ConfigurationError(_SEVERAL_TOKENS.format(text=text, use=use, ids=ids))
     return ids[0]

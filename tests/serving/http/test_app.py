@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,14 +15,22 @@ from meshtf.serving.http.served_model import ServedModel
 from meshtf.serving.http.server_options import ServerOptions
 from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
 from meshtf.train.decoding.forms.constraints import Constraint
+from meshtf.train.decoding.stops import Stops
 from tests.serving.echo_engine import EchoEngine
 
 TEMPLATE = ChatTemplate("{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}ab")
 COMPLETIONS, CHATS, SCORE = "/v1/completions", "/v1/chat/completions", "/v1/score"
 
 
-def client_of(engine: EchoEngine, options: ServerOptions | None = None, *, has_template: bool = True) -> TestClient:
-    model = ServedModel("tiny", engine, ByteVocabulary(), (1,), TEMPLATE if has_template else None)
+def client_of(
+    engine: EchoEngine,
+    options: ServerOptions | None = None,
+    *,
+    has_template: bool = True,
+    stop_texts: Sequence[str] = (),
+) -> TestClient:
+    stops = Stops((1,), texts=tuple(stop_texts))
+    model = ServedModel("tiny", engine, ByteVocabulary(), stops, TEMPLATE if has_template else None)
     return TestClient(App(model, options or ServerOptions()).asgi, base_url="http://127.0.0.1")
 
 
@@ -337,7 +345,7 @@ def test_tokens_hosts_and_kinds_of_bodies() -> None:
 
 def test_a_step_that_hangs_and_a_failure_make_the_server_unhealthy() -> None:
     engine = EchoEngine()
-    app = App(ServedModel("tiny", engine, ByteVocabulary(), (1,)))
+    app = App(ServedModel("tiny", engine, ByteVocabulary(), Stops((1,))))
     client = TestClient(app.asgi, base_url="http://127.0.0.1")
     assert client.get("/health").json() == {"status": "alive"}
     engine.step_seconds = 61.0
@@ -349,6 +357,13 @@ def test_a_step_that_hangs_and_a_failure_make_the_server_unhealthy() -> None:
 def health_of(client: TestClient) -> tuple[int, str]:
     reply = client.get("/health")
     return reply.status_code, reply.json()["error"]["message"]
+
+
+def test_stops_of_the_run_end_every_text() -> None:
+    client = client_of(EchoEngine(), stop_texts=["fg"])
+    for stop, text in (([], "cde"), (["hi"], "cde"), (["de"], "c")):
+        (choice,) = posted(client, COMPLETIONS, prompt="ab", max_tokens=9, stop=stop)["choices"]
+        assert (choice["text"], choice["finish_reason"]) == (text, "stop")
 
 
 def test_models_and_metrics() -> None:

@@ -17,6 +17,17 @@ def test_a_rating_is_asked_for_by_a_newline_and_a_word() -> None:
     assert [vocabulary.decode([token]) for token in (form.yes, form.no)] == [" 1", " 0"]
 
 
+def test_no_begin_token_stands_inside_of_a_dialog() -> None:
+    class Beginning(WordVocabulary):
+        begin_id = 7
+
+        def encode(self, text: str) -> list[int]:
+            return [7, *super().encode(text)]
+
+    words = dialog_words()
+    assert rating_form(Beginning(words), ATTRIBUTES) == rating_form(WordVocabulary(words), ATTRIBUTES)
+
+
 def test_a_vocabulary_without_words_for_ratings() -> None:
     with pytest.raises(ConfigurationError, match=r"'INTERESTING' must be one token to ask for a rating"):
         rating_form(ByteVocabulary(), ATTRIBUTES)

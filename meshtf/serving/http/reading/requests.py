@@ -139,7 +139,8 @@ def _request(
             f"request has at most {MOST_CHOICES}.",
             param="n",
         )
-    stops, seed = fields.texts("stop", _MOST_STOPS), fields.integer("seed", 0, _LARGEST_SEED)
+    stops = (*model.stops.texts, *fields.texts("stop", _MOST_STOPS))
+    seed = fields.integer("seed", 0, _LARGEST_SEED)
     options = GenerationRequest(
         prompt=(),
         max_new_tokens=max_new_tokens,
@@ -151,7 +152,7 @@ def _request(
         presence_penalty=fields.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
         min_new_tokens=fields.integer("min_tokens", 0, max_new_tokens) or 0,
-        stop_ids=model.stop_ids,
+        stop_ids=model.stops.ids,
         seed=secrets.randbelow(_LARGEST_SEED) if seed is None else seed,
         num_likeliest=num_likeliest,
         constraint=constraint_of(fields),

@@ -80,6 +80,12 @@ class GraphVocabulary(Vocabulary, Protocol):
         ...
 
 
+def inner_ids(vocabulary: Vocabulary, text: str) -> list[int]:
+    """Returns the ids of a text inside of another, where no `begin_id` stands before it."""
+    ids = vocabulary.encode(text)
+    return ids if vocabulary.begin_id is None else ids[1:]
+
+
 def sentinel_text(number: int) -> str:
     """Returns the text of a sentinel in decoded text."""
     return f"<extra_id_{number}>"

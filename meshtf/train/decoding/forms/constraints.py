@@ -10,7 +10,7 @@ import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
-from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary, inner_ids
 from meshtf.train.decoding.forms.trial import why_not_compiled
 
 JSON_SCHEMA, GRAMMAR, REGEX = "json_schema", "grammar", "regex"
@@ -194,4 +194,4 @@ class _Tokenizer:
         self.special_token_ids = [vocabulary.end_id]
 
     def __call__(self, text: str | bytes) -> Sequence[int]:
-        return self._vocabulary.encode(text.decode(errors="replace") if isinstance(text, bytes) else text)
+        return inner_ids(self._vocabulary, text.decode(errors="replace") if isinstance(text, bytes) else text)

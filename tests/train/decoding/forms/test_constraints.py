@@ -43,7 +43,7 @@ def test_characters_of_several_bytes() -> None:
 class Pieces:
     """A vocabulary of padding, the end, "a", "b" and a byte that is no character by itself."""
 
-    size, text_ids, end_id = 5, range(2, 5), 1
+    size, text_ids, end_id, begin_id = 5, range(2, 5), 1, None
 
     def encode(self, text: str) -> list[int]:
         return [2 + "ab".index(letter) for letter in text if letter in "ab"]
