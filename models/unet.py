@@ -39,7 +39,8 @@ class UNet:
       num_levels: the number of levels. Each spatial size must be a multiple of 2^(num_levels - 1).
       num_spatial: 2 for images, 3 for volumes.
       batch_norm: whether each 3x3 convolution has batch normalization instead of a bias. The paper has none.
-      check_labels: whether a label that is no class raises IndexRangeError; if not, its loss is 0.
+      check_labels: whether a label that is no class raises IndexRangeError; if not, no metric counts its pixel, as for
+        the unlabelled borders (255) of Pascal VOC.
     """
 
     num_classes: int
@@ -85,6 +86,8 @@ class UNet:
     ) -> dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]]:
         """The "loss" and the "accuracy" of all pixels [batch, spatial dimensions].
 
+        Without `check_labels`, both have weights: 0 for a pixel without a class, and 1 for all others.
+
         An evaluation also has the intersection over union of each class, [classes], for `held_out_metrics`.
         """
         logits, labels = self.logits(features["images"], is_training), features["labels"]
@@ -92,10 +95,13 @@ class UNet:
             logits, labels, self.classes, check_targets=self.check_labels
         )
         found = logits.argmax(self.classes)
-        metrics: dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]] = {
-            "loss": loss,
-            "accuracy": mtf.equal(found, labels).astype(tf.float32),
-        }
+        is_right = mtf.equal(found, labels).astype(tf.float32)
+        metrics: dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]] = {"loss": loss, "accuracy": is_right}
+        if not self.check_labels:
+            is_class = mtf.logical_and(mtf.greater_equal(labels, 0), mtf.less(labels, self.num_classes))
+            found = mtf.where(is_class, found, -1)
+            weights = is_class.astype(tf.float32)
+            metrics = {"loss": (loss, weights), "accuracy": (is_right, weights)}
         if not is_training:
             metrics[SHARED] = self._shared(found, labels)
         return metrics

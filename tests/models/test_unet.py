@@ -83,6 +83,31 @@ def test_intersection_over_union_is_over_all_pixels_together() -> None:
     assert model.held_out_metrics({"intersection_over_union": np.full(3, np.nan)}) == {}
 
 
+def test_pixels_without_a_class_count_in_no_metric() -> None:
+    model = UNet(3, width=2, num_levels=1, check_labels=False)
+    random = np.random.default_rng(2)
+    images = random.normal(size=(4, 3, 5, 1)).astype(np.float32)
+    labels = random.choice(np.array([0, 1, 2, -1, 255], np.int32), (4, 3, 5))
+    inputs = {"images": ("batch:4 h:3 w:5 channels:1", images), "labels": ("batch:4 h:3 w:5", labels)}
+
+    def program(**features: mtf.Tensor) -> dict[str, object]:
+        likelihoods = mtf.log_softmax(model.logits(features["images"], False), "classes")
+        return {"likelihoods": likelihoods, **model.metrics(features, False), **model.predict(features)}
+
+    found = interpret(program, inputs, "a:3;b:2", "h:a;batch:b").results
+    is_class = (labels >= 0) & (labels < 3)
+    loss, weight = found["loss"]
+    np.testing.assert_array_equal(weight, is_class)
+    of_labels = np.take_along_axis(found["likelihoods"], np.where(is_class, labels, 0)[..., None], -1)[..., 0]
+    assert_close(loss[is_class], -of_labels[is_class], terms=3 + 2 * FUNCTION_TERMS)
+    assert 0 < is_class.sum() < is_class.size
+    np.testing.assert_array_equal(found["accuracy"][0][is_class], (found["classes"] == labels)[is_class])
+    np.testing.assert_array_equal(found["accuracy"][1], is_class)
+    classes = [((found["classes"] == n) & is_class, labels == n) for n in range(3)]
+    shared = np.array([(a & b).sum() / max((a | b).sum(), 1) for a, b in classes])
+    np.testing.assert_allclose(found["intersection_over_union"][0], shared, rtol=1e-6)
+
+
 def test_bad_sizes() -> None:
     graph = mtf.Graph()
     with graph, pytest.raises(ShapeError, match=r"multiple of 4, for 3 levels"):
