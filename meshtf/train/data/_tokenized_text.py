@@ -15,7 +15,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.fingerprints import CONTENTS, IN_ANY_ORDER, checksum, counts_checksum
 from meshtf.train.data.objectives.objective import Objective
 from meshtf.train.data.sources.document import Document, Source
-from meshtf.train.data.vocabularies.vocabulary import Vocabulary
+from meshtf.train.data.vocabularies.vocabulary import Vocabulary, inner_ids
 
 UNDECODABLE = """\
 {name} is not UTF-8: byte {offset} is 0x{byte:02x}.
@@ -178,8 +178,26 @@ class TextReader:
             return None
         parts = self._parts(document.name, text)
         end = self.vocabulary.end_id
-        tokens = [np.array([*self.vocabulary.encode(part), end], self.dtype) for part in parts]
+        tokens = [np.array([*ids, end], self.dtype) for ids in self._ids(parts)]
         return tokens, sum(len(part.encode()) for part in parts)
+
+    @property
+    def parts_in_words(self) -> int | str:
+        """The number of parts in a document, and whether later parts lack the begin token of the vocabulary."""
+        count = self.objective.num_parts
+        lacks_begin = self._is_one_text and count > 1 and self.vocabulary.begin_id is not None
+        return f"{count}, of which only the first has the begin token" if lacks_begin else count
+
+    @property
+    def _is_one_text(self) -> bool:
+        """Whether the parts stand in one sequence, and so are one text, which begins once."""
+        return len(self.objective.sequences) == 1
+
+    def _ids(self, parts: Sequence[str]) -> list[list[int]]:
+        """The ids of each part without an end."""
+        first, *others = parts
+        encode = functools.partial(inner_ids, self.vocabulary) if self._is_one_text else self.vocabulary.encode
+        return [self.vocabulary.encode(first), *map(encode, others)]
 
     def _of_ids(self, document: Document, parts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], int]:
         end, size = self.vocabulary.end_id, self.vocabulary.size

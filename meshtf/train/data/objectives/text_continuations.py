@@ -19,8 +19,9 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 class TextContinuations:
     """An objective whose documents are a given text, a tab, and its continuation. Only the continuation is learnt.
 
-    Both stand in `targets`, one after the other and without an end. `targets_weights` is 1 for the tokens of the
-    continuation and 0 for the others. An example of fine-tuning to generate and to rate (Thoppilan et al. 2022):
+    Both stand in `targets`, one after the other and without an end. They are one text: only the given text has the
+    vocabulary's begin token, if there is one. `targets_weights` is 1 for the tokens of the continuation and 0 for the
+    others. An example of fine-tuning to generate and to rate (Thoppilan et al. 2022):
 
         USER what is 17 plus 25 ?
         RESPONSE<tab> 17 plus 25 is 42 .

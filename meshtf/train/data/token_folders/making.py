@@ -147,7 +147,7 @@ class TokenFolder:
                 files_state(held_out, known.get(_HELD_OUT_FILES)) if isinstance(held_out, Source) else None
             ),
             "vocabulary": self.reader.vocabulary.fingerprint,
-            "texts in a document": self.reader.objective.num_parts,
+            "texts in a document": self.reader.parts_in_words,
             "skip_undecodable": self.reader.skip_undecodable,
         }
 

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import ByteVocabulary, Pack, TextContinuations, TextTask
+from meshtf.train.data import ByteVocabulary, Pack, TextContinuations, TextPairs, TextTask
 from meshtf.train.data.sources.document import Document
 from meshtf.train.dialog import LabelledDialogs
 
 
+@dataclasses.dataclass(frozen=True)
 class TwoDocuments:
     """A response, and its rating."""
 
@@ -25,6 +29,40 @@ def test_only_the_continuation_has_weights() -> None:
     assert batch["targets_weights"][0].tolist() == [0] * 3 + [1] * 4 + [0] * 11 + [1] * 2 + [0] * 4
     assert batch["targets_segmentation"][0].tolist() == [1] * 7 + [2] * 13 + [0] * 4
     assert batch["targets_position"][0].tolist() == [*range(7), *range(13), *[0] * 4]
+
+
+class BeginVocabulary(ByteVocabulary):
+    """Bytes, with the id 0 before every text."""
+
+    @property
+    def begin_id(self) -> int:  # type: ignore[override]
+        return 0
+
+    def encode(self, text: str) -> list[int]:
+        return [self.begin_id, *super().encode(text)]
+
+
+def test_a_begin_token_stands_before_the_given_text_alone() -> None:
+    """With one inside, the model would learn to begin a text in the middle of a dialog, and decode otherwise."""
+    task = TextTask(
+        TwoDocuments(), BeginVocabulary(), TextContinuations(longest=8), 26, Pack(), held_out=TwoDocuments()
+    )
+    (batch,) = task.evaluation_batches(1)
+    expected = [[0, *(2 + b for b in text)] for text in (b"Q R ok\n", b"Q R ok\nSAFE 1")]
+    assert batch["targets"][0].tolist() == [*expected[0], *expected[1], *[0] * 4]
+    assert batch["targets_weights"][0].tolist() == [0] * 4 + [1] * 4 + [0] * 12 + [1] * 2 + [0] * 4
+
+
+def test_a_folder_of_pairs_that_both_begin_is_refused(tmp_path: Path) -> None:
+    def text_task(objective: TextPairs | TextContinuations) -> TextTask:
+        folder = str(tmp_path / "tokens")
+        return TextTask(
+            TwoDocuments(), BeginVocabulary(), objective, 26, Pack(), held_out=TwoDocuments(), tokens=folder
+        )
+
+    str(text_task(TextPairs()))
+    with pytest.raises(ConfigurationError, match="texts in a document: 2 then, '2, of which only the first has the be"):
+        str(text_task(TextContinuations(longest=8)))
 
 
 def test_labels_have_weights_on_the_response_the_query_the_reply_and_the_rating_alone() -> None:
