@@ -21,6 +21,9 @@ from meshtf.train.data.sources.text_files import files_matching
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_LONGEST_FIELD = 1 << 30
+"""The most characters of a CSV field. Python's own limit, 131,072, is less than a long article has."""
+
 _JSON_LINES, _PARQUET = (".jsonl", ".json"), ".parquet"
 
 _UNKNOWN_KIND = """\
@@ -113,6 +116,7 @@ class LabelledFiles:
         raise ConfigurationError(_UNKNOWN_KIND.format(path=path))
 
     def _csv_rows(self, path: Path, delimiter: str) -> Iterator[Mapping[str, Any]]:
+        csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))  # there is only one limit in a process
         with opened(path) as file:
             # Decode line by line: decoding larger parts would fail before the row that is not UTF-8.
             reader = csv.reader((line.decode() for line in file), delimiter=delimiter, strict=True)

@@ -39,6 +39,13 @@ def test_kinds_of_files_say_the_same(tmp_path: Path) -> None:
     assert names == [f"{tmp_path}/c.jsonl, row {number}" for number in (1, 2, 3)]
 
 
+def test_a_long_text_in_csv_is_read_as_in_json(tmp_path: Path) -> None:
+    text = "a long article " * 10_000  # Python's own limit of a field is 131,072 characters
+    (tmp_path / "a.csv").write_text(f"text,label\n{text},yes\n")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text, "label": "yes"}))
+    assert found(tmp_path / "a.csv") == found(tmp_path / "a.jsonl") == [((text,), "yes")]
+
+
 def test_parquet(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = {"text": [text for text, _ in ROWS], "label": [0, 1, 2], "other": [1.0, 2.0, 3.0]}
