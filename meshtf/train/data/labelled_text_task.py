@@ -48,7 +48,7 @@ class LabelledTextTask:
       source: the examples.
       vocabulary: the vocabulary that encodes texts as tokens.
       labels: the names of the classes in the order of their numbers, or the number of classes. An example's label is
-        the name of its class, or the number, from 0.
+        the name of its class, or the number, from 0. A number that is also a name counts as the name.
       length: the length of each row, in tokens.
       held_out: the share of the examples that is held out, by a hash of each; or a source of held-out examples.
       has_pairs: whether examples are pairs; the source must give them.
@@ -195,7 +195,7 @@ class LabelledTextTask:
     def _class(self, example: LabelledText) -> int:
         label, names = example.label, self.labels
         place = {"place": example.place, "column": example.column, "label": label}
-        if not isinstance(names, int) and label in names:
+        if not isinstance(names, int) and str(label) in names:  # in JSON and Parquet the name "1" may be a number
             return list(names).index(str(label))
         is_number = isinstance(label, int) or (label.isascii() and label.isdecimal())
         if is_number and 0 <= int(label) < self.num_classes:

@@ -53,6 +53,14 @@ def test_rows_and_classes(tmp_path: Path) -> None:
     assert str(made).startswith("2 classes of labelled files ")
 
 
+def test_a_number_that_is_a_name_is_the_name_in_every_kind_of_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": 1}\n{"text": "b", "label": 3}\n')
+    source, stars = LabelledFiles(str(tmp_path / "a.jsonl")), ("1", "2", "3")
+    numbers = LabelledTextTask(source, ByteVocabulary(), labels=stars, length=6, held_out=source)
+    texts = task(tmp_path, "text,label\na,1\nb,3\n", labels=stars)
+    assert held_out(numbers)["labels"].tolist() == held_out(texts)["labels"].tolist() == [0, 2, 0]
+
+
 def test_pairs(tmp_path: Path) -> None:
     """The second text has the type 1; the longer one is cut."""
     batch = held_out(task(tmp_path, "text,pair,label\nab,c,yes\na,bcdefg,no\n", has_pairs=True, length=7))
