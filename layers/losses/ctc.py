@@ -54,7 +54,8 @@ def ctc_loss(
       label_dim: the dimension of the labels, or its name.
       vocab_dim: the dimension of the classes, or its name.
       logit_lengths: [...] int32: how many places count; by default all.
-      label_lengths: [...] int32: how many labels count; by default all.
+      label_lengths: [...] int32: how many labels count; by default all. A length that is negative, or above the size of
+        `label_dim`, makes the loss infinite.
       blank_id: the class of the blank.
 
     Returns:
@@ -85,7 +86,9 @@ def ctc_loss(
     (blank, last), _ = mtf.scan(_step_of(chain, logit_lengths), start, places, length, name="ctc_loss")
     if label_lengths is None:
         label_lengths = mtf.constant(logits.mesh, label.size, labels.shape - [label], tf.int32)
-    return mtf.negative(mtf.gather(mtf.logaddexp(blank, last), label_lengths, chain.states))
+    log_sums = mtf.gather(mtf.logaddexp(blank, last), label_lengths, chain.states)
+    is_possible = mtf.logical_and(mtf.greater_equal(label_lengths, 0), mtf.less_equal(label_lengths, label.size))
+    return mtf.negative(mtf.where(is_possible, log_sums, -math.inf, output_shape=log_sums.shape))
 
 
 class _Chain:

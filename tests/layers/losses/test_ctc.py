@@ -70,6 +70,23 @@ def test_labels_that_cannot_be_cost_infinitely_much() -> None:
     assert np.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("layout", ["", "batch:all"])
+def test_a_number_of_labels_that_are_not_there_costs_infinitely_much(layout: str) -> None:
+    """Not 0, which would be the loss of labels that are certain."""
+
+    def program(logits: mtf.Tensor, labels: mtf.Tensor, counts: mtf.Tensor) -> mtf.Tensor:
+        return mtf.layers.ctc_loss(logits, labels, "length", "labels", "vocab", label_lengths=counts)
+
+    given = {
+        "logits": ("batch:4 length:5 vocab:3", np.zeros([4, 5, 3], np.float32)),
+        "labels": ("batch:4 labels:2", np.ones([4, 2], np.int32)),
+        "counts": ("batch:4", np.array([2, 3, -1, 0], np.int32)),
+    }
+    losses = interpret(program, given, "all:2", layout).results
+    assert np.isfinite(losses).tolist() == [True, False, False, True]
+    assert (losses > 0.0).all()
+
+
 def test_what_is_refused(build: Callable[..., mtf.Graph]) -> None:
     def loss(labels: str, dtype: tf.DType = tf.int32, **options: Any) -> Callable[[mtf.Tensor], mtf.Tensor]:
         return lambda x: mtf.layers.ctc_loss(
