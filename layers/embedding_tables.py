@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.errors import DtypeError, GraphError, ShapeError, counted
 from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.initializers import Initializer
 
@@ -107,7 +107,8 @@ class EmbeddingTables:
             raise DtypeError(f"ids must be int32 or int64, not {ids.dtype.name}; convert with mtf.cast")
         if self.rows.size > ids.dtype.max:
             raise DtypeError(
-                f"the tables have {self.rows.size:,} rows, and {ids.dtype.name} cannot number them; give ids of int64"
+                f"the tables have {counted(self.rows.size, 'row')}, and {ids.dtype.name} cannot number them; "
+                f"give ids of int64"
             )
         dim = ids.shape.get_dim_by_name(tables_dim)
         if dim.size != len(self.sizes):
