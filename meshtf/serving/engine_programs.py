@@ -15,7 +15,7 @@ from meshtf.serving.engine_options import EngineOptions
 from meshtf.serving.scheduler import Reads
 from meshtf.serving.step_program import StepSizes, step_program
 from meshtf.train.decoding.programs import LOG_LIKELIHOODS, SCORE, greatest_sizes, scoring_program, vocabulary_of
-from meshtf.train.decoding.step_decoder import PromptStarter
+from meshtf.train.decoding.step_decoder import PromptStarter, predicts_first_token
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.saved_weights import Weights
 from meshtf.train.training import Training
@@ -55,7 +55,7 @@ class EnginePrograms:
     def __init__(self, training: Training, mesh_impl: MeshImpl, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008
         self.options, model = options, training.model
         self.start_id = model.start_id if isinstance(model, PromptStarter) else 0
-        self.starts_prompts = not isinstance(model, PromptStarter) or model.starts_prompts
+        self.starts_prompts = predicts_first_token(model)
         greatest, self.vocabulary = greatest_sizes(training), vocabulary_of(training)
         likeliest = min(options.max_likeliest, self.vocabulary.size)
         self.num_pages = options.pages(greatest.targets)

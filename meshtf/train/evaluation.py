@@ -22,12 +22,12 @@ from meshtf.train.batches.feature_checks import check_features, first_non_finite
 from meshtf.train.batches.own_rows import CountedRows, own_rows
 from meshtf.train.batches.part_batches import PartBatches
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.decoding.step_decoder import predicts_first_token
 from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, evaluation_program
 from meshtf.train.task import WEIGHTS, Batch, Task, TaskByRows, TaskOfParts
 from meshtf.train.training import Model, ModelOfWholeEvaluations, Training
 
 BITS_PER_BYTE = "bits_per_byte"
-TARGETS_WEIGHTS = "targets_weights"
 
 _NOTHING_HELD_OUT = """\
 the task "{task}" holds out no example, so nothing can be evaluated; let it hold out at least one."""
@@ -226,7 +226,7 @@ class _Sums:
             self._not_finite = self._where_not_finite(number, count)
         self._num_examples += count
         counted = {name: np.asarray(value)[self._counted] for name, value in features.items()}
-        if not getattr(self._model, "starts_prompts", True):
+        if not predicts_first_token(self._model):
             counted = _predicted(counted)
         self.num_bytes += self._task.num_bytes(counted) or 0
 
@@ -277,8 +277,8 @@ class _Sums:
 
 def _predicted(features: Batch) -> Batch:
     """The features, with a weight of 0 for the first token of each text, which nothing predicts."""
-    weights = features.get(TARGETS_WEIGHTS)
+    weights = features.get("targets_weights")
     if weights is None:
         return features
     positions = features.get("targets_position", np.arange(weights.shape[-1]))
-    return {**features, TARGETS_WEIGHTS: np.where(positions > 0, weights, 0.0)}
+    return {**features, "targets_weights": np.where(positions > 0, weights, 0.0)}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -63,6 +63,19 @@ def test_weights_that_were_set_win_over_their_copies() -> None:
     training["w"] = np.full(ROWS.size, 3.0).astype(tf.bfloat16.as_numpy_dtype)
     training.step()
     assert_close(training["w/master"], 3 - STEP, terms=1)
+
+
+class Narrowing(optimize.Optimizer):
+    """Rounds the new weights to bfloat16."""
+
+    def update(self, parameters: Sequence[optimize.Parameter]) -> list[mtf.Tensor]:
+        return [mtf.cast(p.value - STEP / 2, tf.bfloat16) for p in parameters]
+
+
+def test_a_weight_that_an_optimizer_rounds_is_stored_rounded() -> None:
+    found = trained(Narrowing(), mtf.VariableDType(tf.float32), 1)["w"]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, found.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32))
 
 
 def test_wide_weights_need_no_copies() -> None:

@@ -107,7 +107,7 @@ def test_bytes_of_a_token_that_nothing_predicts_do_not_count(tiny_training: Make
     """In rows of two packed texts, and in rows of one."""
 
     class Begun(SumModel):
-        starts_prompts = False
+        start_id, starts_prompts = 0, False
 
     class Text(ArrayTask):
         def num_bytes(self, features: Mapping[str, Any]) -> int:

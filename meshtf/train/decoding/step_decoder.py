@@ -89,6 +89,11 @@ class PromptStarter(Protocol):
     starts_prompts: bool
 
 
+def predicts_first_token(model: object) -> bool:
+    """Whether the model predicts the first token of a text. A `PromptStarter` that starts no prompt does not."""
+    return not isinstance(model, PromptStarter) or model.starts_prompts
+
+
 def token_logits(logits: mtf.Tensor, decoder: StepDecoder) -> mtf.Tensor:
     """Returns logits [.., vocab] in float32, -inf where they stand for no token."""
     logits, vocab = mtf.cast(logits, tf.float32), decoder.vocab

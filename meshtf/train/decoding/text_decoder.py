@@ -33,7 +33,7 @@ from meshtf.train.decoding.programs import (
 )
 from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.results import AddedToken, Continuation, LikelyToken, TextScore
-from meshtf.train.decoding.step_decoder import PromptStarter
+from meshtf.train.decoding.step_decoder import predicts_first_token
 from meshtf.train.decoding.stops import shortest_with_stop
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.saved_weights import Weights
@@ -217,8 +217,7 @@ class ScoredTexts:
         self.count = extent.count
         self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         self.forward = scoring_program(training, mesh_impl, self._sizes)
-        model = training.model
-        self._first_predicted = 1 if isinstance(model, PromptStarter) and not model.starts_prompts else 0
+        self._first_predicted = 0 if predicts_first_token(training.model) else 1
 
     def _encoded(self) -> Iterator[EncodedText]:
         return encoded_for_scoring(self._texts, self._vocabulary, self._limits)

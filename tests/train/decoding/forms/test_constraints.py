@@ -13,7 +13,7 @@ import pytest
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
-from meshtf.train.decoding.forms.constraints import Constraint, ConstraintError, TokenRules, token_bytes
+from meshtf.train.decoding.forms.constraints import Constraint, ConstraintError, TokenRules, _Tokenizer, token_bytes
 from tests.train.decoding.forms.endless import ENDLESS
 
 BYTES = ByteVocabulary()
@@ -38,6 +38,16 @@ def test_the_tokens_that_may_come_next() -> None:
 def test_characters_of_several_bytes() -> None:
     assert allowed("regex", "[éè]") == b"\xc3"
     assert allowed("regex", "[éè]", b"\xc3") == bytes([0xA8, 0xA9])
+
+
+def test_texts_of_a_form_have_no_begin_token() -> None:
+    class Beginning(ByteVocabulary):
+        begin_id = 7
+
+        def encode(self, text: str) -> list[int]:
+            return [7, *super().encode(text)]
+
+    assert _Tokenizer(Beginning())("ab") == _Tokenizer(Beginning())(b"ab") == BYTES.encode("ab")
 
 
 class Pieces:
