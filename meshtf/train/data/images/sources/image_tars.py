@@ -26,6 +26,9 @@ _NO_LABEL = """\
 {path}, sample "{key}": {fault}
 ImageTars.label is the ending of the file with the class number; ImageTars.endings are the endings of image files."""
 
+_MOST_DIGITS = 18
+"""A label of so many digits fits into an int64."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Sample:
@@ -106,6 +109,7 @@ class ImageTars:
                 raise ConfigurationError(_NO_LABEL.format(path=path, key=key, fault=fault))
             content = tar.extractfile(members[self.label])
             text = content.read(100).decode(errors="replace").strip() if content else ""
-            if not text.isascii() or not text.isdecimal():
-                raise ConfigurationError(_NO_LABEL.format(path=path, key=key, fault=f"its label {text!r} is no number"))
+            if not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
+                fault = f"its label {text!r} is no class number"
+                raise ConfigurationError(_NO_LABEL.format(path=path, key=key, fault=fault))
             yield _Sample(key, image.offset_data, image.size, int(text))

@@ -119,7 +119,8 @@ def test_tars(tmp_path: Path, pixels: Any, jpeg_of: Any) -> None:
             {"0.cls": b"1"},
             r', sample "0": it has no image \(jpg, jpeg, png, webp\), only cls\nImageTars.label is',
         ),
-        "wrong label": ({"0.jpg": b"", "0.cls": b"cat"}, r", sample \"0\": its label 'cat' is no number"),
+        "wrong label": ({"0.jpg": b"", "0.cls": b"cat"}, r", sample \"0\": its label 'cat' is no class number"),
+        "huge label": ({"0.jpg": b"", "0.cls": b"9" * 30}, r", sample \"0\": its label '9{30}' is no class number"),
         "nothing": ({}, r"there is no image in .*a\.tar"),
     }.values(),
 )
