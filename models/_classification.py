@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.layers.class_ids import are_right
 
 TOP = 5
 """The number of likeliest classes among which "top_5_accuracy" looks for the right one."""
@@ -73,11 +74,11 @@ def class_metrics(
         logits, labels, classes, label_smoothing=smoothing, check_targets=check_labels
     )
     right = labels if labels.dtype.is_integer else labels.argmax(classes)
-    found = {"loss": loss, "accuracy": mtf.equal(logits.argmax(classes), right).astype(tf.float32)}
+    found = {"loss": loss, "accuracy": are_right(logits.argmax(classes), right)}
     if is_training or classes.size <= _MANY_CLASSES:
         return found
     _, likeliest = mtf.top_k(logits, classes, ("likeliest", TOP))
-    is_among = mtf.equal(likeliest, right).astype(tf.float32)
+    is_among = are_right(likeliest, right)
     return {**found, f"top_{TOP}_accuracy": is_among.sum("likeliest")}
 
 

@@ -12,6 +12,7 @@ import meshtf as mtf
 from meshtf.errors import nearest
 from meshtf.layers.activations import activation_function
 from meshtf.layers.attention import AttentionMask, Tokens
+from meshtf.layers.class_ids import are_right
 from meshtf.layers.dense import dense
 from meshtf.layers.initializers import DenseInitializer
 from meshtf.layers.losses import softmax_cross_entropy_with_logits
@@ -116,11 +117,11 @@ class TextClassifier:
             return self.norm(pooled, pooled.shape[-1])
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
-        """The "loss" and "accuracy" of each text [batch], whose classes are `labels`, int32 [batch]."""
+        """The "loss" and "accuracy" of each text [batch], whose classes are `labels`, integers [batch]."""
         logits, observations = self._observed(features, is_training)
         labels = feature(features, LABELS)
         loss = softmax_cross_entropy_with_logits(logits, labels, self.classes)
-        is_right = mtf.equal(logits.argmax("classes"), labels).astype(tf.float32)
+        is_right = are_right(logits.argmax("classes"), labels)
         counted = mtf.ones_like(loss)
         return observations.added_to(
             {"loss": (loss, counted), "accuracy": (is_right, counted)}, is_training=is_training

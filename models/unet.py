@@ -12,6 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import ShapeError
 from meshtf.layers import VarianceScalingInitializer
+from meshtf.layers.class_ids import are_right, class_ids
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._settings import check_size
 
@@ -90,12 +91,12 @@ class UNet:
 
         An evaluation also has the intersection over union of each class, [classes], for `held_out_metrics`.
         """
-        logits, labels = self.logits(features["images"], is_training), features["labels"]
+        logits, labels = self.logits(features["images"], is_training), class_ids(features["labels"])
         loss = mtf.layers.softmax_cross_entropy_with_logits(
             logits, labels, self.classes, check_targets=self.check_labels
         )
         found = logits.argmax(self.classes)
-        is_right = mtf.equal(found, labels).astype(tf.float32)
+        is_right = are_right(found, labels)
         metrics: dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]] = {"loss": loss, "accuracy": is_right}
         if not self.check_labels:
             is_class = mtf.logical_and(mtf.greater_equal(labels, 0), mtf.less(labels, self.num_classes))

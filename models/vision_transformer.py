@@ -93,7 +93,7 @@ class VisionTransformer:
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
         """The "loss" and "accuracy" [batch], from `images` [batch, height, width, channels] and `labels`.
 
-        Labels are int32 [batch], or floating [batch, classes], a distribution for each image.
+        Labels are integers [batch], or floating [batch, classes], a distribution for each image.
         """
         logits, observations = self._observed(features["images"], is_training)
         found = class_metrics(

@@ -10,6 +10,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers._operands import DimensionLike, checked_operand
+from meshtf.layers.class_ids import class_ids
 from meshtf.layers.losses._operands import widened
 
 _TARGETS_ADVICE = """\
@@ -38,8 +39,8 @@ def softmax_cross_entropy_with_logits(
 
     Args:
       logits: [..., vocab_dim], floating; those from `vocab_size` on are masked, as `VocabularyEmbedding` does.
-      targets: floating, [..., vocab_dim], a distribution; or int32 or int64, [...], each the right index. A step with
-        an index that is negative, or not below `vocab_size`, raises IndexRangeError: see `mtf.check_indices`.
+      targets: floating, [..., vocab_dim], a distribution; or integers of any dtype, [...], each the right index. A
+        step with an index that is negative, or not below `vocab_size`, raises IndexRangeError: see `mtf.check_indices`.
       vocab_dim: the dimension of the classes, or its name.
       z_loss: coefficient of log(Z)^2, which keeps the normaliser Z near 1 (a common choice is 1e-4).
       label_smoothing: the share of each target that is divided equally among all classes (Szegedy et al. 2016).
@@ -64,7 +65,7 @@ def softmax_cross_entropy_with_logits(
       (Shape[batch:4], array([2.773, 2.773, 2.773, 2.773], dtype=float32))
     """
     checked_operand(logits, "the logits")
-    checked_operand(targets, "the targets")
+    targets = class_ids(checked_operand(targets, "the targets"))
     classes = logits.shape[logits.shape.axis(vocab_dim)]
     size = classes.size if vocab_size is None else vocab_size
     _check(logits, targets, classes)

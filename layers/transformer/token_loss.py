@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
+from meshtf.layers.class_ids import are_right
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.losses import softmax_cross_entropy_with_logits
 
@@ -104,7 +105,7 @@ class TokenLoss:
             weights=counted,
             check_targets=self.check_targets,
         )
-        is_right = mtf.equal(logits.argmax(vocabulary.vocab), targets).astype(tf.float32)
+        is_right = are_right(logits.argmax(vocabulary.vocab), targets)
         return {"loss": (loss, counted), "accuracy": (is_right, counted)}
 
     def _counted(self, targets: mtf.Tensor) -> mtf.Tensor:

@@ -28,11 +28,11 @@ def hits(found: Detections, boxes: mtf.Tensor, labels: mtf.Tensor) -> mtf.Tensor
     Args:
       found: the detections.
       boxes: [batch, objects, coordinates].
-      labels: int32 [batch, objects]; 0 stands for no object.
+      labels: int32 or int64 [batch, objects]; 0 stands for no object.
     """
     objects, along = labels.shape[-1], found.scores.shape[-1]
     thresholds = mtf.constant(labels.mesh, LEAST_OVERLAPS, [_THRESHOLDS])
-    is_same = mtf.logical_and(mtf.equal(found.classes, labels), mtf.greater(labels, 0))
+    is_same = mtf.logical_and(mtf.equal(found.classes.astype(labels.dtype), labels), mtf.greater(labels, 0))
     is_same = mtf.logical_and(is_same, mtf.greater(found.scores, 0.0))
     shared = mtf.where(is_same, overlaps(found.boxes, boxes), -1.0)
     free = mtf.ones(labels.mesh, [*labels.shape, _THRESHOLDS])

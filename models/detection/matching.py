@@ -20,7 +20,7 @@ def matched_objects(
     Args:
       anchors: [anchors, coordinates].
       boxes: [batch, objects, coordinates].
-      labels: int32 [batch, objects]; 0 stands for no object.
+      labels: int32 or int64 [batch, objects]; 0 stands for no object.
       least_overlap: the least intersection over union.
     """
     objects, along = labels.shape[-1], anchors.shape[0]

@@ -24,7 +24,7 @@ def multibox_loss(
     Args:
       logits: [batch, anchors, classes].
       offsets: [batch, anchors, coordinates].
-      labels: int32 [batch, anchors]; 0 for none.
+      labels: integers [batch, anchors]; 0 for none.
       wanted: the right offsets where an anchor has a label, and any finite numbers elsewhere.
       negatives_per_positive: how many anchors without an object count, for each with one.
     """

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
+from meshtf.layers.class_ids import class_ids
 from meshtf.models._settings import check_parts, check_size
 from meshtf.models.detection.average_precision import detection_counts, mean_average_precision
 from meshtf.models.detection.boxes import COORDINATES, decoded, encoded
@@ -111,7 +112,7 @@ class SSD:
     ) -> dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]]:
         """The "loss" [batch]. An evaluation also has the counts of detections, for `held_out_metrics`."""
         logits, offsets, anchors = self.outputs(features["images"], is_training)
-        boxes, labels = mtf.cast(features["boxes"], tf.float32), features["labels"]
+        boxes, labels = mtf.cast(features["boxes"], tf.float32), class_ids(features["labels"])
         found, own = matched_objects(anchors, boxes, labels, least_overlap=self.least_overlap)
         of_anchors = mtf.transpose(mtf.gather(boxes, found, labels.shape[-1]), offsets.shape)
         wanted = encoded(mtf.where(mtf.greater(own, 0), of_anchors, anchors), anchors)
