@@ -75,7 +75,8 @@ class TopKOperation(Operation):
 
     def _candidates(self, planner: Planner) -> Shape:
         """The result's shape, with the number of candidates of all cores together in place of k."""
-        count = min(self.k_dim.size, self._part(planner)) * (self.dim.size // self._part(planner))
+        part = self._part(planner)
+        count = min(self.k_dim.size, part) * (self.dim.size // part if part else 0)
         return self.outputs[0].shape.resize_dimension(self.k_dim.name, count)
 
     def _bytes_of_candidates(self, planner: Planner) -> int:

@@ -107,6 +107,18 @@ def test_on_virtual_cpus() -> None:
     )
 
 
+@pytest.mark.parametrize("layout", ["", "b:rows", "a:rows;b:cols"])
+def test_none_of_no_elements(layout: str) -> None:
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        best, places = mtf.top_k(mtf.identity(x), "b", ("k", 0))
+        (slope,) = mtf.gradients([best], [x])
+        assert slope is not None
+        return [best, places, slope]
+
+    found = interpret(program, {"x": ("a:4 b:0", np.zeros((4, 0)))}, "rows:2;cols:2", layout).results
+    assert [x.shape for x in found] == [(4, 0)] * 3
+
+
 def test_errors_say_what_is_wrong() -> None:
     mesh = mtf.Mesh(mtf.Graph())
     x = mtf.placeholder(mesh, "batch:4 classes:8")
