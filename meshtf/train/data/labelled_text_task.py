@@ -40,9 +40,8 @@ class LabelledTextTask:
     """A `TaskByRows` of texts, or of pairs of texts, each with one class, for a `TextClassifier`.
 
     A row has the vocabulary's begin token, if it adds one, the tokens of the text, and the end token. The second text
-    of a pair follows, with an end token of its own and with the token type 1. Texts that are too long for a row lose
-    their last tokens, and in a pair the longer text loses them first. The examples are read when they are first needed,
-    and kept in memory.
+    of a pair follows, with an end token of its own. Texts that are too long for a row lose their last tokens, and in a
+    pair the longer text loses them first. The examples are read when they are first needed, and kept in memory.
 
     Attributes:
       source: the examples.
@@ -52,6 +51,8 @@ class LabelledTextTask:
       length: the length of each row, in tokens.
       held_out: the share of the examples that is held out, by a hash of each; or a source of held-out examples.
       has_pairs: whether examples are pairs; the source must give them.
+      ends_between: the number of end tokens between the texts of a pair: 1 for BERT, 2 for RoBERTa.
+      second_type: the token type of the second text and of its end. The first has type 0, and for RoBERTa both do.
 
     Raises:
       ConfigurationError: if a value is impossible. When examples are first needed: if a label is unknown (the message
@@ -64,6 +65,8 @@ class LabelledTextTask:
     length: int
     held_out: float | LabelledSource = 0.1
     has_pairs: bool = False
+    ends_between: int = 1
+    second_type: int = 1
 
     def __post_init__(self) -> None:
         kinds = {"source": LabelledSource, "vocabulary": Vocabulary}
@@ -76,7 +79,12 @@ class LabelledTextTask:
                 "LabelledTextTask.held_out must be a share of the examples, in (0, 1), or a source, and is "
                 f"{self.held_out!r}"
             )
-        least = 5 if self.has_pairs else 3  # a token of each text
+        for name, lowest in (("ends_between", 1), ("second_type", 0)):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < lowest:
+                raise ConfigurationError(
+                    f"LabelledTextTask.{name} must be an integer, {lowest} or more, and is {getattr(self, name)!r}"
+                )
+        least = 4 + self.ends_between if self.has_pairs else 3  # a token of each text
         if not isinstance(self.length, int) or self.length < least:
             raise ConfigurationError(
                 f"LabelledTextTask.length must be an integer, {least} or more, and is {self.length!r}"
@@ -172,12 +180,12 @@ class LabelledTextTask:
             ids = [*first, *(token for tokens in second for token in tokens)]
             arrays[INPUTS][number, : len(ids)] = ids
             if second:
-                arrays[TOKEN_TYPES][number, len(first) : len(ids)] = 1
+                arrays[TOKEN_TYPES][number, len(first) : len(ids)] = self.second_type
             arrays[LABELS][number] = self._class(example)
         return arrays
 
     def _tokens(self, example: LabelledText) -> list[list[int]]:
-        """The ids of each text, begin and end included, together no more than a row."""
+        """The ids of each text, begin and ends included, together no more than a row."""
         if len(example.texts) != 1 + self.has_pairs:
             wanted = "pairs of texts" if self.has_pairs else "single texts"
             raise ConfigurationError(
@@ -186,11 +194,13 @@ class LabelledTextTask:
             )
         begin = self.vocabulary.begin_id
         texts = [inner_ids(self.vocabulary, text) for text in example.texts]
-        room = self.length - len(texts) - int(begin is not None)
+        before = [[] if begin is None else [begin], []]
+        counts = [self.ends_between, 1] if self.has_pairs else [1]
+        room = self.length - sum(counts) - len(before[0])
         while sum(map(len, texts)) > room:
             max(texts, key=len).pop()
-        before = [[] if begin is None else [begin], []]
-        return [[*first, *ids, self.vocabulary.end_id] for first, ids in zip(before, texts, strict=False)]
+        ends = [[self.vocabulary.end_id] * count for count in counts]
+        return [[*first, *ids, *last] for first, ids, last in zip(before, texts, ends, strict=False)]
 
     def _class(self, example: LabelledText) -> int:
         label, names = example.label, self.labels

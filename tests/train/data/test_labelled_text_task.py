@@ -70,6 +70,15 @@ def test_pairs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(batch["inputs_token_types"], types)
 
 
+def test_pairs_as_roberta_has_them(tmp_path: Path) -> None:
+    """Two ends between the texts, and one type for both."""
+    options = {"has_pairs": True, "ends_between": 2, "second_type": 0}
+    batch = held_out(task(tmp_path, "text,pair,label\nab,c,yes\na,bcdefg,no\n", length=8, **options))
+    rows = [[*ids("ab"), 1, 1, *ids("c"), 1, 0, 0], [*ids("a"), 1, 1, *ids("bcde"), 1], [0] * 8]
+    np.testing.assert_array_equal(batch["inputs"], rows)
+    np.testing.assert_array_equal(batch["inputs_token_types"], np.zeros([3, 8]))
+
+
 def test_a_share_is_held_out_by_a_hash(tmp_path: Path) -> None:
     lines = [f"{number},{NAMES[number % 2]}" for number in range(200)]
     made = task(tmp_path, "\n".join(["text,label", *lines]), held_out=0.2)
@@ -107,6 +116,9 @@ def test_a_label_that_there_is_not(words: str, tmp_path: Path) -> None:
         ({"labels": 1}, "labels must be the names of the classes, two or more"),
         ({"labels": ["a", "a"]}, "no two alike"),
         ({"length": 2}, "length must be an integer, 3 or more, and is 2"),
+        ({"length": 5, "has_pairs": True, "ends_between": 2}, "length must be an integer, 6 or more, and is 5"),
+        ({"ends_between": 0}, "ends_between must be an integer, 1 or more, and is 0"),
+        ({"second_type": -1}, "second_type must be an integer, 0 or more, and is -1"),
         ({"held_out": 1.5}, r"held_out must be a share of the examples, in \(0, 1\), or a source"),
         ({"source": LabelledFiles}, "source is no source: .* in gin @Name"),
     ],

@@ -11,12 +11,15 @@ from typing import Any
 from meshtf.checkpoint.conversion.huggingface import read_json
 from meshtf.checkpoint.conversion.in_use.begin_token import PIECES, SAID_BESIDE, TOKENIZER, begins_texts
 from meshtf.checkpoint.conversion.in_use.generation import Generation
+from meshtf.checkpoint.conversion.in_use.text_pairs import WORD_PIECES, TextPairs
 
 DECODER, BOTH, MASKED, CLASSIFIER = "TransformerLM", "EncoderDecoder", "MaskedLM", "TextClassifier"
 """The classes of models for which a gin file for use can be written."""
 
-_WORD_PIECES, _T5_PIECES = "vocab.txt", "spiece.model"
+_T5_PIECES = "spiece.model"
 _T5_SENTINELS = 100
+_OF_BERT = TextPairs()
+_OF_PAIRS = ("ends_between", "second_type")
 
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
 _LONGEST, _USUAL_LENGTH = 2048, 512
@@ -26,7 +29,7 @@ _WEIGHTS = """
 import meshtf.train.data
 
 Training.initial_checkpoint = "{{here}}"
-{tokenizer}{decoding}{begin}
+{tokenizer}{pairs}{decoding}{begin}
 # What of this a training does not need.
 optional_bindings.names = {optional}
 """
@@ -96,13 +99,14 @@ class GinText:
     @property
     def model_gin(self) -> str:
         """The model, its weights, its tokenizer, and how it continues text."""
-        tokenizer, generation = self._tokenizer, self.generation
+        tokenizer, pairs, generation = self._tokenizer, self._pairs, self.generation
         decoding = "" if generation is None else f"\nimport meshtf.train.decoding\n\n{generation.gin}"
         names = [f"{self._task}.vocabulary", *re.findall(r"@(\w+)\(\)", tokenizer)] * bool(tokenizer)
+        names += re.findall(r"^(\S+) =", pairs, re.MULTILINE)
         others = [MASKED] * (self.kind == CLASSIFIER)  # the packaged gin file also binds its parts
         optional = [*names, *others, "Training.initial_checkpoint", *(["Decoding"] if generation else [])]
         return self.model + _WEIGHTS.format(
-            tokenizer=tokenizer, decoding=decoding, begin=self._begin, optional=optional
+            tokenizer=tokenizer, pairs=pairs, decoding=decoding, begin=self._begin, optional=optional
         )
 
     @property
@@ -141,7 +145,7 @@ class GinText:
     @property
     def _tokenizer(self) -> str:
         """The gin of the tokenizer's vocabulary, or an empty text without a tokenizer."""
-        if any((self.original / name).is_file() for name in (TOKENIZER, _WORD_PIECES)):
+        if any((self.original / name).is_file() for name in (TOKENIZER, WORD_PIECES)):
             begins = "HuggingFaceVocabulary.add_begin = True\n" * (self.kind in (MASKED, CLASSIFIER))
             return self._bound("HuggingFaceVocabulary", "{here}/original") + begins
         if (self.original / PIECES).is_file():
@@ -156,6 +160,19 @@ class GinText:
 
     def _bound(self, vocabulary: str, path: str) -> str:
         return f'{self._task}.vocabulary = @{vocabulary}()\n{vocabulary}.path = "{path}"\n'
+
+    @property
+    def _pairs(self) -> str:
+        """The gin of the form of pairs of texts, where it is not BERT's."""
+        if self.kind != CLASSIFIER:
+            return ""
+        of_family = {name: self.settings[name] for name in _OF_PAIRS if name in self.settings}
+        form = TextPairs.of(self.original) or TextPairs(**of_family)
+        types = self.settings.get("num_token_types")
+        if isinstance(types, int) and types <= form.second_type:  # the model's last type takes its place
+            form = dataclasses.replace(form, second_type=max(types - 1, 0))
+        changed = {name: getattr(form, name) for name in _OF_PAIRS if getattr(form, name) != getattr(_OF_BERT, name)}
+        return "".join(f"{self._task}.{name} = {value}\n" for name, value in changed.items())
 
     @property
     def _begin(self) -> str:

@@ -15,6 +15,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.bin import eval as evaluation
 from meshtf.checkpoint.conversion.family import find_family
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read, read_configuration
@@ -144,6 +145,36 @@ def test_whatever_the_gin_file_says_is_read(name: str, tmp_path: Path) -> None:
             check_every_binding_is_read()
     finally:
         gin.clear_config()
+
+
+def test_pairs_of_texts_are_as_robertas_tokenizer_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ends between them, and all tokens of the one type that the model has."""
+    pytest.importorskip("tokenizers")
+    write_folder(STORED["roberta, for classes"], tmp_path / "source")
+    words = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(4, 20))]
+    tokenizer = {
+        "version": "1.0",
+        "model": {"type": "WordLevel", "vocab": {word: n for n, word in enumerate(words)}, "unk_token": "<unk>"},
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
+        | {"trim_offsets": True, "add_prefix_space": False},
+        "added_tokens": [],
+    }
+    (tmp_path / "source" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert run("import", tmp_path / "source", tmp_path / "imported") == 0
+    (tmp_path / "imported" / "held_out.csv").write_text("text,pair,label\nw4 w5,w6,a\nw7,w8 w9,c\n")
+    monkeypatch.chdir(tmp_path)
+    gin.clear_config()
+    pairs = ["--gin_param=LabelledTextTask.has_pairs=True", "--gin_param=LabelledFiles.pair='pair'"]
+    assert evaluation.main(["meshtf-eval", "--model_dir=imported", *pairs]) == 0
+    task = gin.query_parameter("Training.task").scoped_configurable_fn()
+    (batch,) = task.evaluation_batches(2)
+    gin.clear_config()
+    assert "(on 2 held-out examples)" in capsys.readouterr().out
+    np.testing.assert_array_equal(batch["inputs"][:, :9], [[0, 4, 5, 2, 2, 6, 2, 1, 1], [0, 7, 2, 2, 8, 9, 2, 1, 1]])
+    assert not batch["inputs_token_types"].any()
 
 
 def tensors_of(folder: Path) -> dict[str, np.ndarray]:
