@@ -114,7 +114,8 @@ class TaskOfKnownData(Task, Protocol):
         """Returns facts that differ if the examples, or their order, differ.
 
         For each part of the data, "contents" is a checksum, and "source" may say where the part is from. An integer is
-        a count, and its key names the counted things in the plural.
+        a count, and its key names the counted things in the plural. Any other text is a setting on which the order
+        depends.
         """
         ...
 

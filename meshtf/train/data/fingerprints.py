@@ -12,7 +12,7 @@ from meshtf.train.data.shuffled_batches import NUM_EXAMPLES
 from meshtf.train.task import Fingerprint, Position, Task, TaskOfKnownData
 
 SOURCE, CONTENTS, IN_ANY_ORDER = "source", "contents", "in any order"
-"""Facts other than counts: the source (only for messages), a checksum, and a checksum that ignores the order."""
+"""Facts other than counts and settings: the source (only for messages), a checksum, and one that ignores the order."""
 
 _PIECE = 1 << 22
 
@@ -24,13 +24,15 @@ def fingerprint_of(task: Task) -> Fingerprint | None:
 
 def differences(then: object, now: Fingerprint | None) -> list[str]:
     """Lists the parts of the data that have changed. `then`: the fingerprint in a checkpoint, which may be
-    missing or wrong.
+    missing or wrong. Settings that it lacks are not compared: an earlier version did not write them.
     """
     if not isinstance(then, Mapping) or now is None:
         return []
     lines = []
     for part in dict.fromkeys([*then, *now]):
         before, after = then.get(part), now.get(part)
+        if before is None and after and all(fact == SOURCE or _is_setting(after, fact) for fact in after):
+            continue
         if not isinstance(before, Mapping) or after is None:
             lines.append(f"{part}: {'not there any more' if after is None else 'not there then'}")
         elif found := "; ".join(_changes(before, after)):
@@ -69,6 +71,8 @@ def counts_checksum(arrays: Sequence[np.ndarray]) -> str:
 def _changes(then: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
     is_counted = False
     for fact, value in now.items():
+        if _is_setting(now, fact) and then.get(fact, value) != value:
+            yield f"{fact} {then[fact]} then, {value} now"
         if isinstance(value, int) and then.get(fact) != value:
             is_counted = True
             before = then.get(fact)
@@ -82,3 +86,7 @@ def _changes(then: Mapping[str, object], now: Mapping[str, object]) -> Iterator[
         yield "the same tokens in another order"
     else:
         yield "as many as then, with other contents" + ("" if is_known else ", or in another order")
+
+
+def _is_setting(facts: Mapping[str, object], fact: str) -> bool:
+    return isinstance(facts[fact], str) and fact not in (SOURCE, CONTENTS, IN_ANY_ORDER)

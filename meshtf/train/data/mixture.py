@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.fingerprints import fingerprint_of
+from meshtf.train.data.fingerprints import SOURCE, fingerprint_of
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.shuffled_batches import ShuffledBatches, shuffled
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
@@ -53,8 +53,9 @@ class Mixture:
     """Tasks with the same features, trained on together: a batch has examples of all tasks, in proportion to their
     rates.
 
-    The example at a place depends only on the seed and the place. In each block of 65,536 places every task has its
-    share, in a random order. Each task's examples come in epochs, and each epoch is a new permutation. An evaluation
+    The example at a place depends only on the seed, the place and the tasks' shares. In each block of 65,536 places
+    every task has its share, in a random order. Each task's examples come in epochs, and each epoch is a new
+    permutation. So a run does not resume with other shares unless it may continue with changed data. An evaluation
     runs the tasks one after another. It has means over all tasks, and means of each task, such as "summaries/loss".
 
     With rates from sizes, a task of n examples has a rate of min(n, `largest_size`) ** (1 / `temperature`), as Raffel
@@ -169,9 +170,15 @@ class Mixture:
         return int(self._sizes.sum())
 
     def fingerprint(self) -> Fingerprint:
-        """Returns facts about all tasks that have a fingerprint, as `TaskOfKnownData.fingerprint`."""
+        """Returns the tasks' shares, and facts about all tasks that have a fingerprint, as
+        `TaskOfKnownData.fingerprint`.
+        """
         found = {name: fingerprint_of(task) for name, task in zip(self.task_names, self.tasks, strict=True)}
-        return {f"{name}: {part}": facts for name, parts in found.items() for part, facts in (parts or {}).items()}
+        of_tasks = {f"{name}: {part}": facts for name, parts in found.items() for part, facts in (parts or {}).items()}
+        source = "Mixture.temperature and largest_size" if self.rates is None else "Mixture.rates"
+        shares = zip(self.task_names, self._shares.tolist(), strict=True)
+        order = {f"share of {name}": f"{share / BLOCK:.4%}" for name, share in shares}
+        return {**of_tasks, "order of the tasks": {SOURCE: source, **order}}
 
     def num_bytes(self, features: Mapping[str, np.ndarray | tf.Tensor]) -> int | None:
         return self.tasks[0].num_bytes(features)

@@ -145,6 +145,34 @@ def test_arrays_and_mixtures() -> None:
     assert fingerprint_of(one) == one.fingerprint()
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ({"rates": [3, 1]}, {"rates": [6, 2]}, []),
+        (
+            {"rates": [3, 1]},
+            {"rates": [1, 1]},
+            ["(Mixture.rates)", "a 74.9985% then, 50.0000% now", "b 25.0015% then"],
+        ),
+        ({}, {"temperature": 2.0}, ["Mixture.temperature and largest_size", "b 79.9988% then, 66.6656% now"]),
+        ({"largest_size": NUM_TRAIN}, {}, ["b 50.0000% then, 79.9988% now"]),
+        ({"rates": [1, 1]}, {"rates": [1, 1 + 2**-14]}, ["a 50.0000% then, 49.9985% now"]),
+    ],
+)
+def test_the_order_of_a_mixture(then: dict[str, object], now: dict[str, object], told: list[str]) -> None:
+    one = tiny_task()
+    many = dataclasses.replace(one, train=tiny_features(4 * NUM_TRAIN, 0))
+    before = json.loads(json.dumps(Mixture([one, many], names=["a", "b"], **then).fingerprint()))  # type: ignore[arg-type]
+    after = Mixture([one, many], names=["a", "b"], **now).fingerprint()  # type: ignore[arg-type]
+    lines = differences(before, after)
+    assert len(lines) == bool(told)
+    for words in told:
+        assert lines[0].startswith("order of the tasks (Mixture.")
+        assert words in lines[0]
+    # A checkpoint of an earlier version has no shares.
+    assert differences({part: facts for part, facts in before.items() if part != "order of the tasks"}, after) == []
+
+
 @pytest.mark.parametrize("dtype", ["uint16", "int32", "float32", "bool"])
 def test_checksums(dtype: str) -> None:
     array = np.arange(60).reshape([3, 20]).astype(dtype)

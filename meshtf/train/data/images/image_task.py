@@ -174,10 +174,12 @@ class ImageTask:
         train, held_out = self._parts
         sources = (self.source, self.held_out if isinstance(self.held_out, ImageSource) else self.source)
         parts = ("images to train on", "held-out images")
-        return {
+        facts: Fingerprint = {
             part: {"images": images.count, SOURCE: str(source), CONTENTS: images.contents}
             for part, images, source in zip(parts, (train, held_out), sources, strict=True)
         }
+        facts[parts[0]]["repeats"] = str(self.repeats)  # the order depends on it
+        return facts
 
     def num_bytes(self, _: Mapping[str, np.ndarray | tf.Tensor]) -> None:
         """Returns None, since a class stands for no text."""

@@ -163,6 +163,9 @@ def test_records(tmp_path: Path, write_records: Any, pixels: Any, jpeg_of: Any) 
     assert sum(counts) == 16
     assert min(counts) > 0
     assert str(split).endswith(f"{counts[0]} images to train on, {counts[1]} held out")
+    (repeated,) = differences(task.fingerprint(), dataclasses.replace(task, repeats=3).fingerprint())
+    assert repeated.startswith("images to train on (")
+    assert repeated.endswith("): repeats 1 then, 3 now")
     write_records(tmp_path / "train-00000-of-00002", [(jpeg_of(pixels(30, 9)), 1)] * 8)
     changed = differences(task.fingerprint(), dataclasses.replace(task).fingerprint())
     assert [line.partition(" (")[0] for line in changed] == ["images to train on", "held-out images"]
