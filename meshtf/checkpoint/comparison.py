@@ -62,7 +62,6 @@ def compare(first: TensorSource, second: TensorSource, tolerance: float = 0.0) -
 
 def _difference(first: TensorSource, second: TensorSource, name: str) -> TensorDifference:
     tensor = first.tensors[name]
-    wide = np.complex128 if tensor.dtype.is_complex else np.float64
     number, largest, elements = 0, 0.0, 0
     for box in parts_of(tensor):
         a, b = (source.read(name, box).numpy() for source in (first, second))
@@ -70,7 +69,16 @@ def _difference(first: TensorSource, second: TensorSource, name: str) -> TensorD
         number += int(different.sum())
         elements += different.size
         if different.any():
-            with np.errstate(invalid="ignore"):
-                distance = np.abs(a[different].astype(wide) - b[different].astype(wide))
-            largest = max(largest, float(np.nan_to_num(distance, nan=np.inf, posinf=np.inf).max()))
+            largest = max(largest, _largest_distance(a[different], b[different]))
     return TensorDifference(number, largest, elements)
+
+
+def _largest_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest distance of two elements. It is exact for integers, also for those that no float holds."""
+    if a.dtype.kind in "iu":
+        larger, smaller = np.maximum(a, b), np.minimum(a, b)
+        return float((larger.astype(np.uint64) - smaller.astype(np.uint64)).max())  # modulo 2^64
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(a.astype(wide) - b.astype(wide))
+    return float(np.nan_to_num(distance, nan=np.inf, posinf=np.inf).max())

@@ -186,3 +186,17 @@ def test_comparison() -> None:
     assert infinite.differences["x"].largest == inf
     other = compare(Arrays({"x": tf.constant([1.0])}), Arrays({"x": tf.constant([1])}))
     assert (other.other_form, other.are_equal) == (("x",), False)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "a", "b", "largest"),
+    [
+        (tf.int64, 2**53, 2**53 + 1, 1.0),
+        (tf.uint64, 2**64 - 1, 2**64 - 3, 2.0),
+        (tf.int64, -(2**63), 2**63 - 1, 2.0**64),
+        (tf.int8, -5, 127, 132.0),
+    ],
+)
+def test_integers_that_no_float_tells_apart_are_different(dtype: tf.DType, a: int, b: int, largest: float) -> None:
+    found = compare(Arrays({"x": tf.constant([a, 1], dtype)}), Arrays({"x": tf.constant([b, 1], dtype)}))
+    assert found.differences == {"x": TensorDifference(1, largest, 2)}
