@@ -234,17 +234,23 @@ class Import:
         return f"The model of {self.path.resolve().name!r}, imported by the rules {self.model.family.path.name!r}."
 
     def _check_forms(self, wanted: Mapping[str, SavedTensor]) -> None:
-        """Raises CheckpointError unless the model has these variables and no others."""
+        """Raises CheckpointError unless the model has these variables and no others, and both floats or no floats."""
         made = self.weights.tensors
         other = [
             f"{name} is {list(tensor.shape)} by the rules, and {list(wanted[name].shape)} in the model"
             for name, tensor in made.items()
             if name in wanted and wanted[name].shape != tensor.shape
         ]
+        kinds = [
+            f"{name} is {tensor.dtype.name} in the weights, and {wanted[name].dtype.name} in the model"
+            for name, tensor in made.items()
+            if name in wanted and wanted[name].dtype.is_floating != tensor.dtype.is_floating
+        ]
         lines = [
             *listed("made by no rule", [name for name in wanted if name not in made]),
             *listed("not in the model", [name for name in made if name not in wanted]),
             *listed("of another shape", other),
+            *listed("of another kind of numbers", kinds),
         ]
         if lines:
             raise CheckpointError(_OTHER_MODEL.format(rules=self.model.family.path.name, lines="\n".join(lines)))

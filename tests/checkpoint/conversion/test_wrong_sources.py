@@ -195,6 +195,11 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
         f"the weights have {WPE} twice, as (transformer.)?wpe.weight and as (transformer.)?wpe.weight",
     ),
     "a tensor is missing": ("gpt2", lambda f: with_weights(f, lambda w: w.pop(LN)), rf"missing \(1\):\n    {LN}"),
+    "whole numbers": (
+        "gpt2",
+        lambda f: with_weights(f, lambda w: w.update({WPE: w[WPE].astype(np.int8)})),
+        r"of another kind of numbers \(1\):\n    embedding/positions is int8 in the weights, and float32 in the model",
+    ),
     "a tensor too many": (
         "gpt2",
         lambda f: with_weights(f, lambda w: w.update(adapter=np.zeros(3, np.float32))),
