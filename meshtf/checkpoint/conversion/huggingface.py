@@ -38,6 +38,12 @@ _COMPANIONS = (
     "vocab.txt",
     "merges.txt",
     "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "target.spm",
+    "target_vocab.json",
+    "tekken.json",
+    "preprocessor_config.json",
 )
 """The files beside a model's weights that are copied unchanged."""
 

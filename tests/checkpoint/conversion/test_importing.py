@@ -97,6 +97,19 @@ def test_tensors_keep_their_own_dtypes(tmp_path: Path, capsys: pytest.CaptureFix
     assert {value.dtype for value in weights(tmp_path / "halves").values()} == {np.dtype(np.float16)}
 
 
+def test_an_export_has_the_files_that_were_beside_the_weights(tmp_path: Path) -> None:
+    """Tokenizers of several families, and what scales images."""
+    names = ["sentencepiece.bpe.model", "source.spm", "target.spm", "target_vocab.json", "vocab.json"]
+    names += ["tekken.json", "preprocessor_config.json"]
+    source = shutil.copytree(MODELS / "t5", tmp_path / "source")
+    for name in names:
+        (source / name).write_text(f'"{name}"')
+    assert run("import", source, tmp_path / "imported") == 0
+    assert run("export", tmp_path / "imported", tmp_path / "exported") == 0
+    for name in names:
+        assert (tmp_path / "exported" / name).read_text() == f'"{name}"'
+
+
 def test_old_names_of_tensors_are_those_of_today(tmp_path: Path) -> None:
     """As in the files of BERT that are given out: with the pooler, which says nothing of masked tokens."""
     today = weights(MODELS / "bert")
