@@ -141,6 +141,34 @@ def test_what_is_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "export writes only --format=huggingface, and not mesh_tensorflow" in capsys.readouterr().err
 
 
+OTHER_MODELS = {  # a line: what is said of it
+    "encoder/SelfAttention.fold_scaling_into_initializer = False\n"
+    "decoder/SelfAttention.fold_scaling_into_initializer = True": "False; models of these rules, t5, have True",
+    "EncDecAttention.attention_func = 'hybrid'": "'hybrid'; models of these rules, t5, have none",
+    "SelfAttention.attention_kwargs = {'extra_logit': 0.0}": "{'extra_logit': 0.0}; models of these rules, t5, have {}",
+    "Unitransformer.sinusoid_positional_embedding = True": "True; models of these rules, t5, have False",
+}
+
+
+@pytest.mark.parametrize("line", OTHER_MODELS)
+def test_what_changes_results_and_no_name_is_refused(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The configurations that were published write out the values which change nothing."""
+    write_v2(tmp_path / "model.ckpt-7", as_mesh_tensorflow("t5"))
+    usual = CONFIG.format(activation="'relu'")
+    (tmp_path / "operative_config.gin").write_text(f"{usual}{line}\n")
+    assert run("import", "--format=mesh_tensorflow", tmp_path, tmp_path / "imported") == 2
+    told = f"has {line.partition(' =')[0]} = {OTHER_MODELS[line]}: meshtf has no such model"
+    assert told in capsys.readouterr().err
+    parameters = ("attention_kwargs = None", "attention_func = None", "fold_scaling_into_initializer = True")
+    published = [f"{layer}.{p}\n" for layer in ("encoder/SelfAttention", "EncDecAttention") for p in parameters]
+    published += ["Unitransformer.sinusoid_positional_embedding = False\n", "sublayer_rms_norm.epsilon = 1e-4\n"]
+    (tmp_path / "operative_config.gin").write_text(usual + "".join(published))
+    assert run("import", "--format=mesh_tensorflow", tmp_path, tmp_path / "imported") == 0
+    assert "\nRmsNorm.epsilon = 0.0001\n" in (tmp_path / "imported" / "model.gin").read_text()
+
+
 def test_gin_is_read_without_what_it_imports(tmp_path: Path) -> None:
     (tmp_path / "a.gin").write_text(CONFIG.format(activation="'relu'"))
     found = read_gin(tmp_path / "a.gin")
