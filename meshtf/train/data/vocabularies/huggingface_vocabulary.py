@@ -88,7 +88,8 @@ class HuggingFaceVocabulary:
       mask_token: the token that masked language modelling substitutes for another.
       lower_case: for a vocab.txt, whether text is lower-cased and accents are removed. The default is `do_lower_case`
         of the `tokenizer_config.json` next to it. Without that, it is True if no token has an upper-case letter, except
-        tokens in brackets such as "[CLS]".
+        tokens in brackets such as "[CLS]". If that file has `strip_accents`, it alone decides on accents, and
+        `tokenize_chinese_chars` says whether each Chinese character is a word.
       escape_special: whether special tokens that a text spells out, as "</s>" in a page about them, are ordinary text.
         If not, they become their ids, as if a text ended there. This is the tokenizer's own default.
 
@@ -248,11 +249,18 @@ class HuggingFaceVocabulary:
         """Returns a tokenizer.json of BERT's tokenizer with these lines as tokens."""
         # Split only at newlines: other characters that Unicode counts as ends of lines may be tokens.
         tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]
-        said = self._described_beside("tokenizer_config.json").get("do_lower_case")
+        said = self._described_beside("tokenizer_config.json")
         is_lower = not any(t != t.lower() for t in tokens if not (t.startswith("[") and t.endswith("]")))
-        lower_case = next(x for x in (self.lower_case, said, is_lower) if isinstance(x, bool))
+        lower_case = next(x for x in (self.lower_case, said.get("do_lower_case"), is_lower) if isinstance(x, bool))
+        strips, parts = (said.get(key) for key in ("strip_accents", "tokenize_chinese_chars"))
         vocabulary = {token: number for number, token in enumerate(tokens)}
-        return import_tokenizers().BertWordPieceTokenizer(vocabulary, lowercase=lower_case).to_str()
+        tokenizer = import_tokenizers().BertWordPieceTokenizer(
+            vocabulary,
+            lowercase=lower_case,
+            strip_accents=strips if isinstance(strips, bool) else None,  # None is as lowercase
+            handle_chinese_chars=parts if isinstance(parts, bool) else True,
+        )
+        return str(tokenizer.to_str())
 
     @functools.cached_property
     def _num_ids(self) -> int:

@@ -109,6 +109,39 @@ def test_the_vocabulary_that_bert_came_with(tmp_path: Path) -> None:
         HuggingFaceVocabulary(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, [[5], [5], [8, 9]]),
+        ({"do_lower_case": True, "strip_accents": False}, [[4], [4], [8, 9]]),
+        ({"do_lower_case": False, "strip_accents": True}, [[5], [7], [8, 9]]),
+        ({"do_lower_case": False, "strip_accents": None}, [[4], [6], [8, 9]]),
+        ({"tokenize_chinese_chars": False}, [[5], [5], [10]]),
+    ],
+)
+def test_accents_and_chinese_characters_are_as_the_file_beside_word_pieces_says(
+    said: dict[str, Any], expected: list[list[int]], tmp_path: Path
+) -> None:
+    """The ids are those of Transformers 5.24, which lower-cases where nothing is said."""
+    names = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "f\u00fcr",
+        "fur",
+        "F\u00fcr",
+        "Fur",
+        "\u4e2d",
+        "\u6587",
+        "\u4e2d\u6587",
+    ]
+    (tmp_path / "vocab.txt").write_text("\n".join(names) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True} | said))
+    vocabulary = HuggingFaceVocabulary(str(tmp_path))
+    assert [vocabulary.encode(text) for text in ("f\u00fcr", "F\u00fcr", "\u4e2d\u6587")] == expected
+
+
 def test_special_tokens_that_a_text_spells_out(byte_pairs: Path, tmp_path: Path) -> None:
     text = "the <|stop|> token"
     plain, escaped = (HuggingFaceVocabulary(str(byte_pairs), escape_special=given) for given in (False, True))
