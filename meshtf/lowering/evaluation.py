@@ -157,7 +157,8 @@ def _padded(variable: Variable, array: np.ndarray) -> np.ndarray:
             f"{list(array.shape)}"
         )
     missing = [(0, whole - own) for whole, own in zip(variable.shape.to_integer_list, sizes, strict=True)]
-    return np.pad(array.astype(variable.slice_dtype.as_numpy_dtype), missing)
+    own = array.astype(variable.slice_dtype.as_numpy_dtype)
+    return np.pad(own, missing) if missing else own  # np.pad refuses a scalar
 
 
 def register_evaluation() -> None:

@@ -73,6 +73,8 @@ def test_variables_may_be_given_and_are_padded_as_the_programs() -> None:
         assert (w + 1.0).eval(variables={"w": [1.0, 2.0, 3.0], "other": 1.0}).tolist() == [2.0, 3.0, 4.0]
         with pytest.raises(GraphError, match=r'variable "w" is \[hidden:3\]; the value given for it has shape \[2\]'):
             w.eval(variables={"w": [1.0, 2.0]})
+        scale = mtf.get_variable(w.mesh, "scale", [])
+        assert (w * scale).eval(variables={"scale": np.float32(5.0)}).tolist() == [5.0, 5.0, 5.0]
 
 
 def test_a_tensor_from_outside_has_a_value_inside_a_block() -> None:
