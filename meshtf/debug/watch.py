@@ -69,7 +69,7 @@ class Watched:
         lowering, feeds = self.program.lowering_for(*args, **kwargs)
         tensors = self._tensors_in(lowering)
         known = {o.name: o for o in lowering.graph.operations if isinstance(o, InputOperation)}
-        execution = lowering.execution(list(tensors.values()), with_effects=False)
+        execution = lowering.peek(list(tensors.values()))
         results = execution(check_feeds(inputs_of(execution.plan), feeds, known, lowering.graph.name))
         arrays = {name: host_array(x) for name, x in zip(tensors, results, strict=True)}
         if not self.per_core:

@@ -22,11 +22,11 @@ from meshtf.layout import Axes, LayoutRules, TensorLayout
 from meshtf.lowering.feeding import check_feeds, inputs_of
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter
-from meshtf.lowering.make_plan import make_plan, needed
+from meshtf.lowering.make_plan import assignments_before, make_plan, needed
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.rearranging.with_layout import WithLayoutOperation
-from meshtf.ops.variables.variable import Assign, ReadVariable, Variable
+from meshtf.ops.variables.variable import Variable
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.plan import Plan
 from meshtf.planning.stored_variables import StoredVariable
@@ -51,30 +51,17 @@ def evaluate(
     _check_in_program(x)
     seed = graph.seed if seed is None else seed
     with graph.outermost():
-        operations = _operations(x)
+        before = assignments_before([x.operation])
+        operations = needed([x.operation, *before])
         _check_size(x, operations, limit)
         with tf.init_scope():  # values exist here even while a tf.function is being traced
-            return _value(x, operations, feeds, variables, seed)
+            return _value(x, before, operations, feeds, variables, seed)
 
 
 def _check_in_program(x: Tensor) -> None:
     place = x.operation.place
     if place is not PROGRAM:
         raise GraphError(_IN_BLOCK.format(x=x, what=place.what))
-
-
-def _operations(x: Tensor) -> list[Operation]:
-    """The operations that a tensor needs, including earlier assignments to the variables that it reads."""
-    roots = [x.operation]
-    while True:
-        operations = needed(roots)
-        read = {o.variable for o in with_nested(operations) if isinstance(o, ReadVariable)}
-        last = operations[-1]
-        before = x.graph.operations[: x.graph.operations.index(last)]
-        assigned = [o for o in before if isinstance(o, Assign) and o.variable in read and o not in operations]
-        if not assigned:
-            return operations
-        roots += assigned
 
 
 def _check_size(x: Tensor, operations: Sequence[Operation], limit: int) -> None:
@@ -97,12 +84,16 @@ def _rounded_up(n: int) -> str:
 
 
 def _value(
-    x: Tensor, operations: Sequence[Operation], arrays: Mapping[str, Any], variables: Mapping[str, Any], seed: int
+    x: Tensor,
+    before: Sequence[Operation],
+    operations: Sequence[Operation],
+    arrays: Mapping[str, Any],
+    variables: Mapping[str, Any],
+    seed: int,
 ) -> np.ndarray:
     table = LayoutTable(Shape([(axis, 1) for axis in _axes(operations)]), LayoutRules({}))
     table.resolve(operations)
-    effects = [o for o in operations if isinstance(o, Assign)]
-    plan = make_plan(table, _OneCore(), effects, [x], seed)
+    plan = make_plan(table, _OneCore(), before, [x], seed)
     fed = _fed(plan, arrays, x.graph)
     interpreter = Interpreter(plan, _variables(plan, x.graph, variables, table, seed))
     (value,) = interpreter.run(fed)

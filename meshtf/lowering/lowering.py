@@ -37,7 +37,7 @@ from meshtf.lowering.emit.xla.hlo import hlo_of
 from meshtf.lowering.evaluation import register_evaluation
 from meshtf.lowering.execution import Execution
 from meshtf.lowering.feeding import check_feeds, inputs_of
-from meshtf.lowering.make_plan import effects_with, make_plan, needed
+from meshtf.lowering.make_plan import assignments_before, effects_with, make_plan, needed
 from meshtf.lowering.passes.gathered_reductions import gathered_reductions
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.passes.updates.weight_update_sharding import ShardedUpdates, sharded_updates
@@ -130,6 +130,7 @@ class Lowering:
         if undivided and not self.axis_parts and (axis_parts := parts_that_help(undivided, self.mesh_shape)):
             self._lay_out(axis_parts)
         self._executions: dict[tuple[tuple[Tensor, ...], bool], Execution] = {}
+        self._peeks: dict[tuple[Tensor, ...], Execution] = {}
         self._reports: dict[tuple[Tensor, ...], Report] = {}
         self._ahead: dict[tuple[Tensor, ...], ToCompile] = {}
         self._hlo: dict[tuple[tuple[Tensor, ...], bool], bytes | None] = {}
@@ -203,7 +204,7 @@ class Lowering:
     def plan_that_finds(self, check: Check) -> Plan:
         """The plan that returns where a check of another plan failed, and assigns nothing."""
         effects = effects_with(check, self.graph)
-        return self._finished(self._layouts, self._storage, effects, (), finds_failures=True).without_assignments()
+        return self._finished(self._layouts, self._storage, effects, (), finds_failures=True, assigns=False)
 
     @garbage_collection_paused()
     def _finished(
@@ -214,6 +215,7 @@ class Lowering:
         fetches: Sequence[Tensor],
         *,
         finds_failures: bool = False,
+        assigns: bool = True,
     ) -> Plan:
         return make_plan(
             layouts,
@@ -233,6 +235,7 @@ class Lowering:
                 process_of_core=self.mesh_impl.process_of_core,
             ),
             finds_failures=finds_failures,
+            assigns=assigns,
         )
 
     @property
@@ -301,6 +304,21 @@ class Lowering:
             self._hlo[key] = self.mesh_impl.hlo(execution.plan, self.graph.name)
             self._executions[key] = execution
         return self._executions[key]
+
+    @says_where
+    def peek(self, fetches: Sequence[Tensor]) -> Execution:
+        """The execution that returns these tensors as the next step computes them, and assigns nothing. It is made
+        once.
+
+        Unlike an execution without effects, it computes the values that the step assigns before it reads them.
+        """
+        key = tuple(fetches)
+        if key not in self._peeks:
+            self.check_fetches(fetches)
+            effects = assignments_before([t.operation for t in fetches])
+            parts = (self._layouts, self._storage, effects, key)
+            self._peeks[key] = Execution(functools.partial(self._finished, *parts, assigns=False), self)
+        return self._peeks[key]
 
     def check_fetches(self, fetches: Sequence[Tensor]) -> None:
         """GraphError for a tensor of another graph, inside a block, or made after the graph was lowered."""

@@ -14,6 +14,7 @@ from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.lowering.passes import run_passes
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
+from meshtf.ops.variables.variable import Assign, ReadVariable, Variable
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.pending_sums import PendingSums
 from meshtf.planning.plan import Check, Plan
@@ -30,9 +31,10 @@ def make_plan(
     options: PassOptions = DEFAULT_PASS_OPTIONS,
     *,
     finds_failures: bool = False,
+    assigns: bool = True,
 ) -> Plan:
     """Plans the operations that the effects and the fetches need, in program order. It assigns only if there are
-    effects.
+    effects, and if `assigns`.
 
     With `finds_failures`, the plan returns the places where its checks failed, after the fetches.
     """
@@ -49,16 +51,47 @@ def make_plan(
     for operation in operations:
         planner.lower(operation)
     trained = {v.full_name: v.shape for v in operations[0].graph.trainable_variables} if operations else {}
-    return run_passes(planner.plan(fetches), dataclasses.replace(options, assigns=bool(effects), trained=trained))
+    return run_passes(
+        planner.plan(fetches), dataclasses.replace(options, assigns=bool(effects) and assigns, trained=trained)
+    )
 
 
 def effects_with(check: Check, graph: Graph) -> list[Operation]:
     """The operations that a second program runs to find where a check failed: the check, or the loop or branch around
-    it.
+    it, and the assignments before it on which it depends.
 
     The failed step assigned nothing, so the same feeds lead to the same failure.
     """
-    return [o for o in graph.operations if check.operation in with_nested([o])]
+    found = [o for o in graph.operations if check.operation in with_nested([o])]
+    return [*found, *assignments_before(found)]
+
+
+def assignments_before(roots: Sequence[Operation]) -> list[Operation]:
+    """The assignments, and loops and branches that assign, on which `roots` depend without needing their results.
+
+    They come before a `read_variable` of the same variable that the roots need.
+    """
+    found: list[Operation] = []
+    while True:
+        operations = needed([*roots, *found])
+        more = _unneeded_assignments(operations)
+        if not more:
+            return found
+        found += more
+
+
+def _unneeded_assignments(operations: Sequence[Operation]) -> list[Operation]:
+    """The operations that assign variables before these operations read them, except for these operations."""
+    read_later: set[Variable] = set()
+    found: list[Operation] = []
+    own = set(operations)
+    for operation in reversed(operations[0].graph.operations if operations else []):
+        inside = with_nested([operation])
+        if operation in own:
+            read_later.update(o.variable for o in inside if isinstance(o, ReadVariable))
+        elif any(isinstance(o, Assign) and o.variable in read_later for o in inside):
+            found.append(operation)
+    return found
 
 
 def first_failure(check: Check, plan: Plan, found: Sequence[np.ndarray]) -> MeshtfError:

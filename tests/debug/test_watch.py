@@ -46,6 +46,28 @@ def test_results_have_the_same_bits_and_what_is_seen_is_what_the_program_compute
     assert (other.variables["total"] != before).all()
 
 
+def test_a_variable_is_seen_as_the_step_reads_it_after_it_has_assigned_it() -> None:
+    def running_sum(x: mtf.Tensor) -> list[mtf.Tensor]:
+        total = mtf.get_variable(x.mesh, "total", "hidden:2", initializer=mtf.zeros)
+        mtf.assign_add(total, mtf.reduce_sum(x, reduced_dim="batch"))
+        now = mtf.export(mtf.read_variable(total), "now")
+        mtf.assign_add(total, mtf.ones_like(now))
+        return [now, mtf.export(mtf.read_variable(total) * now, "product")]
+
+    step = mtf.function(running_sum, mtf.SpmdMeshImpl("rows:2", "batch:rows"), SPECS)
+    seen: list[Mapping[str, Any]] = []
+    watched = mtf.debug.watch(step, "now", "product", "total", call=seen.append)
+    before = np.zeros([2])
+    for _ in range(3):
+        now, product = watched(X)
+        values = seen[-1]
+        np.testing.assert_array_equal(values["now"], now)
+        np.testing.assert_array_equal(values["product"], product)
+        np.testing.assert_array_equal(values["total"], before)
+        before = step.variables["total"]
+        np.testing.assert_array_equal(before, now + 1)
+
+
 def test_mistakes_are_told() -> None:
     def scanned(x: mtf.Tensor) -> mtf.Tensor:
         body = lambda carried, parts: ([mtf.add(carried[0], parts[0], name="inner")], [])  # noqa: E731

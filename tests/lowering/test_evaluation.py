@@ -49,6 +49,28 @@ def test_the_values_are_those_of_the_program_and_the_graph_stays_as_it_is(seed: 
     assert graph.variables["w"].outputs[0].eval(seed=seed).tolist() == found[4].tolist()  # no assignment outlasts it
 
 
+def test_a_variable_is_read_after_the_assignments_in_loops_and_branches() -> None:
+    def counted(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        total = mtf.get_variable(mesh, "total", [], initializer=mtf.zeros)
+
+        def add() -> mtf.Tensor:
+            return mtf.assign_add(total, mtf.ones(mesh, []))
+
+        def body(turn: mtf.Tensor) -> list[mtf.Tensor]:
+            add()
+            return [turn + 1]
+
+        mtf.while_loop(lambda turn: mtf.less(turn, 4), body, [mtf.zeros(mesh, [], tf.int32)])
+        after_loop = mtf.read_variable(total)
+        mtf.cond(mtf.less(after_loop, 9.0), add, lambda: mtf.read_variable(total))
+        return [after_loop, 2.0 * mtf.read_variable(total), total]
+
+    graph, results = build(counted, {})
+    found = [float(y.eval()) for y in results]
+    assert found == interpret_graph(graph, results, {}, "rows:1").results == [4.0, 10.0, 0.0]
+    assert float(results[1].eval(variables={"total": np.float32(6)})) == 20.0
+
+
 def test_an_evaluation_while_the_program_is_built_changes_no_result_and_has_its_seed() -> None:
     seen: list[np.ndarray] = []
 

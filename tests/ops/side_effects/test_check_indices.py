@@ -54,6 +54,12 @@ def in_a_loop(ids: mtf.Tensor) -> mtf.Tensor:
     return mtf.while_loop(lambda turn: mtf.less(turn, 3), body, [turns])[0]
 
 
+def of_what_the_step_assigns(ids: mtf.Tensor) -> mtf.Tensor:
+    kept = mtf.get_variable(ids.mesh, "kept", ids.shape, tf.int32, initializer=mtf.zeros, trainable=False)
+    mtf.assign(kept, ids)
+    return mtf.check_indices(mtf.read_variable(kept), 10)
+
+
 def in_micro_batches(ids: mtf.Tensor) -> mtf.Tensor:
     w = mtf.get_variable(ids.mesh, "w", [])
 
@@ -76,6 +82,15 @@ def test_the_first_index_outside_is_told_with_its_place(program: Callable[..., A
         assert f"at {__file__}:" in text
         assert "nothing was assigned" in text
     interpret(program, {"ids": ("batch:8 n:2", IDS)}, "rows:2;cols:2", layout)
+
+
+def test_the_place_is_found_in_a_variable_that_the_same_step_assigns() -> None:
+    inputs = {"ids": mtf.TensorSpec("batch:8 n:2", tf.int32)}
+    step = mtf.function(of_what_the_step_assigns, mtf.SpmdMeshImpl("rows:2", "batch:rows"), inputs)
+    step(ids=IDS)
+    with pytest.raises(IndexRangeError, match=": 99 at batch 5, n 1\n"):
+        step(ids=wrong((5, 1)))
+    np.testing.assert_array_equal(step.variables["kept"], IDS)
 
 
 def test_words_and_advice_are_the_callers() -> None:
