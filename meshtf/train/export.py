@@ -197,7 +197,7 @@ def text_signatures(
 
     def score(ids: tf.Tensor, inputs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         targets = _padded(ids, length, "ids", padding_id)
-        is_token = tf.not_equal(targets, padding_id)
+        is_token = tf.range(length) < _lengths(targets, padding_id)[:, tf.newaxis]
         feeds = {TARGETS: tf.where(is_token, targets, 0), WEIGHTS: tf.cast(is_token, tf.float32)}
         if inputs is not None and inputs_length is not None:
             feeds[INPUTS] = _padded(inputs, inputs_length, INPUTS, padding_id)
@@ -213,12 +213,13 @@ def text_signatures(
         else:
             feeds[INPUTS] = _padded(first, inputs_length, INPUTS, padding_id)
             targets = tf.fill([tf.shape(first)[0], length], padding_id)
-        is_token = tf.not_equal(targets, padding_id)
+        lengths = _lengths(targets, padding_id)
+        is_token = tf.range(length) < lengths[:, tf.newaxis]
         feeds[TARGETS] = tf.where(is_token, targets, 0)
         weights = {WEIGHTS: tf.cast(is_token, tf.float32)}
         feeds = within_range(programs[SCORE], feeds | weights, {TARGETS: "ids"})
         del feeds[WEIGHTS]
-        feeds["lengths"] = tf.reduce_max(tf.where(is_token, tf.range(1, length + 1), 0), axis=1)
+        feeds["lengths"] = lengths
         feeds["ends"] = tf.minimum(feeds["lengths"] + limits.new_tokens, length)
         # The loop begins at the shortest prompt. Padding rows of the last batch must not make it begin earlier.
         found = batch_after_batch(programs[GENERATE], feeds, seed, {"lengths": length})
@@ -278,6 +279,12 @@ def _prediction(training: Training, model: Classifier, mesh_impl: MeshImpl, batc
             variable_dtype=training.variable_dtype,
         )
     return SavedModelProgram.of(program, names)
+
+
+def _lengths(ids: tf.Tensor, padding_id: int) -> tf.Tensor:
+    """The number of tokens of each row. Padding is behind them, and the same id inside a text is a token."""
+    places = tf.range(1, ids.shape[1] + 1)
+    return tf.reduce_max(tf.where(tf.not_equal(ids, padding_id), places, 0), axis=1)
 
 
 def _padded(ids: tf.Tensor, length: int, name: str, padding_id: int) -> tf.Tensor:

@@ -112,6 +112,33 @@ def test_a_vocabulary_whose_first_id_is_a_token(text_training: Training, tmp_pat
     assert np.all(after == -1)
 
 
+@dataclasses.dataclass(frozen=True)
+class _PaddedWithEnds(ByteVocabulary):
+    """As many tokenizers of GPT-2 have it."""
+
+    @property
+    def padding_id(self) -> int:
+        return self.end_id
+
+
+def test_an_end_within_a_text_is_a_token_where_padding_is_the_same_id(
+    text_training: Training, text_signatures: dict[str, Any], tmp_path: Path
+) -> None:
+    assert isinstance(text_training.task, TextTask)
+    task = dataclasses.replace(text_training.task, vocabulary=_PaddedWithEnds())
+    training = dataclasses.replace(text_training, task=task)
+    found = written_signatures(training, tmp_path, Decoding(method="beam", beam_size=2, max_new_tokens=2))
+    ids, others = tf.constant([[70, 1, 72, 73], [72, 73, 1, 1]]), tf.constant([[70, 1, 72, 73], [72, 73, 0, 0]])
+    scores, wanted = (
+        x["score"](ids=y)["log_likelihoods"].numpy() for x, y in ((found, ids), (text_signatures, others))
+    )
+    assert_close(scores, wanted, terms=TERMS)
+    assert np.all(wanted[0, 1:] < 0)
+    again = found["serving_default"](ids=ids)
+    np.testing.assert_array_equal(again["ids"][0, 0, :4], ids[0])
+    np.testing.assert_array_equal(again["lengths"], text_signatures["serving_default"](ids=others)["lengths"])
+
+
 def test_beams(text_signatures: dict[str, Any]) -> None:
     found = text_signatures["generate"](ids=tf.constant([[70, 71], [72, 0]]), seed=tf.constant(0))
     assert found["ids"].shape == [2, 2, LENGTH]
