@@ -87,6 +87,22 @@ def test_each_collective_of_each_type(dtype: tf.DType, over: Sequence[Axes]) -> 
             np.testing.assert_array_equal(cores.piece(actual, core), own, f"{step} on core {core}")  # small integers
 
 
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16, tf.float32, tf.float64], ids=lambda d: d.name)
+def test_a_maximum_or_minimum_of_a_nan_is_nan(dtype: tf.DType) -> None:
+    """XLA for CPUs takes the larger of two numbers, which loses a NaN."""
+    numbers = np.array(
+        [[1.0, -2.0, np.inf, -np.inf, 0.0], [np.nan, 3.0, np.nan, 5.0, -1e-3], [7.0, -9.0, 1.0, 2.0, 1e-3]]
+    )
+    given = list(np.resize(numbers, (CORES, 5)).astype(dtype.as_numpy_dtype))
+    every: list[CollectiveStep] = [AllReduce(("rows", "cols"), "max"), AllReduce(("rows", "cols"), "min")]
+    cores = accelerator(TPU, CORES).on(MESH, None)
+    program = cores.compile(hlo_of(every, dtype, (5,)), [((5,), dtype.as_numpy_dtype)] * 2)
+    for choose, actual in zip((np.max, np.min), program.start([cores.put(given)]), strict=True):
+        found, expected = cores.piece(actual, 0), choose(np.array(given).astype(np.float64), axis=0)
+        assert found.dtype == dtype.as_numpy_dtype
+        np.testing.assert_array_equal(found.astype(np.float64), expected)
+
+
 def test_nothing_to_send_is_not_sent() -> None:
     every = [s for s in steps(tf.float32) if s.axes == ("one",)]
     assert not collectives_of_hlo(hlo_of(every, tf.float32, SLICE))

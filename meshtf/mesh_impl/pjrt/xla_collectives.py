@@ -20,6 +20,7 @@ from meshtf.mesh_impl.processor_groups import ordered_groups
 from meshtf.planning.local_work.reductions import Reduction
 
 _COMBINE: dict[Reduction, str] = {"add": "add", "multiply": "multiply", "max": "maximum", "min": "minimum"}
+_INTEGERS = {2: tf.int16, 4: tf.int32, 8: tf.int64}
 _COMBINE_BOOL: dict[Reduction, str] = {"add": "or", "multiply": "and", "max": "or", "min": "and"}
 
 
@@ -32,6 +33,10 @@ class XlaCollectives:
     def all_reduce(self, x: tf.Tensor, axes: Sequence[str], reduction: Reduction) -> tf.Tensor:
         if self._is_nothing(x, axes):
             return x
+        if x.dtype.is_floating and reduction in ("max", "min"):
+            # XLA for CPUs loses a NaN among numbers, and maxima of NCCL need not keep one either.
+            reduced = self.all_reduce(_in_order(x, reduction), axes, reduction)
+            return tf.bitcast(_flipped(reduced), x.dtype)
         return stablehlo.collective("all_reduce", x, static_shape(x), [self._groups(axes)], combine(x.dtype, reduction))
 
     def all_gather(self, x: tf.Tensor, axes: Sequence[str], dim: int) -> tf.Tensor:
@@ -84,3 +89,20 @@ def combine(dtype: tf.DType, reduction: Reduction) -> str:
     if dtype.is_complex and reduction in ("max", "min"):
         raise DtypeError(f"no all_reduce with reduction {reduction!r} for {dtype.name}")
     return _COMBINE[reduction]
+
+
+def _in_order(x: tf.Tensor, reduction: Reduction) -> tf.Tensor:
+    """Integers of the same size, in the order of the floating numbers; a NaN becomes the largest, or the smallest."""
+    integer = _INTEGERS[x.dtype.size]
+    nan = integer.max if reduction == "max" else integer.min
+    return tf.where(tf.math.is_nan(x), tf.constant(nan, integer), _flipped(tf.bitcast(x, integer)))
+
+
+def _flipped(bits: tf.Tensor) -> tf.Tensor:
+    """The bits of floating numbers as integers in the same order, and back.
+
+    Negative floating numbers have a sign and a magnitude, so that all their bits but the sign are flipped. The largest
+    and the smallest integer are the bits of NaNs.
+    """
+    sign = tf.bitwise.right_shift(bits, tf.constant(8 * bits.dtype.size - 1, bits.dtype))
+    return tf.bitwise.bitwise_xor(bits, tf.bitwise.bitwise_and(sign, tf.constant(bits.dtype.max, bits.dtype)))
