@@ -111,10 +111,10 @@ class _Maximum:
         """The totals that each core sends to the others, with dtypes: its maximum, and with an index its place."""
         if not self._axes:
             return []
-        found: list[tuple[Emit, tf.DType]] = [(lambda core, x: extrema.reduce_max(x, self.axis, keepdims=True), dtype)]
-        return [*found, (self._first_maximum, tf.int32)] if self._with_index else found
+        return [(self._maximum, dtype), *([(self._first_maximum, tf.int32)] if self._with_index else [])]
 
     def emit(self, core: Core, x: tf.Tensor, *totals: tf.Tensor) -> tf.Tensor:
+        x = self._ranked(x)
         places = [self._places(core, x)] if self._with_index else []
         best = self._scanned([x, *places])
         if totals:
@@ -168,8 +168,19 @@ class _Maximum:
         shape = [self.size if i == self.axis else 1 for i in range(len(x.shape))]
         return tf.broadcast_to(tf.reshape(own, shape), x.shape)
 
+    def _ranked(self, x: tf.Tensor) -> tf.Tensor:
+        """x, with inf in place of NaN where places are wanted: NaN equals nothing, and so has no first place."""
+        if not (self._with_index and x.dtype.is_floating):
+            return x
+        return tf.where(tf.math.is_nan(x), tf.constant(math.inf, x.dtype), x)
+
+    def _maximum(self, core: Core, x: tf.Tensor) -> tf.Tensor:
+        """The maximum of a slice."""
+        return extrema.reduce_max(self._ranked(x), self.axis, keepdims=True)
+
     def _first_maximum(self, core: Core, x: tf.Tensor) -> tf.Tensor:
         """The place of a slice's first maximum, in the direction of the scan."""
+        x = self._ranked(x)
         x = tf.reverse(x, [self.axis]) if self._reverse else x
         index = tf.argmax(x, self.axis, output_type=tf.int32)
         index = self.size - 1 - index if self._reverse else index

@@ -51,6 +51,24 @@ def test_cummax_and_its_gradients(agrees: Any, values: str, reverse: bool) -> No
     )
 
 
+@pytest.mark.parametrize("layout", ["", "n:rows", "n:rows+cols"])
+def test_the_first_nan_has_the_gradients_of_all_maxima_behind_it(layout: str) -> None:
+    """Seven elements on cores of four and of two, from both ends."""
+    x = np.array([1.0, np.nan, 3.0, 2.0, np.nan, -np.inf, 0.5], np.float32)
+    weights = np.arange(1.0, 8.0, dtype=np.float32)
+
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> list[mtf.Tensor | None]:
+        both = [mtf.cummax(x, "n", reverse) for reverse in (False, True)]
+        return [*both, *(mtf.gradients([y], [x], [w])[0] for y in both)]
+
+    inputs = {"x": ("n:7", x), "w": ("n:7", weights)}
+    running, from_end, *slopes = interpret(program, inputs, "rows:2;cols:2", layout, max_padding=0.5).results
+    np.testing.assert_array_equal(running, [1.0, *[np.nan] * 6])
+    np.testing.assert_array_equal(from_end, [*[np.nan] * 5, 0.5, 0.5])
+    np.testing.assert_array_equal(slopes[0], [1.0, 27.0, *[0.0] * 5])
+    np.testing.assert_array_equal(slopes[1], [*[0.0] * 4, 15.0, 0.0, 13.0])
+
+
 def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
     x = RNG.standard_normal((12, 24))
     agrees_on_many_meshes(
