@@ -191,6 +191,25 @@ def test_integers_that_overflow_are_what_they_are_elsewhere() -> None:
     test_wrapping_integers.check([np.asarray(y) for y in step(**arrays)], arrays)
 
 
+@pytest.mark.parametrize("layout", ["", "n:cols"])
+def test_running_sums_of_every_dtype(layout: str) -> None:
+    """XLA has a kernel for floats, int32 and int64 alone. Sums of narrow integers wrap."""
+    small, large = (tf.int8, tf.uint8, tf.int16, tf.uint16), (tf.int32, tf.uint32, tf.int64, tf.uint64)
+    complexes = (tf.complex64, tf.complex128)
+    numbers = np.arange(60, 72)
+    arrays = {d.name: numbers.astype(d.as_numpy_dtype) for d in (*small, *large)}
+    arrays |= {d.name: (numbers - 1j * numbers[::-1]).astype(d.as_numpy_dtype) for d in complexes}
+
+    def sums(**xs: mtf.Tensor) -> list[mtf.Tensor]:
+        return [mtf.cumsum(x, "n", reverse=True) for x in xs.values()]
+
+    specs = {name: mtf.TensorSpec("n:12", array.dtype) for name, array in arrays.items()}
+    for found, given in zip(tpu_function(sums, specs, "rows:2;cols:4", layout)(**arrays), arrays.values(), strict=True):
+        expected = np.cumsum(given[::-1], dtype=given.dtype)[::-1]
+        assert found.dtype == given.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
 def printing(x: mtf.Tensor) -> mtf.Tensor:
     return mtf.print_tensor(mtf.reduce_sum(x), [x], message="sum")
 

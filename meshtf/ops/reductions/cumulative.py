@@ -54,7 +54,7 @@ class CumulativeSumOperation(Operation):
             return tf.reduce_sum(tf.cast(x, wide), axis, keepdims=True)
 
         def emit(core: Core, x: tf.Tensor, *totals: tf.Tensor) -> tf.Tensor:
-            y = tf.cumsum(tf.cast(x, wide), axis, exclusive, reverse)
+            y = _running_sum(tf.cast(x, wide), axis, exclusive=exclusive, reverse=reverse)
             if totals:
                 earlier = _is_earlier(core, axes, axis, totals[0], reverse)
                 y += tf.reduce_sum(tf.where(earlier, totals[0], tf.zeros([], wide)), axis, keepdims=True)
@@ -192,6 +192,17 @@ class _Maximum:
             return places
         places += core.coordinate(self._axes) * self.size
         return places if self._whole % self.size == 0 else tf.minimum(places, self._whole - 1)
+
+
+def _running_sum(x: tf.Tensor, axis: int, *, exclusive: bool, reverse: bool) -> tf.Tensor:
+    """tf.cumsum, for which XLA has no kernel of complex numbers, nor of integers other than int32 and int64."""
+    if x.dtype.is_complex:
+        parts = [tf.cumsum(part, axis, exclusive, reverse) for part in (tf.math.real(x), tf.math.imag(x))]
+        return tf.complex(*parts)
+    if x.dtype.is_integer and x.dtype not in (tf.int32, tf.int64):
+        wide = tf.int64 if x.dtype.size == tf.int64.size else tf.int32  # a cast back keeps the low bits: sums wrap
+        return tf.cast(tf.cumsum(tf.cast(x, wide), axis, exclusive, reverse), x.dtype)
+    return tf.cumsum(x, axis, exclusive, reverse)
 
 
 def _gathered(planner: Planner, value: Value, axis: int, emit: Emit, dtype: tf.DType) -> Value:
