@@ -197,6 +197,29 @@ def test_wrong_operands(read: Callable[..., str], value: Any) -> None:
     assert "mtf.exp: the operand must be an mtf.Tensor" in read(GraphError, lambda: mtf.exp(value))
 
 
+def test_operands_that_are_no_tensors(read: Callable[..., str]) -> None:
+    numbers: Any = np.ones(3)
+    calls: list[Callable[[], Any]] = [
+        lambda: mtf.zeros_like(numbers),
+        lambda: mtf.ones_like(numbers),
+        lambda: mtf.replace_dimensions(numbers, "d", "e:3"),
+        lambda: mtf.concat(numbers, "d"),
+    ]
+    for call in calls:
+        assert "the operand must be an mtf.Tensor, not " in read(GraphError, call)
+    assert "must be an mtf.Tensor, not int" in read(GraphError, lambda: mtf.stack(3, "d"))  # type: ignore[arg-type]
+    assert "is not a variable; give the result of mtf.get_variable" in read(
+        GraphError, lambda: mtf.like_variable(X, "state")
+    )
+
+
+def test_state_of_the_result_of_get_variable() -> None:
+    with mtf.Graph() as graph:
+        w = mtf.get_variable(mtf.Mesh(graph), "w", "d:3")
+        state = mtf.like_variable(w, "state")
+    assert (state.name, state.shape) == ("w/state", w.shape)
+
+
 def test_operands_of_operations_on_many(read: Callable[..., str]) -> None:
     assert "must be an mtf.Tensor, not int" in read(GraphError, lambda: mtf.einsum(3))  # type: ignore[arg-type]
     assert "give at least one" in read(ShapeError, lambda: mtf.einsum([]))

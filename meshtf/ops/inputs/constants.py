@@ -13,7 +13,7 @@ from meshtf.errors import DtypeError, ShapeError
 from meshtf.graph.dtypes import dtype_of
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation
-from meshtf.graph.tensor import Tensor
+from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.inputs.placeholder import import_tf_tensor, known_array
 from meshtf.ops.inputs.scalars import held_by
 from meshtf.planning.local_work.work_facts import WorkFacts
@@ -149,6 +149,7 @@ def zeros_like(t: Tensor) -> Tensor:
       >>> mtf.zeros_like(x)
       constant [batch:4 hidden:8] float32
     """
+    check_tensor(t)
     return zeros(t.mesh, t.shape, t.dtype)
 
 
@@ -160,6 +161,7 @@ def ones_like(t: Tensor) -> Tensor:
       >>> mtf.ones_like(x)
       constant [batch:4 hidden:8] float32
     """
+    check_tensor(t)
     return ones(t.mesh, t.shape, t.dtype)
 
 

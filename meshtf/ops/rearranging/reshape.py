@@ -225,7 +225,7 @@ def replace_dimensions(
       >>> mtf.replace_dimensions(x.shape, x.shape.dims, mtf.Dimension("elements", 32))
       Shape[elements:32]
     """
-    shape = tensor_or_shape.shape if isinstance(tensor_or_shape, Tensor) else tensor_or_shape
+    shape = tensor_or_shape if isinstance(tensor_or_shape, Shape) else check_tensor(tensor_or_shape).shape
     old, new = shape.only(old_dim_or_dims), shape_of(new_dim_or_dims, shape)
     positions = [shape.axis(d) for d in old]
     if not positions or positions != list(range(positions[0], positions[0] + len(positions))):

@@ -18,7 +18,7 @@ from meshtf.graph.variable_dtype import VariableDType
 from meshtf.layer_scopes import scopes_of
 from meshtf.ops.inputs.constants import zeros
 from meshtf.ops.variables._initializers import Initializer, initializer_of
-from meshtf.ops.variables.variable import Variable, VariableSpec
+from meshtf.ops.variables.variable import Variable, VariableSpec, variable_of
 from meshtf.takes_mesh import takes_mesh
 
 DEFAULT_STDDEV = 0.02
@@ -131,20 +131,21 @@ def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
 
 @language_function
 def like_variable(
-    variable: Variable, name: str, shape: ShapeLike | None = None, dtype: tf.DType = tf.float32
+    variable: Variable | Tensor, name: str, shape: ShapeLike | None = None, dtype: tf.DType = tf.float32
 ) -> Tensor:
     """State that belongs to a variable, initially zero: `<variable's name>/<name>`, not trainable.
 
     It is padded, stacked and saved like the variable. Under the same layout rules, it is also split like the variable.
 
     Args:
-      variable: a variable of the graph.
+      variable: a variable of the graph, or the result of `get_variable`.
       name: the state's name.
       shape: dimensions of the variable; all of them by default.
       dtype: the state's dtype.
 
     Raises:
       ShapeError: a dimension is not one of the variable's.
+      GraphError: it is no variable.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "kernel", "hidden:8 d_ff:16")
@@ -152,6 +153,7 @@ def like_variable(
       >>> mtf.like_variable(variable, "momentum"), mtf.like_variable(variable, "row_mean", "hidden")
       (kernel/momentum [hidden:8 d_ff:16] float32, kernel/row_mean [hidden:8] float32)
     """
+    variable = variable_of(variable)
     chosen = variable.shape if shape is None else variable.shape.only(shape)
     scopes = tuple(
         s for s in variable.spec.layer_scopes if not s.is_stacked or all(chosen.has(d.name) for d in s.stacked_dims)
