@@ -15,7 +15,7 @@ from meshtf.control_flow.layer_stacks._layer_variables import (
     stand_in,
 )
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
-from meshtf.control_flow.loops.scan_body import ScanBody, checked_carried, square_root_segments, tensor_list
+from meshtf.control_flow.loops.scan_body import ScanBody, called, checked_carried, square_root_segments, tensor_list
 from meshtf.control_flow.notes import noting
 from meshtf.control_flow.recompute_grad import recompute_grad
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, layers_policy
@@ -148,8 +148,8 @@ class _Unrolled:
 
     def _layer(self, number: int, parts: list[Tensor], carried: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         with carried[0].graph.layer_scope(self.name, self.dim, number):
-            leaving, results = self.fn(carried, parts)
-        return checked_carried(carried, tensor_list(leaving), self.fn), tensor_list(results)
+            leaving, results = called(self.fn, self.dim, carried, parts)
+            return checked_carried(carried, leaving, self.fn), results
 
 
 def _in_turn(

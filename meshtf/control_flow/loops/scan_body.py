@@ -91,16 +91,29 @@ class ScanBody:
         return carried, [replace_dimensions(y, [segments, segment], [self.dim]) for y in results]
 
     def _called(self, entering: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        what = function_name(self.fn)
-        returned = self.fn(list(entering), list(parts))
-        if not isinstance(returned, tuple) or len(returned) != 2:
-            raise ShapeError(f"{what} must return (carried, results), two lists of tensors")
-        carried, results = (as_tensors(r, what) for r in returned)
-        for result in results:
-            if result.shape.has(self.dim.name):
-                raise ShapeError(f'a result of {what} has dimension "{self.dim.name}" itself: [{result.shape}]')
-        ordered = [_ordered(x, e.shape) for x, e in zip(carried, entering, strict=False)]
-        return ordered + carried[len(entering) :], results
+        return called(self.fn, self.dim, entering, parts)
+
+
+def called(
+    fn: Callable[..., Any], dim: Dimension, entering: Sequence[Tensor], parts: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Calls the function of a scan, or of a layer, for one element of `dim`. Returns its carried values, in the order
+    of dimensions in which they entered, and its results.
+
+    Raises:
+      ShapeError: it does not return two lists, or a result has `dim`.
+      GraphError: it returns something other than tensors.
+    """
+    what = function_name(fn)
+    returned = fn(list(entering), list(parts))
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise ShapeError(f"{what} must return (carried, results), two lists of tensors")
+    carried, results = (as_tensors(r, what) for r in returned)
+    for result in results:
+        if result.shape.has(dim.name):
+            raise ShapeError(f'a result of {what} has dimension "{dim.name}" itself: [{result.shape}]')
+    ordered = [_ordered(x, e.shape) for x, e in zip(carried, entering, strict=False)]
+    return ordered + carried[len(entering) :], results
 
 
 def _behind_results(with_notes: Callable[..., tuple[Any, list[Tensor]]]) -> Callable[..., Any]:

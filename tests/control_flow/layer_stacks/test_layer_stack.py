@@ -165,6 +165,29 @@ def test_a_scan_grows_by_nothing_with_its_layers() -> None:
     assert operations(2) == operations(200)
 
 
+def test_a_layer_may_return_its_dimensions_in_another_order() -> None:
+    def turned(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        ys, results = layer(carried, parts)
+        return [mtf.transpose(y, [D_MODEL, BATCH]) for y in ys], results
+
+    def last(unroll: bool) -> np.ndarray:
+        def built(x: mtf.Tensor) -> mtf.Tensor:
+            return mtf.layer_stack(turned, x, LAYERS, unroll=unroll)[0][0]
+
+        return interpret(built, {"x": ([BATCH, D_MODEL], FEEDS["x"])}, "rows:2", "batch:rows").results
+
+    assert last(unroll=True).shape == (4, 6)
+    assert_close(last(unroll=True), last(unroll=False), terms=TERMS)
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_a_layer_that_returns_nothing_is_told(unroll: bool) -> None:
+    with mtf.Graph() as graph:
+        x = mtf.zeros(mtf.Mesh(graph), [BATCH, D_MODEL])
+        with pytest.raises(ShapeError, match=r"must return \(carried, results\), two lists"):
+            mtf.layer_stack(lambda carried, parts: None, x, LAYERS, unroll=unroll)  # type: ignore[arg-type,return-value]
+
+
 def test_what_a_stack_refuses() -> None:
     def built(fn, **options):  # noqa: ANN001, ANN003, ANN202
         graph = mtf.Graph()
