@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.call_sites import says_where
-from meshtf.errors import GraphError, counted
+from meshtf.errors import GraphError, ShapeError, counted
+from meshtf.graph.tensor import check_tensor
+from meshtf.ops.variables.variable import variable_of
 from meshtf.optimize._named_updates import name_updates
 from meshtf.optimize.parameter import Parameter, before_cast
 
@@ -25,24 +27,28 @@ class Optimizer(abc.ABC):
     """
 
     @says_where
-    def minimize(self, loss: mtf.Tensor, variables: Sequence[mtf.Variable] | None = None) -> list[mtf.Tensor]:
+    def minimize(
+        self, loss: mtf.Tensor, variables: Sequence[mtf.Variable | mtf.Tensor] | None = None
+    ) -> list[mtf.Tensor]:
         """Differentiates a scalar loss and applies the gradients.
 
         Args:
           loss: a scalar.
-          variables: the variables to update; by default every trainable variable of the graph.
+          variables: the variables to update, or the tensors that `mtf.get_variable` returned for them; by default
+            every trainable variable of the graph.
 
         Returns:
           The variables' new values, in the order of `variables`.
 
         Raises:
-          GraphError: the loss is not a scalar, there is nothing to train, or it does not depend on some variable.
+          GraphError: the loss is not a scalar, there is nothing to train, it does not depend on some variable, or
+            `variables` holds something else.
         """
         if not isinstance(loss, mtf.Tensor):
             raise GraphError(f"minimize needs the loss, a scalar mtf.Tensor, not {type(loss).__name__}")
         if loss.shape.ndims:
             raise GraphError(f"minimize needs a scalar loss, not {loss}; reduce it with mtf.reduce_mean or reduce_sum")
-        chosen = list(loss.graph.trainable_variables if variables is None else variables)
+        chosen = list(loss.graph.trainable_variables) if variables is None else [variable_of(v) for v in variables]
         if not chosen:
             raise GraphError(f"minimize({loss.name}): the graph has no trainable variable")
         grads = mtf.gradients([loss], [variable.value for variable in chosen])
@@ -54,15 +60,29 @@ class Optimizer(abc.ABC):
             )
         return self.apply_grads([grad for grad in grads if grad is not None], chosen)
 
-    def apply_grads(self, grads: Sequence[mtf.Tensor], variables: Sequence[mtf.Variable]) -> list[mtf.Tensor]:
-        """Assigns to each variable its value after one step, and returns those values."""
+    def apply_grads(
+        self, grads: Sequence[mtf.Tensor], variables: Sequence[mtf.Variable | mtf.Tensor]
+    ) -> list[mtf.Tensor]:
+        """Assigns to each variable its value after one step, and returns those values.
+
+        Args:
+          grads: the gradient of each variable, with the variable's dimensions in any order.
+          variables: the variables, or the tensors that `mtf.get_variable` returned for them.
+
+        Raises:
+          GraphError: there are more gradients than variables or fewer, or something is neither.
+          ShapeError: a gradient does not have its variable's dimensions.
+        """
         if len(grads) != len(variables):
             raise GraphError(
                 f"{counted(len(grads), 'gradient')} given for {counted(len(variables), 'variable')}; give one for each"
             )
-        operations = variables[0].graph.operations if variables else []
+        chosen = [variable_of(v) for v in variables]
+        operations = chosen[0].graph.operations if chosen else []
         before = len(operations)
-        parameters = [Parameter.of(variable, grad) for grad, variable in zip(grads, variables, strict=True)]
+        parameters = [
+            Parameter.of(variable, _fitting(grad, variable)) for grad, variable in zip(grads, chosen, strict=True)
+        ]
         values = [
             parameter.variable.value if new is parameter.value else _assigned(parameter.variable, new)
             for parameter, new in zip(parameters, self.update(parameters), strict=True)
@@ -77,6 +97,17 @@ class Optimizer(abc.ABC):
         For a weight that does not change, return `parameter.value` itself. The method may assign the optimizer's own
         state, and nothing else.
         """
+
+
+def _fitting(grad: mtf.Tensor, variable: mtf.Variable) -> mtf.Tensor:
+    """The gradient in the order of the variable's dimensions. Other dimensions would be broadcast unnoticed."""
+    shape = check_tensor(grad, "gradient").shape
+    if {*shape} != {*variable.shape}:
+        raise ShapeError(
+            f'the gradient of variable "{variable.full_name}" [{variable.shape}] must have its dimensions, and '
+            f"{grad.name} is [{shape}]"
+        )
+    return grad if shape == variable.shape else mtf.transpose(grad, variable.shape)
 
 
 def _assigned(variable: mtf.Variable, new: mtf.Tensor) -> mtf.Tensor:

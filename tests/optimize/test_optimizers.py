@@ -12,8 +12,9 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf import optimize
-from meshtf.errors import DtypeError, GraphError
-from meshtf.testing import FUNCTION_TERMS, assert_close
+from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.ops.variables.variable import Assign
+from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.configuration import read_configuration
 from tests.optimize.interpreted_training import InterpretedTraining
 
@@ -91,6 +92,33 @@ def test_minimize_names_what_the_loss_does_not_depend_on() -> None:
         with pytest.raises(GraphError, match=r"does not depend on forgotten; .*variables="):
             optimize.SgdOptimizer(0.1).minimize(loss)
         assert len(optimize.SgdOptimizer(0.1).minimize(loss, variables=[graph.variables["w"]])) == 1
+
+
+def test_variables_may_be_the_tensors_of_get_variable() -> None:
+    graph, w = graph_with_variable()
+    with graph:
+        other = mtf.get_variable(w.mesh, "other", [INNER])
+        loss = mtf.reduce_sum(mtf.square(w * other))
+        optimize.SgdOptimizer(0.1).minimize(loss, variables=[w])
+        optimize.SgdOptimizer(0.1).apply_grads([w], [other])
+        for wrong in ("w", 2.0 * w, None):
+            with pytest.raises(GraphError, match=r"is not a variable; give the result of mtf.get_variable"):
+                optimize.SgdOptimizer(0.1).minimize(loss, variables=[wrong])  # type: ignore[list-item]
+    assert [o.variable.full_name for o in graph.operations if isinstance(o, Assign)] == ["w", "other"]
+
+
+def test_a_gradient_has_the_dimensions_of_its_variable() -> None:
+    def step(x: mtf.Tensor) -> list[mtf.Tensor]:
+        w = mtf.get_variable(x.mesh, "w", "rows:2 inner:3", initializer=mtf.ones)
+        with pytest.raises(ShapeError, match=r'gradient of variable "w" \[rows:2 inner:3\] must have its dimensions'):
+            optimize.SgdOptimizer(1.0).apply_grads([mtf.reduce_sum(x, reduced_dim="rows")], [w])
+        with pytest.raises(GraphError, match=r"gradient must be an mtf.Tensor, not NoneType"):
+            optimize.SgdOptimizer(1.0).apply_grads([None], [w])  # type: ignore[list-item]
+        return optimize.SgdOptimizer(1.0).apply_grads([x], [w])
+
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    (new,) = interpret(step, {"x": ("inner:3 rows:2", x)}, "cores:2", "rows:cores").results
+    np.testing.assert_array_equal(new, 1 - x.T)
 
 
 def test_minimize_without_variables() -> None:
