@@ -95,7 +95,10 @@ def pipeline(
     """
 
     def without_sums(given: list[mtf.Tensor], own: list[mtf.Tensor]) -> CarriedAndResults:
-        return list(layer_fn(given, own)), []
+        returned = layer_fn(given, own)
+        if not isinstance(returned, list | tuple):
+            raise ShapeError(f"a layer of a pipeline must return a list of tensors, and returned {returned!r}")
+        return list(returned), []
 
     return pipeline_with_sums(
         without_sums, carried, layers, schedule, beside, batch_names=(batch_name,), recompute=recompute, name=name
@@ -151,13 +154,18 @@ def pipeline_with_sums(  # noqa: PLR0913  # those of `pipeline`, and one
     xs = [carried] if isinstance(carried, mtf.Tensor) else list(carried)
     if not xs:
         raise ShapeError("pipeline needs at least one carried value; carried is empty")
+    if not isinstance(schedule, PipelineSchedule):
+        raise ShapeError(f"a pipeline needs a mtf.layers.PipelineSchedule, and was given {schedule!r}")
     cut = Microbatching.of([*xs, *beside], schedule, batch_names)
     layers = new_dimension(layers, *xs, *beside)
     places = Places.of(layers, schedule)
     stage = places.stage
 
     def layer(given: list[mtf.Tensor]) -> list[mtf.Tensor]:
-        ys, sums = layer_fn(given[: len(xs)], given[len(xs) :])
+        returned = layer_fn(given[: len(xs)], given[len(xs) :])
+        if not isinstance(returned, list | tuple) or len(returned) != 2:
+            raise ShapeError(f"a layer of pipeline_with_sums must return (carried, sums), and returned {returned!r}")
+        ys, sums = returned
         return [*ys, *(cut.summed(x, stage) for x in sums)]
 
     of_variables = [places.of_variable(x, layers) for x in sliced]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from meshtf.errors import DtypeError
 from meshtf.optimize.optimizer import Optimizer
@@ -61,6 +61,11 @@ def is_number(value: object) -> bool:
         return 0 <= float(value) < math.inf
     except OverflowError:  # an integer that no float holds
         return False
+
+
+def is_list(value: object) -> bool:
+    """Whether a value is a list or the like, such as a tuple or an array, and no text."""
+    return isinstance(value, Collection) and not isinstance(value, str)
 
 
 def check(owner: object, field: str, holds: bool, wanted: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import meshtf as mtf
 from meshtf.errors import GraphError
 from meshtf.optimize._name_patterns import check_patterns, check_patterns_match
-from meshtf.optimize.field_checks import check_are_optimizers
+from meshtf.optimize.field_checks import check_are_optimizers, is_list
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 
@@ -49,7 +49,7 @@ class ParameterGroups(Optimizer):
     default: Optimizer
 
     def __post_init__(self) -> None:
-        if isinstance(self.groups, str) or not all(
+        if not is_list(self.groups) or not all(
             isinstance(group, tuple | list) and len(group) == 2 for group in self.groups
         ):
             raise ValueError(

@@ -430,6 +430,12 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
             pipeline_with_sums(lambda xs, _: (xs, []), x, LAYERS, TWO_STAGES, sliced=[mtf.zeros(mesh, [D_MODEL])])
         with pytest.raises(ShapeError, match="at least one carried value"):
             pipeline(same, [], LAYERS, PipelineSchedule(2, 2))
+        with pytest.raises(ShapeError, match="a layer of a pipeline must return a list of tensors, and returned None"):
+            pipeline(lambda xs, _: None, x, LAYERS, TWO_STAGES)  # type: ignore[arg-type,return-value]
+        with pytest.raises(ShapeError, match=r"must return \(carried, sums\), and returned None"):
+            pipeline_with_sums(lambda xs, _: None, x, LAYERS, TWO_STAGES)  # type: ignore[arg-type,return-value]
+        with pytest.raises(ShapeError, match=r"needs a mtf.layers.PipelineSchedule, and was given None"):
+            pipeline(same, x, LAYERS, None)  # type: ignore[arg-type]
 
 
 def test_a_sum_that_has_the_batch_is_refused() -> None:

@@ -100,6 +100,7 @@ def test_a_rule_inside_a_group_may_name_variables_of_another() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: optimize.ParameterGroups(None, SGD), r"groups must be pairs .*, and is None"),
         (lambda: optimize.ParameterGroups(["bias"], SGD), r"groups must be pairs .*, and is \['bias'\]"),
         (
             lambda: optimize.ParameterGroups([("(", SGD)], SGD),

@@ -124,7 +124,12 @@ def serialize_training_step(
 def _called(
     model_fn: Callable[[dict[str, Tensor]], Mapping[str, Tensor]], features: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
-    outputs = dict(model_fn(features))
+    returned = model_fn(features)
+    if not isinstance(returned, Mapping):
+        raise GraphError(
+            f'model_fn must return its outputs by name, such as {{"loss": loss}}, and returned {returned!r}'
+        )
+    outputs = dict(returned)
     loss = outputs.get("loss")
     if not isinstance(loss, Tensor) or loss.shape.ndims:
         raise GraphError(f'model_fn must return a scalar "loss", and returned {loss!r}')

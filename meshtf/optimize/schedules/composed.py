@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.errors import counted
-from meshtf.optimize.field_checks import check_above_zero, check_numbers
+from meshtf.optimize.field_checks import check, check_above_zero, check_numbers, is_list, is_number
 from meshtf.optimize.schedules.schedule import Schedule, check_values, share_of, value_at
 
 
@@ -57,6 +57,8 @@ class PiecewiseSchedule(Schedule):
 
     def __post_init__(self) -> None:
         check_values(self, "pieces", self.pieces)
+        are_numbers = is_list(self.boundaries) and all(map(is_number, self.boundaries))
+        check(self, "boundaries", are_numbers, "a list of numbers")
         if len(self.pieces) != len(self.boundaries) + 1:
             raise ValueError(
                 f"PiecewiseSchedule: {counted(len(self.boundaries), 'boundary needs', 'boundaries need')} "

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check, check_numbers, is_number
+from meshtf.optimize.field_checks import check, check_numbers, is_list, is_number
 
 Rate: TypeAlias = "float | mtf.Tensor | Schedule"
 
@@ -79,8 +79,8 @@ def value_at(value: float | Schedule, step: mtf.Tensor) -> mtf.Tensor:
 
 
 def check_values(schedule: Schedule, field: str, values: Sequence[object]) -> None:
-    """Raises ValueError, which names the field, unless all values are numbers or schedules."""
-    are_values = all(isinstance(value, Schedule) or is_number(value) for value in values)
+    """Raises ValueError, which names the field, unless it is a list of numbers or schedules."""
+    are_values = is_list(values) and all(isinstance(value, Schedule) or is_number(value) for value in values)
     check(schedule, field, are_values, "made of numbers, 0 or more, and schedules")
 
 

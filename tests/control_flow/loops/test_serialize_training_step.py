@@ -162,6 +162,8 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
                  'no feature has dimension "batch:16"'),
     "no loss": (lambda x: mtf.serialize_training_step({"x": x}, lambda f: {"y": f["x"]}, BATCH, 2), GraphError,
                 'must return a scalar "loss", and returned None'),
+    "nothing": (lambda x: mtf.serialize_training_step({"x": x}, lambda f: None, BATCH, 2), GraphError,
+                'model_fn must return its outputs by name, such as {"loss": loss}, and returned None'),
     "no dependence": (
         lambda x: (mtf.get_variable(x.mesh, "w", [D]),
                    mtf.serialize_training_step({"x": x}, lambda f: {"loss": mtf.reduce_sum(f["x"])}, BATCH, 2)),

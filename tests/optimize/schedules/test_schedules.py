@@ -132,6 +132,10 @@ def test_a_learning_rate_may_be_a_scalar_of_the_program() -> None:
             lambda: optimize.PiecewiseSchedule([5, 5], [1, 2, 3]),
             r"boundaries must increase from above 0, and are \[5, 5\]",
         ),
+        (lambda: optimize.PiecewiseSchedule(5, [1, 2]), r"PiecewiseSchedule: boundaries must be a list of numbers"),
+        (lambda: optimize.PiecewiseSchedule(["5"], [1, 2]), r"boundaries must be a list of numbers.* is \['5'\]"),
+        (lambda: optimize.PiecewiseSchedule([5], 0.1), r"PiecewiseSchedule: pieces must be made of numbers.* is 0\.1"),
+        (lambda: optimize.ProductSchedule(3), r"ProductSchedule: factors must be made of numbers.* is 3"),
         (lambda: optimize.SlantedTriangularSchedule(5), r"goes up for 0 of 5 steps"),
     ],
 )
