@@ -57,6 +57,11 @@ TextTask.objective = @{objective}()
 TextTask.length = {length}
 """
 
+_OF_PAIRED_TEXTS = """\
+TextTask.arrangement = @Pad()
+TextFiles.document = "line"
+"""
+
 _OF_LABELS = """\
 LabelledTextTask.source = @LabelledFiles()
 LabelledTextTask.held_out = @LabelledFiles()
@@ -120,7 +125,9 @@ class GinText:
         if is_labelled:
             lines = _OF_LABELS.format(labels=self._labels, length=self._length)
         else:
-            lines = _OF_TEXT.format(objective=_OBJECTIVES[str(self.kind)], length=self._length)
+            pairs = bool(self.settings.get("reads_pairs"))
+            objective = "TextPairs" if pairs else _OBJECTIVES[str(self.kind)]
+            lines = _OF_TEXT.format(objective=objective, length=self._length) + _OF_PAIRED_TEXTS * pairs
         patterns = f"--gin_param='{source}.patterns=\"FILE\"'"
         return _ALONE.format(task=task, lines=lines, ending=ending, patterns=patterns)
 
@@ -146,7 +153,9 @@ class GinText:
     def _tokenizer(self) -> str:
         """The gin of the tokenizer's vocabulary, or an empty text without a tokenizer."""
         if any((self.original / name).is_file() for name in (TOKENIZER, WORD_PIECES)):
-            begins = "HuggingFaceVocabulary.add_begin = True\n" * (self.kind in (MASKED, CLASSIFIER))
+            begins = "HuggingFaceVocabulary.add_begin = True\n" * (
+                self.kind in (MASKED, CLASSIFIER) or self._begins_both
+            )
             return self._bound("HuggingFaceVocabulary", "{here}/original") + begins
         if (self.original / PIECES).is_file():
             own = "SentencePieceVocabulary.own_ids = True\n"
@@ -160,6 +169,12 @@ class GinText:
 
     def _bound(self, vocabulary: str, path: str) -> str:
         return f'{self._task}.vocabulary = @{vocabulary}()\n{vocabulary}.path = "{path}"\n'
+
+    @property
+    def _begins_both(self) -> bool:
+        """Whether the tokenizer puts a token before the texts of an encoder and of its decoder, as BART's does."""
+        is_said = self.kind == BOTH and (self.original / TOKENIZER).is_file()
+        return is_said and begins_texts(self.original, 0) is not None
 
     @property
     def _pairs(self) -> str:

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import gin
 import numpy as np
@@ -186,6 +187,30 @@ def test_each_tokenizer_has_its_vocabulary(name: str, tmp_path: Path) -> None:
     text = GinText("Training.model = @EncoderDecoder()\n", tmp_path, {}, {}).model_gin
     assert f'TextTask.vocabulary = @{vocabulary}()\n{vocabulary}.path = "{path}"\n' in text
     assert ("SentencePieceVocabulary.extra_ids = 100" in text) == (name == "spiece.model")
+
+
+@pytest.mark.parametrize(
+    ("processor", "begins"),
+    [
+        ({"type": "RobertaProcessing", "cls": ["<s>", 0], "sep": ["</s>", 2]}, True),
+        ({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}], "special_tokens": {}}, False),
+        (None, False),
+    ],
+    ids=["BART's", "T5's", "none"],
+)
+def test_texts_of_an_encoder_begin_as_the_tokenizer_begins_them(processor: Any, begins: bool, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"post_processor": processor}))
+    for kind, expected in (("EncoderDecoder", begins), ("TransformerLM", False), ("MaskedLM", True)):
+        text = GinText(f"Training.model = @{kind}()\n", tmp_path, {}, {}).model_gin
+        assert ("HuggingFaceVocabulary.add_begin = True" in text) == expected
+
+
+def test_a_model_whose_tokenizer_has_no_sentinels_reads_pairs(tmp_path: Path) -> None:
+    """BART and Marian: for SpanCorruption no program would take the folder."""
+    for settings, objective in (({"reads_pairs": True}, "TextPairs"), ({}, "SpanCorruption")):
+        text = GinText("Training.model = @EncoderDecoder()\n", tmp_path, {}, settings).alone_gin or ""
+        assert f"TextTask.objective = @{objective}()\n" in text
+        assert ("TextTask.arrangement = @Pad()\n" in text) == bool(settings)
 
 
 def test_models_of_which_nothing_is_known_are_used_by_their_owners(tmp_path: Path) -> None:
