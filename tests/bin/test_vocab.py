@@ -39,6 +39,20 @@ def test_as_a_user_runs_it(tmp_path: Path) -> None:
     assert len(ids) < len(text) / 2
 
 
+def test_bytes_of_text_are_counted_and_not_characters(tmp_path: Path) -> None:
+    text = TEXT.read_text().replace("e", "日")
+    (tmp_path / "text.txt").write_text(text)
+    num_bytes = train_sentencepiece(TextFiles(str(tmp_path / "text.txt")), tmp_path / "a.model", 400)
+    assert num_bytes == len(text.encode()) - text.count("\n")
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_source_without_text_is_named(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none.txt").write_text(text)
+    told = refused(capsys, f"--files={tmp_path / 'none.txt'}", "--size=300", f"--output={tmp_path / 'a.model'}")
+    assert f"there is no text in files {tmp_path / 'none.txt'}" in told
+
+
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_the_same_text_gives_the_same_vocabulary(tmp_path: Path, model_type: str) -> None:
     for name in ("1.model", "2.model"):

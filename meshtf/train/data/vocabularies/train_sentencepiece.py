@@ -70,6 +70,8 @@ def train_sentencepiece(
     except (OSError, RuntimeError) as error:
         if lines.error is not None:
             raise lines.error from None
+        if not lines.num_bytes:
+            raise ConfigurationError(f"there is no text in {source}") from error
         reason = str(error).rpartition("] ")[2]  # drops the line and the condition in SentencePiece's source
         raise ConfigurationError(
             f"SentencePiece cannot train a vocabulary of {size:,} on {lines.num_bytes:,} bytes of text: {reason}"
@@ -106,7 +108,7 @@ class _CountedLines:
             for line in document.content.split(b"\n"):
                 for start in range(0, len(line), LONGEST_LINE):
                     piece = line[start : start + LONGEST_LINE].decode(errors="ignore")
-                    self.num_bytes += len(piece)
+                    self.num_bytes += len(piece.encode())
                     yield piece
 
 
