@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,6 +86,8 @@ class TokenRules:
             GRAMMAR: matcher.grammar_from_lark,
             REGEX: matcher.grammar_from_regex,
         }[constraint.kind]
+        if constraint.kind == JSON_SCHEMA:
+            _check_is_json(constraint)
         try:
             self._grammar = make(constraint.text)
             self._tokenizer, self.is_known = self._read_vocabulary() if earlier is None else earlier.known_vocabulary
@@ -121,6 +124,16 @@ class TokenRules:
         if told := matcher.get_error().strip():
             raise ConstraintError(self.constraint, told)
         return matcher
+
+
+def _check_is_json(constraint: Constraint) -> None:
+    """Raises a ConstraintError with the place of a mistake in the text. The library counts from a text of its own."""
+    try:
+        json.loads(constraint.text)
+    except json.JSONDecodeError as error:
+        raise ConstraintError(constraint, f"it is not JSON: {error}") from None
+    except (RecursionError, ValueError):  # too deep, or too many digits: the library has bounds of its own
+        pass
 
 
 class TextRules:

@@ -88,7 +88,9 @@ def test_a_token_that_is_not_allowed_is_an_error_and_so_is_all_behind_it() -> No
         ("regex", "[z-a]", "invalid character class range"),
         ("grammar", "start: foo", 'unknown name: "foo"'),
         ("json_schema", '{"type": "objekt"}', "Invalid type: objekt"),
-        ("json_schema", "{", "Decoding.json_schema cannot be used: "),
+        ("json_schema", '{"type": }', "json_schema cannot be used: it is not JSON: Expecting value: line 1 column 10 "),
+        ("json_schema", "", "json_schema cannot be used: it is not JSON: Expecting value: line 1 column 1 "),
+        ("json_schema", "[" * 10_000, "Decoding.json_schema cannot be used: "),
     ],
 )
 def test_a_wrong_form_is_an_error(kind: str, text: str, message: str) -> None:
