@@ -69,7 +69,11 @@ def _statements(file: Path) -> list[ImportStatement | IncludeStatement]:
         return [s for s in ConfigParser(text, _Nothing()) if isinstance(s, ImportStatement | IncludeStatement)]
     except OSError as error:
         raise ConfigurationError(f"the configuration {file} cannot be read: {error.strerror or error}") from None
-    except (ValueError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
+    except TokenError as error:
+        message, (line, _) = error.args
+        told = f"line {line}: {message}: a bracket or a quote is not closed"
+        raise ConfigurationError(f"the configuration {file} cannot be read: {told}") from None
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise ConfigurationError(f"the configuration {file} cannot be read: {error}") from None
 
 

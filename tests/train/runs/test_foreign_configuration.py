@@ -122,6 +122,14 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path, text: str) -> None:
         check_foreign(tmp_path / "operative_config.gin")
 
 
+def test_a_bracket_that_is_not_closed_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "operative_config.gin").write_bytes(UNREADABLE["no gin"])
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be read: line \d: [^()]*: a bracket or a quote is not closed$"
+    ):
+        check_foreign(tmp_path / "operative_config.gin")
+
+
 def test_a_configuration_that_is_none(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").touch()
