@@ -200,6 +200,13 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_is_planned(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_machine_that_is_unknown_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DIGITS, "--machine=h300"]) == 2
+    error = capsys.readouterr().err
+    assert 'there is no machine "h300". Did you mean "h200"?' in error
+    assert "In call to configurable" not in error
+
+
 def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

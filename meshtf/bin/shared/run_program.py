@@ -23,7 +23,7 @@ from meshtf.errors import (
 )
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.gin_files.bindings import where_written
-from meshtf.train.gin_files.errors import explained, user_frames
+from meshtf.train.gin_files.errors import explained, user_frames, without_calls
 from meshtf.train.runs.agreement import Agreement
 from meshtf_programs.command_lines.shared.command_line import CommandLine, FlagError, HelpWanted, print_help
 from meshtf_programs.exit_status import ExitStatus
@@ -123,7 +123,7 @@ def error_message(error: Exception, written: Callable[[str, Sequence[str]], str]
     """
     if isinstance(error, MeshtfError | LayoutWarning):
         names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()
-        text = _OWN_LINE.sub("", str(error))
+        text = _OWN_LINE.sub("", without_calls(str(error)))
         if "  is from " in text:
             return text
         return text + (where_written(text, *names) if written is None else written(text, names))

@@ -28,10 +28,7 @@ def explained(error: Exception) -> str:
     """
     if (path_error := _unknown_user(error)) is not None:
         return str(path_error) + where_written("", *names_of_bindings_with(path_error.path))
-    text, calls = str(error), []
-    while match := _ENDS_IN_CALL.search(text):
-        calls.append(match)
-        text = text[: match.start()]
+    text, calls = _without_calls(str(error))
     text = _GIN_KNOWS_NO_VALUE.sub("", text)
     if not calls:
         return f"{_kind(error)}{text}{_line_of_user(error)}"
@@ -45,6 +42,19 @@ def explained(error: Exception) -> str:
     bound = [b for b in present_bindings() if b.configurable == name]
     meant = [b.name for b in bound if re.search(rf"\b{b.parameter}\b", text)] or [b.name for b in bound][:_MOST]
     return f"{told}{_line_of_user(error)}{where_written(text, *meant)}"
+
+
+def without_calls(text: str) -> str:
+    """Returns a message without the lines in which gin names the configurables that it has called."""
+    return _without_calls(text)[0]
+
+
+def _without_calls(text: str) -> tuple[str, list[re.Match[str]]]:
+    calls = []
+    while match := _ENDS_IN_CALL.search(text):
+        calls.append(match)
+        text = text[: match.start()]
+    return text, calls
 
 
 def _unknown_user(error: BaseException | None) -> UserPathError | None:
