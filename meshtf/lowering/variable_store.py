@@ -26,6 +26,8 @@ variable "{name}" is kept as [{layout}], split over parts of a mesh axis. The pr
 this, but another program was lowered before that one ran. Call the one that updates it, or its initialize(), before
 lowering others."""
 
+_EMPTY = "; the store is empty until a program that makes variables has run, or its initialize() has been called"
+
 _ELSEWHERE = """\
 {elsewhere} of the {count} slices of variable "{name}" [{layout}] are in other processes. Save a checkpoint, or read it
 with a program that all processes call. Give it the mesh_impl and the store of the program that has the variable:
@@ -172,9 +174,7 @@ class VariableStore(MutableMapping[str, np.ndarray]):
     def slices(self, name: str) -> StoreEntry:
         """One variable's slices. Raises GraphError, with the nearest name, if the store has no such variable."""
         if name not in self._variables:
-            known = nearest(name, self._variables) or (
-                "; the store is empty until a program that makes variables has run" if not self._variables else ""
-            )
+            known = nearest(name, self._variables) or (_EMPTY if not self._variables else "")
             raise GraphError(f'no variable "{name}" in the store{known}')
         return self._variables[name]
 

@@ -104,6 +104,8 @@ def test_a_store_reads_assigns_and_lists() -> None:
     store = step.variables
     with pytest.raises(mtf.errors.GraphError, match='no variable "weights" in the store; the store is empty until'):
         _ = store["weights"]
+    with pytest.raises(mtf.errors.GraphError, match=r"has run, or its initialize\(\) has been called"):
+        store["weights"] = X
     step.initialize()
     assert ("weights" in store, len(store), list(store)) == (True, 1, ["weights"])
     store["weights"] = X
