@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, DimensionLike, Shape, names_of, shape_of
 from meshtf.errors import ShapeError, counted, nearest
-from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
+from meshtf.graph.tensor import Tensor, check_tensor, same_dtype
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.inputs.scalars import Scalar, scalar_constant, whole_number
 from meshtf.ops.rearranging._concat_and_slice_operations import (
@@ -186,7 +186,7 @@ def pad(
 
 
 def _tensors(xs: Sequence[Tensor], what: str) -> list[Tensor]:
-    tensors = check_tensors(xs)
+    tensors = [check_tensor(x) for x in xs] if isinstance(xs, Iterable) else [check_tensor(xs)]
     if not tensors:
         raise ShapeError(f"{what} of no tensors; give at least one")
     same_dtype(tensors)
