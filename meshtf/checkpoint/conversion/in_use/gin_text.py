@@ -172,7 +172,7 @@ class GinText:
 
     @property
     def _begins_both(self) -> bool:
-        """Whether the tokenizer puts a token before the texts of an encoder and of its decoder, as BART's does."""
+        """Whether the tokenizer begins the texts of an encoder and of its decoder with a token, as that of BART."""
         is_said = self.kind == BOTH and (self.original / TOKENIZER).is_file()
         return is_said and begins_texts(self.original, 0) is not None
 
